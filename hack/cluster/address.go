@@ -1,0 +1,100 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// machinePrefixes returns the addresses of the machine's interfaces that are up, with their networks.
+func machinePrefixes() ([]netip.Prefix, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("listing the network interfaces: %w", err)
+	}
+	var out []netip.Prefix
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		addresses, err := i.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("listing the addresses of %s: %w", i.Name, err)
+		}
+		for _, address := range addresses {
+			if prefix, err := netip.ParsePrefix(address.String()); err == nil {
+				out = append(out, prefix)
+			}
+		}
+	}
+	return out, nil
+}
+
+// apiServerAddress returns the address for kube-apiserver: the wanted one, or else the first of the
+// machine's that pods and the cluster's endpoints can use.
+func apiServerAddress(wanted string, machine []netip.Prefix) (netip.Addr, error) {
+	if wanted == "" {
+		for _, prefix := range machine {
+			if usable(prefix.Addr()) == nil {
+				return prefix.Addr(), nil
+			}
+		}
+		return netip.Addr{}, errors.New("this machine has no IPv4 address besides loopback: kube-apiserver needs one, " +
+			"because Kubernetes refuses loopback addresses in endpoints; add one, for example " +
+			"with 'ip link add cluster0 type dummy', 'ip addr add 10.98.0.1/32 dev cluster0', 'ip link set cluster0 up'")
+	}
+	address, err := netip.ParseAddr(wanted)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("--bind-address: %w", err)
+	}
+	if err := usable(address); err != nil {
+		return netip.Addr{}, fmt.Errorf("--bind-address %s: %w", wanted, err)
+	}
+	return address, nil
+}
+
+func usable(address netip.Addr) error {
+	switch {
+	case !address.Is4():
+		return errors.New("must be an IPv4 address: the service range is one")
+	case !address.IsGlobalUnicast():
+		return errors.New("must be an address of this machine that is not loopback or link-local: " +
+			"Kubernetes refuses those in endpoints")
+	}
+	return nil
+}
+
+// serviceRange picks a private range for Service addresses that overlaps no network of the machine, so
+// that they cannot be taken for addresses of something that exists.
+func serviceRange(machine []netip.Prefix) (netip.Prefix, error) {
+	for _, candidate := range []string{"10.96.0.0/20", "172.28.240.0/20", "192.168.224.0/20"} {
+		services, free := netip.MustParsePrefix(candidate), true
+		for _, prefix := range machine {
+			free = free && !prefix.Overlaps(services)
+		}
+		if free {
+			return services, nil
+		}
+	}
+	return netip.Prefix{}, errors.New("no range for Service addresses is free: the machine's networks overlap all candidates")
+}
+
+// freePort returns a TCP port that is free on the address. It keeps out of the ranges of ephemeral
+// ports and of NodePorts, so that no outgoing connection takes the port before its server does.
+func freePort(address string) (int, error) {
+	const first, count = 20000, 10000
+	var err error
+	for range 100 {
+		port := first + rand.IntN(count)
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port))); err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, fmt.Errorf("finding a free port on %s: %w", address, err)
+}

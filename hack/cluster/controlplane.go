@@ -1,0 +1,127 @@
+//go:build linux
+
+package main
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// auditPolicy records who did what to the three API groups of this project, and nothing else. Without
+// the stage RequestReceived there is one event per request, and a second one for a watch.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  resources:
+  - group: serving.knative.dev
+  - group: eventing.knative.dev
+  - group: messaging.knative.dev
+- level: None
+`
+
+// controlPlane is what the arguments of the programs depend on.
+type controlPlane struct {
+	home          home
+	address       netip.Addr // of kube-apiserver
+	apiServerPort int
+	etcdPort      int // on loopback
+	services      netip.Prefix
+}
+
+// etcdURL is where etcd serves clients.
+func (c controlPlane) etcdURL() string { return "https://127.0.0.1:" + strconv.Itoa(c.etcdPort) }
+
+// apiServerURL is where kube-apiserver serves.
+func (c controlPlane) apiServerURL() string {
+	return "https://" + netip.AddrPortFrom(c.address, uint16(c.apiServerPort)).String()
+}
+
+func (c controlPlane) pki(name string) string { return c.home.path("pki", name) }
+
+// etcdArgs leaves fsync on: what is measured against this cluster should pay for durability as it
+// would elsewhere.
+func (c controlPlane) etcdArgs() []string {
+	// A single member has no peers to serve, but etcd insists on listening for them.
+	const peerURL = "https://127.0.0.1:0"
+	return []string{
+		"--name=etcd",
+		"--data-dir=" + c.home.path("etcd"),
+		"--listen-client-urls=" + c.etcdURL(),
+		"--advertise-client-urls=" + c.etcdURL(),
+		"--cert-file=" + c.pki("etcd.crt"),
+		"--key-file=" + c.pki("etcd.key"),
+		"--client-cert-auth",
+		"--trusted-ca-file=" + c.pki("etcd-ca.crt"),
+		"--listen-peer-urls=" + peerURL,
+		"--initial-advertise-peer-urls=" + peerURL,
+		"--initial-cluster=etcd=" + peerURL,
+		"--peer-cert-file=" + c.pki("etcd.crt"),
+		"--peer-key-file=" + c.pki("etcd.key"),
+		"--peer-client-cert-auth",
+		"--peer-trusted-ca-file=" + c.pki("etcd-ca.crt"),
+		"--log-level=warn",
+	}
+}
+
+func (c controlPlane) apiServerArgs() []string {
+	return []string{
+		"--bind-address=" + c.address.String(),
+		"--advertise-address=" + c.address.String(),
+		"--secure-port=" + strconv.Itoa(c.apiServerPort),
+		"--tls-cert-file=" + c.pki("kube-apiserver.crt"),
+		"--tls-private-key-file=" + c.pki("kube-apiserver.key"),
+		"--client-ca-file=" + c.pki("ca.crt"),
+		"--etcd-servers=" + c.etcdURL(),
+		"--etcd-cafile=" + c.pki("etcd-ca.crt"),
+		"--etcd-certfile=" + c.pki("etcd-client.crt"),
+		"--etcd-keyfile=" + c.pki("etcd-client.key"),
+		"--service-cluster-ip-range=" + c.services.String(),
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.pki("service-account.pub"),
+		"--service-account-signing-key-file=" + c.pki("service-account.key"),
+
+		// Aggregation: how aggregated servers recognize kube-apiserver and whom it speaks for.
+		"--requestheader-client-ca-file=" + c.pki("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=" + frontProxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + c.pki("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + c.pki("front-proxy-client.key"),
+		// Without kube-proxy a Service's own address leads nowhere: call its endpoints.
+		"--enable-aggregator-routing=true",
+
+		"--audit-policy-file=" + c.home.path("audit-policy.yaml"),
+		"--audit-log-path=" + c.home.path("audit.log"),
+		// No rotation: tests read the one file.
+		"--audit-log-maxsize=0",
+	}
+}
+
+func (c controlPlane) controllerManagerArgs() []string {
+	kubeconfig := c.home.path("controller-manager.kubeconfig")
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--service-account-private-key-file=" + c.pki("service-account.key"),
+		"--root-ca-file=" + c.pki("ca.crt"),
+		"--cluster-signing-cert-file=" + c.pki("ca.crt"),
+		"--cluster-signing-key-file=" + c.pki("ca.key"),
+		// As in real clusters: each controller has only the rights of its own role.
+		"--use-service-account-credentials=true",
+		"--leader-elect=false",
+		// Nobody calls it here; no port is one thing less that can collide.
+		"--secure-port=0",
+		// For tests that wait for a quota to notice deletions. The garbage collector and the quota
+		// controller look for new API groups every 30 s, for which there is no flag.
+		"--resource-quota-sync-period=5s",
+		// The defaults (20 per second, bursts of 30) make namespaces with many objects slow to delete.
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
+	}
+}

@@ -1,0 +1,173 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// home is the directory of one cluster: an absolute path that holds all its data, logs and pid files.
+type home string
+
+// markerFile marks a directory as the home of a cluster. It is also what commands on the same home lock.
+const markerFile = "cluster.lock"
+
+// info is what cluster.json tells tests. The file is there only once the cluster was ready.
+type info struct {
+	Kubeconfig string `json:"kubeconfig"`
+	// Bin is the directory of the programs, kubectl among them.
+	Bin string `json:"bin"`
+	// Address is where kube-apiserver listens: this machine's own address, not loopback. It is also
+	// what an EndpointSlice must hold for a server outside the cluster; loopback is refused there.
+	Address  string `json:"address"`
+	AuditLog string `json:"auditLog"`
+}
+
+func (h home) path(elem ...string) string {
+	return filepath.Join(append([]string{string(h)}, elem...)...)
+}
+
+func (h home) pidFile(name string) string { return h.path(name + ".pid") }
+
+// daemons lists the programs that run, in the order in which they stop: each before what it needs.
+func daemons() []string {
+	return []string{"kube-controller-manager", "kube-apiserver", "etcd"}
+}
+
+// claim creates the directory if need be and locks it against other commands. It refuses a directory
+// that holds anything else than a cluster, because clear deletes by name.
+func (h home) claim(ctx context.Context, progress io.Writer) (*fileLock, error) {
+	if err := os.MkdirAll(string(h), 0o700); err != nil {
+		return nil, fmt.Errorf("creating the cluster's directory: %w", err)
+	}
+	entries, err := os.ReadDir(string(h))
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's directory: %w", err)
+	}
+	if _, err := os.Stat(h.path(markerFile)); len(entries) > 0 && err != nil {
+		return nil, fmt.Errorf("%s is not the directory of a cluster: it must be empty, or made by this program", h)
+	}
+	return h.lock(ctx, progress)
+}
+
+func (h home) lock(ctx context.Context, progress io.Writer) (*fileLock, error) {
+	return acquireLock(ctx, h.path(markerFile), "waiting for another command on "+string(h), progress)
+}
+
+// running returns the names of the daemons that run, and of those that do not.
+func (h home) running() (alive, dead []string, err error) {
+	for _, name := range daemons() {
+		id, found, err := readPIDFile(h.pidFile(name))
+		if err != nil {
+			return nil, nil, err
+		}
+		if found && id.running() {
+			alive = append(alive, name)
+		} else {
+			dead = append(dead, name)
+		}
+	}
+	return alive, dead, nil
+}
+
+// stopAll stops the daemons one after the other, and deletes the pid file of each that is gone.
+func (h home) stopAll(progress io.Writer) error {
+	var errs []error
+	for _, name := range daemons() {
+		id, found, err := readPIDFile(h.pidFile(name))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if !found {
+			continue
+		}
+		wasRunning, started := id.running(), time.Now()
+		// The data is thrown away: no reason to wait long for connections to drain.
+		if err := id.stop(10 * time.Second); err != nil {
+			errs = append(errs, fmt.Errorf("stopping %s: %w", name, err))
+			continue
+		}
+		if wasRunning {
+			fmt.Fprintf(progress, "stopped %s (%.1f s)\n", name, time.Since(started).Seconds())
+		}
+		errs = append(errs, os.Remove(h.pidFile(name)))
+	}
+	return errors.Join(errs...)
+}
+
+// clear deletes what a cluster leaves behind, by name: the directory may hold files of the user too.
+func (h home) clear() error {
+	leftovers := []string{"etcd", "pki", "kubeconfig", "controller-manager.kubeconfig",
+		"audit-policy.yaml", "audit.log", "cluster.json"}
+	for _, name := range daemons() {
+		leftovers = append(leftovers, name+".log")
+	}
+	for _, name := range leftovers {
+		if err := os.RemoveAll(h.path(name)); err != nil {
+			return fmt.Errorf("deleting the cluster's data: %w", err)
+		}
+	}
+	return nil
+}
+
+// down stops the cluster and deletes its data, and the directory where nothing else is in it.
+func down(ctx context.Context, h home, progress io.Writer) error {
+	if _, err := os.Stat(h.path(markerFile)); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(progress, "there is no cluster in %s\n", h)
+		return nil
+	}
+	lock, err := h.lock(ctx, progress)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	if err := h.stopAll(progress); err != nil {
+		return err
+	}
+	if err := h.clear(); err != nil {
+		return err
+	}
+	if err := os.Remove(h.path(markerFile)); err != nil {
+		return fmt.Errorf("deleting the cluster's marker: %w", err)
+	}
+	// Fails where the user keeps something there, which is then the user's to delete.
+	_ = os.Remove(string(h))
+	return nil
+}
+
+// readInfo returns what up wrote about the cluster.
+func (h home) readInfo() (info, error) {
+	content, err := os.ReadFile(h.path("cluster.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return info{}, fmt.Errorf("there is no cluster in %s: start one with 'cluster up --dir %[1]s'", h)
+	}
+	if err != nil {
+		return info{}, fmt.Errorf("reading what is known of the cluster: %w", err)
+	}
+	var i info
+	if err := json.Unmarshal(content, &i); err != nil {
+		return info{}, fmt.Errorf("reading %s: %w", h.path("cluster.json"), err)
+	}
+	return i, nil
+}
+
+// writeJSON writes a file that readers see either whole or not at all.
+func writeJSON(path string, value any) error {
+	content, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", path, err)
+	}
+	if err := os.WriteFile(path+".tmp", append(content, '\n'), 0o600); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return os.Rename(path+".tmp", path)
+}

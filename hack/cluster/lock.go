@@ -1,0 +1,63 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+)
+
+// fileLock is an exclusive lock on a file, held until release or until the process ends.
+type fileLock struct{ file *os.File }
+
+// acquireLock creates the file at path if need be and locks it. Where another process holds the lock,
+// it writes why to progress and waits until ctx ends.
+func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fileLock, error) {
+	told := false
+	for {
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("opening lock file: %w", err)
+		}
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			// The former holder may have deleted the file (cluster down does); a lock on a deleted
+			// file would exclude nobody.
+			if isFile(file, path) {
+				return &fileLock{file: file}, nil
+			}
+			file.Close()
+			continue
+		}
+		file.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("locking %s: %w", path, err)
+		}
+		if !told {
+			fmt.Fprintln(progress, why)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for the lock on %s: %w", path, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (l *fileLock) release() { l.file.Close() }
+
+// isFile says whether path still names the open file.
+func isFile(file *os.File, path string) bool {
+	opened, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, named)
+}

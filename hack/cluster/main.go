@@ -1,0 +1,124 @@
+//go:build linux
+
+// Command cluster builds etcd, kube-apiserver, kube-controller-manager and kubectl from the versions
+// pinned in its go.mod and runs them on this machine: a real Kubernetes control plane with API
+// aggregation, for tests and for trying things out.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const usage = `Usage: cluster <command> [flags]
+
+  build                               build the programs into the user's cache, unless they are there
+  up --dir DIR [--bind-address IPv4]  start a cluster that keeps its data in DIR and outlives this
+                                      command; the last line printed is the path of its kubeconfig.
+                                      Where DIR's cluster runs already, only print that path
+  down --dir DIR                      stop DIR's cluster and delete its data
+  env --dir DIR                       print shell lines that set KUBECONFIG and PATH for DIR's cluster
+`
+
+// errUsage is returned for a command line that is not understood, after the reason was printed.
+var errUsage = errors.New("usage")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// A second signal ends the program at once, even where cleaning up after the first one hangs.
+	context.AfterFunc(ctx, stop)
+
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+// run executes one command line. Results go to stdout, progress to stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return errUsage
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { fmt.Fprint(stderr, usage) }
+	var dir, bindAddress string
+	switch args[0] {
+	case "build":
+	case "up":
+		flags.StringVar(&bindAddress, "bind-address", "", "IPv4 address of this machine, not loopback, for kube-apiserver")
+		fallthrough
+	case "down", "env":
+		flags.StringVar(&dir, "dir", "", "directory of the cluster")
+	case "help", "-h", "-help", "--help":
+		fmt.Fprint(stdout, usage)
+		return nil
+	default:
+		fmt.Fprintf(stderr, "cluster: unknown command %q\n%s", args[0], usage)
+		return errUsage
+	}
+	if err := flags.Parse(args[1:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return errUsage
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "cluster: unexpected argument %q\n%s", flags.Arg(0), usage)
+		return errUsage
+	}
+	if args[0] == "build" {
+		bin, err := build(ctx, stderr)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, bin)
+		return nil
+	}
+
+	if dir == "" {
+		fmt.Fprintf(stderr, "cluster: --dir is required\n%s", usage)
+		return errUsage
+	}
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("resolving --dir: %w", err)
+	}
+	home := home(absolute)
+	switch args[0] {
+	case "up":
+		info, err := up(ctx, home, bindAddress, stderr)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, info.Kubeconfig)
+	case "down":
+		return down(ctx, home, stderr)
+	case "env":
+		info, err := home.readInfo()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "export KUBECONFIG=%s\nexport PATH=%s:\"$PATH\"\n", shellQuote(info.Kubeconfig), shellQuote(info.Bin))
+	}
+	return nil
+}
+
+// shellQuote returns s as one word of a POSIX shell.
+func shellQuote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,7 @@
+// Package v1 holds the shapes that Knative's kinds share ("duck types"): conditions, addresses,
+// destinations, references and delivery options. It serves no resource of its own.
+//
+// +k8s:deepcopy-gen=package
+// +k8s:openapi-gen=true
+// +k8s:openapi-model-package=dev.knative.duck.v1
+package v1

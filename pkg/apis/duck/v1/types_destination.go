@@ -1,0 +1,73 @@
+package v1
+
+// KReference refers to an object by kind and name (eventing KReference). It is the part of a core/v1
+// ObjectReference that makes sense in a spec.
+type KReference struct {
+	// Kind of the referent, for instance Service. Required.
+	Kind string `json:"kind,omitempty"`
+
+	// Namespace of the referent. Optional; defaults to the namespace of the object that holds the reference.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+
+	// Name of the referent. Required.
+	Name string `json:"name,omitempty"`
+
+	// APIVersion of the referent, for instance serving.knative.dev/v1. Required.
+	// +optional
+	APIVersion string `json:"apiVersion,omitempty"`
+
+	// Address selects one of the referent's addresses by name, where it has several. Optional; defaults
+	// to the referent's first address.
+	// +optional
+	Address *string `json:"address,omitempty"`
+}
+
+// Destination says where events are sent (eventing duckv1.Destination): to an object, to a URL, or to a
+// URL relative to an object's address. At least one of ref and uri is required.
+type Destination struct {
+	// Ref points to an Addressable object (one with status.address.url) or a core Service.
+	// Optional where uri is an absolute URL.
+	// +optional
+	Ref *KReference `json:"ref,omitempty"`
+
+	// URI is an absolute URL with scheme and host; together with ref it may be relative and is then
+	// resolved against the address of ref. Optional where ref is set.
+	// +optional
+	URI string `json:"uri,omitempty"`
+
+	// CACerts holds PEM certificates of the authorities to trust when the destination is reached by https,
+	// in addition to those of its address. Optional.
+	// +optional
+	CACerts *string `json:"CACerts,omitempty"`
+
+	// Audience is the OIDC audience of the destination; used where ref does not report one. Optional.
+	// +optional
+	Audience *string `json:"audience,omitempty"`
+}
+
+// Addressable is where an object accepts requests or events (serving 10.29, eventing duckv1.Addressable).
+type Addressable struct {
+	// Name tells this address from others of the same object. Optional.
+	// +optional
+	Name *string `json:"name,omitempty"`
+
+	// URL, with its scheme, at which the object is reached. Required once the object is addressable.
+	// +optional
+	URL string `json:"url,omitempty"`
+
+	// CACerts holds PEM certificates of the authorities that vouch for URL, when it is https. Optional.
+	// +optional
+	CACerts *string `json:"CACerts,omitempty"`
+
+	// Audience is the OIDC audience that tokens sent to URL must carry. Optional.
+	// +optional
+	Audience *string `json:"audience,omitempty"`
+}
+
+// AddressStatus is the part of a status that makes an object Addressable.
+type AddressStatus struct {
+	// Address is where the object accepts events or requests. Set by its controller.
+	// +optional
+	Address *Addressable `json:"address,omitempty"`
+}

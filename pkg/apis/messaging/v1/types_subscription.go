@@ -1,0 +1,100 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+// +genclient
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// Subscription delivers the events of a channel to a subscriber, and the subscriber's replies to a second
+// destination (eventing Subscription Lifecycle).
+type Subscription struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is the desired state.
+	// +optional
+	Spec SubscriptionSpec `json:"spec,omitempty"`
+
+	// Status is what controllers observed. Ignored when the Subscription itself is written.
+	// +optional
+	Status SubscriptionStatus `json:"status,omitempty"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// SubscriptionList is a list of Subscriptions.
+type SubscriptionList struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the Subscriptions.
+	Items []Subscription `json:"items"`
+}
+
+// SubscriptionSpec is the desired state of a Subscription. At least one of subscriber and reply is
+// required.
+type SubscriptionSpec struct {
+	// Channel is the channel whose events are delivered, by apiVersion, kind and name; it is in the
+	// Subscription's own namespace, and its namespace field stays empty. Required, immutable.
+	Channel duckv1.KReference `json:"channel"`
+
+	// Subscriber is where events are sent. Optional where reply is set.
+	// +optional
+	Subscriber *duckv1.Destination `json:"subscriber,omitempty"`
+
+	// Reply is where events that the subscriber answers with are sent. Without a subscriber it receives the
+	// channel's events themselves. Optional where subscriber is set.
+	// +optional
+	Reply *duckv1.Destination `json:"reply,omitempty"`
+
+	// Delivery holds the delivery options. Optional; without it the channel's apply.
+	// +optional
+	Delivery *duckv1.DeliverySpec `json:"delivery,omitempty"`
+}
+
+// SubscriptionStatus is what controllers observed of a Subscription.
+type SubscriptionStatus struct {
+	duckv1.Status `json:",inline"`
+
+	// PhysicalSubscription holds the resolved addresses of spec.
+	// +optional
+	PhysicalSubscription PhysicalSubscriptionStatus `json:"physicalSubscription,omitempty,omitzero"`
+}
+
+// PhysicalSubscriptionStatus holds the resolved addresses of a Subscription (eventing
+// PhysicalSubscriptionStatus).
+type PhysicalSubscriptionStatus struct {
+	// SubscriberURI is the resolved URL of spec.subscriber.
+	// +optional
+	SubscriberURI string `json:"subscriberUri,omitempty"`
+
+	// SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.
+	// +optional
+	SubscriberCACerts *string `json:"subscriberCACerts,omitempty"`
+
+	// SubscriberAudience is the OIDC audience of the subscriber.
+	// +optional
+	SubscriberAudience *string `json:"subscriberAudience,omitempty"`
+
+	// ReplyURI is the resolved URL of spec.reply.
+	// +optional
+	ReplyURI string `json:"replyUri,omitempty"`
+
+	// ReplyCACerts holds the PEM certificates to trust when replyUri is https.
+	// +optional
+	ReplyCACerts *string `json:"replyCACerts,omitempty"`
+
+	// ReplyAudience is the OIDC audience of the reply destination.
+	// +optional
+	ReplyAudience *string `json:"replyAudience,omitempty"`
+
+	duckv1.DeliveryStatus `json:",inline"`
+}

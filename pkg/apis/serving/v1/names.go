@@ -1,0 +1,42 @@
+package v1
+
+// Labels and annotations of serving.knative.dev.
+const (
+	// ServiceLabelKey on Configurations, Routes and Revisions holds the name of their Service.
+	ServiceLabelKey = GroupName + "/service"
+	// ServiceUIDLabelKey on Revisions holds the UID of their Service.
+	ServiceUIDLabelKey = GroupName + "/serviceUID"
+	// ConfigurationLabelKey on Revisions holds the name of their Configuration.
+	ConfigurationLabelKey = GroupName + "/configuration"
+	// ConfigurationUIDLabelKey on Revisions holds the UID of their Configuration.
+	ConfigurationUIDLabelKey = GroupName + "/configurationUID"
+	// ConfigurationGenerationLabelKey on Revisions holds the generation of the Configuration they were made from.
+	ConfigurationGenerationLabelKey = GroupName + "/configurationGeneration"
+	// RoutingStateLabelKey on Revisions is pending, active or reserve.
+	RoutingStateLabelKey = GroupName + "/routingState"
+
+	// RolloutDurationAnnotationKey on Services and Routes is how long traffic takes to move to a new Revision.
+	RolloutDurationAnnotationKey = GroupName + "/rollout-duration"
+	// ProgressDeadlineAnnotationKey on templates is how long a Revision may take to become ready.
+	ProgressDeadlineAnnotationKey = GroupName + "/progress-deadline"
+)
+
+// The annotations that tune a Revision's scale, on spec.template.metadata.
+const (
+	AutoscalingGroupName = "autoscaling.knative.dev"
+
+	ClassAnnotationKey                    = AutoscalingGroupName + "/class"
+	MetricAnnotationKey                   = AutoscalingGroupName + "/metric"
+	MinScaleAnnotationKey                 = AutoscalingGroupName + "/min-scale"
+	MaxScaleAnnotationKey                 = AutoscalingGroupName + "/max-scale"
+	InitialScaleAnnotationKey             = AutoscalingGroupName + "/initial-scale"
+	ActivationScaleAnnotationKey          = AutoscalingGroupName + "/activation-scale"
+	TargetAnnotationKey                   = AutoscalingGroupName + "/target"
+	TargetUtilizationAnnotationKey        = AutoscalingGroupName + "/target-utilization-percentage"
+	TargetBurstCapacityAnnotationKey      = AutoscalingGroupName + "/target-burst-capacity"
+	WindowAnnotationKey                   = AutoscalingGroupName + "/window"
+	PanicWindowPercentageAnnotationKey    = AutoscalingGroupName + "/panic-window-percentage"
+	PanicThresholdPercentageAnnotationKey = AutoscalingGroupName + "/panic-threshold-percentage"
+	ScaleDownDelayAnnotationKey           = AutoscalingGroupName + "/scale-down-delay"
+	PodRetentionAnnotationKey             = AutoscalingGroupName + "/scale-to-zero-pod-retention-period"
+)

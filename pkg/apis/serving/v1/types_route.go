@@ -1,0 +1,111 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+// +genclient
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// Route distributes the requests to a host name over Revisions (serving 5.4).
+type Route struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is the desired distribution.
+	// +optional
+	Spec RouteSpec `json:"spec,omitempty"`
+
+	// Status is what controllers observed. Ignored when the Route itself is written.
+	// +optional
+	Status RouteStatus `json:"status,omitempty"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// RouteList is a list of Routes.
+type RouteList struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the Routes.
+	Items []Route `json:"items"`
+}
+
+// RouteSpec is the desired distribution of requests (serving 9.3.2).
+type RouteSpec struct {
+	// Traffic says which share of the requests goes where. The percents sum to 100. Optional; defaults to
+	// 100 percent to the latest ready Revision (of the Service's Configuration; for a Route without a
+	// Service, of the Configuration that has the Route's name).
+	// +optional
+	// +listType=atomic
+	Traffic []TrafficTarget `json:"traffic,omitempty"`
+}
+
+// TrafficTarget is one entry of a traffic distribution (serving 10.2).
+type TrafficTarget struct {
+	// Tag gives this target a host name of its own, which starts with the tag. A DNS-1035 label, unique in
+	// the list. Optional.
+	// +optional
+	Tag string `json:"tag,omitempty"`
+
+	// RevisionName is the Revision to send requests to. Excludes configurationName. Optional.
+	// +optional
+	RevisionName string `json:"revisionName,omitempty"`
+
+	// ConfigurationName is the Configuration to whose latest ready Revision requests are sent. Excludes
+	// revisionName; not allowed in a Service, never set in status. Optional.
+	// +optional
+	ConfigurationName string `json:"configurationName,omitempty"`
+
+	// LatestRevision is true exactly when revisionName is empty: the target then follows the latest ready
+	// Revision. Optional; defaults to that.
+	// +optional
+	LatestRevision *bool `json:"latestRevision,omitempty"`
+
+	// Percent of the Route's requests that go to this target, 0 to 100. Optional; defaults to 0, which
+	// leaves the target reachable by its tag alone.
+	// +optional
+	Percent *int64 `json:"percent,omitempty"`
+
+	// URL of the target's tag. Only ever in status; refused in spec.
+	// +optional
+	URL string `json:"url,omitempty"`
+}
+
+const (
+	// RouteConditionAllTrafficAssigned tells whether every target of spec.traffic gets its share.
+	RouteConditionAllTrafficAssigned duckv1.ConditionType = "AllTrafficAssigned"
+	// RouteConditionIngressReady tells whether the gateway serves the Route's host names.
+	RouteConditionIngressReady duckv1.ConditionType = "IngressReady"
+	// RouteConditionCertificateProvisioned tells whether the Route's host names have certificates.
+	RouteConditionCertificateProvisioned duckv1.ConditionType = "CertificateProvisioned"
+)
+
+// RouteStatus is what controllers observed of a Route (serving 9.3.3).
+type RouteStatus struct {
+	duckv1.Status     `json:",inline"`
+	RouteStatusFields `json:",inline"`
+}
+
+// RouteStatusFields are the parts of a Route's status that a Service repeats.
+type RouteStatusFields struct {
+	// URL, with its scheme, at which the application is reached.
+	// +optional
+	URL string `json:"url,omitempty"`
+
+	// Address is where other objects of the cluster reach the application; it may be internal.
+	// +optional
+	Address *duckv1.Addressable `json:"address,omitempty"`
+
+	// Traffic is the distribution in force, with every target resolved to a Revision.
+	// +optional
+	// +listType=atomic
+	Traffic []TrafficTarget `json:"traffic,omitempty"`
+}

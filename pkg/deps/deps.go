@@ -1,0 +1,22 @@
+package deps
+import (
+	_ "k8s.io/apiserver/pkg/server/options"
+	_ "k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	_ "k8s.io/client-go/kubernetes"
+	_ "k8s.io/api/core/v1"
+	_ "k8s.io/component-base/cli"
+	_ "go.etcd.io/etcd/server/v3/embed"
+	_ "go.etcd.io/etcd/client/v3"
+	_ "github.com/google/go-containerregistry/pkg/name"
+	_ "github.com/cloudevents/sdk-go/sql/v2/parser"
+	_ "github.com/cloudevents/sdk-go/v2"
+	_ "github.com/sosodev/duration"
+	_ "github.com/spf13/cobra"
+	_ "github.com/google/go-cmp/cmp"
+	_ "k8s.io/kube-openapi/pkg/util/proto"
+	_ "k8s.io/kube-openapi/pkg/common"
+	_ "k8s.io/apimachinery/pkg/api/apitesting/roundtrip"
+	_ "k8s.io/utils/ptr"
+	_ "sigs.k8s.io/yaml"
+	_ "k8s.io/client-go/dynamic"
+)
