@@ -63,7 +63,7 @@ func usable(address netip.Addr) error {
 	case !address.Is4():
 		return errors.New("must be an IPv4 address: the service range is one")
 	case !address.IsGlobalUnicast():
-		return errors.New("must be an address of this machine that is not loopback or link-local: " +
+		return errors.New("must be an address that is not loopback, link-local or unspecified: " +
 			"Kubernetes refuses those in endpoints")
 	}
 	return nil
@@ -84,17 +84,25 @@ func serviceRange(machine []netip.Prefix) (netip.Prefix, error) {
 	return netip.Prefix{}, errors.New("no range for Service addresses is free: the machine's networks overlap all candidates")
 }
 
-// freePort returns a TCP port that is free on the address. It keeps out of the ranges of ephemeral
-// ports and of NodePorts, so that no outgoing connection takes the port before its server does.
-func freePort(address string) (int, error) {
+// freePorts returns n different TCP ports that are free on the address. It keeps out of the ranges of
+// ephemeral ports and of NodePorts, so that no outgoing connection takes a port before its server does.
+func freePorts(address string, n int) ([]int, error) {
 	const first, count = 20000, 10000
-	var err error
-	for range 100 {
-		port := first + rand.IntN(count)
-		var listener net.Listener
-		if listener, err = net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port))); err == nil {
-			return port, listener.Close()
+	var ports []int
+	var lastErr error
+	for try := 0; len(ports) < n; try++ {
+		if try == 100*n {
+			return nil, fmt.Errorf("finding a free port on %s, which must be an address of this machine: %w", address, lastErr)
 		}
+		port := first + rand.IntN(count)
+		listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+		if err != nil {
+			lastErr = err
+			continue
+		}
+		// Listening until all are found keeps them different.
+		defer listener.Close()
+		ports = append(ports, port)
 	}
-	return 0, fmt.Errorf("finding a free port on %s: %w", address, err)
+	return ports, nil
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -84,14 +85,14 @@ func build(ctx context.Context, progress io.Writer) (string, error) {
 	if len(missing(bin)) == 0 {
 		return bin, nil
 	}
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return "", fmt.Errorf("creating the cache directory for the Kubernetes programs: %w", err)
-	}
 	lock, err := acquireLock(ctx, bin+".lock", "waiting for another build of the same programs", progress)
 	if err != nil {
 		return "", err
 	}
 	defer lock.release()
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return "", fmt.Errorf("creating the cache directory for the Kubernetes programs: %w", err)
+	}
 	return bin, buildInto(ctx, bin, missing(bin), v, progress)
 }
 
@@ -112,6 +113,18 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 	}
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("the go command is needed to build the Kubernetes programs, install Go: %w", err)
+	}
+	// What killed builds left behind; under the lock, no other build uses it.
+	entries, err := os.ReadDir(bin)
+	if err != nil {
+		return fmt.Errorf("looking for abandoned builds: %w", err)
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".build-") {
+			if err := os.RemoveAll(filepath.Join(bin, entry.Name())); err != nil {
+				return fmt.Errorf("deleting an abandoned build: %w", err)
+			}
+		}
 	}
 	module, err := os.MkdirTemp(bin, ".build-")
 	if err != nil {
@@ -137,8 +150,12 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 		// An interrupt lets the go command stop its compilers; the default, SIGKILL, would orphan them.
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.WaitDelay = 10 * time.Second
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("building %s %s: %w", p.pkg, v.kubernetes, errors.Join(err, ctx.Err()))
+		err := cmd.Run()
+		if ctx.Err() != nil {
+			return fmt.Errorf("building %s was interrupted", p.pkg)
+		}
+		if err != nil {
+			return fmt.Errorf("building %s: %w", p.pkg, err)
 		}
 		if err := os.Rename(filepath.Join(module, p.name), filepath.Join(bin, p.name)); err != nil {
 			return fmt.Errorf("putting %s into the cache: %w", p.name, err)

@@ -26,12 +26,18 @@ type controlPlane struct {
 	home          home
 	address       netip.Addr // of kube-apiserver
 	apiServerPort int
-	etcdPort      int // on loopback
+	etcdPort      int // on loopback, gRPC
+	etcdHTTPPort  int // on loopback, health and metrics
 	services      netip.Prefix
 }
 
-// etcdURL is where etcd serves clients.
+// etcdURL is where etcd serves kube-apiserver.
 func (c controlPlane) etcdURL() string { return "https://127.0.0.1:" + strconv.Itoa(c.etcdPort) }
+
+// etcdHTTPURL is where etcd tells its health.
+func (c controlPlane) etcdHTTPURL() string {
+	return "https://127.0.0.1:" + strconv.Itoa(c.etcdHTTPPort)
+}
 
 // apiServerURL is where kube-apiserver serves.
 func (c controlPlane) apiServerURL() string {
@@ -49,6 +55,8 @@ func (c controlPlane) etcdArgs() []string {
 		"--name=etcd",
 		"--data-dir=" + c.home.path("etcd"),
 		"--listen-client-urls=" + c.etcdURL(),
+		// A port that serves both gRPC and HTTP delays watch events under load.
+		"--listen-client-http-urls=" + c.etcdHTTPURL(),
 		"--advertise-client-urls=" + c.etcdURL(),
 		"--cert-file=" + c.pki("etcd.crt"),
 		"--key-file=" + c.pki("etcd.key"),
@@ -117,6 +125,8 @@ func (c controlPlane) controllerManagerArgs() []string {
 		"--leader-elect=false",
 		// Nobody calls it here; no port is one thing less that can collide.
 		"--secure-port=0",
+		// The default is a directory of the machine, which would be created where it is missing.
+		"--flex-volume-plugin-dir=" + c.home.path("flexvolume"),
 		// For tests that wait for a quota to notice deletions. The garbage collector and the quota
 		// controller look for new API groups every 30 s, for which there is no flag.
 		"--resource-quota-sync-period=5s",

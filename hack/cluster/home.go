@@ -45,11 +45,8 @@ func daemons() []string {
 // claim creates the directory if need be and locks it against other commands. It refuses a directory
 // that holds anything else than a cluster, because clear deletes by name.
 func (h home) claim(ctx context.Context, progress io.Writer) (*fileLock, error) {
-	if err := os.MkdirAll(string(h), 0o700); err != nil {
-		return nil, fmt.Errorf("creating the cluster's directory: %w", err)
-	}
 	entries, err := os.ReadDir(string(h))
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the cluster's directory: %w", err)
 	}
 	if _, err := os.Stat(h.path(markerFile)); len(entries) > 0 && err != nil {
@@ -107,7 +104,7 @@ func (h home) stopAll(progress io.Writer) error {
 // clear deletes what a cluster leaves behind, by name: the directory may hold files of the user too.
 func (h home) clear() error {
 	leftovers := []string{"etcd", "pki", "kubeconfig", "controller-manager.kubeconfig",
-		"audit-policy.yaml", "audit.log", "cluster.json"}
+		"audit-policy.yaml", "audit.log", "flexvolume", "cluster.json"}
 	for _, name := range daemons() {
 		leftovers = append(leftovers, name+".log")
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -15,19 +16,22 @@ import (
 // fileLock is an exclusive lock on a file, held until release or until the process ends.
 type fileLock struct{ file *os.File }
 
-// acquireLock creates the file at path if need be and locks it. Where another process holds the lock,
+// acquireLock creates the file at path and its directory if need be, and locks it. Where another process holds the lock,
 // it writes why to progress and waits until ctx ends.
 func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fileLock, error) {
 	told := false
 	for {
+		// In the loop, because the former holder may have deleted both.
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, fmt.Errorf("creating the directory of a lock file: %w", err)
+		}
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("opening lock file: %w", err)
 		}
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			// The former holder may have deleted the file (cluster down does); a lock on a deleted
-			// file would exclude nobody.
+			// A lock on a file that was deleted meanwhile (cluster down does) would exclude nobody.
 			if isFile(file, path) {
 				return &fileLock{file: file}, nil
 			}

@@ -56,8 +56,7 @@ func bootID() (string, error) {
 // parseStat reads the state letter (field 3) and the start time (field 22) of /proc/<pid>/stat. Field 2
 // is the program's name in parentheses and may itself hold spaces and parentheses.
 func parseStat(stat string) (state byte, startTime uint64, err error) {
-	_, rest, _ := cutLast(stat, ")")
-	fields := strings.Fields(rest)
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	if len(fields) < 20 || len(fields[0]) != 1 {
 		return 0, 0, fmt.Errorf("unexpected content of a /proc stat file: %q", stat)
 	}
@@ -66,13 +65,6 @@ func parseStat(stat string) (state byte, startTime uint64, err error) {
 		return 0, 0, fmt.Errorf("unexpected start time in a /proc stat file: %w", err)
 	}
 	return fields[0][0], startTime, nil
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // running says whether the process still runs. A zombie does not: it only waits for a parent to look,
@@ -142,7 +134,7 @@ type process struct {
 	err     error
 }
 
-// start runs a program as a daemon: in a session of its own, with its output in <name>.log and its
+// start runs a program as a daemon: detached from the terminal, with its output in <name>.log and its
 // identity in <name>.pid of the cluster's directory.
 func (h home) start(bin, name string, args ...string) (*process, error) {
 	p := &process{name: name, logFile: h.path(name + ".log"), exited: make(chan struct{})}
@@ -192,6 +184,9 @@ func waitFor(ctx context.Context, what string, processes []*process, probe func(
 		}
 		select {
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return fmt.Errorf("interrupted while waiting until %s", what)
+			}
 			return fmt.Errorf("waiting until %s: %w; the last try: %w", what, ctx.Err(), err)
 		case <-time.After(50 * time.Millisecond):
 		}

@@ -83,7 +83,7 @@ func startAll(ctx context.Context, h home, bin, bindAddress string, progress io.
 	if err != nil {
 		return info{}, err
 	}
-	if err := waitFor(ctx, "etcd is healthy", processes, etcdClient.probe(c.etcdURL()+"/health")); err != nil {
+	if err := waitFor(ctx, "etcd is healthy", processes, etcdClient.probe(c.etcdHTTPURL()+"/health")); err != nil {
 		return info{}, err
 	}
 
@@ -130,14 +130,15 @@ func plan(h home, bindAddress string) (controlPlane, error) {
 	if c.services, err = serviceRange(machine); err != nil {
 		return controlPlane{}, err
 	}
-	if c.apiServerPort, err = freePort(c.address.String()); err != nil {
+	public, err := freePorts(c.address.String(), 1)
+	if err != nil {
 		return controlPlane{}, err
 	}
-	for c.etcdPort == 0 || c.etcdPort == c.apiServerPort {
-		if c.etcdPort, err = freePort("127.0.0.1"); err != nil {
-			return controlPlane{}, err
-		}
+	loopback, err := freePorts("127.0.0.1", 2)
+	if err != nil {
+		return controlPlane{}, err
 	}
+	c.apiServerPort, c.etcdPort, c.etcdHTTPPort = public[0], loopback[0], loopback[1]
 	return c, nil
 }
 

@@ -65,6 +65,14 @@ type Addressable struct {
 	Audience *string `json:"audience,omitempty"`
 }
 
+// GetURL returns the URL of an address, or nothing when there is no address yet.
+func (a *Addressable) GetURL() string {
+	if a == nil {
+		return ""
+	}
+	return a.URL
+}
+
 // AddressStatus is the part of a status that makes an object Addressable.
 type AddressStatus struct {
 	// Address is where the object accepts events or requests. Set by its controller.

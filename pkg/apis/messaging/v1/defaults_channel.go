@@ -27,6 +27,10 @@ func canonicalize(raw *runtime.RawExtension) {
 	if raw == nil || len(raw.Raw) == 0 {
 		return
 	}
+	// A decoder would stop at the end of the first value and drop what follows.
+	if !json.Valid(raw.Raw) {
+		return
+	}
 	decoder := json.NewDecoder(bytes.NewReader(raw.Raw))
 	decoder.UseNumber()
 	var value any

@@ -1,0 +1,72 @@
+// Command knative-apiserver serves Knative Serving and Eventing as native Kubernetes API groups.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/cli"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/component-base/version/verflag"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
+)
+
+func main() {
+	os.Exit(cli.Run(newCommand()))
+}
+
+func newCommand() *cobra.Command {
+	options := apiserver.NewOptions()
+	logging := logs.NewOptions()
+	command := &cobra.Command{
+		Use:   "knative-apiserver",
+		Short: "Knative Serving and Eventing as native Kubernetes API groups",
+		Long: "Serves serving.knative.dev, eventing.knative.dev and messaging.knative.dev behind the kube-aggregator of a host " +
+			"cluster. The standalone command needs no cluster.",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return err
+			}
+			if err := options.Validate(); err != nil {
+				return err
+			}
+			return options.RunServer(command.Context())
+		},
+	}
+	options.AddFlags(command.Flags())
+	logsapi.AddFlags(logging, command.Flags())
+	verflag.AddFlags(command.Flags())
+	command.AddCommand(newStandaloneCommand())
+	command.SetContext(genericapiserver.SetupSignalContext())
+	return command
+}
+
+func newStandaloneCommand() *cobra.Command {
+	options := apiserver.NewStandaloneOptions()
+	logging := logs.NewOptions()
+	command := &cobra.Command{
+		Use:          "standalone",
+		Short:        "Serve on this machine, with an embedded etcd and no cluster",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return err
+			}
+			if err := options.Validate(); err != nil {
+				return err
+			}
+			return options.RunServer(command.Context(), command.OutOrStdout())
+		},
+	}
+	options.AddFlags(command.Flags())
+	logsapi.AddFlags(logging, command.Flags())
+	return command
+}

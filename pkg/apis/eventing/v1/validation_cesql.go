@@ -1,0 +1,111 @@
+package v1
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/sql/v2/parser"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxCESQLLength bounds a CESQL expression, in bytes.
+const maxCESQLLength = 4096
+
+// validateCESQL returns the fault of a CloudEvents SQL expression. The empty one is a dialect that is not set.
+func validateCESQL(expression string, path *field.Path) field.ErrorList {
+	if expression == "" {
+		return nil
+	}
+	if len(expression) > maxCESQLLength {
+		return field.ErrorList{field.TooLong(path, "", maxCESQLLength)}
+	}
+	if err := scanCESQL(expression); err != nil {
+		return field.ErrorList{field.Invalid(path, expression, err.Error())}
+	}
+	if err := parseCESQL(expression); err != nil {
+		return field.ErrorList{field.Invalid(path, expression, "must be a CloudEvents SQL expression: "+err.Error())}
+	}
+	return nil
+}
+
+// parseCESQL runs the parser, which panics on many a syntax error.
+func parseCESQL(expression string) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("syntax error")
+		}
+	}()
+	if _, err := parser.Parse(expression); err != nil {
+		return errors.New(strings.TrimRight(strings.TrimPrefix(err.Error(), "parse error: "), ": "))
+	}
+	return nil
+}
+
+// scanCESQL finds what must not reach the parser: characters that are part of no token, which its lexer prints
+// to standard error and then passes over, so that another expression than the one written would take effect;
+// and deep or unbalanced parentheses, which it takes seconds to reject.
+func scanCESQL(expression string) error {
+	depth := 0
+	for i := 0; i < len(expression); {
+		switch c := expression[i]; {
+		case c == '\'' || c == '"':
+			end := endOfString(expression, i)
+			if end < 0 {
+				return fmt.Errorf("must close the string that starts with %c at position %d", c, i+1)
+			}
+			i = end
+			continue
+		case isWordCharacter(c):
+			end := i + 1
+			for end < len(expression) && isWordCharacter(expression[end]) {
+				end++
+			}
+			if word := expression[i:end]; strings.Contains(word, "_") && (c == '_' || strings.ContainsAny(word, "0123456789")) {
+				return fmt.Errorf("must not contain '%s': only names of letters may have underscores", word)
+			}
+			i = end
+			continue
+		case c == '(':
+			if depth++; depth > maxFilterDepth {
+				return fmt.Errorf("must not nest parentheses deeper than %d", maxFilterDepth)
+			}
+		case c == ')':
+			if depth--; depth < 0 {
+				return fmt.Errorf("must open the parenthesis that is closed at position %d", i+1)
+			}
+		case c == '!' && !strings.HasPrefix(expression[i:], "!="), !strings.ContainsRune(" \t\r\n,*/%+-=<>!", rune(c)):
+			return fmt.Errorf("must not contain %q outside of strings, as at position %d", firstRune(expression[i:]), i+1)
+		}
+		i++
+	}
+	if depth > 0 {
+		return errors.New("must close all parentheses")
+	}
+	return nil
+}
+
+// endOfString returns where the string literal that starts at an index ends, or -1 if it does not. A backslash
+// escapes the next character; a doubled quote reads as two strings, which comes to the same here.
+func endOfString(expression string, start int) int {
+	for i := start + 1; i < len(expression); i++ {
+		switch expression[i] {
+		case '\\':
+			i++
+		case expression[start]:
+			return i + 1
+		}
+	}
+	return -1
+}
+
+func isWordCharacter(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+func firstRune(s string) rune {
+	for _, r := range s {
+		return r
+	}
+	return 0
+}

@@ -1,0 +1,101 @@
+package v1
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxFilterDepth bounds how deep filters nest, and parentheses within a CESQL expression, so that neither
+// checking nor evaluating one takes unbounded stack or time. The parser needs seconds for a few kilobytes of
+// unbalanced parentheses.
+const maxFilterDepth = 32
+
+var attributeName = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+
+// validateFilters returns the faults of a list of filters at a depth, counted from 1.
+func validateFilters(filters []SubscriptionsAPIFilter, depth int, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range filters {
+		errs = append(errs, validateFilter(&filters[i], depth, path.Index(i))...)
+	}
+	return errs
+}
+
+// validateFilter returns the faults of a filter and all within it. Exactly one dialect is set; an empty map or
+// list counts as unset, as it does not survive being stored.
+func validateFilter(f *SubscriptionsAPIFilter, depth int, path *field.Path) field.ErrorList {
+	if depth > maxFilterDepth {
+		return field.ErrorList{field.Invalid(path, field.OmitValueType{},
+			fmt.Sprintf("must not be nested deeper than %d filters", maxFilterDepth))}
+	}
+	var errs field.ErrorList
+	switch set, empty := dialects(f); {
+	case len(set) > 1:
+		errs = append(errs, field.Invalid(path, strings.Join(set, ", "), "must have exactly one dialect"))
+	case len(set) == 0 && len(empty) > 0:
+		errs = append(errs, field.Required(path.Child(empty[0]), "must not be empty"))
+	case len(set) == 0:
+		errs = append(errs, field.Required(path,
+			"must have one of the dialects `all`, `any`, `not`, `exact`, `prefix`, `suffix` and `cesql`"))
+	}
+	errs = append(errs, validateFilters(f.All, depth+1, path.Child("all"))...)
+	errs = append(errs, validateFilters(f.Any, depth+1, path.Child("any"))...)
+	if f.Not != nil {
+		errs = append(errs, validateFilter(f.Not, depth+1, path.Child("not"))...)
+	}
+	errs = append(errs, validateAttributeValues(f.Exact, path.Child("exact"))...)
+	errs = append(errs, validateAttributeValues(f.Prefix, path.Child("prefix"))...)
+	errs = append(errs, validateAttributeValues(f.Suffix, path.Child("suffix"))...)
+	return append(errs, validateCESQL(f.CESQL, path.Child("cesql"))...)
+}
+
+// dialects returns the names of a filter's dialects that are set, and of those that are there but empty.
+func dialects(f *SubscriptionsAPIFilter) (set, empty []string) {
+	note := func(name string, there bool, length int) {
+		switch {
+		case length > 0:
+			set = append(set, name)
+		case there:
+			empty = append(empty, name)
+		}
+	}
+	note("all", f.All != nil, len(f.All))
+	note("any", f.Any != nil, len(f.Any))
+	if f.Not != nil {
+		set = append(set, "not")
+	}
+	note("exact", f.Exact != nil, len(f.Exact))
+	note("prefix", f.Prefix != nil, len(f.Prefix))
+	note("suffix", f.Suffix != nil, len(f.Suffix))
+	note("cesql", false, len(f.CESQL))
+	return set, empty
+}
+
+// validateAttributeNames returns the faults of attribute names, in alphabetical order.
+func validateAttributeNames(attributes map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		if !attributeName.MatchString(name) {
+			errs = append(errs, field.Invalid(path.Key(name), name,
+				"must be the name of an attribute: it must match regex '"+attributeName.String()+"'"))
+		}
+	}
+	return errs
+}
+
+// validateAttributeValues returns the faults of attribute names and of the values they are compared with. Unlike
+// in a TriggerFilter, an empty value has no meaning here (CloudEvents Subscriptions API, filter dialects).
+func validateAttributeValues(attributes map[string]string, path *field.Path) field.ErrorList {
+	errs := validateAttributeNames(attributes, path)
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		if attributes[name] == "" {
+			errs = append(errs, field.Required(path.Key(name), "must be the value to compare the attribute with"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,67 @@
+package v1
+
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+// DependencyAnnotationKey on a Trigger holds a JSON ObjectReference to an object of its namespace that must
+// be ready before the Trigger is.
+const DependencyAnnotationKey = "knative.dev/dependency"
+
+// ValidateTrigger returns the faults of a Trigger: it names a Broker and a subscriber (eventing Trigger v1
+// spec), and its filters make sense. filter is checked even where filters override it.
+func ValidateTrigger(t *Trigger) field.ErrorList {
+	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
+	errs := apivalidation.ValidateObjectMeta(&t.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
+	errs = append(errs, validateDependency(t, metadata.Child("annotations").Key(DependencyAnnotationKey))...)
+	if t.Spec.Broker == "" {
+		errs = append(errs, field.Required(spec.Child("broker"), "must name a Broker of the same namespace"))
+	} else {
+		for _, message := range validation.IsDNS1123Subdomain(t.Spec.Broker) {
+			errs = append(errs, field.Invalid(spec.Child("broker"), t.Spec.Broker, message))
+		}
+	}
+	if t.Spec.Filter != nil {
+		errs = append(errs, validateAttributeNames(t.Spec.Filter.Attributes, spec.Child("filter", "attributes"))...)
+	}
+	errs = append(errs, validateFilters(t.Spec.Filters, 1, spec.Child("filters"))...)
+	errs = append(errs, t.Spec.Subscriber.Validate(spec.Child("subscriber"))...)
+	return append(errs, t.Spec.Delivery.Validate(spec.Child("delivery"))...)
+}
+
+// ValidateTriggerUpdate returns the faults of a Trigger that replaces old: those of the Trigger itself, and a
+// change of its Broker, which is immutable (eventing Trigger Lifecycle). All else may change.
+func ValidateTriggerUpdate(t, old *Trigger) field.ErrorList {
+	errs := ValidateTrigger(t)
+	// A Broker that is taken away is reported as missing.
+	if t.Spec.Broker == "" {
+		return errs
+	}
+	return append(errs, duckv1.ValidateImmutable(t.Spec.Broker, old.Spec.Broker, field.NewPath("spec", "broker"))...)
+}
+
+// validateDependency returns the faults of the object that a Trigger waits for.
+func validateDependency(t *Trigger, path *field.Path) field.ErrorList {
+	value, found := t.Annotations[DependencyAnnotationKey]
+	if !found {
+		return nil
+	}
+	var ref corev1.ObjectReference
+	if err := json.Unmarshal([]byte(value), &ref); err != nil {
+		return field.ErrorList{field.Invalid(path, value, "must be a JSON ObjectReference: "+err.Error())}
+	}
+	var errs field.ErrorList
+	if ref.Namespace != "" && ref.Namespace != t.Namespace {
+		errs = append(errs, field.Invalid(path.Child("namespace"), ref.Namespace,
+			"must be empty or the namespace of the Trigger, '"+t.Namespace+"'"))
+	}
+	named := duckv1.KReference{Kind: ref.Kind, Name: ref.Name, APIVersion: ref.APIVersion}
+	return append(errs, named.Validate(path)...)
+}

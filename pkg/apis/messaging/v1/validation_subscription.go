@@ -1,0 +1,65 @@
+package v1
+
+import (
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+// ValidateSubscription returns the faults of a Subscription: it names a channel of its own namespace, and a
+// subscriber, a reply or both (eventing Subscription Lifecycle). An empty subscriber or reply ('{}') is taken
+// for one that is not set.
+func ValidateSubscription(s *Subscription) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := apivalidation.ValidateObjectMeta(&s.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs = append(errs, validateSubscribedChannel(s.Spec.Channel, spec.Child("channel"))...)
+	subscriber, reply := setOrNil(s.Spec.Subscriber), setOrNil(s.Spec.Reply)
+	if subscriber == nil && reply == nil {
+		errs = append(errs, field.Required(spec.Child("subscriber"), "must have at least one of `subscriber` and `reply`"))
+	}
+	errs = append(errs, subscriber.Validate(spec.Child("subscriber"))...)
+	errs = append(errs, reply.Validate(spec.Child("reply"))...)
+	return append(errs, s.Spec.Delivery.Validate(spec.Child("delivery"))...)
+}
+
+// ValidateSubscriptionUpdate returns the faults of a Subscription that replaces old: those of the Subscription
+// itself, and a change of its channel, which is immutable (eventing Subscription Lifecycle). All else may change.
+func ValidateSubscriptionUpdate(s, old *Subscription) field.ErrorList {
+	errs := ValidateSubscription(s)
+	// A channel that is taken away is reported as missing, fields that no channel may have as forbidden.
+	if s.Spec.Channel == (duckv1.KReference{}) {
+		return errs
+	}
+	return append(errs, duckv1.ValidateImmutable(identity(s.Spec.Channel), identity(old.Spec.Channel), field.NewPath("spec", "channel"))...)
+}
+
+// validateSubscribedChannel returns the faults of the channel of a Subscription. It has no namespace: it is in
+// that of the Subscription (eventing Subscription Lifecycle); nor an address, as it is not sent to.
+func validateSubscribedChannel(channel duckv1.KReference, path *field.Path) field.ErrorList {
+	if channel == (duckv1.KReference{}) {
+		return field.ErrorList{field.Required(path, "must name a channel by `apiVersion`, `kind` and `name`")}
+	}
+	var errs field.ErrorList
+	if channel.Namespace != "" {
+		errs = append(errs, field.Forbidden(path.Child("namespace"), "may not be set: a Subscription uses a channel of its own namespace"))
+	}
+	if channel.Address != nil {
+		errs = append(errs, field.Forbidden(path.Child("address"), "may not be set: a Subscription uses the channel as a whole"))
+	}
+	named := identity(channel)
+	return append(errs, named.Validate(path)...)
+}
+
+// identity returns the part of a channel reference that tells which channel it is.
+func identity(channel duckv1.KReference) duckv1.KReference {
+	return duckv1.KReference{Kind: channel.Kind, Name: channel.Name, APIVersion: channel.APIVersion}
+}
+
+// setOrNil returns a destination, or nil for one that says nothing.
+func setOrNil(d *duckv1.Destination) *duckv1.Destination {
+	if d == nil || *d == (duckv1.Destination{}) {
+		return nil
+	}
+	return d
+}

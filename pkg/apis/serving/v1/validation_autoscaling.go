@@ -1,0 +1,192 @@
+package v1
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Values and limits of the autoscaling annotations.
+const (
+	// KPAClass is the class of our own autoscaler, which counts requests.
+	KPAClass = "kpa." + AutoscalingGroupName
+	// ConcurrencyMetric scales on requests in flight.
+	ConcurrencyMetric = "concurrency"
+	// RPSMetric scales on requests per second.
+	RPSMetric = "rps"
+
+	minWindow = 6 * time.Second
+	maxWindow = time.Hour
+
+	wholeSeconds = "must be given in whole seconds"
+)
+
+// legacyAutoscalingKeys maps annotations to the older spelling that manifests still use.
+var legacyAutoscalingKeys = map[string]string{
+	MinScaleAnnotationKey:                 AutoscalingGroupName + "/minScale",
+	MaxScaleAnnotationKey:                 AutoscalingGroupName + "/maxScale",
+	InitialScaleAnnotationKey:             AutoscalingGroupName + "/initialScale",
+	TargetUtilizationAnnotationKey:        AutoscalingGroupName + "/targetUtilizationPercentage",
+	TargetBurstCapacityAnnotationKey:      AutoscalingGroupName + "/targetBurstCapacity",
+	PanicWindowPercentageAnnotationKey:    AutoscalingGroupName + "/panicWindowPercentage",
+	PanicThresholdPercentageAnnotationKey: AutoscalingGroupName + "/panicThresholdPercentage",
+	ScaleDownDelayAnnotationKey:           AutoscalingGroupName + "/scaleDownDelay",
+	PodRetentionAnnotationKey:             AutoscalingGroupName + "/scaleToZeroPodRetentionPeriod",
+}
+
+// AutoscalingAnnotation looks up an autoscaling annotation by its key, or by the key's older camel case
+// spelling (minScale for min-scale), and returns the key that was found with its value. The present
+// spelling wins when both are there.
+func AutoscalingAnnotation(annotations map[string]string, key string) (found, value string, ok bool) {
+	if value, ok = annotations[key]; ok {
+		return key, value, true
+	}
+	if legacy := legacyAutoscalingKeys[key]; legacy != "" {
+		if value, ok = annotations[legacy]; ok {
+			return legacy, value, true
+		}
+	}
+	return "", "", false
+}
+
+// validateAutoscaling checks the annotations that tune a revision's scale. Annotations of the group that
+// are not known here are left alone, since other autoscalers have their own.
+func validateAutoscaling(annotations map[string]string, allowZeroInitialScale bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, rule := range autoscalingRules(allowZeroInitialScale) {
+		if key, value, ok := AutoscalingAnnotation(annotations, rule.key); ok {
+			if msg := rule.fault(value); msg != "" {
+				errs = append(errs, field.Invalid(path.Key(key), value, msg))
+			}
+		}
+	}
+	return append(errs, validateScaleBounds(annotations, path)...)
+}
+
+// validateScaleBounds checks that max-scale, unless it is 0 and sets no limit, leaves room for min-scale.
+func validateScaleBounds(annotations map[string]string, path *field.Path) field.ErrorList {
+	_, minValue, _ := AutoscalingAnnotation(annotations, MinScaleAnnotationKey)
+	maxKey, maxValue, _ := AutoscalingAnnotation(annotations, MaxScaleAnnotationKey)
+	lower, lowerErr := strconv.ParseInt(minValue, 10, 32)
+	upper, upperErr := strconv.ParseInt(maxValue, 10, 32)
+	if lowerErr != nil || upperErr != nil || upper <= 0 || lower <= upper {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path.Key(maxKey), maxValue,
+		fmt.Sprintf("must be 0 or greater than or equal to min-scale (%d)", lower))}
+}
+
+// autoscalingRule says what is wrong with a value of the annotation key, or "".
+type autoscalingRule struct {
+	key   string
+	fault func(value string) string
+}
+
+func autoscalingRules(allowZeroInitialScale bool) []autoscalingRule {
+	initialScale := intAtLeast(0)
+	if !allowZeroInitialScale {
+		initialScale = func(value string) string {
+			msg := intAtLeast(1)(value)
+			if n, err := strconv.ParseInt(value, 10, 32); err == nil && n == 0 {
+				msg += ", because allow-zero-initial-scale in config-autoscaler is off"
+			}
+			return msg
+		}
+	}
+	return []autoscalingRule{
+		{ClassAnnotationKey, oneOf(KPAClass)},
+		{MetricAnnotationKey, oneOf(ConcurrencyMetric, RPSMetric)},
+		{MinScaleAnnotationKey, intAtLeast(0)},
+		{MaxScaleAnnotationKey, intAtLeast(0)},
+		{InitialScaleAnnotationKey, initialScale},
+		{ActivationScaleAnnotationKey, intAtLeast(2)},
+		{TargetAnnotationKey, floatAtLeast(0.01)},
+		{TargetUtilizationAnnotationKey, floatBetween(1, 100)},
+		{TargetBurstCapacityAnnotationKey, burstCapacity},
+		{PanicWindowPercentageAnnotationKey, floatBetween(1, 100)},
+		{PanicThresholdPercentageAnnotationKey, floatBetween(110, 1000)},
+		{WindowAnnotationKey, both(durationBetween(minWindow, maxWindow), secondPrecision)},
+		{ScaleDownDelayAnnotationKey, both(durationBetween(0, maxWindow), secondPrecision)},
+		{PodRetentionAnnotationKey, durationBetween(0, maxWindow)},
+	}
+}
+
+// both returns the first of two faults.
+func both(first, second func(string) string) func(string) string {
+	return func(value string) string {
+		if msg := first(value); msg != "" {
+			return msg
+		}
+		return second(value)
+	}
+}
+
+func oneOf(values ...string) func(string) string {
+	return func(value string) string {
+		if slices.Contains(values, value) {
+			return ""
+		}
+		return "must be '" + strings.Join(values, "' or '") + "'"
+	}
+}
+
+func intAtLeast(lower int64) func(string) string {
+	return func(value string) string {
+		if n, err := strconv.ParseInt(value, 10, 32); err != nil || n < lower {
+			return fmt.Sprintf("must be a whole number greater than or equal to %d and less than 2147483648", lower)
+		}
+		return ""
+	}
+}
+
+// parseFinite parses a number. Not-a-number would pass every comparison, and nothing scales to infinity.
+func parseFinite(value string) (float64, bool) {
+	n, err := strconv.ParseFloat(value, 64)
+	return n, err == nil && !math.IsNaN(n) && !math.IsInf(n, 0)
+}
+
+func floatAtLeast(lower float64) func(string) string {
+	return func(value string) string {
+		if n, ok := parseFinite(value); !ok || n < lower {
+			return fmt.Sprintf("must be a number greater than or equal to %v", lower)
+		}
+		return ""
+	}
+}
+
+func floatBetween(lower, upper float64) func(string) string {
+	return func(value string) string {
+		if n, ok := parseFinite(value); !ok || n < lower || n > upper {
+			return fmt.Sprintf("must be a number between %v and %v, inclusive", lower, upper)
+		}
+		return ""
+	}
+}
+
+func burstCapacity(value string) string {
+	if n, ok := parseFinite(value); !ok || n < 0 && n != -1 {
+		return "must be a number greater than or equal to 0, or -1 for no limit"
+	}
+	return ""
+}
+
+func durationBetween(lower, upper time.Duration) func(string) string {
+	return func(value string) string {
+		if d, err := time.ParseDuration(value); err != nil || d < lower || d > upper {
+			return fmt.Sprintf("must be a duration between %v and %v, inclusive", lower, upper)
+		}
+		return ""
+	}
+}
+
+func secondPrecision(value string) string {
+	if d, err := time.ParseDuration(value); err == nil && d%time.Second != 0 {
+		return wholeSeconds
+	}
+	return ""
+}

@@ -1,0 +1,193 @@
+package v1
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// containerRole says what a container of a revision is there for.
+type containerRole int
+
+const (
+	// roleServing takes the requests: the only container, or the one with a port.
+	roleServing containerRole = iota
+	// roleSidecar runs beside the serving container.
+	roleSidecar
+	// roleInit runs before the others.
+	roleInit
+	// roleUnknown is each of several containers of which none has a port: any may be meant to serve.
+	roleUnknown
+)
+
+// containerMask allows what serving 10.4 lists. lifecycle, stdin, stdinOnce, tty and volumeDevices are left
+// out on purpose.
+var containerMask = fieldMask{allowed: []string{
+	"args", "command", "env", "envFrom", "image", "imagePullPolicy", "livenessProbe", "name", "ports",
+	"readinessProbe", "resources", "securityContext", "startupProbe", "terminationMessagePath",
+	"terminationMessagePolicy", "volumeMounts", "workingDir",
+}}
+
+// sidecarMask gates the probes: they are more traffic on a port that takes no requests.
+var sidecarMask = fieldMask{
+	allowed: without(containerMask.allowed, "livenessProbe", "readinessProbe", "startupProbe"),
+	gated: map[string]string{
+		"livenessProbe":  featureMultiContainerProbing,
+		"readinessProbe": featureMultiContainerProbing,
+		"startupProbe":   featureMultiContainerProbing,
+	},
+}
+
+// initContainerMask has neither probes nor ports: an init container ends before the revision serves.
+var initContainerMask = fieldMask{
+	allowed: without(containerMask.allowed, "livenessProbe", "readinessProbe", "startupProbe", "ports"),
+}
+
+var containerPortMask = fieldMask{allowed: []string{"containerPort", "name", "protocol"}}
+
+func without(names []string, dropped ...string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(dropped, name) })
+}
+
+func (r containerRole) mask() fieldMask {
+	switch r {
+	case roleSidecar:
+		return sidecarMask
+	case roleInit:
+		return initContainerMask
+	default:
+		return containerMask
+	}
+}
+
+// containerValidator checks one container of a Pod.
+type containerValidator struct {
+	role     containerRole
+	features Features
+	volumes  map[string]*corev1.Volume
+}
+
+// validate returns all faults of a container (serving 10.4). names holds the names of the containers before
+// it, and gains its own.
+func (v containerValidator) validate(c *corev1.Container, names sets.Set[string], path *field.Path) field.ErrorList {
+	mask := v.role.mask()
+	errs := mask.validate(c, v.features, path)
+	errs = append(errs, validateContainerName(c.Name, names, path.Child("name"))...)
+	errs = append(errs, validateImage(c.Image, path.Child("image"))...)
+	errs = append(errs, validatePullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)
+	errs = append(errs, validateMessagePolicy(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"))...)
+	errs = append(errs, validateEnv(c.Env, v.role, v.features, path.Child("env"))...)
+	errs = append(errs, validateEnvFrom(c.EnvFrom, v.features, path.Child("envFrom"))...)
+	errs = append(errs, validateResources(&c.Resources, v.features, path.Child("resources"))...)
+	errs = append(errs, validateSecurityContext(c.SecurityContext, v.features, path.Child("securityContext"))...)
+	errs = append(errs, validateMounts(c.VolumeMounts, v.volumes, v.features, path.Child("volumeMounts"))...)
+	if mask.permits("ports", v.features) {
+		errs = append(errs, validatePorts(c.Ports, v.features, path.Child("ports"))...)
+	}
+	for _, probe := range []probeValidator{
+		{kind: livenessProbe, probe: c.LivenessProbe},
+		{kind: readinessProbe, probe: c.ReadinessProbe},
+		{kind: startupProbe, probe: c.StartupProbe},
+	} {
+		if probe.probe != nil && mask.permits(string(probe.kind), v.features) {
+			probe.features, probe.role, probe.port = v.features, v.role, portOf(c)
+			errs = append(errs, probe.validate(path.Child(string(probe.kind)))...)
+		}
+	}
+	return errs
+}
+
+// portOf returns the port at which a serving container takes requests.
+func portOf(c *corev1.Container) corev1.ContainerPort {
+	if len(c.Ports) > 0 {
+		return c.Ports[0]
+	}
+	return corev1.ContainerPort{ContainerPort: DefaultContainerPort}
+}
+
+func validateContainerName(name string, names sets.Set[string], path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	var errs field.ErrorList
+	for _, msg := range validation.IsDNS1123Label(name) {
+		errs = append(errs, field.Invalid(path, name, msg))
+	}
+	if name == reservedContainerName {
+		errs = append(errs, field.Invalid(path, name, fmt.Sprintf("must not be '%s', which is reserved", reservedContainerName)))
+	}
+	if names.Has(name) {
+		errs = append(errs, field.Duplicate(path, name))
+	}
+	names.Insert(name)
+	return errs
+}
+
+// validateImage checks that an image reference can be parsed (serving 10.4-5).
+func validateImage(image string, path *field.Path) field.ErrorList {
+	if image == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	if _, err := name.ParseReference(image, name.WeakValidation); err != nil {
+		return field.ErrorList{field.Invalid(path, image, "must be an image reference such as 'registry.example.com/app:v1': "+err.Error())}
+	}
+	return nil
+}
+
+func validatePullPolicy(policy corev1.PullPolicy, path *field.Path) field.ErrorList {
+	supported := []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
+	if policy == "" || slices.Contains(supported, policy) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, policy, supported)}
+}
+
+func validateMessagePolicy(policy corev1.TerminationMessagePolicy, path *field.Path) field.ErrorList {
+	supported := []corev1.TerminationMessagePolicy{corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile}
+	if policy == "" || slices.Contains(supported, policy) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, policy, supported)}
+}
+
+// reservedPorts are those that Knative's own container uses in a revision's Pods, so that a revision which
+// runs here also runs there.
+func reservedPorts() []int32 {
+	return []int32{8008, 8012, 8013, 8022, 9090, 9091}
+}
+
+// validatePorts checks the port at which a container takes requests (serving 10.4-9, 10.15).
+func validatePorts(ports []corev1.ContainerPort, features Features, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(ports) > 1 {
+		errs = append(errs, field.TooMany(path, len(ports), 1))
+	}
+	for i := range ports {
+		port, at := &ports[i], path.Index(i)
+		errs = append(errs, containerPortMask.validate(port, features, at)...)
+		if slices.Contains(reservedPorts(), port.ContainerPort) {
+			errs = append(errs, field.Invalid(at.Child("containerPort"), port.ContainerPort,
+				fmt.Sprintf("must not be one of the reserved ports %v", reservedPorts())))
+		} else {
+			errs = append(errs, validateRange(int64(port.ContainerPort), 1, 65535, at.Child("containerPort"))...)
+		}
+		if port.Protocol != "" && port.Protocol != corev1.ProtocolTCP {
+			errs = append(errs, field.NotSupported(at.Child("protocol"), port.Protocol, []corev1.Protocol{corev1.ProtocolTCP}))
+		}
+		if !slices.Contains([]string{"", portNameHTTP1, portNameH2C}, port.Name) {
+			errs = append(errs, field.NotSupported(at.Child("name"), port.Name, []string{portNameH2C, portNameHTTP1}))
+		}
+	}
+	return errs
+}
+
+// Names of a port, which say what protocol the container speaks at it (serving 10.15-1).
+const (
+	portNameHTTP1 = "http1"
+	portNameH2C   = "h2c"
+)

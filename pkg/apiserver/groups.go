@@ -1,0 +1,87 @@
+package apiserver
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/trigger"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/messaging/channel"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/messaging/subscription"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/configuration"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/revision"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/route"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
+)
+
+// groups builds what is served, one list for each API group.
+type groups struct {
+	scheme      *runtime.Scheme
+	codecs      serializer.CodecFactory
+	getter      generic.RESTOptionsGetter
+	controllers identity.Controllers
+	settings    func() servingv1.Settings
+}
+
+func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
+	serving, err := g.group(servingv1.GroupName,
+		g.storage(registry.NewStorage(service.Resource(g.controllers, g.settings), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(configuration.Resource(g.controllers, g.settings), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(revision.Resource(g.controllers, g.settings), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(route.Resource(g.controllers, g.settings), g.scheme, g.getter)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	eventing, err := g.group(eventingv1.GroupName,
+		g.storage(registry.NewStorage(broker.Resource(g.controllers), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(trigger.Resource(g.controllers), g.scheme, g.getter)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	messaging, err := g.group(messagingv1.GroupName,
+		g.storage(registry.NewStorage(channel.Resource(g.controllers), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(subscription.Resource(g.controllers), g.scheme, g.getter)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return []*genericapiserver.APIGroupInfo{serving, eventing, messaging}, nil
+}
+
+// resourceStorage is the outcome of building one resource's storage.
+type resourceStorage struct {
+	paths map[string]rest.Storage
+	err   error
+}
+
+func (g *groups) storage(paths map[string]rest.Storage, err error) resourceStorage {
+	return resourceStorage{paths, err}
+}
+
+func (g *groups) group(name string, resources ...resourceStorage) (*genericapiserver.APIGroupInfo, error) {
+	storage := map[string]rest.Storage{}
+	for _, r := range resources {
+		if r.err != nil {
+			return nil, fmt.Errorf("API group %s: %w", name, r.err)
+		}
+		for path, s := range r.paths {
+			storage[path] = s
+		}
+	}
+	info := genericapiserver.NewDefaultAPIGroupInfo(name, g.scheme, metav1.ParameterCodec, g.codecs)
+	info.VersionedResourcesStorageMap["v1"] = storage
+	return &info, nil
+}

@@ -1,0 +1,145 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
+)
+
+// etcdPrefix is where our objects live in etcd, unless --etcd-prefix says otherwise.
+const etcdPrefix = "/registry/knative"
+
+// Options are the flags of a server behind kube-aggregator.
+type Options struct {
+	Recommended *genericoptions.RecommendedOptions
+	Run         *genericoptions.ServerRunOptions
+	// DataDir holds the embedded etcd's data, where no etcd servers are given.
+	DataDir string
+	// ControllersUser also counts as the controllers; see identity.Controllers.
+	ControllersUser string
+
+	scheme *runtime.Scheme
+	codecs serializer.CodecFactory
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	scheme := newScheme()
+	codecs := serializer.NewCodecFactory(scheme)
+	recommended := genericoptions.NewRecommendedOptions(etcdPrefix, storageCodec(codecs))
+	recommended.Etcd.StorageConfig.EncodeVersioner = schema.GroupVersions(groupVersions)
+	addAdmissionPlugins(recommended.Admission)
+	return &Options{
+		Recommended: recommended,
+		Run:         genericoptions.NewServerRunOptions(),
+		DataDir:     "/var/lib/knative-apiserver",
+		scheme:      scheme,
+		codecs:      codecs,
+	}
+}
+
+// AddFlags registers the flags.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	o.Recommended.AddFlags(flags)
+	o.Run.AddUniversalFlags(flags)
+	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
+		"Directory of the embedded etcd's data, used when --etcd-servers is not given.")
+	flags.StringVar(&o.ControllersUser, "controllers-user", o.ControllersUser,
+		"User name that may create Revisions and list the subscribers of Channels, beside the controllers in this process. "+
+			"Whoever may impersonate this user has these rights too. Empty: nobody else.")
+}
+
+// Validate returns all that is wrong with the flags.
+func (o *Options) Validate() error {
+	var errs []error
+	if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
+		if o.DataDir == "" {
+			errs = append(errs, errors.New("one of --etcd-servers and --data-dir must be given"))
+		}
+		// The embedded etcd's address is known once it runs.
+		o.Recommended.Etcd.StorageConfig.Transport.ServerList = []string{embeddedEtcd}
+		defer func() { o.Recommended.Etcd.StorageConfig.Transport.ServerList = nil }()
+	}
+	errs = append(errs, o.Recommended.Validate()...)
+	errs = append(errs, o.Run.Validate()...)
+	return utilerrors.NewAggregate(errs)
+}
+
+// embeddedEtcd stands for the address of the embedded etcd while flags are checked.
+const embeddedEtcd = "embedded"
+
+// RunServer serves until ctx ends.
+func (o *Options) RunServer(ctx context.Context) error {
+	config := newConfig(o.scheme, o.codecs)
+	config.Controllers.UserName = o.ControllersUser
+	if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
+		stop, err := o.startEmbeddedEtcd()
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	if err := o.applyTo(config); err != nil {
+		return err
+	}
+	if err := o.preflight(ctx, config); err != nil {
+		return err
+	}
+	server, err := config.New()
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx, func() {})
+}
+
+// preflight looks at the host cluster before anything is served.
+func (o *Options) preflight(ctx context.Context, config *Config) error {
+	hostClient, err := kubernetes.NewForConfig(config.Generic.ClientConfig)
+	if err != nil {
+		return err
+	}
+	if o.Recommended.Authentication.RequestHeader.ClientCAFile == "" {
+		if err := checkFrontProxy(ctx, hostClient); err != nil {
+			return err
+		}
+	}
+	dynamicClient, err := dynamic.NewForConfig(config.Generic.ClientConfig)
+	if err != nil {
+		return err
+	}
+	return checkNoCRDs(ctx, dynamicClient)
+}
+
+// startEmbeddedEtcd runs an etcd on the data directory and has objects stored there.
+func (o *Options) startEmbeddedEtcd() (stop func(), err error) {
+	embedded, err := etcd.Start(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	o.Recommended.Etcd.StorageConfig.Transport.ServerList = embedded.Endpoints()
+	return embedded.Stop, nil
+}
+
+// applyTo completes config from the flags.
+func (o *Options) applyTo(config *Config) error {
+	if err := o.Run.ApplyTo(&config.Generic.Config); err != nil {
+		return fmt.Errorf("applying the options: %w", err)
+	}
+	o.Recommended.FeatureGate = config.Generic.FeatureGate
+	o.Recommended.ExtraAdmissionInitializers = admissionInitializers
+	if err := o.Recommended.ApplyTo(config.Generic); err != nil {
+		return fmt.Errorf("applying the options: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package apiserver
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// groupVersions are the API groups served, in the order of their storage encoding.
+var groupVersions = []schema.GroupVersion{
+	servingv1.SchemeGroupVersion,
+	eventingv1.SchemeGroupVersion,
+	messagingv1.SchemeGroupVersion,
+}
+
+// newScheme returns the scheme of the API server. The v1 types are their own internal version: there is
+// nothing to convert until a second version exists.
+func newScheme() *runtime.Scheme {
+	scheme := newPublishedScheme()
+	internal := func(group string, kinds []runtime.Object) {
+		scheme.AddKnownTypes(schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}, kinds...)
+	}
+	internal(servingv1.GroupName, servingv1.Kinds())
+	internal(eventingv1.GroupName, eventingv1.Kinds())
+	internal(messagingv1.GroupName, messagingv1.Kinds())
+	return scheme
+}
+
+// newPublishedScheme returns the scheme without the internal version, from which OpenAPI names its models.
+func newPublishedScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(servingv1.AddToScheme(scheme))
+	utilruntime.Must(eventingv1.AddToScheme(scheme))
+	utilruntime.Must(messagingv1.AddToScheme(scheme))
+	// Options and Status are read and written in the legacy group's v1, whatever group is served.
+	v1 := schema.GroupVersion{Version: "v1"}
+	metav1.AddToGroupVersion(scheme, v1)
+	scheme.AddUnversionedTypes(v1,
+		&metav1.Status{},
+		&metav1.APIVersions{},
+		&metav1.APIGroupList{},
+		&metav1.APIGroup{},
+		&metav1.APIResourceList{},
+	)
+	return scheme
+}
+
+// storageCodec encodes objects for etcd, explicitly as v1.
+func storageCodec(codecs serializer.CodecFactory) runtime.Codec {
+	return codecs.LegacyCodec(groupVersions...)
+}

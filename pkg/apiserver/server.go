@@ -1,0 +1,135 @@
+// Package apiserver builds the API server from its options: aggregated behind a host cluster's
+// kube-apiserver, or standalone.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	authenticatorunion "k8s.io/apiserver/pkg/authentication/request/union"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+	baseversion "k8s.io/component-base/version"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+)
+
+// Config is what a server is made from.
+type Config struct {
+	// Generic configures serving, security and storage.
+	Generic *genericapiserver.RecommendedConfig
+	// Controllers recognizes writes that only controllers may make.
+	Controllers identity.Controllers
+	// Settings returns the operator's settings in force.
+	Settings func() servingv1.Settings
+
+	scheme *runtime.Scheme
+	codecs serializer.CodecFactory
+}
+
+// Server is an API server that serves our groups.
+type Server struct {
+	// GenericAPIServer does the serving.
+	GenericAPIServer *genericapiserver.GenericAPIServer
+
+	controllersToken string
+}
+
+// newConfig returns a configuration of everything that does not depend on options.
+func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory) *Config {
+	generic := genericapiserver.NewRecommendedConfig(codecs)
+	configureOpenAPI(&generic.Config, baseversion.Get().GitVersion)
+	return &Config{
+		Generic:  generic,
+		Settings: servingv1.DefaultSettings,
+		scheme:   scheme,
+		codecs:   codecs,
+	}
+}
+
+// New builds the server.
+func (c *Config) New() (*Server, error) {
+	token := identity.NewToken()
+	if c.Generic.Authentication.Authenticator == nil {
+		return nil, errors.New("no way to authenticate requests is configured")
+	}
+	c.Generic.Authentication.Authenticator = authenticatorunion.New(identity.Authenticator(token), c.Generic.Authentication.Authenticator)
+
+	server, err := c.Generic.Complete().New("knative-apiserver", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, err
+	}
+	groups := groups{
+		scheme:      c.scheme,
+		codecs:      c.codecs,
+		getter:      c.Generic.RESTOptionsGetter,
+		controllers: c.Controllers,
+		settings:    c.Settings,
+	}
+	infos, err := groups.all()
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range infos {
+		if err := server.InstallAPIGroup(info); err != nil {
+			return nil, fmt.Errorf("installing API group %s: %w", info.PrioritizedVersions[0].Group, err)
+		}
+	}
+	return &Server{GenericAPIServer: server, controllersToken: token}, nil
+}
+
+// ControllersConfig returns how the in-process controllers reach the server: as the one identity that may
+// create Revisions.
+func (s *Server) ControllersConfig() *rest.Config {
+	config := rest.CopyConfig(s.GenericAPIServer.LoopbackClientConfig)
+	config.BearerToken = s.controllersToken
+	return config
+}
+
+// Run serves until ctx ends, and calls ready once the server is.
+func (s *Server) Run(ctx context.Context, ready func()) error {
+	prepared := s.GenericAPIServer.PrepareRun()
+	waiting, stopWaiting := context.WithCancel(ctx)
+	defer stopWaiting()
+	go func() {
+		if s.waitUntilReady(waiting) == nil {
+			ready()
+		}
+	}()
+	return prepared.RunWithContext(ctx)
+}
+
+// waitUntilReady returns once /readyz answers 200, or with the error of ctx. It asks in process: start-up is
+// the one time when there is nothing to watch yet.
+func (s *Server) waitUntilReady(ctx context.Context) error {
+	client, err := rest.HTTPClientFor(s.GenericAPIServer.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	url := s.GenericAPIServer.LoopbackClientConfig.Host + "/readyz"
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		if response, err := client.Do(request); err == nil {
+			response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}

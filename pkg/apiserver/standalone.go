@@ -1,0 +1,145 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/path"
+	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver/standalone"
+)
+
+// StandaloneOptions are the flags of a server that needs no cluster: the same server, with an embedded
+// etcd, certificates of its own making, and no host to ask.
+type StandaloneOptions struct {
+	DataDir    string
+	BindHost   net.IP
+	SecurePort int
+}
+
+// NewStandaloneOptions returns the defaults.
+func NewStandaloneOptions() *StandaloneOptions {
+	return &StandaloneOptions{DataDir: "knative-apiserver-data", BindHost: net.IPv4(127, 0, 0, 1), SecurePort: 7443}
+}
+
+// AddFlags registers the flags.
+func (o *StandaloneOptions) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of everything that is kept: objects, certificates, kubeconfig.")
+	flags.IPVar(&o.BindHost, "bind-address", o.BindHost, "Address to serve HTTPS on.")
+	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on; 0 picks a free one.")
+}
+
+// Validate returns all that is wrong with the flags.
+func (o *StandaloneOptions) Validate() error {
+	var errs []error
+	if o.DataDir == "" {
+		errs = append(errs, errors.New("--data-dir must not be empty"))
+	}
+	if o.SecurePort < 0 || o.SecurePort > 65535 {
+		errs = append(errs, fmt.Errorf("--secure-port %d must be from 0 to 65535", o.SecurePort))
+	}
+	return errors.Join(errs...)
+}
+
+// RunServer serves until ctx ends, and writes one line to out when it is ready.
+func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.BindHost.String(), strconv.Itoa(o.SecurePort)))
+	if err != nil {
+		return fmt.Errorf("opening --secure-port %d: %w", o.SecurePort, err)
+	}
+	defer listener.Close()
+
+	options := NewOptions()
+	options.DataDir = o.DataDir
+	// etcd takes the lock of the data directory, so it comes before everything that writes there.
+	stopEtcd, err := options.startEmbeddedEtcd()
+	if err != nil {
+		return err
+	}
+	defer stopEtcd()
+	certificates, err := standalone.EnsureCertificates(filepath.Join(o.DataDir, "pki"), o.BindHost)
+	if err != nil {
+		return err
+	}
+	o.adjust(options, certificates, listener)
+
+	config := newConfig(options.scheme, options.codecs)
+	if err := options.applyTo(config); err != nil {
+		return err
+	}
+	if err := authenticateByCertificate(config, certificates.CA); err != nil {
+		return err
+	}
+	address := "https://" + listener.Addr().String()
+	kubeconfig, err := certificates.WriteKubeconfig(filepath.Join(o.DataDir, "kubeconfig"), address)
+	if err != nil {
+		return err
+	}
+	server, err := config.New()
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx, func() {
+		fmt.Fprintf(out, "knative-apiserver is ready at %s, kubeconfig %s\n", address, kubeconfig)
+	})
+}
+
+// adjust sets the options of an aggregated server for one without a host cluster: nobody to delegate to, no
+// admission objects to read, our own certificates.
+func (o *StandaloneOptions) adjust(options *Options, certificates *standalone.Certificates, listener net.Listener) {
+	r := options.Recommended
+	r.CoreAPI, r.Admission, r.Authentication, r.Authorization = nil, nil, nil, nil
+	r.Features.EnablePriorityAndFairness = false
+	r.SecureServing.BindAddress = o.BindHost
+	r.SecureServing.BindPort = listener.Addr().(*net.TCPAddr).Port
+	r.SecureServing.Listener = listener
+	r.SecureServing.ServerCert.CertKey.CertFile = certificates.ServingCert
+	r.SecureServing.ServerCert.CertKey.KeyFile = certificates.ServingKey
+}
+
+// healthPaths may be asked without a certificate.
+var healthPaths = []string{"/healthz", "/livez", "/readyz"}
+
+// authenticateByCertificate lets in who has a certificate of our own authority, with full rights for
+// system:masters, and anyone to the health checks.
+func authenticateByCertificate(config *Config, caFile string) error {
+	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", caFile)
+	if err != nil {
+		return fmt.Errorf("loading the certificate authority: %w", err)
+	}
+	generic := &config.Generic.Config
+	if err := generic.Authentication.ApplyClientCert(ca, generic.SecureServing); err != nil {
+		return fmt.Errorf("asking clients for certificates: %w", err)
+	}
+	anonymous := &apiserver.AnonymousAuthConfig{Enabled: true}
+	for _, p := range healthPaths {
+		anonymous.Conditions = append(anonymous.Conditions, apiserver.AnonymousAuthCondition{Path: p})
+	}
+	authenticator, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous:                          anonymous,
+		ClientCertificateCAContentProvider: ca,
+	}.New()
+	if err != nil {
+		return fmt.Errorf("setting up authentication: %w", err)
+	}
+	generic.Authentication.Authenticator = authenticator
+
+	healthChecks, err := path.NewAuthorizer(healthPaths)
+	if err != nil {
+		return err
+	}
+	generic.Authorization.Authorizer = union.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), healthChecks)
+	return nil
+}

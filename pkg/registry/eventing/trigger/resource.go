@@ -1,0 +1,52 @@
+// Package trigger holds the rules of triggers.eventing.knative.dev.
+package trigger
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
+)
+
+// Resource describes Triggers. Their broker is immutable (eventing Trigger Lifecycle).
+func Resource(controllers identity.Controllers) *registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus] {
+	return &registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus]{
+		GroupVersion: eventingv1.SchemeGroupVersion,
+		Plural:       "triggers",
+		Singular:     "trigger",
+		Categories:   []string{"all", "knative", "eventing"},
+		New:          func() *eventingv1.Trigger { return &eventingv1.Trigger{} },
+		NewList:      func() runtime.Object { return &eventingv1.TriggerList{} },
+		Spec:         func(t *eventingv1.Trigger) *eventingv1.TriggerSpec { return &t.Spec },
+		Status:       func(t *eventingv1.Trigger) *eventingv1.TriggerStatus { return &t.Status },
+		Common:       common,
+		Controllers:  controllers,
+		Default:      eventingv1.SetDefaults_Trigger,
+		Validate: func(_ context.Context, t *eventingv1.Trigger) field.ErrorList {
+			return eventingv1.ValidateTrigger(t)
+		},
+		ValidateUpdate: func(_ context.Context, t, old *eventingv1.Trigger) field.ErrorList {
+			return eventingv1.ValidateTriggerUpdate(t, old)
+		},
+		SelectableFields: func(t *eventingv1.Trigger) fields.Set {
+			return fields.Set{eventingv1.TriggerBrokerField: t.Spec.Broker}
+		},
+		Columns: append([]registry.Column[*eventingv1.Trigger]{
+			{Name: "Broker", Type: "string", Description: "The Broker whose events are filtered.", Value: func(t *eventingv1.Trigger) any {
+				return t.Spec.Broker
+			}},
+			{Name: "Subscriber_URI", Type: "string", Description: "Where matching events are sent.", Value: func(t *eventingv1.Trigger) any {
+				return t.Status.SubscriberURI
+			}},
+			registry.AgeColumn[*eventingv1.Trigger](),
+		}, registry.ReadyColumns(common)...),
+	}
+}
+
+func common(t *eventingv1.Trigger) *duckv1.Status { return &t.Status.Status }

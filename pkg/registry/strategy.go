@@ -1,0 +1,109 @@
+package registry
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// strategy holds writes of a resource itself to its rules.
+type strategy[O Object, Spec, Status any] struct {
+	*Resource[O, Spec, Status]
+	runtime.ObjectTyper
+	names.NameGenerator
+}
+
+func newStrategy[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer runtime.ObjectTyper) strategy[O, Spec, Status] {
+	return strategy[O, Spec, Status]{Resource: r, ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+}
+
+var (
+	_ rest.RESTCreateUpdateStrategy        = strategy[Object, any, any]{}
+	_ rest.ResetFieldsStrategy             = strategy[Object, any, any]{}
+	_ rest.GarbageCollectionDeleteStrategy = strategy[Object, any, any]{}
+)
+
+// NamespaceScoped says that all our kinds live in namespaces.
+func (strategy[O, Spec, Status]) NamespaceScoped() bool { return true }
+
+// AllowCreateOnUpdate lets PUT and apply create what is not there yet.
+func (strategy[O, Spec, Status]) AllowCreateOnUpdate(context.Context) bool { return true }
+
+// AllowUnconditionalUpdate lets a PUT without resourceVersion replace whatever is stored.
+func (strategy[O, Spec, Status]) AllowUnconditionalUpdate(context.Context) bool { return true }
+
+// Canonicalize has nothing to do: preparation leaves objects in their stored form.
+func (strategy[O, Spec, Status]) Canonicalize(runtime.Object) {}
+
+// DefaultGarbageCollectionPolicy deletes dependents in the background unless the request says otherwise.
+func (strategy[O, Spec, Status]) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.DeleteDependents
+}
+
+// GetResetFields tells server-side apply that the status is not for appliers of the resource to own.
+func (s strategy[O, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{
+		fieldpath.APIVersion(s.GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
+	}
+}
+
+// PrepareForCreate drops the status, fills defaults, and records who creates the object.
+func (s strategy[O, Spec, Status]) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	o := obj.(O)
+	var none Status
+	*s.Status(o) = none
+	o.SetGeneration(1)
+	if s.DefaultOnCreate != nil {
+		s.DefaultOnCreate(o)
+	}
+	if s.Default != nil {
+		s.Default(o)
+	}
+	s.recordCreator(ctx, o)
+}
+
+// PrepareForUpdate keeps the stored status, fills defaults, moves the generation when the spec changes in
+// meaning, and records who changed it.
+func (s strategy[O, Spec, Status]) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	o, oldO := obj.(O), old.(O)
+	*s.Status(o) = *s.Status(oldO)
+	if s.DefaultOnUpdate != nil {
+		s.DefaultOnUpdate(o, oldO)
+	}
+	if s.Default != nil {
+		s.Default(o)
+	}
+	changed := !equality.Semantic.DeepEqual(s.Spec(o), s.Spec(oldO))
+	if changed {
+		o.SetGeneration(oldO.GetGeneration() + 1)
+	} else {
+		// The same meaning in another form is no write at all.
+		*s.Spec(o) = *s.Spec(oldO)
+	}
+	s.recordModifier(ctx, o, oldO, changed)
+}
+
+// Validate returns all faults of a new object.
+func (s strategy[O, Spec, Status]) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return s.Resource.Validate(ctx, obj.(O))
+}
+
+// ValidateUpdate returns all faults of an object that replaces old.
+func (s strategy[O, Spec, Status]) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return s.Resource.ValidateUpdate(ctx, obj.(O), old.(O))
+}
+
+// WarningsOnCreate has none: what deserves a warning needs other objects, and is admission's.
+func (strategy[O, Spec, Status]) WarningsOnCreate(context.Context, runtime.Object) []string {
+	return nil
+}
+
+// WarningsOnUpdate has none, for the same reason.
+func (strategy[O, Spec, Status]) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}

@@ -1,0 +1,45 @@
+package registry
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+// statusStrategy holds writes of the /status subresource to its rules: they change nothing but the status.
+type statusStrategy[O Object, Spec, Status any] struct {
+	strategy[O, Spec, Status]
+}
+
+var _ rest.UpdateResetFieldsStrategy = statusStrategy[Object, any, any]{}
+
+// AllowCreateOnUpdate is false: a status belongs to an object that is there.
+func (statusStrategy[O, Spec, Status]) AllowCreateOnUpdate(context.Context) bool { return false }
+
+// GetResetFields tells server-side apply that only the status is to be owned through this subresource.
+func (s statusStrategy[O, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{
+		fieldpath.APIVersion(s.GroupVersion.String()): fieldpath.NewSet(
+			fieldpath.MakePathOrDie("spec"),
+			fieldpath.MakePathOrDie("metadata"),
+		),
+	}
+}
+
+// PrepareForUpdate keeps everything but the status as it is stored.
+func (s statusStrategy[O, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	o, oldO := obj.(O), old.(O)
+	*s.Spec(o) = *s.Spec(oldO)
+	metav1.ResetObjectMetaForStatus(o, oldO)
+}
+
+// ValidateUpdate returns the faults of the new status' conditions (serving 6-2, eventing Error Signalling).
+func (s statusStrategy[O, Spec, Status]) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
+	return duckv1.ValidateConditions(s.Common(obj.(O)).Conditions, field.NewPath("status", "conditions"))
+}

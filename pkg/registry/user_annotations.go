@@ -1,0 +1,69 @@
+package registry
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Annotations, prefixed with the group's name, that tell who made and last changed an object.
+const (
+	creatorAnnotation      = "/creator"
+	lastModifierAnnotation = "/lastModifier"
+)
+
+// recordCreator sets both annotations from the request's user. What the request says there counts only when
+// the controllers made it: they copy a Service's annotations to the objects it owns.
+func (s strategy[O, Spec, Status]) recordCreator(ctx context.Context, obj O) {
+	name := userName(ctx)
+	for _, suffix := range []string{creatorAnnotation, lastModifierAnnotation} {
+		key := s.GroupVersion.Group + suffix
+		if obj.GetAnnotations()[key] != "" && s.Controllers.Made(ctx) {
+			continue
+		}
+		setAnnotation(obj, key, name)
+	}
+}
+
+// recordModifier keeps the creator and sets the last modifier when the spec changed.
+func (s strategy[O, Spec, Status]) recordModifier(ctx context.Context, obj, old O, changed bool) {
+	if s.Controllers.Made(ctx) {
+		return
+	}
+	creator := s.GroupVersion.Group + creatorAnnotation
+	lastModifier := s.GroupVersion.Group + lastModifierAnnotation
+	setAnnotation(obj, creator, old.GetAnnotations()[creator])
+	modifier := old.GetAnnotations()[lastModifier]
+	if changed {
+		modifier = userName(ctx)
+	}
+	setAnnotation(obj, lastModifier, modifier)
+}
+
+func userName(ctx context.Context) string {
+	if user, ok := request.UserFrom(ctx); ok {
+		return user.GetName()
+	}
+	return ""
+}
+
+// setAnnotation sets an annotation, or removes it when value is empty.
+func setAnnotation(obj Object, key, value string) {
+	annotations := obj.GetAnnotations()
+	switch {
+	case annotations[key] == value && (value != "" || !has(annotations, key)):
+		return
+	case value == "":
+		delete(annotations, key)
+	case annotations == nil:
+		annotations = map[string]string{key: value}
+	default:
+		annotations[key] = value
+	}
+	obj.SetAnnotations(annotations)
+}
+
+func has(m map[string]string, key string) bool {
+	_, ok := m[key]
+	return ok
+}
