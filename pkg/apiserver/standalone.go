@@ -140,6 +140,9 @@ func authenticateByCertificate(config *Config, caFile string) error {
 	if err != nil {
 		return err
 	}
-	generic.Authorization.Authorizer = union.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), healthChecks)
-	return nil
+	generic.Authorization.Authorizer, err = union.New(
+		union.NamedAuthorizer{AuthorizerName: "privileged-groups", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
+		union.NamedAuthorizer{AuthorizerName: "health-checks", Authorizer: healthChecks},
+	)
+	return err
 }

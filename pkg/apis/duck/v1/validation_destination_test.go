@@ -113,7 +113,7 @@ func TestValidateReference(t *testing.T) {
 		{"no name", with(func(r *KReference) { r.Name = "" }), []fault{{field.ErrorTypeRequired, "ref.name", "must"}}},
 		{"no apiVersion", with(func(r *KReference) { r.APIVersion = "" }), []fault{{field.ErrorTypeRequired, "ref.apiVersion", "must"}}},
 		{"path as name", with(func(r *KReference) { r.Name = "../secrets/key" }), []fault{{field.ErrorTypeInvalid, "ref.name", "RFC 1123 subdomain"}}},
-		{"namespace", with(func(r *KReference) { r.Namespace = "shop.eu" }), []fault{{field.ErrorTypeInvalid, "ref.namespace", "RFC 1123 label"}}},
+		{"namespace", with(func(r *KReference) { r.Namespace = "shop.eu" }), []fault{{field.ErrorTypeInvalid, "ref.namespace", "must not contain dots"}}},
 		{"two slashes", with(func(r *KReference) { r.APIVersion = "a/b/v1" }), []fault{{field.ErrorTypeInvalid, "ref.apiVersion", "'<group>/<version>'"}}},
 		{"slash alone", with(func(r *KReference) { r.APIVersion = "/" }), []fault{{field.ErrorTypeInvalid, "ref.apiVersion", "must"}}},
 		{"empty group", with(func(r *KReference) { r.APIVersion = "/v1" }), []fault{{field.ErrorTypeInvalid, "ref.apiVersion", "must"}}},

@@ -9,13 +9,13 @@ import (
 const minTokenSeconds = 10 * 60
 
 var (
-	projectedVolumeMask      = fieldMask{allowed: []string{"defaultMode", "sources"}}
-	volumeProjectionMask     = fieldMask{allowed: []string{"configMap", "downwardAPI", "secret", "serviceAccountToken"}}
-	objectProjectionMask     = fieldMask{allowed: []string{"items", "name", "optional"}}
-	downwardAPIMask          = fieldMask{allowed: []string{"items"}}
-	downwardAPIFileMask      = fieldMask{allowed: []string{"fieldRef", "mode", "path", "resourceFieldRef"}}
-	tokenProjectionMask      = fieldMask{allowed: []string{"audience", "expirationSeconds", "path"}}
-	objectFieldSelectorMask  = fieldMask{allowed: []string{"apiVersion", "fieldPath"}}
+	projectedVolumeMask       = fieldMask{allowed: []string{"defaultMode", "sources"}}
+	volumeProjectionMask      = fieldMask{allowed: []string{"configMap", "downwardAPI", "secret", "serviceAccountToken"}}
+	objectProjectionMask      = fieldMask{allowed: []string{"items", "name", "optional"}}
+	downwardAPIMask           = fieldMask{allowed: []string{"items"}}
+	downwardAPIFileMask       = fieldMask{allowed: []string{"fieldRef", "mode", "path", "resourceFieldRef"}}
+	tokenProjectionMask       = fieldMask{allowed: []string{"audience", "expirationSeconds", "path"}}
+	objectFieldSelectorMask   = fieldMask{allowed: []string{"apiVersion", "fieldPath"}}
 	resourceFieldSelectorMask = fieldMask{allowed: []string{"containerName", "divisor", "resource"}}
 )
 

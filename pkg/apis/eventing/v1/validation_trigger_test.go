@@ -1,0 +1,131 @@
+package v1
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+const dependencyPath = "metadata.annotations[knative.dev/dependency]"
+
+// newTrigger returns a valid Trigger with defaults, changed by the given functions.
+func newTrigger(changes ...func(*Trigger)) *Trigger {
+	t := &Trigger{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"},
+		Spec: TriggerSpec{
+			Broker:     "default",
+			Subscriber: duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "orders"}},
+		},
+	}
+	SetDefaults_Trigger(t)
+	for _, change := range changes {
+		change(t)
+	}
+	return t
+}
+
+func TestValidateTrigger(t *testing.T) {
+	dependency := func(value string) *Trigger {
+		return newTrigger(func(t *Trigger) { t.Annotations = map[string]string{DependencyAnnotationKey: value} })
+	}
+	attributes := func(attributes map[string]string) *Trigger {
+		return newTrigger(func(t *Trigger) { t.Spec.Filter.Attributes = attributes })
+	}
+	tests := []struct {
+		name string
+		in   *Trigger
+		want []fault
+	}{
+		{"valid", newTrigger(), nil},
+		{"nothing at all (eventing Trigger v1 spec)", &Trigger{}, []fault{
+			{field.ErrorTypeRequired, "metadata.name", "name or generateName is required"},
+			{field.ErrorTypeRequired, "metadata.namespace", ""},
+			{field.ErrorTypeRequired, "spec.broker", "must name a Broker of the same namespace"},
+			{field.ErrorTypeRequired, "spec.subscriber", "must have at least one of `ref` and `uri`"}}},
+		{"name", newTrigger(func(t *Trigger) { t.Name = "my_trigger" }), []fault{
+			{field.ErrorTypeInvalid, "metadata.name", "RFC 1123 subdomain"}}},
+		{"broker is no name", newTrigger(func(t *Trigger) { t.Spec.Broker = "shop/default" }), []fault{
+			{field.ErrorTypeInvalid, "spec.broker", "RFC 1123 subdomain"}}},
+		{"subscriber (eventing duckv1.Destination)", newTrigger(func(t *Trigger) { t.Spec.Subscriber.Ref.Name = "" }), []fault{
+			{field.ErrorTypeRequired, "spec.subscriber.ref.name", "must"}}},
+		{"subscriber in another namespace", newTrigger(func(t *Trigger) { t.Spec.Subscriber.Ref.Namespace = "billing" }), nil},
+		{"delivery (eventing DeliverySpec)", newTrigger(func(t *Trigger) { t.Spec.Delivery = &duckv1.DeliverySpec{BackoffDelay: ptr.To("1s")} }), []fault{
+			{field.ErrorTypeInvalid, "spec.delivery.backoffDelay", "ISO 8601"}}},
+
+		{"attributes (eventing TriggerFilter)", attributes(map[string]string{"type": "order.placed", "source": "", "ext1": "x"}), nil},
+		{"no filter", newTrigger(func(t *Trigger) { t.Spec.Filter = nil }), nil},
+		{"attribute names, in order", attributes(map[string]string{"myType": "a", "": "b", "1st": "c", "a-b": "d", "type": "e"}), []fault{
+			{field.ErrorTypeInvalid, "spec.filter.attributes[]", "must match regex '^[a-z][a-z0-9]*$'"},
+			{field.ErrorTypeInvalid, "spec.filter.attributes[1st]", "must match regex"},
+			{field.ErrorTypeInvalid, "spec.filter.attributes[a-b]", "must match regex"},
+			{field.ErrorTypeInvalid, "spec.filter.attributes[myType]", "must match regex"}}},
+
+		{"dependency", dependency(`{"kind":"PingSource","name":"ping","apiVersion":"sources.knative.dev/v1"}`), nil},
+		{"dependency in our namespace", dependency(`{"kind":"PingSource","name":"ping","apiVersion":"sources.knative.dev/v1","namespace":"shop"}`), nil},
+		{"dependency in another namespace", dependency(`{"kind":"PingSource","name":"ping","apiVersion":"sources.knative.dev/v1","namespace":"billing"}`), []fault{
+			{field.ErrorTypeInvalid, dependencyPath + ".namespace", "must be empty or the namespace of the Trigger, 'shop'"}}},
+		{"dependency is empty", dependency(""), []fault{
+			{field.ErrorTypeInvalid, dependencyPath, "must be a JSON ObjectReference"}}},
+		{"dependency with more after it", dependency(`{} {}`), []fault{
+			{field.ErrorTypeInvalid, dependencyPath, "must be a JSON ObjectReference"}}},
+		{"dependency on nothing", dependency("null"), []fault{
+			{field.ErrorTypeRequired, dependencyPath + ".apiVersion", "must"},
+			{field.ErrorTypeRequired, dependencyPath + ".kind", "must"},
+			{field.ErrorTypeRequired, dependencyPath + ".name", "must"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			expectFaults(t, ValidateTrigger(tt.in), tt.want...)
+		})
+	}
+}
+
+// TestValidateTriggerUpdate covers eventing Trigger Lifecycle: spec.broker is immutable, all else may change.
+func TestValidateTriggerUpdate(t *testing.T) {
+	tests := []struct {
+		name string
+		in   *Trigger
+		want []fault
+	}{
+		{"unchanged", newTrigger(), nil},
+		{"everything but the broker", newTrigger(func(t *Trigger) {
+			t.Spec.Subscriber = duckv1.Destination{URI: "http://other"}
+			t.Spec.Filter.Attributes = map[string]string{"type": "a"}
+			t.Spec.Filters = []SubscriptionsAPIFilter{{CESQL: "TRUE"}}
+			t.Spec.Delivery = &duckv1.DeliverySpec{Retry: ptr.To[int32](1)}
+			t.Annotations = map[string]string{"team": "orders"}
+		}), nil},
+		{"broker", newTrigger(func(t *Trigger) { t.Spec.Broker = "other" }), []fault{
+			{field.ErrorTypeInvalid, "spec.broker", "may not change from 'default' to 'other'; delete and recreate the object instead"}}},
+		{"broker taken away", newTrigger(func(t *Trigger) { t.Spec.Broker = "" }), []fault{
+			{field.ErrorTypeRequired, "spec.broker", "must name a Broker"}}},
+		{"the new object is validated", newTrigger(func(t *Trigger) { t.Spec.Subscriber = duckv1.Destination{} }), []fault{
+			{field.ErrorTypeRequired, "spec.subscriber", "must"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			expectFaults(t, ValidateTriggerUpdate(tt.in, newTrigger()), tt.want...)
+		})
+	}
+}
+
+func FuzzTriggerValidation(f *testing.F) {
+	f.Add([]byte(`{"apiVersion":"eventing.knative.dev/v1","kind":"Trigger","metadata":{"name":"orders","namespace":"shop",` +
+		`"annotations":{"knative.dev/dependency":"{\"kind\":\"PingSource\",\"name\":\"ping\",\"apiVersion\":\"sources.knative.dev/v1\"}"}},` +
+		`"spec":{"broker":"default","filter":{"attributes":{"type":"order.placed","source":""}},` +
+		`"subscriber":{"ref":{"apiVersion":"serving.knative.dev/v1","kind":"Service","name":"orders"},"uri":"/in"}}}`))
+	f.Add([]byte(`{"metadata":{"name":"orders","namespace":"shop","labels":{"eventing.knative.dev/broker":"x"}},"spec":{"broker":"b","filters":[` +
+		`{"any":[{"exact":{"type":"a"}},{"not":{"prefix":{"source":"/b"}}}]},{"all":[{"suffix":{"subject":".c"}}]},` +
+		`{"cesql":"source LIKE '%a' AND EXISTS sub OR LENGTH(type) IN (1, 2)"}],` +
+		`"subscriber":{"uri":"http://a"},"delivery":{"deadLetterSink":{"uri":"http://dead"},"retry":3,"backoffPolicy":"linear","backoffDelay":"PT1S"}}}`))
+	f.Add([]byte(`{"metadata":{"name":"t","namespace":"n"},"spec":{"broker":"` + strings.Repeat("b", 70) + `","filters":[{"all":[]},{"exact":{}},{}],"subscriber":{}}}`))
+	f.Add([]byte(`{"metadata":{"name":"t","namespace":"n"},"spec":{"broker":"b","filters":[{"cesql":"((a = 'b\\'c')) <> !"}],"subscriber":{"uri":"http://a"}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzObject(t, data, func(tr *Trigger) any { return tr.Spec }, SetDefaults_Trigger, ValidateTrigger)
+	})
+}
