@@ -27,6 +27,8 @@ type StandaloneOptions struct {
 	DataDir    string
 	BindHost   net.IP
 	SecurePort int
+	// OnReady is called once the server is ready, for programs that embed it. It may be nil.
+	OnReady func(*Server)
 }
 
 // NewStandaloneOptions returns the defaults.
@@ -93,6 +95,9 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	}
 	return server.Run(ctx, func() {
 		fmt.Fprintf(out, "knative-apiserver is ready at %s, kubeconfig %s\n", address, kubeconfig)
+		if o.OnReady != nil {
+			o.OnReady(server)
+		}
 	})
 }
 

@@ -40,7 +40,7 @@ var (
 
 // NewStorage returns the storage of a resource and of its /status subresource, by resource path.
 func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
-	main := newStrategy(r, typer)
+	main, statusRules := Strategies(r, typer)
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return r.New() },
 		NewListFunc:               r.NewList,
@@ -64,7 +64,6 @@ func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer 
 	}
 
 	status := *store
-	statusRules := statusStrategy[O, Spec, Status]{main}
 	status.UpdateStrategy = statusRules
 	status.ResetFieldsStrategy = statusRules
 	return map[string]rest.Storage{

@@ -18,13 +18,21 @@ type strategy[O Object, Spec, Status any] struct {
 	names.NameGenerator
 }
 
-func newStrategy[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer runtime.ObjectTyper) strategy[O, Spec, Status] {
-	return strategy[O, Spec, Status]{Resource: r, ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+// Strategy holds writes of a resource to its rules.
+type Strategy interface {
+	rest.RESTCreateUpdateStrategy
+	rest.RESTDeleteStrategy
+	rest.ResetFieldsStrategy
+}
+
+// Strategies returns the rules for writes of a resource itself and of its /status subresource.
+func Strategies[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer runtime.ObjectTyper) (main Strategy, status rest.UpdateResetFieldsStrategy) {
+	s := strategy[O, Spec, Status]{Resource: r, ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+	return s, statusStrategy[O, Spec, Status]{s}
 }
 
 var (
-	_ rest.RESTCreateUpdateStrategy        = strategy[Object, any, any]{}
-	_ rest.ResetFieldsStrategy             = strategy[Object, any, any]{}
+	_ Strategy                             = strategy[Object, any, any]{}
 	_ rest.GarbageCollectionDeleteStrategy = strategy[Object, any, any]{}
 )
 

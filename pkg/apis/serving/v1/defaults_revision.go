@@ -36,8 +36,9 @@ func (s *RevisionSpec) SetDefaults() {
 		c := &s.Containers[i]
 		setPortDefaults(c.Ports)
 		if len(s.Containers) == 1 || len(c.Ports) > 0 {
-			setReadinessProbeDefaults(c)
+			addReadinessProbe(c)
 		}
+		setProbeDefaults(c.ReadinessProbe)
 		setProbeDefaults(c.LivenessProbe)
 		setProbeDefaults(c.StartupProbe)
 		setMountDefaults(c.VolumeMounts, writable)
@@ -127,13 +128,12 @@ func setPortDefaults(ports []corev1.ContainerPort) {
 	}
 }
 
-// setReadinessProbeDefaults gives a serving container a TCP probe of its port when it has none of its own.
-// A port of 0 stands for the container's.
-func setReadinessProbeDefaults(c *corev1.Container) {
+// addReadinessProbe gives a serving container that has no readiness probe an empty one, which the defaults
+// then make a TCP probe of its port. A port of 0 stands for the container's.
+func addReadinessProbe(c *corev1.Container) {
 	if c.ReadinessProbe == nil {
 		c.ReadinessProbe = &corev1.Probe{}
 	}
-	setProbeDefaults(c.ReadinessProbe)
 }
 
 // setProbeDefaults completes a probe: a TCP check unless it says otherwise, one success to pass, and the

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Makes the certificate that the server shows to kube-aggregator: DIR/{ca.crt,ca.key,tls.crt,tls.key}. An
+# authority that is there already is used again, so a second run renews the certificate and nobody has to
+# learn a new authority.
+#
+# Usage: hack/serving-cert.sh [DIR]   DIR is where artifacts/install looks for it, unless given.
+set -euo pipefail
+umask 077
+
+dir=${1:-$(dirname "$0")/../artifacts/install/certs}
+host=knative-apiserver.knative-system.svc
+mkdir -p "$dir"
+cd "$dir"
+
+new_key() { openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1"; }
+
+if [[ ! -s ca.crt || ! -s ca.key ]]; then
+	new_key ca.key
+	openssl req -x509 -new -key ca.key -sha256 -days 3650 -subj "/CN=knative-apiserver-ca" \
+		-addext "keyUsage = critical, keyCertSign" -out ca.crt
+fi
+new_key tls.key
+openssl req -new -key tls.key -subj "/CN=$host" |
+	openssl x509 -req -CA ca.crt -CAkey ca.key -set_serial "0x$(openssl rand -hex 16)" -sha256 -days 365 \
+		-extfile <(
+			echo "basicConstraints = critical, CA:FALSE"
+			echo "keyUsage = critical, digitalSignature"
+			echo "extendedKeyUsage = serverAuth"
+			echo "subjectAltName = DNS:$host, DNS:$host.cluster.local"
+		) -out tls.crt 2>/dev/null
+openssl verify -CAfile ca.crt -purpose sslserver -verify_hostname "$host" tls.crt >/dev/null
+echo "$PWD/tls.crt is valid until $(openssl x509 -in tls.crt -noout -enddate | cut -d= -f2)"

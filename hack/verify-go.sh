@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Fails when module files, format or go vet are not in order. Changes nothing; reports all faults, not just
+# the first.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+failed=0
+fail() {
+	echo "$*" >&2
+	failed=1
+}
+
+for module in . hack/cluster hack/tools; do
+	go -C "$module" mod tidy -diff || fail "$module/go.mod is not tidy: run go -C $module mod tidy"
+done
+# Who imports this module would not get the replacement.
+if go mod edit -json | grep -q '"Replace": \['; then
+	fail "go.mod may not have a replace"
+fi
+
+unformatted=$(find . -name '*.go' -not -path './.cache/*' -not -path './.git/*' -exec gofmt -s -l {} +) || fail "gofmt failed"
+[[ -z $unformatted ]] || fail "run gofmt -s -w on:"$'\n'"$unformatted"
+
+go vet ./... || fail "go vet found faults"
+go -C hack/cluster vet ./... || fail "go vet found faults in hack/cluster"
+exit "$failed"

@@ -1,0 +1,162 @@
+package podtemplate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+var pods = schema.GroupResource{Resource: "pods"}
+
+func serviceWith(image string) *servingv1.Service {
+	s := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"}}
+	s.Spec.Template.Labels = map[string]string{"a": "b"}
+	s.Spec.Template.Spec.Containers = []corev1.Container{{Image: image}}
+	s.Spec.Template.Spec.SetDefaults()
+	return s
+}
+
+// warnings records what the user is warned of.
+type warnings []string
+
+func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
+
+func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old runtime.Object, subresource string) (err error, asked []*corev1.Pod, warned warnings) {
+	t.Helper()
+	var objects []runtime.Object
+	for _, name := range serviceAccounts {
+		objects = append(objects, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}})
+	}
+	host := fake.NewClientset(objects...)
+	host.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		create := action.(clienttesting.CreateActionImpl)
+		if len(create.CreateOptions.DryRun) != 1 {
+			t.Error("a Pod was to be created in earnest")
+		}
+		pod := create.GetObject().(*corev1.Pod)
+		asked = append(asked, pod)
+		return true, pod, hostAnswer
+	})
+	plugin := New()
+	plugin.SetExternalKubeClientSet(host)
+	if err := plugin.ValidateInitialization(); err != nil {
+		t.Fatal(err)
+	}
+	operation := admission.Create
+	if old != nil {
+		operation = admission.Update
+	}
+	attributes := admission.NewAttributesRecord(obj, old, servingv1.SchemeGroupVersion.WithKind("Service"), "ns", "s",
+		servingv1.SchemeGroupVersion.WithResource("services"), subresource, operation, nil, false, &user.DefaultInfo{})
+	ctx := warning.WithWarningRecorder(context.Background(), &warned)
+	return plugin.Validate(ctx, attributes, nil), asked, warned
+}
+
+func TestAsksOnlyAboutChangedTemplates(t *testing.T) {
+	changedLabel := serviceWith("image")
+	changedLabel.Labels = map[string]string{"x": "y"}
+	tests := []struct {
+		name        string
+		obj, old    runtime.Object
+		subresource string
+		want        int
+	}{
+		{"a new template", serviceWith("image"), nil, "", 1},
+		{"a changed template", serviceWith("other"), serviceWith("image"), "", 1},
+		{"the same template", changedLabel, serviceWith("image"), "", 0},
+		{"the status", serviceWith("other"), serviceWith("image"), "status", 0},
+		{"a kind without template", &servingv1.Route{}, nil, "", 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err, asked, _ := validate(t, nil, nil, test.obj, test.old, test.subresource)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(asked) != test.want {
+				t.Errorf("the host was asked %d times, want %d", len(asked), test.want)
+			}
+		})
+	}
+}
+
+func TestPodIsTheTemplate(t *testing.T) {
+	s := serviceWith("image")
+	s.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 9000}}
+	_, asked, _ := validate(t, nil, nil, s, nil, "")
+	pod := asked[0]
+	if pod.Labels["a"] != "b" || pod.Spec.Containers[0].Image != "image" {
+		t.Errorf("the Pod is not the template's: %v", pod)
+	}
+	if got := pod.Spec.Containers[0].ReadinessProbe.TCPSocket.Port.IntValue(); got != 9000 {
+		t.Errorf("readiness probe on port %d, want the container's", got)
+	}
+	if got := s.Spec.Template.Spec.Containers[0].ReadinessProbe.TCPSocket.Port.IntValue(); got != 0 {
+		t.Errorf("the template itself was changed: port %d", got)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	invalidPod := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "s-dry-run", field.ErrorList{
+		field.Required(field.NewPath("spec", "containers").Index(0).Child("image"), "missing"),
+		field.Invalid(field.NewPath("metadata", "labels"), "!", "bad"),
+	})
+	tests := []struct {
+		name            string
+		answer          error
+		serviceAccounts []string
+		wantFields      []string // nil: let through with a warning
+	}{
+		{"core validation", invalidPod, nil, []string{"spec.template.spec.containers[0].image", "spec.template.metadata.labels"}},
+		{"admission", apierrors.NewForbidden(pods, "s-dry-run", errors.New("violates PodSecurity")), []string{"default"}, []string{"spec.template"}},
+		{"a malformed Pod", apierrors.NewBadRequest("bad"), nil, []string{"spec.template"}},
+		{"the ServiceAccount is not there yet", apierrors.NewForbidden(pods, "s-dry-run", errors.New("no service account")), nil, nil},
+		{"quota used up", apierrors.NewForbidden(pods, "s-dry-run", errors.New("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")), []string{"default"}, nil},
+		{"no right to ask", apierrors.NewForbidden(pods, "", errors.New("User cannot create")), []string{"default"}, nil},
+		{"an internal error", apierrors.NewInternalError(errors.New("boom")), nil, nil},
+		{"a timeout", context.DeadlineExceeded, nil, nil},
+		{"no connection", errors.New("connection refused"), nil, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err, _, warned := validate(t, test.answer, test.serviceAccounts, serviceWith("image"), nil, "")
+			if test.wantFields == nil {
+				if err != nil || len(warned) != 1 {
+					t.Fatalf("error %v, warnings %q; want none and one", err, warned)
+				}
+				return
+			}
+			var status *apierrors.StatusError
+			if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusUnprocessableEntity {
+				t.Fatalf("error = %v, want status 422", err)
+			}
+			var got []string
+			for _, cause := range status.ErrStatus.Details.Causes {
+				got = append(got, cause.Field)
+			}
+			if len(got) != len(test.wantFields) {
+				t.Fatalf("causes at %v, want %v", got, test.wantFields)
+			}
+			for i := range got {
+				if got[i] != test.wantFields[i] {
+					t.Errorf("cause %d at %s, want %s", i, got[i], test.wantFields[i])
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package v1
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/equality"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+)
+
+// fuzzSeeds are manifests as users write them.
+func fuzzSeeds() []string {
+	return []string{
+		`
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: hello, namespace: default}
+spec:
+  template:
+    spec:
+      containers:
+      - image: ghcr.io/knative/helloworld-go:latest
+        ports: [{containerPort: 8080}]
+        env: [{name: TARGET, value: World}]
+`, `
+metadata:
+  name: tuned
+  namespace: shop
+  labels: {networking.knative.dev/visibility: cluster-local}
+  annotations: {serving.knative.dev/rollout-duration: 380s}
+spec:
+  template:
+    metadata:
+      name: tuned-v2
+      creationTimestamp: null
+      labels: {app: tuned}
+      annotations:
+        autoscaling.knative.dev/class: kpa.autoscaling.knative.dev
+        autoscaling.knative.dev/metric: rps
+        autoscaling.knative.dev/target: "150.5"
+        autoscaling.knative.dev/min-scale: "2"
+        autoscaling.knative.dev/maxScale: "10"
+        autoscaling.knative.dev/window: 60s
+        autoscaling.knative.dev/scale-down-delay: 15m
+    spec:
+      containerConcurrency: 50
+      timeoutSeconds: 120
+      responseStartTimeoutSeconds: 60
+      idleTimeoutSeconds: 0
+      serviceAccountName: shop
+      imagePullSecrets: [{name: registry}]
+      containers:
+      - name: app
+        image: registry.example.com:5000/shop/app@sha256:0000000000000000000000000000000000000000000000000000000000000000
+        command: [/app]
+        args: [--verbose]
+        ports: [{name: h2c, containerPort: 9000}]
+        resources:
+          limits: {cpu: 1500m, memory: 1Gi, nvidia.com/gpu: 1}
+          requests: {cpu: "0.5", memory: 512Mi}
+        readinessProbe: {httpGet: {path: /ready, port: 9000}, periodSeconds: 5}
+        livenessProbe: {grpc: {port: 9000}, initialDelaySeconds: 3, failureThreshold: 5}
+        startupProbe: {exec: {command: [cat, /tmp/up]}}
+        securityContext:
+          runAsNonRoot: true
+          runAsUser: 1000
+          allowPrivilegeEscalation: false
+          capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}
+          seccompProfile: {type: RuntimeDefault}
+  traffic:
+  - {tag: current, revisionName: tuned-v1, percent: 90}
+  - {tag: candidate, latestRevision: true, percent: 10}
+`, `
+metadata: {name: several, namespace: default}
+spec:
+  template:
+    spec:
+      containers:
+      - image: app
+        ports: [{containerPort: 8080, name: http1}]
+        env:
+        - {name: KEY, valueFrom: {secretKeyRef: {name: s, key: k}}}
+        - {name: FLAG, valueFrom: {configMapKeyRef: {name: c, key: k, optional: true}}}
+        envFrom: [{prefix: X_, configMapRef: {name: all}}, {secretRef: {name: all}}]
+        volumeMounts:
+        - {name: config, mountPath: /etc/app, readOnly: true}
+        - {name: scratch, mountPath: /tmp/work}
+        - {name: all, mountPath: /var/run/all, subPath: a}
+      - name: sidecar
+        image: proxy
+        env: [{name: PORT, value: "9999"}]
+        volumeMounts: [{name: scratch, mountPath: /work}]
+      volumes:
+      - {name: config, configMap: {name: c, items: [{key: a, path: a.yaml, mode: 256}], defaultMode: 420}}
+      - {name: scratch, emptyDir: {medium: Memory, sizeLimit: 64Mi}}
+      - name: all
+        projected:
+          sources:
+          - configMap: {name: c}
+          - secret: {name: s, items: [{key: a, path: b}]}
+          - serviceAccountToken: {path: token, audience: x, expirationSeconds: 3600}
+          - downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}
+`, `
+metadata: {name: wrong, generateName: wrong-, namespace: default, annotations: {autoscaling.knative.dev/min-scale: "1"}}
+spec:
+  template:
+    spec:
+      nodeSelector: {a: b}
+      securityContext: {}
+      initContainers: [{image: a, readinessProbe: {}}, null]
+      containers: [{image: "A B", lifecycle: {}, ports: [{hostPort: 1}, null]}, null]
+      volumes: [{name: a, nfs: {}}, {}, {emptyDir: {}, secret: {}}]
+  traffic: [null, {url: x, percent: -1}]
+`,
+	}
+}
+
+// FuzzServiceValidation checks that no input breaks validation, and that what passes it is stable: it reads
+// back as it was written, and has nothing left to default.
+func FuzzServiceValidation(f *testing.F) {
+	for _, manifest := range fuzzSeeds() {
+		data, err := yaml.YAMLToJSON([]byte(manifest))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, false)
+		f.Add(data, true)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, everything bool) {
+		s := &Service{}
+		if err := utiljson.Unmarshal(data, s); err != nil {
+			return
+		}
+		// The server writes these itself.
+		s.ManagedFields, s.Status = nil, ServiceStatus{}
+		SetDefaults_Service(s)
+
+		st := DefaultSettings()
+		if everything {
+			for _, flag := range st.Features.flags() {
+				*flag = true
+			}
+		}
+		ValidateServiceUpdate(s, &Service{}, st)
+		if len(ValidateService(s, st)) > 0 {
+			return
+		}
+
+		again := s.DeepCopy()
+		SetDefaults_Service(again)
+		if !equality.Semantic.DeepEqual(s, again) {
+			t.Errorf("defaulting changed a defaulted Service (-once +twice):\n%s", cmp.Diff(s, again))
+		}
+		written, err := json.Marshal(s)
+		if err != nil {
+			t.Fatalf("a valid Service cannot be written: %v", err)
+		}
+		read := &Service{}
+		if err := utiljson.Unmarshal(written, read); err != nil {
+			t.Fatalf("a valid Service cannot be read back: %v", err)
+		}
+		if !equality.Semantic.DeepEqual(s, read) {
+			t.Errorf("a round trip changed a Service (-written +read):\n%s", cmp.Diff(s, read))
+		}
+		if faults := ValidateServiceUpdate(read, s, st); len(faults) > 0 {
+			t.Errorf("a Service cannot replace itself: %v", faults)
+		}
+	})
+}
+
+// The first seeds are good, the last is not: otherwise the fuzzer would start from nothing.
+func TestFuzzSeeds(t *testing.T) {
+	for i, manifest := range fuzzSeeds() {
+		s := &Service{}
+		if err := yaml.UnmarshalStrict([]byte(manifest), s); err != nil {
+			t.Fatalf("seed %d: %v", i, err)
+		}
+		SetDefaults_Service(s)
+		faults := ValidateService(s, DefaultSettings())
+		if good := i < len(fuzzSeeds())-1; good != (len(faults) == 0) {
+			t.Errorf("seed %d: %v", i, faults)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package registry_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
+)
+
+func as(u user.Info) context.Context { return request.WithUser(context.Background(), u) }
+
+func alice() context.Context { return as(&user.DefaultInfo{Name: "alice"}) }
+func bob() context.Context   { return as(&user.DefaultInfo{Name: "bob"}) }
+
+func newService(image string) *servingv1.Service {
+	return &servingv1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"},
+		Spec: servingv1.ServiceSpec{ConfigurationSpec: servingv1.ConfigurationSpec{Template: servingv1.RevisionTemplateSpec{
+			Spec: servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}},
+		}}},
+	}
+}
+
+func serviceStrategies() (rest.RESTCreateUpdateStrategy, rest.RESTUpdateStrategy) {
+	return registry.Strategies(service.Resource(identity.Controllers{}, servingv1.DefaultSettings), runtime.NewScheme())
+}
+
+func TestPrepareForCreate(t *testing.T) {
+	strategy, _ := serviceStrategies()
+	s := newService("image")
+	s.Generation = 7
+	s.Status.URL = "http://forged"
+	s.Annotations = map[string]string{"serving.knative.dev/creator": "forged", "serving.knative.dev/lastModifier": "forged"}
+	strategy.PrepareForCreate(alice(), s)
+
+	if s.Generation != 1 {
+		t.Errorf("generation = %d, want 1", s.Generation)
+	}
+	if s.Status.URL != "" {
+		t.Errorf("status.url = %q, want the status dropped", s.Status.URL)
+	}
+	for _, key := range []string{"serving.knative.dev/creator", "serving.knative.dev/lastModifier"} {
+		if got := s.Annotations[key]; got != "alice" {
+			t.Errorf("annotation %s = %q, want alice", key, got)
+		}
+	}
+	if got := s.Spec.Template.Spec.EnableServiceLinks; got == nil || *got {
+		t.Errorf("enableServiceLinks = %v, want false", got)
+	}
+}
+
+func TestControllersKeepUserAnnotations(t *testing.T) {
+	strategy, _ := serviceStrategies()
+	s := newService("image")
+	s.Annotations = map[string]string{"serving.knative.dev/creator": "alice"}
+	strategy.PrepareForCreate(as(identity.NewControllers()), s)
+	if got := s.Annotations["serving.knative.dev/creator"]; got != "alice" {
+		t.Errorf("creator = %q, want the one the controllers copied", got)
+	}
+	if got := s.Annotations["serving.knative.dev/lastModifier"]; got != identity.ControllersUser {
+		t.Errorf("lastModifier = %q, want %q", got, identity.ControllersUser)
+	}
+}
+
+func TestPrepareForUpdate(t *testing.T) {
+	tests := []struct {
+		name           string
+		change         func(*servingv1.Service)
+		wantGeneration int64
+		wantModifier   string
+	}{
+		{"nothing", func(*servingv1.Service) {}, 1, "alice"},
+		{"the manifest as it was written", func(s *servingv1.Service) { s.Spec = newService("image").Spec }, 1, "alice"},
+		{"a label", func(s *servingv1.Service) { s.Labels = map[string]string{"a": "b"} }, 1, "alice"},
+		{"the status", func(s *servingv1.Service) { s.Status.URL = "http://forged" }, 1, "alice"},
+		{"the image", func(s *servingv1.Service) { s.Spec.Template.Spec.Containers[0].Image = "other" }, 2, "bob"},
+		{"the traffic", func(s *servingv1.Service) {
+			s.Spec.Traffic = []servingv1.TrafficTarget{{RevisionName: "s-1", Percent: ptr.To[int64](100)}}
+		}, 2, "bob"},
+		{"forged annotations", func(s *servingv1.Service) {
+			s.Annotations = map[string]string{"serving.knative.dev/creator": "bob", "serving.knative.dev/lastModifier": "eve"}
+		}, 1, "alice"},
+		{"dropped annotations", func(s *servingv1.Service) { s.Annotations = nil }, 1, "alice"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			strategy, _ := serviceStrategies()
+			old := newService("image")
+			strategy.PrepareForCreate(alice(), old)
+			old.Status.URL = "http://true"
+
+			updated := old.DeepCopy()
+			test.change(updated)
+			// The store hands the stored generation over before it asks the strategy.
+			strategy.PrepareForUpdate(bob(), updated, old)
+
+			if updated.Generation != test.wantGeneration {
+				t.Errorf("generation = %d, want %d", updated.Generation, test.wantGeneration)
+			}
+			if updated.Status.URL != "http://true" {
+				t.Errorf("status.url = %q, want the stored status", updated.Status.URL)
+			}
+			if got := updated.Annotations["serving.knative.dev/creator"]; got != "alice" {
+				t.Errorf("creator = %q, want alice", got)
+			}
+			if got := updated.Annotations["serving.knative.dev/lastModifier"]; got != test.wantModifier {
+				t.Errorf("lastModifier = %q, want %q", got, test.wantModifier)
+			}
+		})
+	}
+}
+
+func TestStatusStrategyChangesStatusAlone(t *testing.T) {
+	strategy, status := serviceStrategies()
+	old := newService("image")
+	strategy.PrepareForCreate(alice(), old)
+
+	updated := old.DeepCopy()
+	updated.Labels = map[string]string{"a": "b"}
+	updated.Annotations = nil
+	updated.Finalizers = []string{"example.com/x"}
+	updated.Spec.Template.Spec.Containers[0].Image = "other"
+	updated.Status.URL = "http://true"
+	status.PrepareForUpdate(bob(), updated, old)
+
+	want := old.DeepCopy()
+	want.Status.URL = "http://true"
+	if diff := cmp.Diff(want, updated); diff != "" {
+		t.Errorf("a status write changed more than the status:\n%s", diff)
+	}
+}
+
+func TestStatusStrategyValidatesConditions(t *testing.T) {
+	_, status := serviceStrategies()
+	s := newService("image")
+	s.Status.Conditions = duckv1.Conditions{{Type: "Ready", Status: "Maybe"}}
+	errs := status.ValidateUpdate(alice(), s, s)
+	if len(errs) != 1 || errs[0].Field != "status.conditions[0].status" {
+		t.Errorf("errors = %v, want one at status.conditions[0].status", errs)
+	}
+}
+
+// The eventing kinds carry their own group's annotations.
+func TestUserAnnotationsOfTheGroup(t *testing.T) {
+	strategy, _ := registry.Strategies(broker.Resource(identity.Controllers{}), runtime.NewScheme())
+	b := &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "ns"}}
+	strategy.PrepareForCreate(alice(), b)
+	if got := b.Annotations["eventing.knative.dev/creator"]; got != "alice" {
+		t.Errorf("creator = %q, want alice", got)
+	}
+}

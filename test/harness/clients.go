@@ -1,0 +1,225 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
+)
+
+// Clients reach one server as one user.
+type Clients struct {
+	Config  *rest.Config
+	HTTP    *http.Client
+	Dynamic dynamic.Interface
+	Knative versioned.Interface
+}
+
+// NewClients returns clients with config, without its rate limit.
+func NewClients(config *rest.Config) (*Clients, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	dynamicClient, err := dynamic.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	knative, err := versioned.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	return &Clients{Config: config, HTTP: httpClient, Dynamic: dynamicClient, Knative: knative}, nil
+}
+
+// ClientsOf returns clients for the server and user of a kubeconfig file.
+func ClientsOf(kubeconfig string) (*Clients, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return NewClients(config)
+}
+
+// As returns clients that impersonate a user.
+func (c *Clients) As(t testing.TB, user string, groups ...string) *Clients {
+	t.Helper()
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	clients, err := NewClients(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clients
+}
+
+// Request is a request as it goes over the wire.
+type Request struct {
+	Method, Path string
+	// Body is sent as it is when it is a string or []byte, anything else as JSON.
+	Body any
+	// ContentType is application/json when empty and there is a body, Accept likewise.
+	ContentType, Accept string
+}
+
+// Response is the answer to a Request.
+type Response struct {
+	Code   int
+	Header http.Header
+	Body   []byte
+}
+
+// Do sends a request.
+func (c *Clients) Do(t testing.TB, r Request) *Response {
+	t.Helper()
+	response, err := c.Send(t.Context(), r)
+	if err != nil {
+		t.Fatalf("%s %s: %v", r.Method, r.Path, err)
+	}
+	return response
+}
+
+// Send is Do for code that runs outside the test's own goroutine.
+func (c *Clients) Send(ctx context.Context, r Request) (*Response, error) {
+	var body []byte
+	switch b := r.Body.(type) {
+	case nil:
+	case string:
+		body = []byte(b)
+	case []byte:
+		body = b
+	default:
+		var err error
+		if body, err = json.Marshal(b); err != nil {
+			return nil, err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, r.Method, c.Config.Host+r.Path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range map[string]string{"Content-Type": r.ContentType, "Accept": r.Accept} {
+		if value == "" {
+			value = "application/json"
+		}
+		if key == "Accept" || r.Body != nil {
+			request.Header.Set(key, value)
+		}
+	}
+	response, err := c.HTTP.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &Response{Code: response.StatusCode, Header: response.Header, Body: answer}, nil
+}
+
+// Status returns the Status in the body.
+func (r *Response) Status(t testing.TB) *metav1.Status {
+	t.Helper()
+	var status metav1.Status
+	if err := json.Unmarshal(r.Body, &status); err != nil || status.Kind != "Status" || status.APIVersion != "v1" {
+		t.Fatalf("the answer (code %d) must be a Status, but is %.500q", r.Code, r.Body)
+	}
+	return &status
+}
+
+// Object returns the object in the body of a successful answer.
+func (r *Response) Object(t testing.TB) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if r.Code/100 != 2 {
+		t.Fatalf("code %d: %.2000s", r.Code, r.Body)
+	}
+	if err := u.UnmarshalJSON(r.Body); err != nil {
+		t.Fatalf("decoding %.500q: %v", r.Body, err)
+	}
+	return u
+}
+
+// Kind is one of the kinds we serve.
+type Kind struct {
+	schema.GroupVersionKind
+	// Resource is its plural name.
+	Resource string
+	spec     map[string]any
+}
+
+// Kinds returns all eight, Revision among them, which no user may create.
+func Kinds() []Kind {
+	kind := func(group, kind, resource string, spec map[string]any) Kind {
+		gvk := schema.GroupVersionKind{Group: group + ".knative.dev", Version: "v1", Kind: kind}
+		return Kind{GroupVersionKind: gvk, Resource: resource, spec: spec}
+	}
+	containers := map[string]any{"containers": []any{map[string]any{"image": "registry.example.com/hello"}}}
+	template := map[string]any{"template": map[string]any{"spec": containers}}
+	sink := map[string]any{"uri": "http://sink.example.com/"}
+	channel := map[string]any{"apiVersion": "messaging.knative.dev/v1", "kind": "Channel", "name": "orders"}
+	return []Kind{
+		kind("serving", "Service", "services", template),
+		kind("serving", "Configuration", "configurations", template),
+		kind("serving", "Revision", "revisions", containers),
+		kind("serving", "Route", "routes", map[string]any{"traffic": []any{map[string]any{"configurationName": "hello", "percent": int64(100)}}}),
+		kind("eventing", "Broker", "brokers", map[string]any{}),
+		kind("eventing", "Trigger", "triggers", map[string]any{"broker": "default", "subscriber": sink}),
+		kind("messaging", "Channel", "channels", map[string]any{}),
+		kind("messaging", "Subscription", "subscriptions", map[string]any{"channel": channel, "subscriber": sink}),
+	}
+}
+
+// KindOf returns the kind of a name, such as Service.
+func KindOf(name string) Kind {
+	for _, k := range Kinds() {
+		if k.Kind == name {
+			return k
+		}
+	}
+	panic(fmt.Sprintf("there is no kind %s", name))
+}
+
+// GVR names the resource.
+func (k Kind) GVR() schema.GroupVersionResource {
+	return k.GroupVersion().WithResource(k.Resource)
+}
+
+// Object returns the smallest valid object, as a user would write it.
+func (k Kind) Object(namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": k.spec}}
+	u = u.DeepCopy()
+	u.SetGroupVersionKind(k.GroupVersionKind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+// Collection is the path of all objects in a namespace, or of all everywhere when it is empty.
+func (k Kind) Collection(namespace string) string {
+	if namespace == "" {
+		return fmt.Sprintf("/apis/%s/%s/%s", k.Group, k.Version, k.Resource)
+	}
+	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s", k.Group, k.Version, namespace, k.Resource)
+}
+
+// Path is the path of one object.
+func (k Kind) Path(namespace, name string) string { return k.Collection(namespace) + "/" + name }
+
+// StatusPath is the path of the status of one object.
+func (k Kind) StatusPath(namespace, name string) string { return k.Path(namespace, name) + "/status" }

@@ -1,0 +1,260 @@
+// Package harness starts what integration tests need, and talks to it: our server's binary, kubectl, and
+// clients with the manifests of all our kinds.
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait: long enough for a slow machine, since a test that passes never waits so long.
+const patience = 30 * time.Second
+
+// Root returns the repository's root directory.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		content, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.HasPrefix(content, []byte("module github.com/knative-apiserver/knative-apiserver\n")) {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("the tests must run inside the repository")
+		}
+		dir = parent
+	}
+}
+
+// Binary returns the path of the server under test, which `make build` makes.
+func Binary() (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(root, "bin", "knative-apiserver")
+	if _, err := os.Stat(binary); err != nil {
+		return "", fmt.Errorf("the server is not built, run `make build`: %w", err)
+	}
+	return binary, nil
+}
+
+// Eventually calls probe until it succeeds, and fails the test with its last error when it does not.
+func Eventually(t testing.TB, what string, probe func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := Poll(ctx, probe); err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// Poll calls probe until it succeeds or ctx ends; the error is then probe's last.
+func Poll(ctx context.Context, probe func() error) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := probe()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; the last try: %w", ctx.Err(), err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Process is a program that a test started.
+type Process struct {
+	name    string
+	cmd     *exec.Cmd
+	started chan error
+	exited  chan struct{} // closed once the program ended
+
+	mu      sync.Mutex
+	log     bytes.Buffer  // guarded by mu; standard output and error as they came
+	changed chan struct{} // guarded by mu; closed and replaced when log grows
+}
+
+// StartProcess runs a program until Stop or Kill, at the latest until the test binary ends. Its output is
+// kept; env adds to the environment.
+func StartProcess(env []string, path string, args ...string) (*Process, error) {
+	p := &Process{
+		name:    filepath.Base(path),
+		cmd:     exec.Command(path, args...),
+		started: make(chan error, 1),
+		exited:  make(chan struct{}),
+		changed: make(chan struct{}),
+	}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	go func() {
+		// The kernel sends Pdeathsig when the thread that started the program ends, so this one has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		p.started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // what ExitCode reports
+			close(p.exited)
+		}
+	}()
+	if err := <-p.started; err != nil {
+		return nil, fmt.Errorf("starting %s: %w", path, err)
+	}
+	return p, nil
+}
+
+var _ io.Writer = &Process{}
+
+// Write keeps what the program prints.
+func (p *Process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+	return p.log.Write(b)
+}
+
+// Log returns all that the program printed so far.
+func (p *Process) Log() string {
+	log, _ := p.snapshot()
+	return log
+}
+
+func (p *Process) snapshot() (log string, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String(), p.changed
+}
+
+// PID is the program's process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Exited is closed once the program ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// ExitCode waits until the program ended and returns its exit code, -1 when a signal ended it.
+func (p *Process) ExitCode() (int, error) {
+	select {
+	case <-p.exited:
+		return p.cmd.ProcessState.ExitCode(), nil
+	case <-time.After(patience):
+		return 0, fmt.Errorf("%s still runs after %s", p.name, patience)
+	}
+}
+
+// WaitForOutput waits until the program printed what pattern matches, and returns the submatches. It fails
+// when the program ends first.
+func (p *Process) WaitForOutput(pattern *regexp.Regexp) ([]string, error) {
+	timeout := time.After(patience)
+	for {
+		log, changed := p.snapshot()
+		if match := pattern.FindStringSubmatch(log); match != nil {
+			return match, nil
+		}
+		select {
+		case <-changed:
+		case <-p.exited:
+			if match := pattern.FindStringSubmatch(p.Log()); match != nil {
+				return match, nil
+			}
+			return nil, fmt.Errorf("%s ended (%v) before it printed %q; its output:\n%s", p.name, p.cmd.ProcessState, pattern, p.Log())
+		case <-timeout:
+			return nil, fmt.Errorf("%s did not print %q within %s; its output:\n%s", p.name, pattern, patience, p.Log())
+		}
+	}
+}
+
+// Stop asks the program to end and waits until it did. A program that does not listen is killed, which is
+// an error.
+func (p *Process) Stop() error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails when the program ended already
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(patience):
+		p.Kill()
+		return fmt.Errorf("%s did not end within %s of SIGTERM", p.name, patience)
+	}
+}
+
+// Kill ends the program at once (kill -9) and waits until it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // fails when the program ended already
+	<-p.exited
+}
+
+// StopAfter stops the program when the test ends, and shows its output when the test failed.
+func (p *Process) StopAfter(t testing.TB) {
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("output of %s:\n%s", p.name, tail(p.Log(), 100))
+		}
+	})
+}
+
+func tail(s string, lines int) string {
+	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// Standalone is a server that needs no cluster.
+type Standalone struct {
+	*Process
+	// URL is where it serves, Kubeconfig the file for its administrator.
+	URL, Kubeconfig string
+}
+
+var readyLine = regexp.MustCompile(`(?m)^knative-apiserver is ready at (https://\S+), kubeconfig (\S+)$`)
+
+// StartStandalone starts a server on dataDir and a free port, and waits until it is ready.
+func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
+	binary, err := Binary()
+	if err != nil {
+		return nil, err
+	}
+	process, err := StartProcess(nil, binary, append([]string{"standalone", "--data-dir", dataDir, "--secure-port", "0"}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	match, err := process.WaitForOutput(readyLine)
+	if err != nil {
+		process.Kill()
+		return nil, err
+	}
+	return &Standalone{Process: process, URL: match[1], Kubeconfig: match[2]}, nil
+}
+
+// RunStandalone is StartStandalone for one test: the server stops when the test ends.
+func RunStandalone(t testing.TB, dataDir string, args ...string) *Standalone {
+	t.Helper()
+	server, err := StartStandalone(dataDir, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.StopAfter(t)
+	return server
+}

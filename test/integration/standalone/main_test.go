@@ -1,0 +1,188 @@
+// Package standalone tests the built server, run without a cluster, through its API alone.
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// server is shared by all tests that do not say otherwise; each works in namespaces of its own.
+var server *harness.Standalone
+
+// admin is the administrator of server.
+var admin *harness.Clients
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "standalone-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	if err := asControllers(dir, makeControllersObjects); err != nil {
+		return 0, fmt.Errorf("storing what only controllers may create: %w", err)
+	}
+	if server, err = harness.StartStandalone(dir); err != nil {
+		return 0, err
+	}
+	defer func() {
+		err = errors.Join(err, server.Stop())
+		if code != 0 {
+			log := server.Log()
+			fmt.Fprintf(os.Stderr, "the end of the shared server's output:\n%s\n", log[max(0, len(log)-8192):])
+		}
+	}()
+	if admin, err = harness.ClientsOf(server.Kubeconfig); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// asControllers runs a server on dir inside this process, where there is the controllers' identity, which
+// no client of the built server can have.
+func asControllers(dir string, work func(context.Context, *harness.Clients) error) error {
+	klog.SetLogger(logr.Discard())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	options := apiserver.NewStandaloneOptions()
+	options.DataDir, options.SecurePort, options.BindHost = dir, 0, net.IPv4(127, 0, 0, 1)
+	outcome := errors.New("the server was never ready")
+	options.OnReady = func(s *apiserver.Server) {
+		defer cancel()
+		var clients *harness.Clients
+		if clients, outcome = harness.NewClients(s.ControllersConfig()); outcome == nil {
+			outcome = work(ctx, clients)
+		}
+	}
+	return errors.Join(options.RunServer(ctx, io.Discard), outcome)
+}
+
+const (
+	// controllersNamespace holds what only controllers may create.
+	controllersNamespace = "controllers"
+	// revisions is how many Revisions there are for tests to take, revision-0 and so on.
+	revisions = 300
+	// subscribedChannel is a Channel with one subscriber.
+	subscribedChannel = "subscribed"
+)
+
+func makeControllersObjects(ctx context.Context, c *harness.Clients) error {
+	for i := range revisions {
+		revision := harness.KindOf("Revision").Object(controllersNamespace, fmt.Sprintf("revision-%d", i))
+		if err := create(ctx, c, revision); err != nil {
+			return err
+		}
+	}
+	channel := harness.KindOf("Channel").Object(controllersNamespace, subscribedChannel)
+	set(channel, []any{map[string]any{"uid": "1", "subscriberUri": "http://sink.example.com/"}}, "spec", "subscribers")
+	return create(ctx, c, channel)
+}
+
+func create(ctx context.Context, c *harness.Clients, obj *unstructured.Unstructured) error {
+	_, err := c.Dynamic.Resource(harness.KindOf(obj.GetKind()).GVR()).Namespace(obj.GetNamespace()).Create(ctx, obj, metav1.CreateOptions{})
+	return err
+}
+
+var (
+	nextNamespace atomic.Int64
+	nextRevision  atomic.Int64
+)
+
+// namespace returns a namespace that no other test works in.
+func namespace(t testing.TB) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(t.Name()))
+	return fmt.Sprintf("t%d-%.40s", nextNamespace.Add(1), name)
+}
+
+// stored returns an object of kind k that is there: a new one in a namespace of its own, or a Revision that
+// no other test has.
+func stored(t testing.TB, k harness.Kind, changes ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+	t.Helper()
+	if k.Kind == "Revision" {
+		i := nextRevision.Add(1) - 1
+		if i >= revisions {
+			t.Fatal("the tests need more Revisions")
+		}
+		return get(t, k, controllersNamespace, fmt.Sprintf("revision-%d", i))
+	}
+	obj := k.Object(namespace(t), "a")
+	for _, change := range changes {
+		change(obj)
+	}
+	return admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: obj}).Object(t)
+}
+
+// get reads an object that is there.
+func get(t testing.TB, k harness.Kind, namespace, name string) *unstructured.Unstructured {
+	t.Helper()
+	return admin.Do(t, harness.Request{Method: "GET", Path: k.Path(namespace, name)}).Object(t)
+}
+
+// again reads an object as it is stored now.
+func again(t testing.TB, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	return get(t, harness.KindOf(obj.GetKind()), obj.GetNamespace(), obj.GetName())
+}
+
+// set changes a field of an object.
+func set(obj *unstructured.Unstructured, value any, fields ...string) {
+	if err := unstructured.SetNestedField(obj.Object, value, fields...); err != nil {
+		panic(err)
+	}
+}
+
+// field returns a field of an object, nil where it is not set.
+func field(obj *unstructured.Unstructured, fields ...string) any {
+	value, _, err := unstructured.NestedFieldNoCopy(obj.Object, fields...)
+	if err != nil {
+		return nil
+	}
+	return value
+}
+
+// eachKind runs a test for every kind.
+func eachKind(t *testing.T, test func(t *testing.T, k harness.Kind)) {
+	t.Helper()
+	for _, k := range harness.Kinds() {
+		t.Run(k.Kind, func(t *testing.T) { test(t, k) })
+	}
+}
+
+// eachUserKind runs a test for every kind that users create.
+func eachUserKind(t *testing.T, test func(t *testing.T, k harness.Kind)) {
+	t.Helper()
+	for _, k := range harness.Kinds() {
+		if k.Kind != "Revision" {
+			t.Run(k.Kind, func(t *testing.T) { test(t, k) })
+		}
+	}
+}
