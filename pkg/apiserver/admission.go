@@ -1,12 +1,16 @@
 package apiserver
 
 import (
+	"fmt"
+
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/admission/podtemplate"
 )
@@ -20,8 +24,16 @@ func addAdmissionPlugins(options *genericoptions.AdmissionOptions) {
 }
 
 // admissionInitializers hands the plugins what the generic initializers do not.
-func admissionInitializers(*genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
-	return []admission.PluginInitializer{quotaInitializer{}}, nil
+func admissionInitializers(config *genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
+	// Each write of a template asks the host once. The host's own fairness, not our client, holds back too
+	// many of them.
+	hostConfig := rest.CopyConfig(config.ClientConfig)
+	hostConfig.QPS = -1
+	host, err := kubernetes.NewForConfig(hostConfig)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the host cluster for admission: %w", err)
+	}
+	return []admission.PluginInitializer{podtemplate.Initializer(host), quotaInitializer{}}, nil
 }
 
 // quotaInitializer configures object count quota: every resource of ours counts as count/<resource>.<group>.

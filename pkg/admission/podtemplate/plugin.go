@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes"
 
@@ -42,9 +41,8 @@ type Plugin struct {
 }
 
 var (
-	_ admission.ValidationInterface          = &Plugin{}
-	_ initializer.WantsExternalKubeClientSet = &Plugin{}
-	_ admission.InitializationValidator      = &Plugin{}
+	_ admission.ValidationInterface     = &Plugin{}
+	_ admission.InitializationValidator = &Plugin{}
 )
 
 // New returns the plugin, to be given a client of the host.
@@ -52,8 +50,18 @@ func New() *Plugin {
 	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update)}
 }
 
-// SetExternalKubeClientSet hands over the client of the host cluster.
-func (p *Plugin) SetExternalKubeClientSet(host kubernetes.Interface) { p.host = host }
+// Initializer hands the plugin its client of the host cluster.
+func Initializer(host kubernetes.Interface) admission.PluginInitializer {
+	return hostInitializer{host}
+}
+
+type hostInitializer struct{ host kubernetes.Interface }
+
+func (i hostInitializer) Initialize(plugin admission.Interface) {
+	if p, ok := plugin.(*Plugin); ok {
+		p.host = i.host
+	}
+}
 
 // ValidateInitialization reports a missing client.
 func (p *Plugin) ValidateInitialization() error {

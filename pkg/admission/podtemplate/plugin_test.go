@@ -53,7 +53,7 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 		return true, pod, hostAnswer
 	})
 	plugin := New()
-	plugin.SetExternalKubeClientSet(host)
+	Initializer(host).Initialize(plugin)
 	if err := plugin.ValidateInitialization(); err != nil {
 		t.Fatal(err)
 	}

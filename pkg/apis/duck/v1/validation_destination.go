@@ -89,7 +89,7 @@ func validateAbsoluteURL(value string, path *field.Path) field.ErrorList {
 	case err != nil:
 		return field.ErrorList{field.Invalid(path, value, "must be a URL: "+err.Error())}
 	case !parsed.IsAbs():
-		return field.ErrorList{field.Invalid(path, value, "must be an absolute URL, such as 'http://host/path': only with a `ref` may it be relative")}
+		return field.ErrorList{field.Invalid(path, value, "must be an absolute URL, such as 'http://host/path'")}
 	}
 	var errs field.ErrorList
 	if parsed.Scheme != "http" && parsed.Scheme != "https" {

@@ -2,6 +2,9 @@ package v1
 
 import (
 	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -125,49 +128,130 @@ func FuzzServiceValidation(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(data, false)
-		f.Add(data, true)
+		f.Add(data, []byte{}, false)
+		f.Add(data, []byte{1, 2, 30, 7, 100, 12}, true)
 	}
-	f.Fuzz(func(t *testing.T, data []byte, everything bool) {
-		s := &Service{}
-		if err := utiljson.Unmarshal(data, s); err != nil {
-			return
-		}
-		// The server writes these itself.
-		s.ManagedFields, s.Status = nil, ServiceStatus{}
-		SetDefaults_Service(s)
+	f.Fuzz(func(t *testing.T, data, edits []byte, everything bool) {
+		checkStable(t, edit(data, edits), everything)
+	})
+}
 
-		st := DefaultSettings()
-		if everything {
-			for _, flag := range st.Features.flags() {
-				*flag = true
+// checkStable tells whether data is a valid Service, and fails the test when such a one is not stable.
+func checkStable(t *testing.T, data []byte, everything bool) bool {
+	s := &Service{}
+	if err := utiljson.Unmarshal(data, s); err != nil {
+		return false
+	}
+	// The server writes these itself.
+	s.ManagedFields, s.Status = nil, ServiceStatus{}
+	SetDefaults_Service(s)
+
+	st := DefaultSettings()
+	if everything {
+		for _, flag := range st.Features.flags() {
+			*flag = true
+		}
+	}
+	ValidateServiceUpdate(s, &Service{}, st)
+	if len(ValidateService(s, st)) > 0 {
+		return false
+	}
+
+	again := s.DeepCopy()
+	SetDefaults_Service(again)
+	if !equality.Semantic.DeepEqual(s, again) {
+		t.Errorf("defaulting changed a defaulted Service (-once +twice):\n%s", cmp.Diff(s, again))
+	}
+	written, err := json.Marshal(s)
+	if err != nil {
+		t.Fatalf("a valid Service cannot be written: %v", err)
+	}
+	read := &Service{}
+	if err := utiljson.Unmarshal(written, read); err != nil {
+		t.Fatalf("a valid Service cannot be read back: %v", err)
+	}
+	if !equality.Semantic.DeepEqual(s, read) {
+		t.Errorf("a round trip changed a Service (-written +read):\n%s", cmp.Diff(s, read))
+	}
+	if faults := ValidateServiceUpdate(read, s, st); len(faults) > 0 {
+		t.Errorf("a Service cannot replace itself: %v", faults)
+	}
+	return true
+}
+
+// The same without the fuzzer, from a fixed seed, so that each run of the tests has some of it.
+func TestEditedServicesAreStable(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	valid := 0
+	for _, manifest := range fuzzSeeds() {
+		data, err := yaml.YAMLToJSON([]byte(manifest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 500 {
+			edits := []byte{byte(random.Uint32()), byte(random.Uint32()), byte(random.Uint32()), byte(random.Uint32())}
+			if checkStable(t, edit(data, edits), random.IntN(2) == 0) {
+				valid++
+			}
+			if t.Failed() {
+				t.Fatalf("with edits %v of:%s", edits, manifest)
 			}
 		}
-		ValidateServiceUpdate(s, &Service{}, st)
-		if len(ValidateService(s, st)) > 0 {
-			return
-		}
+	}
+	if valid < 50 {
+		t.Errorf("only %d edited Services were valid, too few to say anything", valid)
+	}
+}
 
-		again := s.DeepCopy()
-		SetDefaults_Service(again)
-		if !equality.Semantic.DeepEqual(s, again) {
-			t.Errorf("defaulting changed a defaulted Service (-once +twice):\n%s", cmp.Diff(s, again))
+// replacements are what manifests get wrong, and what programs trip over.
+func replacements() []any {
+	return []any{
+		nil, "", "0", "a", "A b", "-1", "NaN", "1h", "1.5s", "/", "/dev", "../x", "100m", "-1Gi", "1e400", "\u0000", "http1",
+		"2026-01-01T00:00:00.5Z",
+		0, 1, -1, 100, 101, 1000, 65536, int64(1) << 31, int64(-1) << 63, 0.5, true, false,
+		map[string]any{}, []any{}, []any{nil}, []any{map[string]any{}}, map[string]any{"": ""}, map[string]any{"a": "b"},
+	}
+}
+
+// edit changes a document as edits says: each pair of bytes picks a node and what to put there, one of the
+// replacements or another node. Changed bytes alone would mostly not be JSON any more.
+func edit(data, edits []byte) []byte {
+	for ; len(edits) >= 2; edits = edits[2:] {
+		var tree any
+		if err := json.Unmarshal(data, &tree); err != nil {
+			return data
 		}
-		written, err := json.Marshal(s)
-		if err != nil {
-			t.Fatalf("a valid Service cannot be written: %v", err)
+		var nodes []any
+		var setters []func(any)
+		walk(tree, func(any) {}, func(node any, set func(any)) {
+			nodes = append(nodes, node)
+			setters = append(setters, set)
+		})
+		choices := append(replacements(), nodes...)
+		setters[int(edits[0])%len(setters)](choices[int(edits[1])%len(choices)])
+		edited, err := json.Marshal(tree)
+		if err != nil || len(edited) > 1<<16 {
+			// A node inside itself cannot be written, and copies of copies grow without end.
+			return data
 		}
-		read := &Service{}
-		if err := utiljson.Unmarshal(written, read); err != nil {
-			t.Fatalf("a valid Service cannot be read back: %v", err)
+		data = edited
+	}
+	return data
+}
+
+// walk calls visit for a node and all below it, with what replaces the node in its parent.
+func walk(node any, set func(any), visit func(any, func(any))) {
+	visit(node, set)
+	switch node := node.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(node)) {
+			walk(node[key], func(v any) { node[key] = v }, visit)
 		}
-		if !equality.Semantic.DeepEqual(s, read) {
-			t.Errorf("a round trip changed a Service (-written +read):\n%s", cmp.Diff(s, read))
+	case []any:
+		for i := range node {
+			walk(node[i], func(v any) { node[i] = v }, visit)
 		}
-		if faults := ValidateServiceUpdate(read, s, st); len(faults) > 0 {
-			t.Errorf("a Service cannot replace itself: %v", faults)
-		}
-	})
+	}
 }
 
 // The first seeds are good, the last is not: otherwise the fuzzer would start from nothing.
