@@ -23,7 +23,7 @@ LDFLAGS = -X $(VERSION_PKG).gitVersion=v$(KUBERNETES)+knative-apiserver.$(VERSIO
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/knative-apiserver

@@ -82,6 +82,7 @@ func (g *groups) group(name string, resources ...resourceStorage) (*genericapise
 		}
 	}
 	info := genericapiserver.NewDefaultAPIGroupInfo(name, g.scheme, metav1.ParameterCodec, g.codecs)
+	info.NegotiatedSerializer = withoutProtobuf{g.codecs}
 	info.VersionedResourcesStorageMap["v1"] = storage
 	return &info, nil
 }

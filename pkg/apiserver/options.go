@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,9 @@ import (
 
 // etcdPrefix is where our objects live in etcd, unless --etcd-prefix says otherwise.
 const etcdPrefix = "/registry/knative"
+
+// watchGracePeriod bounds how long a server that ends waits for watches to close, which it tells to.
+const watchGracePeriod = 5 * time.Second
 
 // Options are the flags of a server behind kube-aggregator.
 type Options struct {
@@ -40,9 +44,13 @@ func NewOptions() *Options {
 	recommended := genericoptions.NewRecommendedOptions(etcdPrefix, storageCodec(codecs))
 	recommended.Etcd.StorageConfig.EncodeVersioner = schema.GroupVersions(groupVersions)
 	addAdmissionPlugins(recommended.Admission)
+	run := genericoptions.NewServerRunOptions()
+	// Somebody always watches: the host's garbage collector. By the library's default of 0 their connections
+	// would hold up the end of the process for a minute, in which nothing is served.
+	run.ShutdownWatchTerminationGracePeriod = watchGracePeriod
 	return &Options{
 		Recommended: recommended,
-		Run:         genericoptions.NewServerRunOptions(),
+		Run:         run,
 		DataDir:     "/var/lib/knative-apiserver",
 		scheme:      scheme,
 		codecs:      codecs,
@@ -137,7 +145,10 @@ func (o *Options) applyTo(config *Config) error {
 		return fmt.Errorf("applying the options: %w", err)
 	}
 	o.Recommended.FeatureGate = config.Generic.FeatureGate
-	o.Recommended.ExtraAdmissionInitializers = admissionInitializers
+	if o.Recommended.Admission != nil {
+		// They need a host cluster, which a standalone server has not.
+		o.Recommended.ExtraAdmissionInitializers = admissionInitializers
+	}
 	if err := o.Recommended.ApplyTo(config.Generic); err != nil {
 		return fmt.Errorf("applying the options: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -81,13 +83,14 @@ func (r *REST) Categories() []string { return r.categories }
 // Create stores a new object.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	created, err := r.Store.Create(ctx, obj, validate, options)
-	return created, tooLarge(err)
+	return created, refusal(err)
 }
 
 // Update replaces an object, or creates it.
 func (r *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	objInfo = requestedObject{objInfo, r.DefaultQualifiedResource}
 	updated, created, err := r.Store.Update(ctx, name, objInfo, createValidation, updateValidation, forceAllowCreate, options)
-	return updated, created, tooLarge(err)
+	return updated, created, refusal(err)
 }
 
 // New returns an empty object.
@@ -103,8 +106,9 @@ func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 
 // Update replaces the status of an object that is there; it never creates one.
 func (r *StatusREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	objInfo = requestedObject{objInfo, r.store.DefaultQualifiedResource}
 	updated, created, err := r.store.Update(ctx, name, objInfo, createValidation, updateValidation, false, options)
-	return updated, created, tooLarge(err)
+	return updated, created, refusal(err)
 }
 
 // GetResetFields tells server-side apply which fields a status write leaves alone.
@@ -117,16 +121,29 @@ func (r *StatusREST) ConvertToTable(ctx context.Context, object runtime.Object, 
 	return r.store.ConvertToTable(ctx, object, tableOptions)
 }
 
-// tooLarge turns etcd's refusal of a large value, which would reach the client as an internal error, into
-// the client error it is.
-func tooLarge(err error) error {
-	if err == nil {
+// refusal brings an error of the store into the form that clients should see.
+func refusal(err error) error {
+	var status *apierrors.StatusError
+	switch {
+	case err == nil:
 		return nil
-	}
-	var etcdErr rpctypes.EtcdError
-	if errors.Is(err, rpctypes.ErrRequestTooLarge) || errors.As(err, &etcdErr) && etcdErr.Code() == codes.ResourceExhausted && !errors.Is(err, rpctypes.ErrNoSpace) ||
-		grpcstatus.Code(err) == codes.ResourceExhausted {
+	case isTooLarge(err):
 		return apierrors.NewRequestEntityTooLargeError("the object, with its managed fields, is larger than the storage accepts (by default 1.5 MiB)")
+	case errors.As(err, &status) && status.ErrStatus.Details != nil:
+		// The generic checks look at the metadata of an update twice, and report its faults as often.
+		seen := sets.New[metav1.StatusCause]()
+		status.ErrStatus.Details.Causes = slices.DeleteFunc(status.ErrStatus.Details.Causes, func(cause metav1.StatusCause) bool {
+			again := seen.Has(cause)
+			seen.Insert(cause)
+			return again
+		})
 	}
 	return err
+}
+
+// isTooLarge tells whether etcd or its client refused a value for its size, which would otherwise reach the
+// client as an internal error.
+func isTooLarge(err error) bool {
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) ||
+		grpcstatus.Code(err) == codes.ResourceExhausted && !errors.Is(err, rpctypes.ErrNoSpace)
 }

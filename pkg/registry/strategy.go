@@ -4,9 +4,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
@@ -105,13 +103,7 @@ func (s strategy[O, Spec, Status]) Validate(ctx context.Context, obj runtime.Obj
 
 // ValidateUpdate returns all faults of an object that replaces old.
 func (s strategy[O, Spec, Status]) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	o, oldO := obj.(O), old.(O)
-	// The generic update checks report faults of the metadata on their own; each is to be reported once.
-	reported := sets.New[string]()
-	for _, err := range validation.ValidateObjectMetaAccessorUpdate(o, oldO, field.NewPath("metadata")) {
-		reported.Insert(err.Error())
-	}
-	return s.Resource.ValidateUpdate(ctx, o, oldO).Filter(func(err error) bool { return reported.Has(err.Error()) })
+	return s.Resource.ValidateUpdate(ctx, obj.(O), old.(O))
 }
 
 // WarningsOnCreate has none: what deserves a warning needs other objects, and is admission's.

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -30,7 +30,7 @@ const (
 // updateWay is one of the ways to change an object. path is that of the object or of its status, change the
 // fields that get new values.
 type updateWay struct {
-	name string
+	name    string
 	request func(live *unstructured.Unstructured, path string, change object) harness.Request
 }
 
@@ -108,17 +108,26 @@ func pathOf(obj *unstructured.Unstructured) string {
 
 // merged returns base with the fields of change in their place, as a JSON merge patch puts them.
 func merged(base, change object) object {
-	result := runtime.DeepCopyJSON(base)
-	if result == nil {
-		result = object{}
-	}
-	for key, value := range change {
+	result := normal(base)
+	for key, value := range normal(change) {
 		if fields, ok := value.(object); ok {
 			old, _ := result[key].(object)
 			result[key] = merged(old, fields)
 			continue
 		}
-		result[key] = runtime.DeepCopyJSONValue(value)
+		result[key] = value
+	}
+	return result
+}
+
+// normal is a copy of an object as it is when decoded: numbers are int64 or float64.
+func normal(o object) object {
+	result := object{}
+	if o == nil {
+		return result
+	}
+	if err := utiljson.Unmarshal([]byte(compact(o)), &result); err != nil {
+		panic(err)
 	}
 	return result
 }

@@ -2,6 +2,6 @@ package v1
 
 // SetDefaults_Service fills what a Service leaves out.
 func SetDefaults_Service(s *Service) {
-	s.Spec.Template.Spec.SetDefaults()
+	s.Spec.Template.setDefaults()
 	s.Spec.setTrafficDefaults("")
 }

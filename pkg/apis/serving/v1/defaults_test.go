@@ -2,9 +2,11 @@ package v1
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -31,6 +33,20 @@ func TestDefaultsOfAPlainTemplate(t *testing.T) {
 	SetDefaults_Configuration(c)
 	if diff := cmp.Diff(want, c.Spec.Template.Spec); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+}
+
+// JSON has whole seconds; a finer time in memory would make a template differ from its stored self.
+func TestTimesOfATemplateHaveWholeSeconds(t *testing.T) {
+	fine := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
+	c := newConfiguration()
+	c.Spec.Template.CreationTimestamp = metav1.NewTime(fine)
+	c.Spec.Template.DeletionTimestamp = ptr.To(metav1.NewTime(fine))
+	SetDefaults_Configuration(c)
+	for _, got := range []metav1.Time{c.Spec.Template.CreationTimestamp, *c.Spec.Template.DeletionTimestamp} {
+		if want := fine.Truncate(time.Second); !got.Time.Equal(want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
 	}
 }
 

@@ -44,6 +44,9 @@ const (
 
 // Features says which parts of a Pod, beyond those that every revision may have, the cluster's operator
 // lets revision templates set. Each field carries the key of config-features that sets it.
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type Features struct {
 	MultiContainer            bool // multi-container: more than one container
 	MultiContainerProbing     bool // multi-container-probing: probes on containers without a port

@@ -4,6 +4,9 @@ package v1
 const DefaultMaxTimeoutSeconds int64 = 600
 
 // Settings are the operator's choices that validation depends on.
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type Settings struct {
 	// Features says which gated parts of a Pod templates may set (config-features).
 	Features Features

@@ -82,6 +82,9 @@ func validateScaleBounds(annotations map[string]string, path *field.Path) field.
 }
 
 // autoscalingRule says what is wrong with a value of the annotation key, or "".
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type autoscalingRule struct {
 	key   string
 	fault func(value string) string

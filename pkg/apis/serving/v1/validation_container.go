@@ -12,6 +12,9 @@ import (
 )
 
 // containerRole says what a container of a revision is there for.
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type containerRole int
 
 const (
@@ -66,6 +69,9 @@ func (r containerRole) mask() fieldMask {
 }
 
 // containerValidator checks one container of a Pod.
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type containerValidator struct {
 	role     containerRole
 	features Features

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 )
@@ -143,7 +144,8 @@ func checkStable(t *testing.T, data []byte, everything bool) bool {
 		return false
 	}
 	// The server writes these itself.
-	s.ManagedFields, s.Status = nil, ServiceStatus{}
+	s.ManagedFields, s.CreationTimestamp, s.DeletionTimestamp = nil, metav1.Time{}, nil
+	s.Status = ServiceStatus{}
 	SetDefaults_Service(s)
 
 	st := DefaultSettings()

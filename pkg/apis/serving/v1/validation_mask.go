@@ -12,6 +12,9 @@ import (
 // fieldMask names the fields that a template may set in one core/v1 type, by their JSON names. It is a list
 // of what is allowed, so that a field which a later release adds to the type is refused until someone
 // decides about it (serving 10).
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type fieldMask struct {
 	// allowed fields may always be set.
 	allowed []string

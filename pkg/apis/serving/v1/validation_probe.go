@@ -12,6 +12,9 @@ import (
 )
 
 // probeKind is the name of the container's field that holds a probe.
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type probeKind string
 
 const (
@@ -34,6 +37,9 @@ var (
 )
 
 // probeValidator checks one probe of a container.
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type probeValidator struct {
 	kind     probeKind
 	probe    *corev1.Probe

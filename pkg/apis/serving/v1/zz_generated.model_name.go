@@ -36,6 +36,11 @@ func (in ContainerStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Features) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.Features"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Revision) OpenAPIModelName() string {
 	return "dev.knative.serving.v1.Revision"
 }
@@ -103,6 +108,11 @@ func (in ServiceSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ServiceStatus) OpenAPIModelName() string {
 	return "dev.knative.serving.v1.ServiceStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Settings) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.Settings"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

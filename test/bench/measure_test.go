@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// clients is how many requests are under way at a time.
+	clients = 8
+	// objects is how many of each kind are stored.
+	objects = 2000
+	// rounds is into how many turns the work on the two kinds is cut: they take turns, so that what else the
+	// machine does weighs on both.
+	rounds = 10
+)
+
+// subject is a kind whose requests are measured.
+type subject struct {
+	resource schema.GroupVersionResource
+	object   func(name string) *unstructured.Unstructured
+	client   rest.Interface
+}
+
+func (s *subject) path(name string) []string {
+	prefix := []string{"apis", s.resource.Group, s.resource.Version}
+	if s.resource.Group == "" {
+		prefix = []string{"api", s.resource.Version}
+	}
+	path := append(prefix, "namespaces", namespace, s.resource.Resource)
+	if name != "" {
+		path = append(path, name)
+	}
+	return path
+}
+
+func name(i int) string { return fmt.Sprintf("object-%05d", i) }
+
+// create stores the objects numbered from..to-1 and returns how long that took.
+func (s *subject) create(b *testing.B, from, to int) time.Duration {
+	start := time.Now()
+	parallel(b, from, to, func(ctx context.Context, i int) error {
+		body, err := s.object(name(i)).MarshalJSON()
+		if err != nil {
+			return err
+		}
+		return s.client.Post().AbsPath(s.path("")...).Body(body).Do(ctx).Error()
+	})
+	return time.Since(start)
+}
+
+// get reads the objects numbered from..to-1 and returns how long each took.
+func (s *subject) get(b *testing.B, from, to int) []time.Duration {
+	latencies := make([]time.Duration, to-from)
+	parallel(b, from, to, func(ctx context.Context, i int) error {
+		start := time.Now()
+		_, err := s.client.Get().AbsPath(s.path(name(i))...).DoRaw(ctx)
+		latencies[i-from] = time.Since(start)
+		return err
+	})
+	return latencies
+}
+
+// list reads all objects and returns the time and the size of the answer.
+func (s *subject) list(b *testing.B) (time.Duration, int) {
+	start := time.Now()
+	raw, err := s.client.Get().AbsPath(s.path("")...).DoRaw(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(start), len(raw)
+}
+
+// size returns how many bytes an object is read in.
+func (s *subject) size(b *testing.B, object string) int {
+	raw, err := s.client.Get().AbsPath(s.path(object)...).DoRaw(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return len(raw)
+}
+
+// parallel runs work for from..to-1, as many at a time as there are clients, and fails at the first error.
+func parallel(b *testing.B, from, to int, work func(ctx context.Context, i int) error) {
+	b.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	next := atomic.Int64{}
+	next.Store(int64(from))
+	var group sync.WaitGroup
+	for range clients {
+		group.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= to || ctx.Err() != nil {
+					return
+				}
+				if err := work(ctx, i); err != nil {
+					cancel(fmt.Errorf("object %d: %w", i, err))
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := context.Cause(ctx); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func quantile(durations []time.Duration, q float64) time.Duration {
+	slices.Sort(durations)
+	return durations[int(float64(len(durations)-1)*q)]
+}

@@ -1,0 +1,247 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Installation is our server beside a host cluster, registered there by the shipped manifests. It runs as a
+// process outside the cluster, with no rights but those of its ServiceAccount.
+type Installation struct {
+	*Cluster
+	// Dir holds everything it writes: certs/, data/, audit.log, kubeconfig.
+	Dir  string
+	Port int
+	// Server is the running process.
+	Server *Process
+
+	args []string
+	logs bytes.Buffer
+}
+
+// serverName is the name in the serving certificate, by which kube-aggregator calls us.
+const serverName = "knative-apiserver.knative-system.svc"
+
+// Namespace and name of the server's ServiceAccount, and of its Service.
+const (
+	SystemNamespace = "knative-system"
+	systemName      = "knative-apiserver"
+)
+
+// Install applies the shipped manifests to the cluster and starts the server with the arguments of the shipped
+// Deployment and, after those, args.
+func Install(cluster *Cluster, dir string, args ...string) (*Installation, error) {
+	i := &Installation{Cluster: cluster, Dir: dir}
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	if i.Port, err = FreePort(cluster.Address); err != nil {
+		return nil, err
+	}
+	if err := i.MakeCertificate(); err != nil {
+		return nil, err
+	}
+	if err := i.register(root); err != nil {
+		return nil, err
+	}
+	token, err := i.Token(context.Background(), SystemNamespace, systemName)
+	if err != nil {
+		return nil, err
+	}
+	if err := WriteKubeconfig(i.path("kubeconfig"), WithToken(cluster.Admin.Config, token)); err != nil {
+		return nil, err
+	}
+	shipped, err := deploymentArgs(filepath.Join(root, "artifacts", "install", "deployment.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	i.args = append(shipped, i.Flags(i.path("kubeconfig"), i.path("data"), i.Port)...)
+	i.args = append(i.args,
+		"--audit-policy-file="+filepath.Join(root, "artifacts", "audit-policy.yaml"),
+		"--audit-log-path="+i.path("audit.log"))
+	i.args = append(i.args, args...)
+	return i, i.Start()
+}
+
+func (i *Installation) path(elem ...string) string {
+	return filepath.Join(append([]string{i.Dir}, elem...)...)
+}
+
+// Flags are those of a server outside the cluster that no manifest can know.
+func (i *Installation) Flags(kubeconfig, dataDir string, port int) []string {
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--tls-cert-file=" + i.path("certs", "tls.crt"),
+		"--tls-private-key-file=" + i.path("certs", "tls.key"),
+		"--bind-address=" + i.Address,
+		"--secure-port=" + strconv.Itoa(port),
+		"--data-dir=" + dataDir,
+	}
+}
+
+// ServerAuditLog is the server's own audit log.
+func (i *Installation) ServerAuditLog() string { return i.path("audit.log") }
+
+// Certs is the directory of the serving certificate and its authority.
+func (i *Installation) Certs() string { return i.path("certs") }
+
+// Start starts the server, and waits until the host finds all our groups available.
+func (i *Installation) Start() error {
+	binary, err := Binary()
+	if err != nil {
+		return err
+	}
+	if i.Server, err = StartProcess(nil, binary, i.args...); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	if err := Poll(ctx, func() error { return i.available(ctx) }); err != nil {
+		i.Server.Kill()
+		return fmt.Errorf("waiting until the server is available: %w\n%s", err, tail(i.Server.Log(), 30))
+	}
+	return nil
+}
+
+// Crash ends the server with kill -9.
+func (i *Installation) Crash() {
+	i.Server.Kill()
+	i.logs.WriteString(i.Server.Log())
+}
+
+// Shutdown ends the server with SIGTERM and waits until it is gone.
+func (i *Installation) Shutdown() error {
+	err := i.Server.Stop()
+	i.logs.WriteString(i.Server.Log())
+	return err
+}
+
+// Logs is all that the server printed so far, over all its restarts.
+func (i *Installation) Logs() string {
+	select {
+	case <-i.Server.Exited():
+		return i.logs.String()
+	default:
+		return i.logs.String() + i.Server.Log()
+	}
+}
+
+// available asks for each of our groups through the aggregator.
+func (i *Installation) available(ctx context.Context) error {
+	select {
+	case <-i.Server.Exited():
+		return errors.New("the server ended")
+	default:
+	}
+	for _, k := range Kinds() {
+		response, err := i.Admin.Send(ctx, Request{Method: http.MethodGet, Path: k.Collection("") + "?limit=1"})
+		if err != nil {
+			return err
+		}
+		if response.Code != http.StatusOK {
+			return fmt.Errorf("listing %s: code %d: %.300s", k.Resource, response.Code, response.Body)
+		}
+		if err := i.apiServiceAvailable(ctx, k.Version+"."+k.Group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MakeCertificate makes a serving certificate by the shipped script: a new one, if there is one.
+func (i *Installation) MakeCertificate() error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	if out, err := exec.Command(filepath.Join(root, "hack", "serving-cert.sh"), i.Certs()).CombinedOutput(); err != nil {
+		return fmt.Errorf("making the serving certificate: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Direct returns the configuration of a client that calls our server itself, not the aggregator, and has
+// neither certificate nor token.
+func (i *Installation) Direct() (*rest.Config, error) {
+	ca, err := os.ReadFile(i.path("certs", "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	return &rest.Config{
+		Host:            "https://" + net.JoinHostPort(i.Address, strconv.Itoa(i.Port)),
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: serverName},
+	}, nil
+}
+
+// FreePort finds a port that nothing listens on.
+func FreePort(address string) (int, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// WriteKubeconfig writes a file that holds the server and the user of config.
+func WriteKubeconfig(path string, config *rest.Config) error {
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["server"] = &clientcmdapi.Cluster{
+		Server: config.Host, CertificateAuthorityData: config.CAData, CertificateAuthority: config.CAFile, TLSServerName: config.ServerName,
+	}
+	kubeconfig.AuthInfos["user"] = &clientcmdapi.AuthInfo{
+		Token: config.BearerToken, ClientCertificateData: config.CertData, ClientKeyData: config.KeyData,
+	}
+	kubeconfig.Contexts["context"] = &clientcmdapi.Context{Cluster: "server", AuthInfo: "user"}
+	kubeconfig.CurrentContext = "context"
+	return clientcmd.WriteToFile(*kubeconfig, path)
+}
+
+// deploymentArgs returns the arguments of the server in a manifest.
+func deploymentArgs(path string) ([]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
+	for {
+		var deployment struct {
+			Kind string
+			Spec struct {
+				Template struct {
+					Spec struct{ Containers []struct{ Args []string } }
+				}
+			}
+		}
+		if err := decoder.Decode(&deployment); err != nil {
+			return nil, fmt.Errorf("looking for the Deployment in %s: %w", path, err)
+		}
+		if containers := deployment.Spec.Template.Spec.Containers; deployment.Kind == "Deployment" && len(containers) == 1 {
+			return containers[0].Args, nil
+		}
+	}
+}
+
+func encode(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+
+// tokenLifetime is longer than any test run.
+const tokenLifetime = 2 * time.Hour

@@ -1,0 +1,146 @@
+package harness
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+)
+
+// WithToken returns the configuration of a client of the same server that shows a token.
+func WithToken(config *rest.Config, token string) *rest.Config {
+	config = rest.AnonymousClientConfig(config)
+	config.BearerToken = token
+	return config
+}
+
+// Token returns a token of a ServiceAccount.
+func (c *Cluster) Token(ctx context.Context, namespace, name string) (string, error) {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))}}
+	response, err := c.Host.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return response.Status.Token, nil
+}
+
+// ServiceAccount makes a ServiceAccount in a namespace and returns the configuration of a client that is it.
+func (c *Cluster) ServiceAccount(t testing.TB, namespace, name string) *rest.Config {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := c.Host.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	token, err := c.Token(t.Context(), namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return WithToken(c.Admin.Config, token)
+}
+
+// User returns the configuration of a client with a certificate that the host issued to name.
+func (c *Cluster) User(t testing.TB, name string, groups ...string) *rest.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: name, Organization: groups}}
+	request, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(c.Admin.Config)
+	config.KeyData = pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	config.CertData = c.sign(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
+	return config
+}
+
+// sign has the host issue a client certificate.
+func (c *Cluster) sign(t testing.TB, request []byte) []byte {
+	t.Helper()
+	requests := c.Host.CertificatesV1().CertificateSigningRequests()
+	csr, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "user-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    request,
+			SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test",
+	}}
+	if _, err := requests.UpdateApproval(t.Context(), csr.Name, csr, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, "the certificate is issued", func() error {
+		if csr, err = requests.Get(t.Context(), csr.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if len(csr.Status.Certificate) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	return csr.Status.Certificate
+}
+
+// Namespace makes a namespace that is deleted with all that is in it when the test ends, and waits until Pods
+// may be created there. Its name is prefix and a random suffix.
+func (c *Cluster) Namespace(t testing.TB, prefix string, labels map[string]string) string {
+	t.Helper()
+	namespace, err := c.Host.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-", Labels: labels},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := namespace.Name
+	t.Cleanup(func() {
+		err := c.Host.CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			t.Errorf("deleting namespace %s: %v", name, err)
+		}
+	})
+	Eventually(t, fmt.Sprintf("namespace %s has its ServiceAccount", name), func() error {
+		_, err := c.Host.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	return name
+}
+
+// Bind gives a user a role in a namespace: kind is Role or ClusterRole.
+func (c *Cluster) Bind(t testing.TB, namespace, user, kind, role string) {
+	t.Helper()
+	_, err := c.Host.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

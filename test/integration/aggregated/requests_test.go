@@ -1,0 +1,184 @@
+package aggregated
+
+import (
+	stdcontext "context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// rediscovery bounds the waits for the host's garbage collector, quota and namespace controllers, which look
+// for new API groups every 30 s only.
+const rediscovery = 90 * time.Second
+
+func context() stdcontext.Context { return stdcontext.Background() }
+
+// within calls probe until it succeeds, and fails the test when it does not in time.
+func within(t testing.TB, timeout time.Duration, what string, probe func() error) {
+	t.Helper()
+	ctx, cancel := stdcontext.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	if err := harness.Poll(ctx, probe); err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// clientsOf returns clients with config.
+func clientsOf(t testing.TB, config *rest.Config) *harness.Clients {
+	t.Helper()
+	clients, err := harness.NewClients(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clients
+}
+
+// kubectl returns the real kubectl, as the cluster's administrator.
+func kubectl(t testing.TB, namespace string) *harness.Kubectl {
+	t.Helper()
+	return harness.NewKubectl(t, host.Kubeconfig, namespace)
+}
+
+// kindOf returns the kind of an object.
+func kindOf(obj *unstructured.Unstructured) harness.Kind { return harness.KindOf(obj.GetKind()) }
+
+func get(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured) *harness.Response {
+	t.Helper()
+	return c.Do(t, harness.Request{Method: http.MethodGet, Path: pathOf(obj)})
+}
+
+// post creates an object; query is what follows the question mark, if anything.
+func post(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
+	t.Helper()
+	path := kindOf(obj).Collection(obj.GetNamespace())
+	return c.Do(t, harness.Request{Method: http.MethodPost, Path: withQuery(path, query), Body: obj})
+}
+
+func put(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
+	t.Helper()
+	return c.Do(t, harness.Request{Method: http.MethodPut, Path: withQuery(pathOf(obj), query), Body: obj})
+}
+
+// apply sends an object as server-side apply.
+func apply(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
+	t.Helper()
+	query = append(query, "fieldManager=test")
+	return c.Do(t, harness.Request{
+		Method: http.MethodPatch, Path: withQuery(pathOf(obj), query), Body: obj, ContentType: string(types.ApplyPatchType),
+	})
+}
+
+func patch(t testing.TB, c *harness.Clients, path, body string) *harness.Response {
+	t.Helper()
+	return c.Do(t, harness.Request{Method: http.MethodPatch, Path: path, Body: body, ContentType: string(types.MergePatchType)})
+}
+
+func remove(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
+	t.Helper()
+	return c.Do(t, harness.Request{Method: http.MethodDelete, Path: withQuery(pathOf(obj), query)})
+}
+
+func pathOf(obj *unstructured.Unstructured) string {
+	return kindOf(obj).Path(obj.GetNamespace(), obj.GetName())
+}
+
+func withQuery(path string, query []string) string {
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + strings.Join(query, "&")
+}
+
+// mustCreate creates an object as administrator; Revisions come from the stand-in for the controllers.
+func mustCreate(t testing.TB, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	c := host.Admin
+	if obj.GetKind() == "Revision" {
+		c = controllers(t)
+	}
+	return post(t, c, obj).Object(t)
+}
+
+// controllers returns clients of the user that --controllers-user names.
+func controllers(t testing.TB) *harness.Clients {
+	t.Helper()
+	return host.Admin.As(t, controllersUser, "system:masters")
+}
+
+// wantStatus fails unless the answer is an error with a code, a reason and a message.
+func wantStatus(t testing.TB, response *harness.Response, code int, reason metav1.StatusReason, messages ...string) *metav1.Status {
+	t.Helper()
+	if response.Code != code {
+		t.Fatalf("code %d, want %d: %.2000s", response.Code, code, response.Body)
+	}
+	status := response.Status(t)
+	if status.Reason != reason {
+		t.Errorf("reason %q, want %q", status.Reason, reason)
+	}
+	for _, message := range messages {
+		if !strings.Contains(status.Message, message) {
+			t.Errorf("message %q, want one with %q", status.Message, message)
+		}
+	}
+	return status
+}
+
+// wantForbidden fails unless the answer is 403.
+func wantForbidden(t testing.TB, response *harness.Response, messages ...string) {
+	t.Helper()
+	wantStatus(t, response, http.StatusForbidden, metav1.StatusReasonForbidden, messages...)
+}
+
+// wantCode fails unless the answer has a code.
+func wantCode(t testing.TB, response *harness.Response, code int) {
+	t.Helper()
+	if response.Code != code {
+		t.Fatalf("code %d, want %d: %.2000s", response.Code, code, response.Body)
+	}
+}
+
+// wantCause fails unless one of the causes is of a field and has a message that contains want.
+func wantCause(t testing.TB, status *metav1.Status, field, want string) {
+	t.Helper()
+	if status.Details == nil || !slices.ContainsFunc(status.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == field && strings.Contains(c.Message, want)
+	}) {
+		t.Errorf("details %+v, want a cause of %s with %q", status.Details, field, want)
+	}
+}
+
+// setNested sets a field of an object and returns the object.
+func setNested(t testing.TB, obj *unstructured.Unstructured, value any, fields ...string) *unstructured.Unstructured {
+	t.Helper()
+	if err := unstructured.SetNestedField(obj.Object, value, fields...); err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+// container returns the one container of a Service's or Configuration's template, to be changed in place.
+func container(obj *unstructured.Unstructured) map[string]any {
+	spec := obj.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	return spec["containers"].([]any)[0].(map[string]any)
+}
+
+// owned returns an object that another one owns.
+func ownedBy(obj *unstructured.Unstructured, owners ...metav1.OwnerReference) *unstructured.Unstructured {
+	obj.SetOwnerReferences(owners)
+	return obj
+}
+
+// ownerReference refers to an owner that a foreground deletion keeps until its dependents are gone.
+func ownerReference(owner *unstructured.Unstructured) metav1.OwnerReference {
+	reference := *metav1.NewControllerRef(owner, owner.GroupVersionKind())
+	return reference
+}

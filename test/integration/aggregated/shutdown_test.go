@@ -1,0 +1,5 @@
+package aggregated
+
+import "time"
+
+const shutdownDelay = 3 * time.Second

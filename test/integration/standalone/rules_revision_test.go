@@ -1,0 +1,207 @@
+package standalone
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// serving 5.3-1: Revisions come from Configurations. Nobody else creates one, whatever rights or names they
+// have or take.
+func TestUsersCannotCreateRevisions(t *testing.T) {
+	k := harness.KindOf("Revision")
+	users := map[string]*harness.Clients{
+		"administrator":                 admin,
+		"the controllers' name":         admin.As(t, "system:knative:controllers", "system:masters"),
+		"the apiserver's name":          admin.As(t, "system:apiserver", "system:masters"),
+		"the controllers' account":      admin.As(t, "system:serviceaccount:knative-system:knative-apiserver", "system:masters"),
+		"the controllers' name as such": admin.As(t, "system:knative:controllers"),
+	}
+	for name, user := range users {
+		for _, way := range createWays() {
+			for _, query := range []string{"", "dryRun=All"} {
+				t.Run(name+"/"+way.name+"/"+query, func(t *testing.T) {
+					obj := k.Object(namespace(t), "a")
+					request := way.request(obj, pathOf(obj), nil)
+					request.Path = withQuery(request.Path, query)
+					status := wantStatus(t, user.Do(t, request), http.StatusForbidden, metav1.StatusReasonForbidden)
+					if name != "the controllers' name as such" { // that one has no rights to begin with
+						wantMessage(t, status, "Revisions come from Configurations")
+					}
+					response := admin.Do(t, harness.Request{Method: "GET", Path: pathOf(obj)})
+					wantStatus(t, response, http.StatusNotFound, metav1.StatusReasonNotFound)
+				})
+			}
+		}
+	}
+}
+
+func withQuery(path, query string) string {
+	if query == "" {
+		return path
+	}
+	for _, c := range path {
+		if c == '?' {
+			return path + "&" + query
+		}
+	}
+	return path + "?" + query
+}
+
+func TestUsersCannotCreateRevisionsByGenerateName(t *testing.T) {
+	k := harness.KindOf("Revision")
+	obj := k.Object(namespace(t), "")
+	obj.SetGenerateName("a-")
+	response := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: obj})
+	wantMessage(t, wantStatus(t, response, http.StatusForbidden, metav1.StatusReasonForbidden), "Revisions come from Configurations")
+}
+
+// The answer does not depend on what the object holds: nobody learns from it how to make a valid one.
+func TestInvalidRevisionsAreForbiddenToo(t *testing.T) {
+	obj := harness.KindOf("Revision").Object(namespace(t), "a")
+	set(obj, []any{}, "spec", "containers")
+	for _, way := range createWays() {
+		wantStatus(t, way.create(t, obj), http.StatusForbidden, metav1.StatusReasonForbidden)
+	}
+}
+
+// serving 5.3-1: the spec of a Revision never changes; the answer shows what was tried.
+func TestTheSpecOfARevisionIsImmutable(t *testing.T) {
+	k := harness.KindOf("Revision")
+	container := object{"name": "user-container", "image": "registry.example.com/other"}
+	for _, way := range updateWays() {
+		t.Run(way.name, func(t *testing.T) {
+			before := stored(t, k)
+			status := wantInvalid(t, way.update(t, before, object{"spec": object{"containers": []any{container}, "timeoutSeconds": int64(77)}}), "FieldValueForbidden spec")
+			wantMessage(t, status, "registry.example.com/hello", "registry.example.com/other", "300", "77")
+			wantSame(t, before, again(t, before))
+		})
+	}
+}
+
+func TestTheMetadataOfARevisionChanges(t *testing.T) {
+	k := harness.KindOf("Revision")
+	for _, way := range updateWays() {
+		t.Run(way.name, func(t *testing.T) {
+			before := stored(t, k)
+			way.update(t, before, object{"metadata": object{
+				"labels":      object{"team": "orders"},
+				"annotations": object{"serving.knative.dev/no-gc": "true"},
+			}}).Object(t)
+			after := again(t, before)
+			if after.GetLabels()["team"] != "orders" || after.GetAnnotations()["serving.knative.dev/no-gc"] != "true" {
+				t.Errorf("metadata is %v", after.Object["metadata"])
+			}
+			if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" || after.GetGeneration() != 1 {
+				t.Errorf("generation %d, spec (-before +after):\n%s", after.GetGeneration(), diff)
+			}
+		})
+	}
+}
+
+func TestUsersDeleteRevisions(t *testing.T) {
+	k := harness.KindOf("Revision")
+	obj := stored(t, k)
+	response := admin.Do(t, harness.Request{Method: "DELETE", Path: pathOf(obj)})
+	if response.Code != http.StatusOK {
+		t.Fatalf("code %d: %s", response.Code, response.Body)
+	}
+	wantStatus(t, admin.Do(t, harness.Request{Method: "GET", Path: pathOf(obj)}), http.StatusNotFound, metav1.StatusReasonNotFound)
+	// And what is gone stays gone, however it is put back.
+	for _, way := range createWays() {
+		again := k.Object(obj.GetNamespace(), obj.GetName())
+		wantStatus(t, way.create(t, again), http.StatusForbidden, metav1.StatusReasonForbidden)
+	}
+}
+
+// The controllers' own client may do what users may not.
+func TestControllers(t *testing.T) {
+	err := asControllers(t.TempDir(), func(ctx context.Context, c *harness.Clients) error {
+		revision := harness.KindOf("Revision").Object("shop", "a-00001")
+		revision.SetAnnotations(map[string]string{"serving.knative.dev/creator": "alice"})
+		if err := create(ctx, c, revision); err != nil {
+			return err
+		}
+		response, err := c.Send(ctx, harness.Request{Method: "GET", Path: pathOf(revision)})
+		if err != nil {
+			return err
+		}
+		live := response.Object(t)
+		if got := live.GetAnnotations()["serving.knative.dev/creator"]; got != "alice" {
+			t.Errorf("the creator is %q; it must be what the controllers copied", got)
+		}
+		// Not even the controllers change a spec.
+		response, err = c.Send(ctx, harness.Request{Method: "PATCH", Path: pathOf(revision), ContentType: mergePatch, Body: object{"spec": object{"timeoutSeconds": 1}}})
+		if err != nil {
+			return err
+		}
+		wantInvalid(t, response, "FieldValueForbidden spec")
+
+		channel := harness.KindOf("Channel").Object("shop", "a")
+		if err := create(ctx, c, channel); err != nil {
+			return err
+		}
+		response, err = c.Send(ctx, harness.Request{Method: "PATCH", Path: pathOf(channel), ContentType: mergePatch, Body: object{
+			"spec": object{"subscribers": []any{object{"uid": "1", "subscriberUri": "http://sink.example.com/"}}},
+		}})
+		if err != nil {
+			return err
+		}
+		if got := len(field(response.Object(t), "spec", "subscribers").([]any)); got != 1 {
+			t.Errorf("there are %d subscribers, want 1", got)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// messaging Channel: the subscribers are written by the controllers alone.
+func TestUsersCannotWriteSubscribers(t *testing.T) {
+	k := harness.KindOf("Channel")
+	spec := object{"subscribers": []any{object{"uid": "2", "subscriberUri": "http://forged.example.com/"}}}
+	for _, way := range updateWays() {
+		t.Run(way.name, func(t *testing.T) {
+			before := stored(t, k)
+			wantInvalid(t, way.update(t, before, object{"spec": spec}), "FieldValueForbidden spec.subscribers")
+			wantSame(t, before, again(t, before))
+
+			subscribed := get(t, k, controllersNamespace, subscribedChannel)
+			wantInvalid(t, way.update(t, subscribed, object{"spec": spec}), "FieldValueForbidden spec.subscribers")
+			wantSame(t, subscribed, again(t, subscribed))
+		})
+	}
+	for _, way := range createWays() {
+		t.Run(way.name, func(t *testing.T) {
+			obj := k.Object(namespace(t), "a")
+			obj.Object["spec"] = spec
+			wantInvalid(t, way.create(t, obj), "FieldValueForbidden spec.subscribers")
+		})
+	}
+	t.Run("taking them away", func(t *testing.T) {
+		obj := get(t, k, controllersNamespace, subscribedChannel)
+		unstructured.RemoveNestedField(obj.Object, "spec", "subscribers")
+		wantInvalid(t, admin.Do(t, harness.Request{Method: "PUT", Path: pathOf(obj), Body: obj}), "FieldValueForbidden spec.subscribers")
+	})
+	t.Run("another user", func(t *testing.T) {
+		obj := get(t, k, controllersNamespace, subscribedChannel)
+		forger := admin.As(t, "system:knative:controllers", "system:masters")
+		wantInvalid(t, forger.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: object{"spec": spec}}),
+			"FieldValueForbidden spec.subscribers")
+	})
+	t.Run("leaving them as they are", func(t *testing.T) {
+		obj := get(t, k, controllersNamespace, subscribedChannel)
+		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: label("user")}).Object(t)
+		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: object{"spec": object{"delivery": object{"retry": 1}}}}).Object(t)
+		if diff := cmp.Diff(field(obj, "spec", "subscribers"), field(again(t, obj), "spec", "subscribers")); diff != "" {
+			t.Errorf("subscribers (-before +after):\n%s", diff)
+		}
+	})
+}

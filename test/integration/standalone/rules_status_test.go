@@ -1,0 +1,174 @@
+package standalone
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// readyStatus is a status that every kind can have.
+func readyStatus() object {
+	return object{
+		"observedGeneration": int64(7),
+		"conditions": []any{object{
+			"type": "Ready", "status": "False", "reason": "Deploying", "message": "not yet",
+			"lastTransitionTime": "2026-01-02T03:04:05Z",
+		}},
+	}
+}
+
+// serving 5.1-1, eventing Resource Status: the status is the controllers', and is written through /status.
+func TestStatusIsIgnoredOnTheResource(t *testing.T) {
+	eachKind(t, func(t *testing.T, k harness.Kind) {
+		for _, way := range updateWays() {
+			t.Run(way.name, func(t *testing.T) {
+				before := stored(t, k)
+				answer := way.update(t, before, object{"status": readyStatus()}).Object(t)
+				wantSame(t, before, again(t, before))
+				wantSame(t, before, answer)
+			})
+		}
+	})
+}
+
+func TestStatusIsKeptWhenTheResourceIsWritten(t *testing.T) {
+	eachKind(t, func(t *testing.T, k harness.Kind) {
+		for _, way := range updateWays() {
+			t.Run(way.name, func(t *testing.T) {
+				before := admin.Do(t, harness.Request{
+					Method: "PATCH", Path: pathOf(stored(t, k)) + "/status", ContentType: mergePatch,
+					Body: object{"status": readyStatus()},
+				})
+				live := before.Object(t)
+				want := live.Object["status"]
+				without := live.DeepCopy()
+				unstructured.RemoveNestedField(without.Object, "status")
+				way.update(t, without, object{"metadata": object{"labels": object{"touched": "yes"}}}).Object(t)
+				after := again(t, live)
+				if diff := cmp.Diff(want, after.Object["status"]); diff != "" {
+					t.Errorf("status (-before +after):\n%s", diff)
+				}
+				if after.GetLabels()["touched"] != "yes" {
+					t.Errorf("the label was not set: %v", after.GetLabels())
+				}
+			})
+		}
+	})
+}
+
+func TestStatusIsIgnoredOnCreation(t *testing.T) {
+	eachUserKind(t, func(t *testing.T, k harness.Kind) {
+		for _, way := range createWays() {
+			t.Run(way.name, func(t *testing.T) {
+				obj := k.Object(namespace(t), "a")
+				obj.Object["status"] = readyStatus()
+				way.create(t, obj).Object(t)
+				if status, _ := again(t, obj).Object["status"].(object); len(status) > 0 {
+					t.Errorf("a status was stored: %v", status)
+				}
+			})
+		}
+	})
+}
+
+func TestOnlyTheStatusIsWrittenThroughStatus(t *testing.T) {
+	eachKind(t, func(t *testing.T, k harness.Kind) {
+		for _, way := range updateWays() {
+			t.Run(way.name, func(t *testing.T) {
+				before := stored(t, k)
+				change := object{
+					"metadata": object{
+						"labels":      object{"forged": "yes"},
+						"annotations": object{"forged": "yes"},
+						"finalizers":  []any{"example.com/forged"},
+						"ownerReferences": []any{object{
+							"apiVersion": "v1", "kind": "ConfigMap", "name": "forged", "uid": "11111111-1111-1111-1111-111111111111",
+						}},
+					},
+					"spec":   specChange(k),
+					"status": readyStatus(),
+				}
+				if k.Kind == "Revision" {
+					change["spec"] = object{"timeoutSeconds": int64(77)}
+				}
+				way.updateStatus(t, before, change).Object(t)
+				after := again(t, before)
+				status := after.Object["status"].(object)
+				if diff := cmp.Diff(readyStatus(), object{"observedGeneration": status["observedGeneration"], "conditions": status["conditions"]}); diff != "" {
+					t.Errorf("status (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" {
+					t.Errorf("spec (-before +after):\n%s", diff)
+				}
+				// A status write moves these two alone.
+				for _, o := range []*unstructured.Unstructured{before, after} {
+					unstructured.RemoveNestedField(o.Object, "metadata", "managedFields")
+					unstructured.RemoveNestedField(o.Object, "metadata", "resourceVersion")
+				}
+				if diff := cmp.Diff(before.Object["metadata"], after.Object["metadata"]); diff != "" {
+					t.Errorf("metadata (-before +after):\n%s", diff)
+				}
+			})
+		}
+	})
+}
+
+// A status belongs to an object that is there.
+func TestStatusIsNeverCreated(t *testing.T) {
+	eachKind(t, func(t *testing.T, k harness.Kind) {
+		for _, way := range updateWays() {
+			obj := k.Object(namespace(t), "absent")
+			response := way.updateStatus(t, obj, object{"status": readyStatus()})
+			wantStatus(t, response, http.StatusNotFound, metav1.StatusReasonNotFound)
+		}
+		response := admin.Do(t, harness.Request{Method: "POST", Path: k.StatusPath(namespace(t), "a"), Body: k.Object("", "a")})
+		wantStatus(t, response, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed)
+	})
+}
+
+// serving 6-2: a list of conditions has each type once, and a status of its own for each.
+func TestConditionsAreValidated(t *testing.T) {
+	eachKind(t, func(t *testing.T, k harness.Kind) {
+		before := stored(t, k)
+		response := admin.Do(t, harness.Request{
+			Method: "PATCH", Path: pathOf(before) + "/status", ContentType: mergePatch,
+			Body: object{"status": object{"conditions": []any{
+				object{"type": "Ready", "status": "Perhaps"},
+				object{"type": "Ready", "status": "True"},
+			}}},
+		})
+		wantInvalid(t, response,
+			"FieldValueNotSupported status.conditions[0].status",
+			"FieldValueDuplicate status.conditions[1].type")
+		wantSame(t, before, again(t, before))
+	})
+}
+
+func TestUnsupportedMediaTypes(t *testing.T) {
+	eachKind(t, func(t *testing.T, k harness.Kind) {
+		obj := stored(t, k)
+		for _, path := range []string{pathOf(obj), pathOf(obj) + "/status"} {
+			for method, mediaTypes := range map[string][]string{
+				"PATCH": {"application/json", "text/plain", "application/xml", "application/vnd.kubernetes.protobuf"},
+				"PUT":   {"text/plain", "application/xml", mergePatch},
+			} {
+				for _, mediaType := range mediaTypes {
+					response := admin.Do(t, harness.Request{Method: method, Path: path, ContentType: mediaType, Body: obj})
+					if response.Code != http.StatusUnsupportedMediaType {
+						t.Errorf("%s %s with %s: code %d, want 415", method, path, mediaType, response.Code)
+						continue
+					}
+					wantStatus(t, response, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType)
+				}
+			}
+		}
+		response := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), ContentType: "text/plain", Body: obj})
+		wantStatus(t, response, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType)
+		wantSame(t, obj, again(t, obj))
+	})
+}
