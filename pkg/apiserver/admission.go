@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
@@ -29,11 +30,12 @@ func admissionInitializers(config *genericapiserver.RecommendedConfig) ([]admiss
 	// many of them.
 	hostConfig := rest.CopyConfig(config.ClientConfig)
 	hostConfig.QPS = -1
+	hostConfig.ContentType = runtime.ContentTypeProtobuf
 	host, err := kubernetes.NewForConfig(hostConfig)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster for admission: %w", err)
 	}
-	return []admission.PluginInitializer{podtemplate.Initializer(host), quotaInitializer{}}, nil
+	return []admission.PluginInitializer{podtemplate.Initializer(host, config.SharedInformerFactory), quotaInitializer{}}, nil
 }
 
 // quotaInitializer configures object count quota: every resource of ours counts as count/<resource>.<group>.

@@ -104,6 +104,9 @@ func (o *Options) RunServer(ctx context.Context) error {
 	if err := o.preflight(ctx, config); err != nil {
 		return err
 	}
+	if err := awaitFrontProxyCA(ctx, &config.Generic.Config); err != nil {
+		return err
+	}
 	server, err := config.New()
 	if err != nil {
 		return err

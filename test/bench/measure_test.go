@@ -22,7 +22,16 @@ const (
 	// rounds is into how many turns the work on the two kinds is cut: they take turns, so that what else the
 	// machine does weighs on both.
 	rounds = 10
+	// listings is how often all objects are listed.
+	listings = 20
 )
+
+// turns calls work for each slice of the objects' numbers.
+func turns(work func(from, to int)) {
+	for round := range rounds {
+		work(round*objects/rounds, (round+1)*objects/rounds)
+	}
+}
 
 // subject is a kind whose requests are measured.
 type subject struct {
@@ -32,11 +41,11 @@ type subject struct {
 }
 
 func (s *subject) path(name string) []string {
-	prefix := []string{"apis", s.resource.Group, s.resource.Version}
+	path := []string{"apis", s.resource.Group, s.resource.Version}
 	if s.resource.Group == "" {
-		prefix = []string{"api", s.resource.Version}
+		path = []string{"api", s.resource.Version}
 	}
-	path := append(prefix, "namespaces", namespace, s.resource.Resource)
+	path = append(path, "namespaces", namespace, s.resource.Resource)
 	if name != "" {
 		path = append(path, name)
 	}
@@ -53,7 +62,11 @@ func (s *subject) create(b *testing.B, from, to int) time.Duration {
 		if err != nil {
 			return err
 		}
-		return s.client.Post().AbsPath(s.path("")...).Body(body).Do(ctx).Error()
+		raw, err := s.client.Post().AbsPath(s.path("")...).Body(body).DoRaw(ctx)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, raw)
+		}
+		return nil
 	})
 	return time.Since(start)
 }
@@ -80,13 +93,13 @@ func (s *subject) list(b *testing.B) (time.Duration, int) {
 	return time.Since(start), len(raw)
 }
 
-// size returns how many bytes an object is read in.
-func (s *subject) size(b *testing.B, object string) int {
+// read returns an object as it is answered.
+func (s *subject) read(b *testing.B, object string) string {
 	raw, err := s.client.Get().AbsPath(s.path(object)...).DoRaw(context.Background())
 	if err != nil {
 		b.Fatal(err)
 	}
-	return len(raw)
+	return string(raw)
 }
 
 // parallel runs work for from..to-1, as many at a time as there are clients, and fails at the first error.

@@ -103,11 +103,14 @@ func (i *Installation) ServerAuditLog() string { return i.path("audit.log") }
 // Certs is the directory of the serving certificate and its authority.
 func (i *Installation) Certs() string { return i.path("certs") }
 
-// Start starts the server, and waits until the host finds all our groups available.
+// Start starts the server, again if it ended, and waits until the host finds all our groups available.
 func (i *Installation) Start() error {
 	binary, err := Binary()
 	if err != nil {
 		return err
+	}
+	if i.Server != nil {
+		i.logs.WriteString(i.Server.Log())
 	}
 	if i.Server, err = StartProcess(nil, binary, i.args...); err != nil {
 		return err
@@ -121,28 +124,8 @@ func (i *Installation) Start() error {
 	return nil
 }
 
-// Crash ends the server with kill -9.
-func (i *Installation) Crash() {
-	i.Server.Kill()
-	i.logs.WriteString(i.Server.Log())
-}
-
-// Shutdown ends the server with SIGTERM and waits until it is gone.
-func (i *Installation) Shutdown() error {
-	err := i.Server.Stop()
-	i.logs.WriteString(i.Server.Log())
-	return err
-}
-
 // Logs is all that the server printed so far, over all its restarts.
-func (i *Installation) Logs() string {
-	select {
-	case <-i.Server.Exited():
-		return i.logs.String()
-	default:
-		return i.logs.String() + i.Server.Log()
-	}
-}
+func (i *Installation) Logs() string { return i.logs.String() + i.Server.Log() }
 
 // available asks for each of our groups through the aggregator.
 func (i *Installation) available(ctx context.Context) error {

@@ -12,12 +12,14 @@ import (
 	"io"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
@@ -37,7 +39,9 @@ func Register(plugins *admission.Plugins) {
 // Plugin validates the templates of Services and Configurations.
 type Plugin struct {
 	*admission.Handler
-	host kubernetes.Interface
+	host     kubernetes.Interface
+	verdicts *verdicts
+	initErr  error
 }
 
 var (
@@ -47,24 +51,35 @@ var (
 
 // New returns the plugin, to be given a client of the host.
 func New() *Plugin {
-	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update)}
+	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update), verdicts: newVerdicts()}
 }
 
-// Initializer hands the plugin its client of the host cluster.
-func Initializer(host kubernetes.Interface) admission.PluginInitializer {
-	return hostInitializer{host}
+// Initializer hands the plugin its client of the host cluster, and the informers that tell it when what the
+// host judges Pods by changes.
+func Initializer(client kubernetes.Interface, watch informers.SharedInformerFactory) admission.PluginInitializer {
+	return hostInitializer{client, watch}
 }
 
-type hostInitializer struct{ host kubernetes.Interface }
+type hostInitializer struct {
+	client kubernetes.Interface
+	watch  informers.SharedInformerFactory
+}
 
 func (i hostInitializer) Initialize(plugin admission.Interface) {
-	if p, ok := plugin.(*Plugin); ok {
-		p.host = i.host
+	p, ok := plugin.(*Plugin)
+	if !ok {
+		return
+	}
+	if p.initErr = p.verdicts.watch(i.watch); p.initErr == nil {
+		p.host = i.client
 	}
 }
 
 // ValidateInitialization reports a missing client.
 func (p *Plugin) ValidateInitialization() error {
+	if p.initErr != nil {
+		return p.initErr
+	}
 	if p.host == nil {
 		return fmt.Errorf("admission plugin %s has no client of the host cluster", PluginName)
 	}
@@ -82,10 +97,18 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return nil
 	}
 	pod := podFor(a.GetName(), a.GetNamespace(), template)
+	key, err := p.verdicts.key(pod)
+	if err != nil {
+		return err
+	}
+	if p.verdicts.has(key) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 	defer cancel()
-	_, err := p.host.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err = p.host.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err == nil {
+		p.verdicts.add(key)
 		return nil
 	}
 	judged, why := p.judges(ctx, err, pod.Namespace, pod.Spec.ServiceAccountName)
@@ -119,8 +142,7 @@ func (p *Plugin) judges(ctx context.Context, err error, namespace, serviceAccoun
 		return true, ""
 	case !apierrors.IsForbidden(err):
 		return false, fmt.Sprintf("it answered: %v", err)
-	case status.Status().Details == nil || status.Status().Details.Name == "":
-		// Authorization refuses the request and names no object; admission refuses the Pod by its name.
+	case refusesRequest(status.Status()):
 		return false, fmt.Sprintf("this server may not create Pods there: %v", err)
 	case exceedsQuota(status.Status().Message):
 		return false, fmt.Sprintf("its quota has no room for another Pod at the moment: %v", err)
@@ -132,4 +154,10 @@ func (p *Plugin) judges(ctx context.Context, err error, namespace, serviceAccoun
 		return false, fmt.Sprintf("the ServiceAccount '%s' does not exist yet", serviceAccount)
 	}
 	return true, ""
+}
+
+// refusesRequest tells a refusal by authorization, which names the resource and no object, from one by
+// admission: its plugins name the Pod, and webhooks leave out the details altogether.
+func refusesRequest(status metav1.Status) bool {
+	return status.Details != nil && status.Details.Kind == string(corev1.ResourcePods) && status.Details.Name == ""
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -53,7 +54,7 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 		return true, pod, hostAnswer
 	})
 	plugin := New()
-	Initializer(host).Initialize(plugin)
+	Initializer(host, informers.NewSharedInformerFactory(host, 0)).Initialize(plugin)
 	if err := plugin.ValidateInitialization(); err != nil {
 		t.Fatal(err)
 	}

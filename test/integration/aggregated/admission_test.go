@@ -39,7 +39,7 @@ func TestValidatingWebhook(t *testing.T) {
 			}
 			return nil
 		})
-		wantStatus(t, post(t, creator, refused), http.StatusForbidden, "",
+		wantStatus(t, post(t, creator, refused), http.StatusForbidden, metav1.StatusReasonForbidden,
 			`admission webhook "validate.example.com" denied the request: not this `+kind.Kind)
 		wantCode(t, post(t, creator, kind.Object(ns, "accepted")), http.StatusCreated)
 	}

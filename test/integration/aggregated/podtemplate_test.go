@@ -29,23 +29,21 @@ func TestTemplateCoreValidation(t *testing.T) {
 		change       func(container map[string]any)
 		field, cause string
 	}{
-		"request above limit": {
+		"huge pages alone": {
 			func(c map[string]any) {
-				c["resources"] = map[string]any{"limits": map[string]any{"cpu": "1"}, "requests": map[string]any{"cpu": "2"}}
+				c["resources"] = map[string]any{"limits": map[string]any{"hugepages-2Mi": "2Mi"}}
 			},
-			"spec.template.spec.containers[0].resources.requests", "must be less than or equal to cpu limit",
+			"spec.template.spec.containers[0].resources", "HugePages require cpu or memory",
 		},
-		"fieldRef": {
+		"half a device": {
 			func(c map[string]any) {
-				c["env"] = []any{map[string]any{"name": "A", "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "spec.nothing"}}}}
+				c["resources"] = map[string]any{"limits": map[string]any{"example.com/gpu": "500m"}}
 			},
-			"spec.template.spec.containers[0].env[0].valueFrom.fieldRef.fieldPath", "spec.nothing",
+			"spec.template.spec.containers[0].resources.limits[example.com/gpu]", "must be an integer",
 		},
-		"resource name": {
-			func(c map[string]any) {
-				c["resources"] = map[string]any{"limits": map[string]any{"nonsense": "1"}}
-			},
-			"spec.template.spec.containers[0].resources.limits[nonsense]", "must be a standard resource",
+		"termination message policy": {
+			func(c map[string]any) { c["terminationMessagePolicy"] = "Nonsense" },
+			"spec.template.spec.containers[0].terminationMessagePolicy", "Nonsense",
 		},
 	} {
 		for _, kind := range []string{"Service", "Configuration"} {
@@ -106,6 +104,25 @@ func TestTemplatePolicy(t *testing.T) {
 	wantCause(t, status, "spec.template", "images must be trusted")
 	container(service)["image"] = "trusted.example.com/hello"
 	wantCode(t, post(t, host.Admin, service), http.StatusCreated)
+}
+
+// TestTemplateWebhook stores no template that a webhook of the host refuses as a Pod.
+func TestTemplateWebhook(t *testing.T) {
+	t.Parallel()
+	ns := host.Namespace(t, "podwebhook", nil)
+	registerValidating(t, ns, rule("", "pods", admissionregistrationv1.Create),
+		func(stdcontext.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			return deny("no Pods today")
+		})
+	configuration := harness.KindOf("Configuration").Object(ns, "hello")
+	within(t, rediscovery, "the webhook is registered", func() error {
+		if response := post(t, host.Admin, configuration, "dryRun=All"); response.Code == http.StatusCreated {
+			return fmt.Errorf("the Configuration is accepted")
+		}
+		return nil
+	})
+	status := wantStatus(t, post(t, host.Admin, configuration), http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+	wantCause(t, status, "spec.template", `admission webhook "validate.example.com" denied the request: no Pods today`)
 }
 
 // TestTemplateChanged asks the host about changed templates only.

@@ -1,5 +1,123 @@
 package aggregated
 
-import "time"
+import (
+	stdcontext "context"
+	"fmt"
+	"net"
+	"net/http"
+	"reflect"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// shutdownDelay is how long the server of the tests goes on after SIGTERM.
 const shutdownDelay = 3 * time.Second
+
+// TestShutdown ends the server by SIGTERM while it is used: it says first that it is not ready, serves for the
+// delay, finishes what is in flight, closes watches, and leaves its registration alone (P3).
+func TestShutdown(t *testing.T) {
+	ns := host.Namespace(t, "shutdown", nil)
+	anonymous := clientsOf(t, direct(t))
+	arrived, leave := make(chan struct{}), make(chan struct{})
+	registerValidating(t, ns, rule("messaging.knative.dev", "channels", admissionregistrationv1.Create),
+		func(_ stdcontext.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			if r.DryRun != nil && *r.DryRun {
+				return deny("registered")
+			}
+			close(arrived)
+			<-leave
+			return allow()
+		})
+	channel := harness.KindOf("Channel").Object(ns, "late")
+	within(t, rediscovery, "the webhook is registered", func() error {
+		if response := post(t, host.Admin, channel, "dryRun=All"); response.Code != http.StatusForbidden {
+			return fmt.Errorf("code %d", response.Code)
+		}
+		return nil
+	})
+	before := registrations(t)
+	watch, err := host.Admin.Dynamic.Resource(harness.KindOf("Broker").GVR()).Namespace(ns).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	inFlight := make(chan *harness.Response, 1)
+	go func() {
+		response, err := host.Admin.Send(t.Context(), harness.Request{Method: http.MethodPost, Path: kindOf(channel).Collection(ns), Body: channel})
+		if err != nil {
+			response = &harness.Response{Body: []byte(err.Error())}
+		}
+		inFlight <- response
+	}()
+	<-arrived
+	l := startLoad(t, ns)
+	l.more(t, 20)
+
+	if err := syscall.Kill(host.Server.PID(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	terminated := time.Now()
+	harness.Eventually(t, "/readyz fails", func() error {
+		if response := anonymous.Do(t, harness.Request{Method: http.MethodGet, Path: "/readyz"}); response.Code != http.StatusInternalServerError {
+			return fmt.Errorf("code %d", response.Code)
+		}
+		return nil
+	})
+	wantCode(t, anonymous.Do(t, harness.Request{Method: http.MethodGet, Path: "/livez"}), http.StatusOK)
+	for time.Since(terminated) < shutdownDelay-time.Second {
+		l.more(t, 20)
+	}
+	l.stop()
+	l.done.Wait()
+	if err := l.failed(); err != nil {
+		t.Errorf("calls failed during the delay: %v", err)
+	}
+	address := net.JoinHostPort(host.Address, strconv.Itoa(host.Port))
+	harness.Eventually(t, "the server takes no more connections", func() error {
+		connection, err := net.Dial("tcp", address)
+		if err == nil {
+			connection.Close()
+			return fmt.Errorf("it does")
+		}
+		return nil
+	})
+	close(leave)
+	wantCode(t, <-inFlight, http.StatusCreated)
+	for range watch.ResultChan() { // until the server closes it
+	}
+	if code, err := host.Server.ExitCode(); err != nil || code != 0 {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	if took := time.Since(terminated); took > 20*time.Second {
+		t.Errorf("the server needed %s to end", took)
+	}
+	if after := registrations(t); !reflect.DeepEqual(after, before) {
+		t.Errorf("the registrations changed from %v to %v", before, after)
+	}
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, get(t, host.Admin, channel), http.StatusOK)
+}
+
+// registrations returns identity and specification of our APIServices.
+func registrations(t *testing.T) map[string]any {
+	t.Helper()
+	result := map[string]any{}
+	for _, group := range []string{"serving", "eventing", "messaging"} {
+		service, err := host.Admin.Dynamic.Resource(harness.APIServices()).Get(t.Context(), "v1."+group+".knative.dev", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result[group] = []any{service.GetUID(), service.Object["spec"], service.GetDeletionTimestamp()}
+	}
+	return result
+}

@@ -111,7 +111,7 @@ func TestSelectors(t *testing.T) {
 
 func TestUnknownSelectors(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
-		unknown := []string{"fieldSelector=spec.unknown%3Da", "fieldSelector=status.url%3Da", "fieldSelector=%3D%3D", "labelSelector=a%3D%3D%3Db", "labelSelector=a+b"}
+		unknown := []string{"fieldSelector=spec.unknown%3Da", "fieldSelector=status.url%3Da", "fieldSelector=a", "labelSelector=a%3D%3D%3Db", "labelSelector=a+b"}
 		if k.Kind != "Trigger" {
 			unknown = append(unknown, "fieldSelector=spec.broker%3Da")
 		}

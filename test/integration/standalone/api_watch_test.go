@@ -131,12 +131,14 @@ func TestBookmarks(t *testing.T) {
 	ns := namespace(t)
 	obj := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(ns), Body: k.Object(ns, "a")}).Object(t)
 	w := startWatch(t, k, "elsewhere", metav1.ListOptions{
-		AllowWatchBookmarks: true, ResourceVersion: obj.GetResourceVersion(), TimeoutSeconds: ptr.To[int64](4),
+		AllowWatchBookmarks: true, ResourceVersion: obj.GetResourceVersion(), TimeoutSeconds: ptr.To[int64](5),
 	})
+	// There is news, though not for this watch.
+	news := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(ns), Body: k.Object(ns, "b")}).Object(t)
 	event := next(t, w)
 	bookmark, ok := event.Object.(*unstructured.Unstructured)
-	if !ok || event.Type != watch.Bookmark || bookmark.GetResourceVersion() == "" {
-		t.Fatalf("got %s %v, want a bookmark", event.Type, event.Object)
+	if !ok || event.Type != watch.Bookmark || bookmark.GetResourceVersion() < news.GetResourceVersion() {
+		t.Fatalf("got %s %v, want a bookmark of version %s", event.Type, event.Object, news.GetResourceVersion())
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
@@ -86,6 +87,8 @@ const (
 	controllersNamespace = "controllers"
 	// revisions is how many Revisions there are for tests to take, revision-0 and so on.
 	revisions = 300
+	// completeRevision is a Revision as a Configuration makes it.
+	completeRevision = "hello-00001"
 	// subscribedChannel is a Channel with one subscriber.
 	subscribedChannel = "subscribed"
 )
@@ -96,6 +99,14 @@ func makeControllersObjects(ctx context.Context, c *harness.Clients) error {
 		if err := create(ctx, c, revision); err != nil {
 			return err
 		}
+	}
+	revision := harness.KindOf("Revision").Object(controllersNamespace, completeRevision)
+	revision.SetLabels(map[string]string{"serving.knative.dev/configuration": "hello", "serving.knative.dev/configurationGeneration": "1"})
+	revision.SetOwnerReferences([]metav1.OwnerReference{{
+		APIVersion: "serving.knative.dev/v1", Kind: "Configuration", Name: "hello", UID: "11111111-1111-1111-1111-111111111111", Controller: ptr.To(true),
+	}})
+	if err := create(ctx, c, revision); err != nil {
+		return err
 	}
 	channel := harness.KindOf("Channel").Object(controllersNamespace, subscribedChannel)
 	set(channel, []any{map[string]any{"uid": "1", "subscriberUri": "http://sink.example.com/"}}, "spec", "subscribers")

@@ -1,0 +1,126 @@
+package podtemplate
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func podOf(t *testing.T, name, namespace, image string) *corev1.Pod {
+	t.Helper()
+	return podFor(name, namespace, &serviceWith(image).Spec.Template)
+}
+
+func mustKey(t *testing.T, v *verdicts, pod *corev1.Pod) verdictKey {
+	t.Helper()
+	key, err := v.key(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestVerdictHoldsForTheSamePod(t *testing.T) {
+	v := newVerdicts()
+	v.add(mustKey(t, v, podOf(t, "a", "ns", "image")))
+	tests := []struct {
+		name string
+		pod  *corev1.Pod
+		want bool
+	}{
+		{"the same", podOf(t, "a", "ns", "image"), true},
+		{"of another object", podOf(t, "b", "ns", "image"), true},
+		{"in another namespace", podOf(t, "a", "other", "image"), false},
+		{"with another image", podOf(t, "a", "ns", "other"), false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := v.has(mustKey(t, v, test.pod)); got != test.want {
+				t.Errorf("known = %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestVerdictExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVerdicts()
+		key := mustKey(t, v, podOf(t, "a", "ns", "image"))
+		v.add(key)
+		time.Sleep(verdictTTL - time.Second)
+		if !v.has(key) {
+			t.Error("the verdict was forgotten too early")
+		}
+		time.Sleep(2 * time.Second)
+		if v.has(key) {
+			t.Error("the verdict was not forgotten")
+		}
+	})
+}
+
+func TestVerdictEndsWhenTheHostsRulesChange(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: "1"}}
+	host := fake.NewClientset(namespace)
+	factory := informers.NewSharedInformerFactory(host, 0)
+	v := newVerdicts()
+	if err := v.watch(factory); err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	eventually(t, func() bool { return v.epoch.Load() > 0 })
+
+	changes := map[string]func() error{
+		"a namespace is labelled": func() error {
+			changed := namespace.DeepCopy()
+			changed.ResourceVersion = "2"
+			changed.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
+			_, err := host.CoreV1().Namespaces().Update(ctx, changed, metav1.UpdateOptions{})
+			return err
+		},
+		"a policy is made": func() error {
+			_, err := host.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx,
+				&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{})
+			return err
+		},
+		"a webhook is made": func() error {
+			_, err := host.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx,
+				&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}}, metav1.CreateOptions{})
+			return err
+		},
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			pod := podOf(t, "a", "ns", "image")
+			v.add(mustKey(t, v, pod))
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() bool { return !v.has(mustKey(t, v, pod)) })
+		})
+	}
+}
+
+// eventually waits for informers, which tell of their progress only through the handlers under test.
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	timeout := time.After(30 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-timeout:
+			t.Fatal("it did not happen in 30 s")
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package aggregated
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// names are what a resource goes by, beside its plural.
+type names struct {
+	singular   string
+	short      []string
+	categories []string
+}
+
+func wantNames() map[string]names {
+	serving, eventing := []string{"all", "knative", "serving"}, []string{"all", "eventing", "knative"}
+	return map[string]names{
+		"services":       {"service", []string{"kservice", "ksvc"}, serving},
+		"configurations": {"configuration", []string{"cfg", "config"}, serving},
+		"revisions":      {"revision", []string{"rev"}, serving},
+		"routes":         {"route", []string{"rt"}, serving},
+		"brokers":        {"broker", nil, eventing},
+		"triggers":       {"trigger", nil, eventing},
+		"channels":       {"channel", []string{"ch"}, []string{"all", "channel", "knative", "messaging"}},
+		"subscriptions":  {"subscription", []string{"sub"}, []string{"all", "knative", "messaging"}},
+	}
+}
+
+func check(t *testing.T, resource string, got names, verbs []string) {
+	t.Helper()
+	want := wantNames()[resource]
+	slices.Sort(got.short)
+	slices.Sort(got.categories)
+	if got.singular != want.singular || !slices.Equal(got.short, want.short) || !slices.Equal(got.categories, want.categories) {
+		t.Errorf("%s: %+v, want %+v", resource, got, want)
+	}
+	slices.Sort(verbs)
+	if all := []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}; !slices.Equal(verbs, all) {
+		t.Errorf("%s has verbs %q, want %q", resource, verbs, all)
+	}
+}
+
+// TestAggregatedDiscovery finds our resources in what the host says of all groups at once (P21).
+func TestAggregatedDiscovery(t *testing.T) {
+	t.Parallel()
+	response := host.Admin.Do(t, harness.Request{
+		Method: http.MethodGet, Path: "/apis", Accept: "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+	})
+	var list apidiscoveryv2.APIGroupDiscoveryList
+	if err := json.Unmarshal(response.Body, &list); err != nil || list.Kind != "APIGroupDiscoveryList" {
+		t.Fatalf("%v: %.300s", err, response.Body)
+	}
+	found := 0
+	for _, group := range list.Items {
+		for _, version := range group.Versions {
+			for _, resource := range version.Resources {
+				if wantNames()[resource.Resource].singular == "" || !slices.Contains([]string{"serving.knative.dev", "eventing.knative.dev", "messaging.knative.dev"}, group.Name) {
+					continue
+				}
+				found++
+				if version.Freshness != apidiscoveryv2.DiscoveryFreshnessCurrent {
+					t.Errorf("%s is %s", group.Name, version.Freshness)
+				}
+				check(t, resource.Resource, names{resource.SingularResource, resource.ShortNames, resource.Categories}, resource.Verbs)
+				if len(resource.Subresources) != 1 || resource.Subresources[0].Subresource != "status" || resource.Scope != apidiscoveryv2.ScopeNamespace {
+					t.Errorf("%s: scope %s, subresources %+v", resource.Resource, resource.Scope, resource.Subresources)
+				}
+			}
+		}
+	}
+	if found != len(wantNames()) {
+		t.Errorf("%d resources, want %d", found, len(wantNames()))
+	}
+}
+
+// TestLegacyDiscovery finds them in what the host says of each group version (P21).
+func TestLegacyDiscovery(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, group := range []string{"serving", "eventing", "messaging"} {
+		var list metav1.APIResourceList
+		response := host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: "/apis/" + group + ".knative.dev/v1"})
+		if err := json.Unmarshal(response.Body, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, resource := range list.APIResources {
+			if wantNames()[resource.Name].singular == "" {
+				continue // a status
+			}
+			found++
+			check(t, resource.Name, names{resource.SingularName, resource.ShortNames, resource.Categories}, resource.Verbs)
+		}
+	}
+	if found != len(wantNames()) {
+		t.Errorf("%d resources, want %d", found, len(wantNames()))
+	}
+}

@@ -1,0 +1,97 @@
+package aggregated
+
+import (
+	"net/http"
+	"net/http/httptrace"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// TestMetrics shows metrics to those who may see them, what delegation costs among them (P12).
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	ns := host.Namespace(t, "metrics", nil)
+	config := direct(t)
+	config.BearerToken = host.ServiceAccount(t, ns, "scraper").BearerToken
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "test-" + ns},
+		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "scraper", Namespace: ns}},
+	}
+	if _, err := host.Host.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := host.Host.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := host.Host.RbacV1().ClusterRoleBindings().Delete(context(), role.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		if err := host.Host.RbacV1().ClusterRoles().Delete(context(), role.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	response := clientsOf(t, config).Do(t, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
+	wantCode(t, response, http.StatusOK)
+	for _, name := range []string{
+		"apiserver_delegated_authn_request_total", "apiserver_delegated_authn_request_duration_seconds_bucket",
+		"apiserver_delegated_authz_request_total", "apiserver_delegated_authz_request_duration_seconds_bucket",
+		"apiserver_request_total", "etcd_request_duration_seconds_bucket",
+	} {
+		if !strings.Contains(string(response.Body), "\n"+name+"{") {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+}
+
+// TestGoaway has a server ask clients to reconnect now and then, so that they spread over replicas (P13).
+func TestGoaway(t *testing.T) {
+	t.Parallel()
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := harness.FreePort(host.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := append(host.Flags(filepath.Join(host.Dir, "kubeconfig"), t.TempDir(), port), "--goaway-chance=0.02")
+	server, err := harness.StartProcess(nil, binary, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.StopAfter(t)
+	client := clientsOf(t, directTo(t, port))
+	request := harness.Request{Method: http.MethodGet, Path: "/livez"}
+	harness.Eventually(t, "the second server serves", func() error {
+		_, err := client.Send(t.Context(), request)
+		return err
+	})
+	connections := 0
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if !info.Reused {
+			connections++
+		}
+	}})
+	// That none of so many is told to reconnect happens once in 10^17 runs.
+	for range 2000 {
+		if _, err := client.Send(ctx, request); err != nil {
+			t.Fatal(err)
+		}
+		if connections > 0 {
+			return
+		}
+	}
+	t.Error("the server never asked to reconnect")
+}

@@ -1,0 +1,176 @@
+package aggregated
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/discovery"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// model is what the documents call a kind of ours.
+func model(kind harness.Kind) string {
+	return "dev.knative." + strings.TrimSuffix(kind.Group, ".knative.dev") + ".v1." + kind.Kind
+}
+
+// openAPIv2 waits until the host's merged document has all our kinds, and returns its definitions.
+func openAPIv2(t *testing.T) (document map[string]any, definitions map[string]any) {
+	t.Helper()
+	within(t, rediscovery, "the host's OpenAPI document has our kinds", func() error {
+		response := host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: "/openapi/v2"})
+		wantCode(t, response, http.StatusOK)
+		document = decode(t, response.Body)
+		definitions = document["definitions"].(map[string]any)
+		for _, kind := range harness.Kinds() {
+			if definitions[model(kind)] == nil {
+				return fmt.Errorf("there is no %s", model(kind))
+			}
+		}
+		return nil
+	})
+	return document, definitions
+}
+
+func decode(t *testing.T, body []byte) map[string]any {
+	t.Helper()
+	var document map[string]any
+	if err := json.Unmarshal(body, &document); err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// references calls visit for every $ref of a document.
+func references(node any, visit func(string)) {
+	switch n := node.(type) {
+	case map[string]any:
+		if reference, ok := n["$ref"].(string); ok {
+			visit(reference)
+		}
+		for _, child := range n {
+			references(child, visit)
+		}
+	case []any:
+		for _, child := range n {
+			references(child, visit)
+		}
+	}
+}
+
+// unresolved returns the references of a document that lead nowhere in it.
+func unresolved(document map[string]any) []string {
+	missing := map[string]bool{}
+	references(document, func(reference string) {
+		var node any = document
+		path, ok := strings.CutPrefix(reference, "#/")
+		for _, name := range strings.Split(path, "/") {
+			object, isObject := node.(map[string]any)
+			node = object[name]
+			ok = ok && isObject && node != nil
+		}
+		if !ok {
+			missing[reference] = true
+		}
+	})
+	return slices.Sorted(maps.Keys(missing))
+}
+
+// TestOpenAPIv2 reads the document that a real kube-apiserver merges from ours and its own (P5, P6).
+func TestOpenAPIv2(t *testing.T) {
+	t.Parallel()
+	document, definitions := openAPIv2(t)
+	if missing := unresolved(document); len(missing) > 0 {
+		t.Errorf("references lead nowhere: %q", missing)
+	}
+	// Ours changes nothing of what the host says of its own kinds.
+	before := decode(t, openAPIBefore)["definitions"].(map[string]any)
+	for name, definition := range before {
+		// Types of requests and answers that all groups share are listed with the groups they are in.
+		delete(definition.(map[string]any), "x-kubernetes-group-version-kind")
+		if d, ok := definitions[name].(map[string]any); ok {
+			delete(d, "x-kubernetes-group-version-kind")
+		}
+		if !reflect.DeepEqual(definitions[name], definition) {
+			t.Errorf("the host's %s changed from %v to %v", name, definition, definitions[name])
+		}
+	}
+	var added []string
+	for name := range definitions {
+		if before[name] == nil && !strings.HasPrefix(name, "dev.knative.") {
+			added = append(added, name)
+		}
+	}
+	slices.Sort(added)
+	t.Logf("models beside our own that the host gets from us: %q", added)
+	for _, name := range added {
+		// Where our library is of another release than the host, a model that differs is kept apart.
+		if !strings.HasPrefix(name, "io.k8s.") {
+			t.Errorf("unexpected model %s", name)
+		}
+	}
+}
+
+// TestOpenAPIv2Protobuf reads the same document as kubectl and client-go did for years (P6).
+func TestOpenAPIv2Protobuf(t *testing.T) {
+	t.Parallel()
+	_, definitions := openAPIv2(t)
+	client, err := discovery.NewDiscoveryClientForConfigAndClient(host.Admin.Config, host.Admin.HTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := client.OpenAPISchema() // asks for protobuf, nothing else
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]any{}
+	for _, definition := range document.GetDefinitions().GetAdditionalProperties() {
+		names[definition.GetName()] = definition
+	}
+	for name := range definitions {
+		if names[name] == nil {
+			t.Errorf("the protobuf document has no %s", name)
+		}
+	}
+}
+
+// TestOpenAPIv3 reads our documents through the host (P5).
+func TestOpenAPIv3(t *testing.T) {
+	t.Parallel()
+	var paths map[string]any
+	within(t, rediscovery, "the host lists our OpenAPI v3 documents", func() error {
+		paths = decode(t, host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: "/openapi/v3"}).Body)["paths"].(map[string]any)
+		for _, kind := range harness.Kinds() {
+			if paths["apis/"+kind.GroupVersion().String()] == nil {
+				return fmt.Errorf("there is no document for %s", kind.GroupVersion())
+			}
+		}
+		return nil
+	})
+	for path, entry := range paths {
+		if !strings.HasPrefix(path, "apis/") || !strings.Contains(path, ".knative.dev/v1") {
+			continue
+		}
+		response := host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: entry.(map[string]any)["serverRelativeURL"].(string)})
+		wantCode(t, response, http.StatusOK)
+		document := decode(t, response.Body)
+		schemas := document["components"].(map[string]any)["schemas"].(map[string]any)
+		if missing := unresolved(document); len(missing) > 0 {
+			t.Errorf("%s: references lead nowhere: %q", path, missing)
+		}
+		for _, kind := range harness.Kinds() {
+			if path == "apis/"+kind.GroupVersion().String() && schemas[model(kind)] == nil {
+				t.Errorf("%s has no %s", path, model(kind))
+			}
+		}
+		if strings.Contains(string(response.Body), "__internal") {
+			t.Errorf("%s shows the internal version", path)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package aggregated
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// refuses starts a second server as the user of config, on data of its own: it must end by itself, with an
+// error that has all of want.
+func refuses(t *testing.T, config *rest.Config, want ...string) {
+	t.Helper()
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := harness.FreePort(host.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := harness.WriteKubeconfig(kubeconfig, config); err != nil {
+		t.Fatal(err)
+	}
+	process, err := harness.StartProcess(nil, binary, host.Flags(kubeconfig, t.TempDir(), port)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(process.Kill)
+	code, err := process.ExitCode()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, process.Log())
+	}
+	if code == 0 {
+		t.Errorf("exit code 0")
+	}
+	lines := strings.Split(strings.TrimSpace(process.Log()), "\n")
+	last := lines[len(lines)-1]
+	for _, w := range want {
+		if !strings.Contains(last, w) {
+			t.Errorf("the last line must have %q:\n%s", w, process.Log())
+		}
+	}
+}
+
+// serverConfig is what the server itself reaches the host with.
+func serverConfig(t *testing.T) *rest.Config {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(host.Dir, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// TestStartupBesideCRD does not start beside a CustomResourceDefinition of our group and version (P4).
+func TestStartupBesideCRD(t *testing.T) {
+	definitions := host.Admin.Dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	_, err := definitions.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": "parallels.eventing.knative.dev"},
+		"spec": map[string]any{
+			"group": "eventing.knative.dev", "scope": "Namespaced",
+			"names": map[string]any{"kind": "Parallel", "plural": "parallels"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+			}},
+		},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := definitions.Delete(context(), "parallels.eventing.knative.dev", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, "the definition is gone", func() error {
+			if _, err := definitions.Get(t.Context(), "parallels.eventing.knative.dev", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is not: %v", err)
+			}
+			return nil
+		})
+	}()
+	refuses(t, serverConfig(t), "parallels.eventing.knative.dev", "delete these definitions", "docs/operations.md")
+}
+
+// TestStartupWithoutRequestHeaderCA does not start where the host says nothing of its front proxy (P11).
+func TestStartupWithoutRequestHeaderCA(t *testing.T) {
+	t.Parallel()
+	config := serverConfig(t)
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(rest.AnonymousClientConfig(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The same host, but for what it says of its front proxy.
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Set("Accept", "application/json")
+			r.Out.Header.Del("Accept-Encoding")
+		},
+		Transport:      transport,
+		ModifyResponse: withoutRequestHeaderCA,
+	}
+	server := httptest.NewTLSServer(proxy)
+	t.Cleanup(server.Close)
+	config.Host = server.URL
+	config.CAFile, config.CAData = "", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	refuses(t, config, "kube-system/extension-apiserver-authentication", "--requestheader-client-ca-file")
+}
+
+// withoutRequestHeaderCA takes the authority of the front proxy out of the ConfigMap that publishes it.
+func withoutRequestHeaderCA(response *http.Response) error {
+	if !strings.HasSuffix(response.Request.URL.Path, "/configmaps/extension-apiserver-authentication") {
+		return nil
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	var configMap corev1.ConfigMap
+	if err := json.Unmarshal(body, &configMap); err != nil {
+		return err
+	}
+	delete(configMap.Data, "requestheader-client-ca-file")
+	if body, err = json.Marshal(configMap); err != nil {
+		return err
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	response.ContentLength = int64(len(body))
+	response.Header.Set("Content-Length", fmt.Sprint(len(body)))
+	return nil
+}
+
+// TestStartupWithoutRights does not start without the shipped RBAC, and says what is missing (P7).
+func TestStartupWithoutRights(t *testing.T) {
+	t.Parallel()
+	ns := host.Namespace(t, "rights", nil)
+	t.Run("none", func(t *testing.T) {
+		t.Parallel()
+		refuses(t, host.ServiceAccount(t, ns, "none"), "extension-apiserver-authentication", "forbidden")
+	})
+	t.Run("not on definitions", func(t *testing.T) {
+		t.Parallel()
+		config := host.ServiceAccount(t, ns, "some")
+		binding := &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "test-" + ns},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "some", Namespace: ns}},
+		}
+		if _, err := host.Host.RbacV1().RoleBindings("kube-system").Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := host.Host.RbacV1().RoleBindings("kube-system").Delete(context(), binding.Name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+		refuses(t, config, "listing the host cluster's CustomResourceDefinitions", "forbidden")
+	})
+}
