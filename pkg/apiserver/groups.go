@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/utils/lru"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
@@ -32,6 +33,7 @@ type groups struct {
 	getter      generic.RESTOptionsGetter
 	controllers identity.Controllers
 	settings    func() servingv1.Settings
+	encoded     *lru.Cache
 }
 
 func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
@@ -82,7 +84,7 @@ func (g *groups) group(name string, resources ...resourceStorage) (*genericapise
 		}
 	}
 	info := genericapiserver.NewDefaultAPIGroupInfo(name, g.scheme, metav1.ParameterCodec, g.codecs)
-	info.NegotiatedSerializer = withoutProtobuf{g.codecs}
+	info.NegotiatedSerializer = newNegotiatedSerializer(info.NegotiatedSerializer, g.encoded)
 	info.VersionedResourcesStorageMap["v1"] = storage
 	return &info, nil
 }

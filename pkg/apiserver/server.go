@@ -44,6 +44,7 @@ type Server struct {
 // newConfig returns a configuration of everything that does not depend on options.
 func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory) *Config {
 	generic := genericapiserver.NewRecommendedConfig(codecs)
+	generic.BuildHandlerChainFunc = handlerChain(codecs)
 	configureOpenAPI(&generic.Config, baseversion.Get().GitVersion)
 	return &Config{
 		Generic:  generic,
@@ -71,6 +72,7 @@ func (c *Config) New() (*Server, error) {
 		getter:      c.Generic.RESTOptionsGetter,
 		controllers: c.Controllers,
 		settings:    c.Settings,
+		encoded:     newListCache(),
 	}
 	infos, err := groups.all()
 	if err != nil {

@@ -30,8 +30,9 @@ type Installation struct {
 	// Server is the running process.
 	Server *Process
 
-	args []string
-	logs bytes.Buffer
+	binary string
+	args   []string
+	logs   bytes.Buffer
 }
 
 // serverName is the name in the serving certificate, by which kube-aggregator calls us.
@@ -49,6 +50,9 @@ func Install(cluster *Cluster, dir string, args ...string) (*Installation, error
 	i := &Installation{Cluster: cluster, Dir: dir}
 	root, err := Root()
 	if err != nil {
+		return nil, err
+	}
+	if i.binary, err = keepBinary(dir); err != nil {
 		return nil, err
 	}
 	if i.Port, err = FreePort(cluster.Address); err != nil {
@@ -105,14 +109,11 @@ func (i *Installation) Certs() string { return i.path("certs") }
 
 // Start starts the server, again if it ended, and waits until the host finds all our groups available.
 func (i *Installation) Start() error {
-	binary, err := Binary()
-	if err != nil {
-		return err
-	}
 	if i.Server != nil {
 		i.logs.WriteString(i.Server.Log())
 	}
-	if i.Server, err = StartProcess(nil, binary, i.args...); err != nil {
+	var err error
+	if i.Server, err = StartProcess(nil, i.binary, i.args...); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
@@ -122,6 +123,23 @@ func (i *Installation) Start() error {
 		return fmt.Errorf("waiting until the server is available: %w\n%s", err, tail(i.Server.Log(), 30))
 	}
 	return nil
+}
+
+// keepBinary copies the server under test, so that a build during the tests does not restart as another one.
+func keepBinary(dir string) (string, error) {
+	built, err := Binary()
+	if err != nil {
+		return "", err
+	}
+	content, err := os.ReadFile(built)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	kept := filepath.Join(dir, filepath.Base(built))
+	return kept, os.WriteFile(kept, content, 0o700)
 }
 
 // Logs is all that the server printed so far, over all its restarts.

@@ -95,7 +95,7 @@ func TestTemplatePolicy(t *testing.T) {
 		"object.spec.containers.all(c, c.image.startsWith('trusted.example.com/'))", "images must be trusted")
 	service := harness.KindOf("Service").Object(ns, "hello")
 	within(t, rediscovery, "the policy is in force", func() error {
-		if response := post(t, host.Admin, service, "dryRun=All"); response.Code == http.StatusCreated {
+		if response := post(t, host.Admin, fresh(service), "dryRun=All"); response.Code == http.StatusCreated {
 			return fmt.Errorf("the Service is accepted")
 		}
 		return nil
@@ -116,7 +116,7 @@ func TestTemplateWebhook(t *testing.T) {
 		})
 	configuration := harness.KindOf("Configuration").Object(ns, "hello")
 	within(t, rediscovery, "the webhook is registered", func() error {
-		if response := post(t, host.Admin, configuration, "dryRun=All"); response.Code == http.StatusCreated {
+		if response := post(t, host.Admin, fresh(configuration), "dryRun=All"); response.Code == http.StatusCreated {
 			return fmt.Errorf("the Configuration is accepted")
 		}
 		return nil
@@ -140,14 +140,14 @@ func TestTemplateChanged(t *testing.T) {
 		})
 	service := harness.KindOf("Service").Object(ns, "hello")
 	within(t, rediscovery, "the webhook is registered", func() error {
-		post(t, host.Admin, service, "dryRun=All").Object(t)
+		post(t, host.Admin, fresh(service), "dryRun=All").Object(t)
 		if asked.Load() == 0 {
 			return fmt.Errorf("it is not")
 		}
 		return nil
 	})
 	asked.Store(0)
-	mustCreate(t, service)
+	mustCreate(t, fresh(service))
 	path := pathOf(service)
 	for _, step := range []struct {
 		what, path, patch string
@@ -177,11 +177,11 @@ func TestTemplateSlowHost(t *testing.T) {
 			return allow()
 		})
 	within(t, rediscovery, "the host is slow", func() error {
-		response := post(t, host.Admin, harness.KindOf("Service").Object(ns, "probe"), "dryRun=All")
+		response := post(t, host.Admin, fresh(harness.KindOf("Service").Object(ns, "probe")), "dryRun=All")
 		return wantWarning(response, notChecked)
 	})
 	started := time.Now()
-	response := post(t, host.Admin, harness.KindOf("Service").Object(ns, "hello"))
+	response := post(t, host.Admin, fresh(harness.KindOf("Service").Object(ns, "hello")))
 	took := time.Since(started)
 	wantCode(t, response, http.StatusCreated)
 	if err := wantWarning(response, notChecked+": it did not answer"); err != nil {
@@ -217,9 +217,9 @@ func TestTemplateNotThePods(t *testing.T) {
 	}
 	crowded := harness.KindOf("Service").Object(ns, "crowded")
 	within(t, rediscovery, "the quota is in force", func() error {
-		return wantWarning(post(t, host.Admin, crowded, "dryRun=All"), "its quota has no room for another Pod")
+		return wantWarning(post(t, host.Admin, fresh(crowded), "dryRun=All"), "its quota has no room for another Pod")
 	})
-	wantCode(t, post(t, host.Admin, crowded), http.StatusCreated)
+	wantCode(t, post(t, host.Admin, fresh(crowded)), http.StatusCreated)
 }
 
 // wantWarning returns an error unless the answer has a warning that contains want.

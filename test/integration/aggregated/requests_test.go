@@ -2,9 +2,11 @@ package aggregated
 
 import (
 	stdcontext "context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,6 +164,16 @@ func setNested(t testing.TB, obj *unstructured.Unstructured, value any, fields .
 	if err := unstructured.SetNestedField(obj.Object, value, fields...); err != nil {
 		t.Fatal(err)
 	}
+	return obj
+}
+
+// templates counts those that fresh made.
+var templates atomic.Int64
+
+// fresh gives an object a template that the host has not been asked about: what it accepted a moment ago, the
+// server takes for accepted.
+func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	container(obj)["env"] = []any{map[string]any{"name": "FRESH", "value": fmt.Sprint(templates.Add(1))}}
 	return obj
 }
 

@@ -1,0 +1,82 @@
+package apiserver
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+)
+
+// refuseMalformed answers what the library would take wrongly: namespaces that are no part of a path ('..')
+// would be an internal error of storage, and text that is not UTF-8 would be stored as other text.
+func refuseMalformed(handler http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Namespace != "" {
+			if faults := path.IsValidPathSegmentName(info.Namespace); len(faults) > 0 {
+				err := apierrors.NewBadRequest(fmt.Sprintf("the namespace in the path is invalid: %s", strings.Join(faults, ", ")))
+				responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+				return
+			}
+		}
+		if r.Body != nil && isText(r.Header.Get("Content-Type")) {
+			r.Body = &utf8Body{ReadCloser: r.Body}
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// isText tells whether bodies of a media type are text; an unset one is taken for JSON.
+func isText(mediaType string) bool {
+	return mediaType == "" || strings.Contains(mediaType, "json") || strings.Contains(mediaType, "yaml")
+}
+
+// utf8Body is a request body that must be UTF-8.
+type utf8Body struct {
+	io.ReadCloser
+	// rest is the beginning of a character that the last read cut through.
+	rest []byte
+}
+
+// Read fails with a Status for the client where the text is not UTF-8.
+func (b *utf8Body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	text := p[:n]
+	if len(b.rest) > 0 {
+		text = append(b.rest, text...)
+	}
+	whole := text[:len(text)-unfinished(text)]
+	b.rest = append([]byte(nil), text[len(whole):]...)
+	if !utf8.Valid(whole) || err == io.EOF && len(b.rest) > 0 {
+		return n, apierrors.NewBadRequest("the body of the request must be UTF-8 text")
+	}
+	return n, err
+}
+
+// unfinished is how many bytes at the end of text begin a character that goes on.
+func unfinished(text []byte) int {
+	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
+		if end := text[len(text)-i:]; utf8.RuneStart(end[0]) {
+			if !utf8.FullRune(end) {
+				return i
+			}
+			break
+		}
+	}
+	return 0
+}
+
+// handlerChain is the library's, with our own check between authorization and the resources.
+func handlerChain(codecs runtime.NegotiatedSerializer) func(http.Handler, *genericapiserver.Config) http.Handler {
+	return func(handler http.Handler, config *genericapiserver.Config) http.Handler {
+		return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(handler, codecs), config)
+	}
+}
