@@ -4,11 +4,16 @@ import (
 	"math/rand"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	"k8s.io/apimachinery/pkg/api/apitesting/roundtrip"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"sigs.k8s.io/randfill"
 
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
@@ -26,7 +31,36 @@ func TestRoundTrip(t *testing.T) {
 			}
 			t.Run(gv.Group+"/"+kind, func(t *testing.T) {
 				roundtrip.RoundTripSpecificKindWithoutProtobuf(t, gv.WithKind(kind), scheme, codecs, fill, nil)
+				for name, serializer := range map[string]runtime.Serializer{
+					"YAML": json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true}),
+					"CBOR": cbor.NewSerializer(scheme, scheme, cbor.Strict(true)),
+				} {
+					t.Run(name, func(t *testing.T) { roundTrip(t, scheme, gv.WithKind(kind), serializer, fill) })
+				}
 			})
+		}
+	}
+}
+
+// roundTrip sends random objects of a kind through a serializer and back.
+func roundTrip(t *testing.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind, serializer runtime.Serializer, fill *randfill.Filler) {
+	for range 20 {
+		obj, err := scheme.New(gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill.Fill(obj)
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
+		content, err := runtime.Encode(serializer, obj)
+		if err != nil {
+			t.Fatalf("encoding: %v", err)
+		}
+		decoded, err := runtime.Decode(serializer, content)
+		if err != nil {
+			t.Fatalf("decoding: %v", err)
+		}
+		if !equality.Semantic.DeepEqual(obj, decoded) {
+			t.Fatalf("(-before +after):\n%s", cmp.Diff(obj, decoded))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticatorunion "k8s.io/apiserver/pkg/authentication/request/union"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
@@ -60,7 +61,11 @@ func (c *Config) New() (*Server, error) {
 	if c.Generic.Authentication.Authenticator == nil {
 		return nil, errors.New("no way to authenticate requests is configured")
 	}
-	c.Generic.Authentication.Authenticator = authenticatorunion.New(identity.Authenticator(token), c.Generic.Authentication.Authenticator)
+	authenticators := []authenticator.Request{identity.Authenticator(token)}
+	if headers := c.Generic.Authentication.RequestHeaderConfig; headers != nil {
+		authenticators = append(authenticators, newFrontProxy(headers))
+	}
+	c.Generic.Authentication.Authenticator = authenticatorunion.New(append(authenticators, c.Generic.Authentication.Authenticator)...)
 
 	server, err := c.Generic.Complete().New("knative-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {

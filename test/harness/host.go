@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,7 +76,7 @@ func Install(cluster *Cluster, dir string, args ...string) (*Installation, error
 	if err != nil {
 		return nil, err
 	}
-	i.args = append(shipped, i.Flags(i.path("kubeconfig"), i.path("data"), i.Port)...)
+	i.args = slices.Concat(shipped, i.Flags(i.path("kubeconfig"), i.path("data"), i.Port))
 	i.args = append(i.args,
 		"--audit-policy-file="+filepath.Join(root, "artifacts", "audit-policy.yaml"),
 		"--audit-log-path="+i.path("audit.log"))

@@ -1,6 +1,7 @@
 package aggregated
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -161,8 +162,12 @@ func TestDeleteAcrossServers(t *testing.T) {
 
 // wantNotFound returns an error unless err is that an object does not exist.
 func wantNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
+	switch {
+	case err == nil:
+		return errors.New("it is there")
+	case apierrors.IsNotFound(err):
 		return nil
+	default:
+		return err
 	}
-	return fmt.Errorf("want NotFound, got %v", err)
 }

@@ -1,6 +1,6 @@
 // Package aggregated tests the server behind a real kube-aggregator, registered by the shipped manifests and
-// with the rights of the shipped RBAC alone. Names such as P7 are points of what an aggregated API server has
-// to get right; the table in docs/ lists them.
+// with the rights of the shipped RBAC alone. Points such as P7 are those of what an aggregated API server has
+// to get right.
 //
 // Tests that stop or restart the one server, or change what the host knows of it, run one by one; all others
 // call t.Parallel, and so run once those are done.
@@ -53,10 +53,7 @@ func run(m *testing.M) (code int) {
 	openAPIBefore = response.Body
 	host, err = harness.Install(cluster, dir+"/server",
 		"--controllers-user="+controllersUser,
-		"--shutdown-delay-duration="+shutdownDelay.String(),
-		// kube-aggregator cannot repeat a write that it was about to send on a connection that goes away: it
-		// answers 503. TestGoaway has a server of its own.
-		"--goaway-chance=0")
+		"--shutdown-delay-duration="+shutdownDelay.String())
 	if err != nil {
 		return fail(err)
 	}

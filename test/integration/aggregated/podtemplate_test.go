@@ -157,7 +157,8 @@ func TestTemplateChanged(t *testing.T) {
 		{"a label", path, `{"metadata":{"labels":{"a":"b"}}}`, 1},
 		{"the traffic", path, `{"spec":{"traffic":[{"latestRevision":true,"percent":100,"tag":"now"}]}}`, 1},
 		{"the status", path + "/status", `{"status":{"url":"http://hello.example.com"}}`, 1},
-		{"the template", path, `{"spec":{"template":{"spec":{"timeoutSeconds":7}}}}`, 2},
+		{"the template", path, `{"spec":{"template":{"spec":{"serviceAccountName":"default"}}}}`, 2},
+		{"what is no part of the Pod", path, `{"spec":{"template":{"spec":{"timeoutSeconds":7}}}}`, 2},
 		{"the template's metadata", path, `{"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}`, 3},
 	} {
 		wantCode(t, patch(t, host.Admin, step.path, step.patch), http.StatusOK)

@@ -16,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -97,10 +96,8 @@ func TestStartupBesideCRD(t *testing.T) {
 			t.Fatal(err)
 		}
 		harness.Eventually(t, "the definition is gone", func() error {
-			if _, err := definitions.Get(t.Context(), "parallels.eventing.knative.dev", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("it is not: %v", err)
-			}
-			return nil
+			_, err := definitions.Get(t.Context(), "parallels.eventing.knative.dev", metav1.GetOptions{})
+			return wantNotFound(err)
 		})
 	}()
 	refuses(t, serverConfig(t), "parallels.eventing.knative.dev", "delete these definitions", "docs/operations.md")
