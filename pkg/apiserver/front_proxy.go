@@ -67,8 +67,7 @@ func (f *frontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	}
 	response, ok, err := f.verifying.AuthenticateRequest(r)
 	if err != nil {
-		// Not the front proxy. The authenticators of other certificates come next.
-		return nil, false, nil
+		return nil, false, nil //nolint:nilerr // not the front proxy: the authenticators of other certificates come next
 	}
 	if ok {
 		if ttl := min(frontProxyTTL, certificate.NotAfter.Sub(f.now())); ttl > 0 {

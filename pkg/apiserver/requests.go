@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -21,7 +21,7 @@ import (
 func refuseMalformed(handler http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Namespace != "" {
-			if faults := path.IsValidPathSegmentName(info.Namespace); len(faults) > 0 {
+			if faults := content.IsPathSegmentName(info.Namespace); len(faults) > 0 {
 				err := apierrors.NewBadRequest(fmt.Sprintf("the namespace in the path is invalid: %s", strings.Join(faults, ", ")))
 				responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
 				return
@@ -74,9 +74,9 @@ func unfinished(text []byte) int {
 	return 0
 }
 
-// handlerChain is the library's, with our own check between authorization and the resources.
+// handlerChain is the library's, with our own handlers between authorization and the resources.
 func handlerChain(codecs runtime.NegotiatedSerializer) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(handler, codecs), config)
+		return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(serveCurrentOpenAPI(handler), codecs), config)
 	}
 }

@@ -125,6 +125,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"core validation", invalidPod, nil, []string{"spec.template.spec.containers[0].image", "spec.template.metadata.labels"}},
 		{"admission", apierrors.NewForbidden(pods, "s-dry-run", errors.New("violates PodSecurity")), []string{"default"}, []string{"spec.template"}},
+		{"a webhook's denial", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "denied"}}, []string{"default"}, []string{"spec.template"}},
 		{"a malformed Pod", apierrors.NewBadRequest("bad"), nil, []string{"spec.template"}},
 		{"the ServiceAccount is not there yet", apierrors.NewForbidden(pods, "s-dry-run", errors.New("no service account")), nil, nil},
 		{"quota used up", apierrors.NewForbidden(pods, "s-dry-run", errors.New("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")), []string{"default"}, nil},

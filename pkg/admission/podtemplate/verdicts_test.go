@@ -54,11 +54,11 @@ func TestVerdictExpires(t *testing.T) {
 		v := newVerdicts()
 		key := mustKey(t, v, podOf(t, "a", "ns", "image"))
 		v.add(key)
-		time.Sleep(verdictTTL - time.Second)
+		time.Sleep(verdictTTL - time.Second) //nolint:forbidigo // the clock is synctest's
 		if !v.has(key) {
 			t.Error("the verdict was forgotten too early")
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) //nolint:forbidigo // the clock is synctest's
 		if v.has(key) {
 			t.Error("the verdict was not forgotten")
 		}

@@ -120,7 +120,7 @@ func TestApplyOwnsOnlyItsPart(t *testing.T) {
 		applyAs(t, "one", false, obj, both).Object(t)
 		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status?fieldManager=two", ContentType: applyPatch, Body: both}).Object(t)
 		for _, entry := range again(t, obj).GetManagedFields() {
-			fields := string(entry.FieldsV1.Raw)
+			fields := entry.FieldsV1.GetRawString()
 			switch entry.Manager {
 			case "one":
 				if entry.Subresource != "" || slices.Contains(topFields(t, fields), "f:status") {

@@ -134,6 +134,7 @@ func TestOtherFormsOfTheSameMeaningChangeNothing(t *testing.T) {
 		first, second func(*unstructured.Unstructured)
 	}{
 		{"quantities", resources("1000m", "1Gi"), resources("1", "1024Mi")},
+		{"quantities in another unit", resources("1", "1Gi"), resources("1.0", "1073741824")},
 		{"empty and absent lists", oneContainer(object{"args": []any{}}), oneContainer(nil)},
 		{"null and absent", oneContainer(object{"env": nil}), oneContainer(nil)},
 		{"default and absent", oneContainer(object{"name": "user-container"}), oneContainer(nil)},

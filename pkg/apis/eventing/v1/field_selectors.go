@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -9,9 +11,11 @@ const TriggerBrokerField = "spec.broker"
 
 func addFieldSelectors(scheme *runtime.Scheme) error {
 	return scheme.AddFieldLabelConversionFunc(SchemeGroupVersion.WithKind("Trigger"), func(label, value string) (string, string, error) {
-		if label == TriggerBrokerField {
+		switch label {
+		case "metadata.name", "metadata.namespace", TriggerBrokerField:
 			return label, value, nil
+		default:
+			return "", "", fmt.Errorf("'%s' is not a known field selector: only 'metadata.name', 'metadata.namespace', '%s'", label, TriggerBrokerField)
 		}
-		return runtime.DefaultMetaV1FieldSelectorConversion(label, value)
 	})
 }
