@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // Embedded is a running etcd of one member.
@@ -18,6 +20,7 @@ type Embedded struct {
 	server    *embed.Etcd
 	lock      *os.File
 	socketDir string
+	logLevel  zap.AtomicLevel
 }
 
 const (
@@ -61,8 +64,7 @@ func Start(dir string) (_ *Embedded, err error) {
 	config.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:0"}}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.QuotaBackendBytes = quotaBytes
-	config.LogLevel = "error"
-	config.LogOutputs = []string{"stderr"}
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.logger())
 
 	if e.server, err = embed.StartEtcd(config); err != nil {
 		return nil, fmt.Errorf("starting the embedded etcd on %s: %w", config.Dir, err)
@@ -86,6 +88,8 @@ func (e *Embedded) Endpoints() []string {
 // Stop ends etcd and frees the data directory.
 func (e *Embedded) Stop() {
 	if e.server != nil {
+		// It calls the end of its own listeners an error.
+		e.logLevel.SetLevel(zap.FatalLevel)
 		e.server.Close()
 	}
 	if e.socketDir != "" {
@@ -94,6 +98,13 @@ func (e *Embedded) Stop() {
 	if e.lock != nil {
 		e.lock.Close()
 	}
+}
+
+// logger returns a logger of errors to standard error.
+func (e *Embedded) logger() *zap.Logger {
+	e.logLevel = zap.NewAtomicLevelAt(zap.ErrorLevel)
+	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), e.logLevel)).Named("etcd")
 }
 
 func (e *Embedded) socket(name string) url.URL {

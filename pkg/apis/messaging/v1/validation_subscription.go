@@ -8,18 +8,16 @@ import (
 )
 
 // ValidateSubscription returns the faults of a Subscription: it names a channel of its own namespace, and a
-// subscriber, a reply or both (eventing Subscription Lifecycle). An empty subscriber or reply ('{}') is taken
-// for one that is not set.
+// subscriber, a reply or both (eventing Subscription Lifecycle).
 func ValidateSubscription(s *Subscription) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&s.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, validateSubscribedChannel(s.Spec.Channel, spec.Child("channel"))...)
-	subscriber, reply := setOrNil(s.Spec.Subscriber), setOrNil(s.Spec.Reply)
-	if subscriber == nil && reply == nil {
+	if s.Spec.Subscriber == nil && s.Spec.Reply == nil {
 		errs = append(errs, field.Required(spec.Child("subscriber"), "must have at least one of `subscriber` and `reply`"))
 	}
-	errs = append(errs, subscriber.Validate(spec.Child("subscriber"))...)
-	errs = append(errs, reply.Validate(spec.Child("reply"))...)
+	errs = append(errs, s.Spec.Subscriber.Validate(spec.Child("subscriber"))...)
+	errs = append(errs, s.Spec.Reply.Validate(spec.Child("reply"))...)
 	return append(errs, s.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
@@ -54,12 +52,4 @@ func validateSubscribedChannel(channel duckv1.KReference, path *field.Path) fiel
 // identity returns the part of a channel reference that tells which channel it is.
 func identity(channel duckv1.KReference) duckv1.KReference {
 	return duckv1.KReference{Kind: channel.Kind, Name: channel.Name, APIVersion: channel.APIVersion}
-}
-
-// setOrNil returns a destination, or nil for one that says nothing.
-func setOrNil(d *duckv1.Destination) *duckv1.Destination {
-	if d == nil || *d == (duckv1.Destination{}) {
-		return nil
-	}
-	return d
 }

@@ -56,10 +56,12 @@ func TestValidateSubscription(t *testing.T) {
 		}), nil},
 		{"reply beside an empty subscriber", newSubscription(func(s *Subscription) {
 			s.Spec.Subscriber, s.Spec.Reply = &duckv1.Destination{}, &duckv1.Destination{URI: "http://a"}
-		}), nil},
-		{"subscriber beside an empty reply", newSubscription(func(s *Subscription) { s.Spec.Reply = &duckv1.Destination{} }), nil},
+		}), []fault{
+			{field.ErrorTypeRequired, "spec.subscriber", "must have at least one of `ref` and `uri`"}}},
+		{"subscriber beside an empty reply", newSubscription(func(s *Subscription) { s.Spec.Reply = &duckv1.Destination{} }), []fault{
+			{field.ErrorTypeRequired, "spec.reply", "must have at least one of `ref` and `uri`"}}},
 		{"neither (eventing Subscription Lifecycle)", newSubscription(func(s *Subscription) {
-			s.Spec.Subscriber, s.Spec.Reply = &duckv1.Destination{}, &duckv1.Destination{}
+			s.Spec.Subscriber, s.Spec.Reply = nil, nil
 		}), []fault{
 			{field.ErrorTypeRequired, "spec.subscriber", "must have at least one of `subscriber` and `reply`"}}},
 		{"faulty ones (eventing duckv1.Destination)", newSubscription(func(s *Subscription) {
