@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,8 @@ const (
 	encodedObjects = 16384
 	// encodedObjectBytes is how large an object may be to be kept.
 	encodedObjectBytes = 8 << 10
+	// listBufferBytes is how much of a list is written at a time.
+	listBufferBytes = 32 << 10
 )
 
 // listSerializer encodes lists to JSON, from objects that it has encoded before where it can. Everything
@@ -63,29 +66,33 @@ func (s listSerializer) Encode(obj runtime.Object, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("encoding the metadata of a list: %w", err)
 	}
-	if _, err := w.Write(append(bytes.TrimSuffix(head, []byte("}")), `,"items":[`...)); err != nil {
+	// A first write of one byte is how the library recognizes an answer in pieces, which it then gathers until
+	// there is enough to decide whether to compress it.
+	if _, err := w.Write(head[:1]); err != nil {
 		return err
 	}
+	out := bufio.NewWriterSize(w, listBufferBytes)
+	out.Write(bytes.TrimSuffix(head[1:], []byte("}")))
+	out.WriteString(`,"items":[`)
 	first := true
 	err = meta.EachListItem(obj, func(item runtime.Object) error {
 		if !first {
-			if _, err := w.Write([]byte{','}); err != nil {
-				return err
-			}
+			out.WriteByte(',')
 		}
 		first = false
 		data, err := s.item(item)
 		if err != nil {
 			return err
 		}
-		_, err = w.Write(data)
+		_, err = out.Write(data)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	_, err = w.Write([]byte("]}\n"))
-	return err
+	// The writer keeps its first error, and returns it here.
+	out.WriteString("]}\n")
+	return out.Flush()
 }
 
 // item returns an object as JSON.

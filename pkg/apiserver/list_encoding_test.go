@@ -74,3 +74,24 @@ func TestLargeObjectsAreNotKept(t *testing.T) {
 		t.Errorf("%d objects are kept, want the small one alone", got)
 	}
 }
+
+// firstWrite remembers how long the first write was.
+type firstWrite struct{ length int }
+
+func (w *firstWrite) Write(b []byte) (int, error) {
+	if w.length == 0 {
+		w.length = len(b)
+	}
+	return len(b), nil
+}
+
+// The library compresses answers in pieces only when it recognizes them by a first write of one byte.
+func TestListsAreCompressible(t *testing.T) {
+	w := &firstWrite{}
+	if err := jsonSerializer(t).Encode(&servingv1.RouteList{Items: []servingv1.Route{routeNamed("a", "1", "1")}}, w); err != nil {
+		t.Fatal(err)
+	}
+	if w.length != 1 {
+		t.Errorf("the first write has %d bytes, want 1", w.length)
+	}
+}
