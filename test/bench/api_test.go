@@ -99,10 +99,12 @@ func measure(b *testing.B, services, configMaps *subject) {
 	heapAfter := liveHeap(b)
 
 	var getServices, getConfigMaps []time.Duration
-	turns(func(from, to int) {
-		getServices = append(getServices, services.get(b, from, to)...)
-		getConfigMaps = append(getConfigMaps, configMaps.get(b, from, to)...)
-	})
+	for range readings {
+		turns(func(from, to int) {
+			getServices = append(getServices, services.get(b, from, to)...)
+			getConfigMaps = append(getConfigMaps, configMaps.get(b, from, to)...)
+		})
+	}
 
 	var listServices, listConfigMaps []time.Duration
 	var bytesServices, bytesConfigMaps int

@@ -22,6 +22,8 @@ const (
 	// rounds is into how many turns the work on the two kinds is cut: they take turns, so that what else the
 	// machine does weighs on both.
 	rounds = 10
+	// readings is how often each object is read.
+	readings = 3
 	// listings is how often all objects are listed.
 	listings = 20
 )
