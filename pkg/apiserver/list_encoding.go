@@ -71,13 +71,14 @@ func (s listSerializer) Encode(obj runtime.Object, w io.Writer) error {
 	if _, err := w.Write(head[:1]); err != nil {
 		return err
 	}
+	// It keeps the first error of a write, and returns it from all later ones and from Flush.
 	out := bufio.NewWriterSize(w, listBufferBytes)
-	out.Write(bytes.TrimSuffix(head[1:], []byte("}")))
-	out.WriteString(`,"items":[`)
+	_, _ = out.Write(bytes.TrimSuffix(head[1:], []byte("}")))
+	_, _ = out.WriteString(`,"items":[`)
 	first := true
 	err = meta.EachListItem(obj, func(item runtime.Object) error {
 		if !first {
-			out.WriteByte(',')
+			_ = out.WriteByte(',')
 		}
 		first = false
 		data, err := s.item(item)
@@ -90,8 +91,7 @@ func (s listSerializer) Encode(obj runtime.Object, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The writer keeps its first error, and returns it here.
-	out.WriteString("]}\n")
+	_, _ = out.WriteString("]}\n")
 	return out.Flush()
 }
 
