@@ -90,7 +90,7 @@ func (id identity) stop(grace time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("opening process %d: %w", id.PID, err)
 	}
-	defer process.Release()
+	defer func() { _ = process.Release() }()
 	if !id.running() {
 		return nil
 	}
@@ -177,8 +177,12 @@ func waitFor(ctx context.Context, what string, processes []*process, probe func(
 		for _, p := range processes {
 			select {
 			case <-p.exited:
-				return fmt.Errorf("waiting until %s: %s ended (%v); the end of %s:\n%s",
-					what, p.name, p.err, p.logFile, tail(p.logFile))
+				how := "successfully"
+				if p.err != nil {
+					how = p.err.Error()
+				}
+				return fmt.Errorf("waiting until %s: %s ended (%s); the end of %s:\n%s",
+					what, p.name, how, p.logFile, tail(p.logFile))
 			default:
 			}
 		}

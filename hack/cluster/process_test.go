@@ -48,8 +48,8 @@ func startChild(t *testing.T, script string) (*exec.Cmd, identity) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	})
 	// The script says when it is set up, or ends.
 	if _, err := stdout.Read(make([]byte, 1)); err != nil {
@@ -118,7 +118,7 @@ func TestStartRecordsADaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { h.stopAll(t.Output()) })
+	t.Cleanup(func() { _ = h.stopAll(t.Output()) })
 	logged := func(context.Context) error {
 		if tail(p.logFile) == "started" {
 			return nil
