@@ -2,6 +2,8 @@
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 30s
+# Flags of the server that `make run` starts, such as RUNFLAGS='--secure-port 0'.
+RUNFLAGS ?=
 # More flags for go test, such as TESTFLAGS='-race -run TestName'.
 TESTFLAGS ?=
 CLUSTER_DIR := $(CURDIR)/.cache/cluster
@@ -31,7 +33,7 @@ build: ## Build bin/knative-apiserver
 
 .PHONY: run
 run: build ## Run the standalone server on ./knative-apiserver-data, until interrupted
-	bin/knative-apiserver standalone --data-dir knative-apiserver-data
+	bin/knative-apiserver standalone $(RUNFLAGS)
 
 .PHONY: test
 test: test-unit test-integration ## Run all tests, those through a real kube-apiserver too

@@ -1,0 +1,70 @@
+package aggregated
+
+import (
+	"encoding/base64"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// TestInstall has the host judge all that the README's command installs, the Deployment included, with a
+// certificate made by its script (P9). It is a dry run: the tests' own installation stays.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := filepath.Join(t.TempDir(), "install")
+	if err := os.CopyFS(install, os.DirFS(filepath.Join(root, "artifacts", "install"))); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(filepath.Join(root, "hack", "serving-cert.sh"), filepath.Join(install, "certs")).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ca, err := os.ReadFile(filepath.Join(install, "certs", "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl := kubectl(t, "")
+	rendered := kubectl.Must(t, "", "kustomize", install)
+	var documents []string
+	for _, document := range strings.Split(rendered, "\n---\n") {
+		obj := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &obj.Object); err != nil {
+			t.Fatal(err)
+		}
+		switch obj.GetKind() {
+		case "APIService":
+			// In whatever lines the base64 is laid out.
+			bundle, _, _ := unstructured.NestedString(obj.Object, "spec", "caBundle")
+			if got := strings.Join(strings.Fields(bundle), ""); got != base64.StdEncoding.EncodeToString(ca) {
+				t.Errorf("%s: spec.caBundle is not the authority of the certificate: %.40s", obj.GetName(), got)
+			}
+			if _, found, _ := unstructured.NestedBool(obj.Object, "spec", "insecureSkipTLSVerify"); found {
+				t.Errorf("%s skips the verification of our certificate", obj.GetName())
+			}
+		case "Service":
+			// The tests' own Service has the name, and no selector.
+			document = strings.Replace(document, "  name: knative-apiserver\n", "  name: knative-apiserver-dry-run\n", 1)
+		}
+		documents = append(documents, document)
+	}
+	applied := kubectl.Must(t, strings.Join(documents, "\n---\n"), "apply", "-f", "-", "--dry-run=server")
+	for _, want := range []string{
+		"deployment.apps/knative-apiserver created", "service/knative-apiserver-dry-run created", "secret/knative-apiserver-serving-cert created",
+		"apiservice.apiregistration.k8s.io/v1.serving.knative.dev", "clusterrole.rbac.authorization.k8s.io/knative-edit",
+	} {
+		if !strings.Contains(applied, want) {
+			t.Errorf("kubectl apply does not answer %q:\n%s", want, applied)
+		}
+	}
+	kubectl.Must(t, "", "delete", "-k", install, "--dry-run=server", "--ignore-not-found")
+}

@@ -1,0 +1,83 @@
+package standalone
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// readmeCommands are the commands of the README, with what runs each of them. Those that are marked with
+// TestReadme run here.
+var readmeCommands = map[string]string{
+	"make run":  "TestReadme",
+	"make test": "CI",
+	"export KUBECONFIG=knative-apiserver-data/kubeconfig": "TestReadme",
+	"kubectl apply -f artifacts/samples/":                 "TestReadme",
+	"kubectl get knative -A":                              "TestReadme",
+	"kubectl explain ksvc.spec.template.spec":             "TestReadme",
+	"hack/serving-cert.sh artifacts/install/certs":        "aggregated TestInstall",
+	"kubectl apply -k artifacts/install":                  "aggregated TestInstall",
+	"make help":                                           "TestReadme",
+}
+
+// TestReadme does what the README tells a newcomer to do.
+func TestReadme(t *testing.T) {
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands []string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
+		commands = append(commands, strings.Split(strings.TrimSpace(block[1]), "\n")...)
+	}
+	for _, command := range commands {
+		if readmeCommands[command] == "" {
+			t.Errorf("nothing runs the README's command %q", command)
+		}
+	}
+	for command := range readmeCommands {
+		if !slices.Contains(commands, command) {
+			t.Errorf("the README no longer has the command %q", command)
+		}
+	}
+
+	if out, err := exec.Command("make", "-C", root, "help").CombinedOutput(); err != nil {
+		t.Errorf("make help: %v\n%s", err, out)
+	}
+	data := t.TempDir()
+	run, err := harness.StartProcess(nil, "make", "-C", root, "run", "RUNFLAGS=--data-dir "+data+" --secure-port 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.StopAfter(t)
+	ready, err := run.WaitForOutput(regexp.MustCompile(`knative-apiserver is ready at \S+, kubeconfig (\S+)`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(data, "kubeconfig"); ready[1] != want {
+		t.Errorf("kubeconfig %s, want %s", ready[1], want)
+	}
+	kubectl := harness.NewKubectl(t, ready[1], "")
+	kubectl.Must(t, "", "apply", "-f", filepath.Join(root, "artifacts", "samples"))
+	kubectl.Must(t, "", "explain", "ksvc.spec.template.spec")
+	table := kubectl.Must(t, "", "get", "knative", "-A")
+	// All kinds that users create.
+	for _, kind := range harness.Kinds() {
+		if kind.Kind == "Revision" {
+			continue
+		}
+		if !strings.Contains(table, strings.ToLower(kind.Kind)+"."+kind.Group+"/") {
+			t.Errorf("no %s in the answer of kubectl get knative -A:\n%s", kind.Kind, table)
+		}
+	}
+}
