@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
 // TestValidateConditions covers eventing Error Signalling and serving 6-2.
@@ -42,7 +44,7 @@ func TestValidateConditions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateConditions(tt.in, field.NewPath("status", "conditions")), tt.want...)
+			apitest.ExpectFaults(t, ValidateConditions(tt.in, field.NewPath("status", "conditions")), tt.want...)
 		})
 	}
 }
@@ -67,7 +69,7 @@ func TestValidateImmutable(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateImmutable(tt.new, tt.old, field.NewPath("spec", "broker")), tt.want...)
+			apitest.ExpectFaults(t, ValidateImmutable(tt.new, tt.old, field.NewPath("spec", "broker")), tt.want...)
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
 // TestValidateDelivery covers eventing DeliverySpec.
@@ -52,7 +54,7 @@ func TestValidateDelivery(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, tt.in.Validate(field.NewPath("spec", "delivery")), tt.want...)
+			apitest.ExpectFaults(t, tt.in.Validate(field.NewPath("spec", "delivery")), tt.want...)
 		})
 	}
 }
@@ -87,7 +89,7 @@ func TestValidateSubscriber(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, tt.in.Validate(field.NewPath("subscribers").Index(0)), tt.want...)
+			apitest.ExpectFaults(t, tt.in.Validate(field.NewPath("subscribers").Index(0)), tt.want...)
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
 // TestValidateDestination covers eventing Destination Resolution and duckv1.Destination.
@@ -77,7 +79,7 @@ func TestValidateDestination(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, tt.in.Validate(field.NewPath("spec", "subscriber")), tt.want...)
+			apitest.ExpectFaults(t, tt.in.Validate(field.NewPath("spec", "subscriber")), tt.want...)
 		})
 	}
 
@@ -123,7 +125,7 @@ func TestValidateReference(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, tt.in.Validate(field.NewPath("ref")), tt.want...)
+			apitest.ExpectFaults(t, tt.in.Validate(field.NewPath("ref")), tt.want...)
 		})
 	}
 }

@@ -7,35 +7,13 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"math/big"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
-// fault is what a test expects of one error. Detail is a fragment of the message.
-type fault struct {
-	Type   field.ErrorType
-	Field  string
-	Detail string
-}
-
-// expectFaults compares errors with what is wanted, in order.
-func expectFaults(t *testing.T, got field.ErrorList, want ...fault) {
-	t.Helper()
-	var seen []fault
-	for i, err := range got {
-		f := fault{Type: err.Type, Field: err.Field, Detail: err.ErrorBody()}
-		if i < len(want) && strings.Contains(f.Detail, want[i].Detail) {
-			f.Detail = want[i].Detail
-		}
-		seen = append(seen, f)
-	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
-}
+// fault is what a test expects of one error.
+type fault apitest.Fault
 
 // newCertificate returns a self-signed certificate as PEM.
 func newCertificate(t *testing.T) string {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
 const classPath = "metadata.annotations[eventing.knative.dev/broker.class]"
@@ -57,7 +58,7 @@ func TestValidateBroker(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateBroker(tt.in), tt.want...)
+			apitest.ExpectFaults(t, ValidateBroker(tt.in), tt.want...)
 		})
 	}
 }
@@ -87,7 +88,7 @@ func TestValidateBrokerUpdate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateBrokerUpdate(tt.in, tt.old), tt.want...)
+			apitest.ExpectFaults(t, ValidateBrokerUpdate(tt.in, tt.old), tt.want...)
 		})
 	}
 }
@@ -100,6 +101,6 @@ func FuzzBrokerValidation(f *testing.F) {
 		`"retry":5,"timeout":"PT30S","backoffPolicy":"exponential","backoffDelay":"PT0.5S","retryAfterMax":"P1D","format":"json"}}}`))
 	f.Add([]byte(`{"metadata":{"generateName":"b-","namespace":"shop","labels":{}},"spec":{"config":{},"delivery":{"deadLetterSink":{"uri":"https://dead/","CACerts":"-----BEGIN CERTIFICATE-----","audience":"a"}}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzObject(t, data, func(b *Broker) any { return b.Spec }, SetDefaults_Broker, ValidateBroker)
+		apitest.FuzzObject(t, data, func(b *Broker) any { return b.Spec }, SetDefaults_Broker, ValidateBroker)
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
 // nested returns a filter within as many others as to be at a depth, counted from 1.
@@ -68,7 +70,7 @@ func TestValidateFilters(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateTrigger(newTrigger(func(t *Trigger) { t.Spec.Filters = tt.in })), tt.want...)
+			apitest.ExpectFaults(t, ValidateTrigger(newTrigger(func(t *Trigger) { t.Spec.Filters = tt.in })), tt.want...)
 		})
 	}
 
@@ -125,9 +127,9 @@ func TestValidateCESQL(t *testing.T) {
 		strings.Repeat("(", 4096):  "must not nest parentheses deeper than 32",
 		strings.Repeat("A(", 2048): "must not nest parentheses deeper than 32",
 	} {
-		expectFaults(t, validateCESQL(bad, field.NewPath("cesql")), fault{field.ErrorTypeInvalid, "cesql", want})
+		apitest.ExpectFaults(t, validateCESQL(bad, field.NewPath("cesql")), fault{field.ErrorTypeInvalid, "cesql", want})
 	}
 
-	expectFaults(t, validateCESQL(strings.Repeat(" ", maxCESQLLength)+"TRUE", field.NewPath("cesql")),
+	apitest.ExpectFaults(t, validateCESQL(strings.Repeat(" ", maxCESQLLength)+"TRUE", field.NewPath("cesql")),
 		fault{field.ErrorTypeTooLong, "cesql", "may not be more than 4096 bytes"})
 }

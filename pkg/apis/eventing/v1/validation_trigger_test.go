@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
 const dependencyPath = "metadata.annotations[knative.dev/dependency]"
@@ -80,7 +81,7 @@ func TestValidateTrigger(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateTrigger(tt.in), tt.want...)
+			apitest.ExpectFaults(t, ValidateTrigger(tt.in), tt.want...)
 		})
 	}
 }
@@ -109,7 +110,7 @@ func TestValidateTriggerUpdate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateTriggerUpdate(tt.in, newTrigger()), tt.want...)
+			apitest.ExpectFaults(t, ValidateTriggerUpdate(tt.in, newTrigger()), tt.want...)
 		})
 	}
 }
@@ -126,6 +127,6 @@ func FuzzTriggerValidation(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"t","namespace":"n"},"spec":{"broker":"` + strings.Repeat("b", 70) + `","filters":[{"all":[]},{"exact":{}},{}],"subscriber":{}}}`))
 	f.Add([]byte(`{"metadata":{"name":"t","namespace":"n"},"spec":{"broker":"b","filters":[{"cesql":"((a = 'b\\'c')) <> !"}],"subscriber":{"uri":"http://a"}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzObject(t, data, func(tr *Trigger) any { return tr.Spec }, SetDefaults_Trigger, ValidateTrigger)
+		apitest.FuzzObject(t, data, func(tr *Trigger) any { return tr.Spec }, SetDefaults_Trigger, ValidateTrigger)
 	})
 }

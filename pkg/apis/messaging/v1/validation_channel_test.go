@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
 // newChannel returns a valid Channel with defaults, changed by the given functions.
@@ -84,7 +85,7 @@ func TestValidateChannel(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateChannel(tt.in), tt.want...)
+			apitest.ExpectFaults(t, ValidateChannel(tt.in), tt.want...)
 		})
 	}
 }
@@ -119,7 +120,7 @@ func TestValidateChannelUpdate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateChannelUpdate(tt.in, tt.old), tt.want...)
+			apitest.ExpectFaults(t, ValidateChannelUpdate(tt.in, tt.old), tt.want...)
 		})
 	}
 }
@@ -132,6 +133,6 @@ func FuzzChannelValidation(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"generateName":"c-","namespace":"shop"},"spec":{"channelTemplate":{"spec":null},"subscribers":[{},null,{"uid":""}]}}`))
 	f.Add([]byte(`{"metadata":{"name":"a","namespace":"b"},"spec":{"channelTemplate":{"kind":"K","apiVersion":"v1","spec":{}},"subscribers":[]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzObject(t, data, func(c *Channel) any { return c.Spec }, SetDefaults_Channel, ValidateChannel)
+		apitest.FuzzObject(t, data, func(c *Channel) any { return c.Spec }, SetDefaults_Channel, ValidateChannel)
 	})
 }

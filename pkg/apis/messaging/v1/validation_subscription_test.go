@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
 // newSubscription returns a valid Subscription with defaults, changed by the given functions.
@@ -76,7 +77,7 @@ func TestValidateSubscription(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateSubscription(tt.in), tt.want...)
+			apitest.ExpectFaults(t, ValidateSubscription(tt.in), tt.want...)
 		})
 	}
 }
@@ -106,7 +107,7 @@ func TestValidateSubscriptionUpdate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expectFaults(t, ValidateSubscriptionUpdate(tt.in, newSubscription()), tt.want...)
+			apitest.ExpectFaults(t, ValidateSubscriptionUpdate(tt.in, newSubscription()), tt.want...)
 		})
 	}
 }
@@ -120,6 +121,6 @@ func FuzzSubscriptionValidation(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"s","namespace":"n"},"spec":{"channel":{"kind":"Channel","name":"c","apiVersion":"v1"},"subscriber":{},"reply":{"uri":"http://a"}}}`))
 	f.Add([]byte(`{"metadata":{"name":"s","namespace":"n"},"spec":{"channel":{"namespace":"n","address":"x"},"subscriber":{"ref":{}},"reply":null,"delivery":{}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzObject(t, data, func(s *Subscription) any { return s.Spec }, SetDefaults_Subscription, ValidateSubscription)
+		apitest.FuzzObject(t, data, func(s *Subscription) any { return s.Spec }, SetDefaults_Subscription, ValidateSubscription)
 	})
 }
