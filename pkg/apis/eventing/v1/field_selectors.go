@@ -15,7 +15,7 @@ func addFieldSelectors(scheme *runtime.Scheme) error {
 		case "metadata.name", "metadata.namespace", TriggerBrokerField:
 			return label, value, nil
 		default:
-			return "", "", fmt.Errorf("'%s' is not a known field selector: only 'metadata.name', 'metadata.namespace', '%s'", label, TriggerBrokerField)
+			return "", "", fmt.Errorf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\", %q", label, TriggerBrokerField)
 		}
 	})
 }
