@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,7 +126,7 @@ func TestExternalEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Host = fmt.Sprintf("https://%s:%d", host.Address, port)
+	config.Host = "https://" + net.JoinHostPort(host.Address, strconv.Itoa(port))
 	config.CertData, config.KeyData = host.Admin.Config.CertData, host.Admin.Config.KeyData
 	clients := clientsOf(t, config)
 	kind := harness.KindOf("Broker")
