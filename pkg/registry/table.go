@@ -26,10 +26,8 @@ type Column[O Object] struct {
 // ReadyColumns show the Ready condition and its reason.
 func ReadyColumns[O Object](common func(O) *duckv1.Status) []Column[O] {
 	ready := func(o O) duckv1.Condition {
-		for _, c := range common(o).Conditions {
-			if c.Type == duckv1.ConditionReady {
-				return c
-			}
+		if c := common(o).Conditions.Get(duckv1.ConditionReady); c != nil {
+			return *c
 		}
 		return duckv1.Condition{}
 	}

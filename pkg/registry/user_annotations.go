@@ -50,20 +50,13 @@ func userName(ctx context.Context) string {
 // setAnnotation sets an annotation, or removes it when value is empty.
 func setAnnotation(obj Object, key, value string) {
 	annotations := obj.GetAnnotations()
-	switch {
-	case annotations[key] == value && (value != "" || !has(annotations, key)):
-		return
-	case value == "":
+	if value == "" {
 		delete(annotations, key)
-	case annotations == nil:
-		annotations = map[string]string{key: value}
-	default:
-		annotations[key] = value
+		return
 	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
 	obj.SetAnnotations(annotations)
-}
-
-func has(m map[string]string, key string) bool {
-	_, ok := m[key]
-	return ok
 }
