@@ -21,7 +21,19 @@ func family(t *testing.T, ns string) (service, configuration, revision *unstruct
 	service = mustCreate(t, harness.KindOf("Service").Object(ns, "owner"))
 	configuration = mustCreate(t, ownedBy(harness.KindOf("Configuration").Object(ns, "owner"), ownerReference(service)))
 	revision = mustCreate(t, ownedBy(harness.KindOf("Revision").Object(ns, "owner-00001"), ownerReference(configuration)))
+	collected(t, ns, "Configuration")
+	collected(t, ns, "Revision")
 	return service, configuration, revision
+}
+
+// collected waits until the garbage collector has seen every object of a kind so far: it deletes one that
+// comes last and whose owner never was. Orphaning spares only the dependents that the collector knows of,
+// and each kind reaches it by a watch of its own, which may be behind after a restart of our server.
+func collected(t *testing.T, ns, kind string) {
+	t.Helper()
+	absent := harness.KindOf("Service").Object(ns, "absent")
+	absent.SetUID("00000000-0000-0000-0000-000000000000")
+	gone(t, mustCreate(t, ownedBy(harness.KindOf(kind).Object(ns, "absent-00001"), ownerReference(absent))))
 }
 
 // gone waits until an object does not exist any more.
@@ -133,6 +145,7 @@ func TestDeleteAcrossServers(t *testing.T) {
 				*metav1.NewControllerRef(above, corev1.SchemeGroupVersion.WithKind("ConfigMap"))))
 			service := mustCreate(t, harness.KindOf("Service").Object(ns, "owner"))
 			create("below", ownerReference(service))
+			collected(t, ns, "Configuration")
 
 			wantCode(t, remove(t, host.Admin, service, "propagationPolicy="+string(policy)), http.StatusOK)
 			if err := configMaps.Delete(t.Context(), "above", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
