@@ -1,0 +1,133 @@
+// Package controllers runs reconcilers: each of its subpackages has that of one kind.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+// Reconciler brings one object nearer to its desired state. It reads what is from listers, is called again
+// after an error, and returns nil where there is nothing to do, which includes objects that are gone.
+type Reconciler interface {
+	Reconcile(ctx context.Context, key types.NamespacedName) error
+}
+
+// Controller calls a Reconciler for each key that was enqueued: one call at a time for a key, and again with
+// exponential delay where it fails.
+type Controller struct {
+	name       string
+	reconciler Reconciler
+	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	synced     []cache.InformerSynced
+}
+
+// New returns a controller whose name is that of its queue in metrics and logs.
+func New(name string, reconciler Reconciler) *Controller {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond, time.Minute)
+	return &Controller{
+		name:       name,
+		reconciler: reconciler,
+		queue:      workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: name}),
+	}
+}
+
+// Enqueue has a key reconciled.
+func (c *Controller) Enqueue(key types.NamespacedName) { c.queue.Add(key) }
+
+// EnqueueAfter has a key reconciled after some time.
+func (c *Controller) EnqueueAfter(key types.NamespacedName, after time.Duration) {
+	c.queue.AddAfter(key, after)
+}
+
+// Watch enqueues keys(object) whenever an object of the informer changes. Changes of an object hand over
+// both its old and its new state. Call it before Run.
+func (c *Controller) Watch(informer cache.SharedIndexInformer, keys func(obj metav1.Object) []types.NamespacedName) error {
+	enqueue := func(obj any) {
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		if obj, ok := obj.(metav1.Object); ok {
+			for _, key := range keys(obj) {
+				c.queue.Add(key)
+			}
+		}
+	}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    enqueue,
+		UpdateFunc: func(old, current any) { enqueue(old); enqueue(current) },
+		DeleteFunc: enqueue,
+	})
+	if err != nil {
+		return fmt.Errorf("watching for %s: %w", c.name, err)
+	}
+	c.synced = append(c.synced, registration.HasSynced)
+	return nil
+}
+
+// KeyOf is the key of the object itself.
+func KeyOf(obj metav1.Object) []types.NamespacedName {
+	return []types.NamespacedName{{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
+}
+
+// ControllerOf returns a function that gives the key of the object's controller, if that is of a kind.
+func ControllerOf(kind string) func(obj metav1.Object) []types.NamespacedName {
+	return func(obj metav1.Object) []types.NamespacedName {
+		if owner := metav1.GetControllerOfNoCopy(obj); owner != nil && owner.Kind == kind {
+			return []types.NamespacedName{{Namespace: obj.GetNamespace(), Name: owner.Name}}
+		}
+		return nil
+	}
+}
+
+// Run reconciles by a number of workers until ctx ends, from when the watched informers have synced.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	defer c.queue.ShutDown()
+	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
+		return
+	}
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	running.Wait()
+}
+
+func (c *Controller) work(ctx context.Context) {
+	for {
+		key, done := c.queue.Get()
+		if done {
+			return
+		}
+		c.reconcile(ctx, key)
+	}
+}
+
+func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
+	defer c.queue.Done(key)
+	logger := klog.FromContext(ctx).WithValues("controller", c.name, "object", key)
+	err := c.reconciler.Reconcile(klog.NewContext(ctx, logger), key)
+	switch {
+	case err == nil:
+		c.queue.Forget(key)
+		return
+	case ctx.Err() != nil:
+	case apierrors.IsConflict(err):
+		// The informers lag behind; they will bring the newer object.
+		logger.V(4).Info("Trying again", "reason", err.Error())
+	default:
+		logger.Error(err, "Reconciling failed")
+	}
+	c.queue.AddRateLimited(key)
+}

@@ -1,0 +1,56 @@
+// Package http1 forwards plain HTTP/1.1 requests: those that arrived whole, to instances that speak HTTP/1.1.
+// Connections that need more (upgrades, bodies that are still arriving, HTTP/1.0) it hands over unread.
+package http1
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// Router decides about the requests of a Server. Its methods are called concurrently.
+type Router interface {
+	// Begin says what becomes of a request. The head is valid until the exchange is done. A nil exchange
+	// without an error means that the request is not for this package: its connection is handed over.
+	Begin(head *Head, peer netip.AddrPort) (Exchange, *Refusal)
+}
+
+// Exchange is one request and its answer.
+type Exchange interface {
+	// TryAcquire returns an upstream that may take the request now, or nil.
+	TryAcquire() *Upstream
+	// Acquire waits for such an upstream. ctx ends when the client goes away.
+	Acquire(ctx context.Context) (*Upstream, *Refusal)
+	// Unreachable gives back an upstream that took no connection; nothing was sent to it. Acquire may be
+	// called again.
+	Unreachable(*Upstream)
+	// Timeouts bound the whole exchange from its Begin on, the wait for the first byte of the answer, and the
+	// time without any byte. 0 means no bound.
+	Timeouts() (total, responseStart, idle time.Duration)
+	// Passes tells whether a request header field goes on to the instance. name is in lower case. Hop-by-hop
+	// fields are not asked for: they never do.
+	Passes(name []byte) bool
+	// AppendFields appends the header lines that the request gets besides, each ended by CRLF.
+	AppendFields(dst []byte) []byte
+	// Done ends the exchange, and gives back its upstream if it has one. The exchange may not be used after.
+	Done(Result)
+}
+
+// Refusal is an answer that the gateway gives itself.
+type Refusal struct {
+	// Status is an HTTP status code, Body a line of plain text.
+	Status int
+	Body   string
+	// RetryAfter is sent as a header where it is not 0, in whole seconds.
+	RetryAfter time.Duration
+}
+
+// Result is what an exchange came to.
+type Result struct {
+	// Status is the code that the client got, 0 if it got none.
+	Status int
+	// RequestBytes and ResponseBytes count the bodies.
+	RequestBytes, ResponseBytes int64
+	// Err is why the exchange ended early, or nil: the client went away, the instance broke off, a timeout.
+	Err error
+}

@@ -1,0 +1,86 @@
+// Package settings holds the operator's choices: the ConfigMaps that Knative operators know, parsed.
+package settings
+
+import (
+	"time"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// Settings are all the operator's choices at one moment. Immutable.
+type Settings struct {
+	// API is what defaulting and validation depend on (config-defaults, config-features, config-autoscaler).
+	API        servingv1.Settings
+	Autoscaler Autoscaler
+	Domain     Domain
+	GC         GC
+	Network    Network
+}
+
+// Autoscaler is config-autoscaler: how revisions scale where their annotations say nothing else.
+type Autoscaler struct {
+	// TargetUtilization is the share of its target that an instance is to use, 0 to 1
+	// (container-concurrency-target-percentage).
+	TargetUtilization float64
+	// ConcurrencyTarget and RPSTarget are what one instance is to handle at a time and per second
+	// (container-concurrency-target-default, requests-per-second-target-default).
+	ConcurrencyTarget, RPSTarget float64
+	// TargetBurstCapacity is how many requests a burst may bring; -1 means any number (target-burst-capacity).
+	TargetBurstCapacity float64
+	// StableWindow is averaged over; PanicWindowPercentage of it, 1 to 100, in panic mode, which begins at
+	// PanicThresholdPercentage of what the instances are to handle, 110 to 1000.
+	StableWindow                                    time.Duration
+	PanicWindowPercentage, PanicThresholdPercentage float64
+	// MaxScaleUpRate and MaxScaleDownRate bound the factor by which one decision changes the scale.
+	MaxScaleUpRate, MaxScaleDownRate float64
+	// EnableScaleToZero lets revisions without requests run no instance.
+	EnableScaleToZero                                   bool
+	ScaleToZeroGracePeriod, ScaleToZeroPodRetentionTime time.Duration
+	ScaleDownDelay                                      time.Duration
+	// InitialScale, MinScale, MaxScale and MaxScaleLimit are numbers of instances; 0 as a maximum means no limit.
+	InitialScale, MinScale, MaxScale, MaxScaleLimit int32
+}
+
+// Domain is config-domain: the domain of a Route's public host names.
+type Domain struct {
+	// Domains are tried from the most specific selector on; that without selector comes last.
+	Domains []DomainSelector
+}
+
+// DomainSelector gives the Routes that have all of some labels a domain.
+type DomainSelector struct {
+	Domain string
+	Labels map[string]string
+}
+
+// GC is config-gc: which Revisions are kept. A negative duration or number means without bound ("disabled").
+type GC struct {
+	RetainSinceCreateTime, RetainSinceLastActiveTime time.Duration
+	MinNonActiveRevisions, MaxNonActiveRevisions     int
+}
+
+// Network is config-network.
+type Network struct {
+	// DomainTemplate and TagTemplate are text/templates over Name, Namespace, Domain, Annotations, Labels, Tag.
+	DomainTemplate, TagTemplate string
+	// RolloutDuration is how long traffic takes to move to a new Revision; 0 means at once.
+	RolloutDuration time.Duration
+	// DefaultExternalScheme is http or https.
+	DefaultExternalScheme string
+}
+
+// Default returns what holds where no ConfigMap says otherwise. domain is that of public host names.
+func Default(domain string) Settings {
+	return Settings{
+		API: servingv1.DefaultSettings(),
+		Autoscaler: Autoscaler{
+			TargetUtilization: 0.7, ConcurrencyTarget: 100, RPSTarget: 200, TargetBurstCapacity: 211,
+			StableWindow: time.Minute, PanicWindowPercentage: 10, PanicThresholdPercentage: 200,
+			MaxScaleUpRate: 1000, MaxScaleDownRate: 2, EnableScaleToZero: true,
+			ScaleToZeroGracePeriod: 30 * time.Second, InitialScale: 1,
+		},
+		Domain:  Domain{Domains: []DomainSelector{{Domain: domain}}},
+		GC:      GC{RetainSinceCreateTime: 48 * time.Hour, RetainSinceLastActiveTime: 15 * time.Hour, MinNonActiveRevisions: 20, MaxNonActiveRevisions: 1000},
+		Network: Network{DomainTemplate: "{{.Name}}.{{.Namespace}}.{{.Domain}}", TagTemplate: "{{.Tag}}-{{.Name}}", DefaultExternalScheme: "http"},
+	}
+}
