@@ -1,0 +1,300 @@
+package autoscaler
+
+import (
+	"testing"
+	"time"
+)
+
+// moment is one call of Decide: some time after the first, with what is known then and what is to follow.
+type moment struct {
+	after          time.Duration
+	stable, panic  float64
+	waiting        int
+	ready, desired int32
+	unsampled      bool
+	failing        bool
+	// change is done to the configuration before.
+	change func(*Config)
+
+	want      int32
+	panicking bool
+}
+
+// TestDecide tells each decision's reasons, that of revisions which no Route refers to among them (serving 7.3-1);
+// what a revision looks like over time is for the simulations.
+func TestDecide(t *testing.T) {
+	started := func(c *Config) { c.Started = true }
+	routed := func(c *Config) { c.Reachable = true }
+	unrouted := func(c *Config) { c.Reachable = false }
+	const s = time.Second
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		config      func(*Config)
+		moments     []moment
+	}{
+		{name: "as many as the average needs", moments: []moment{{stable: 71, panic: 71, ready: 2, desired: 2, want: 2}}},
+		{name: "one target is one instance", moments: []moment{{stable: 70.00000001, panic: 70, ready: 1, desired: 1, want: 1}}},
+		{name: "rounded up", moments: []moment{{stable: 140.1, panic: 140.1, ready: 2, desired: 2, want: 3}}},
+		{
+			name:   "up by no more than the rate",
+			config: func(c *Config) { c.MaxScaleUpRate = 1.5 },
+			moments: []moment{
+				{stable: 7000, panic: 100, ready: 3, desired: 3, want: 5},
+			},
+		},
+		{
+			name:    "up from none as from one",
+			config:  func(c *Config) { c.MaxScaleUpRate = 10; c.PanicThreshold = 1e9 },
+			moments: []moment{{stable: 7000, panic: 7000, ready: 0, desired: 1, want: 10}},
+		},
+		{name: "down by no more than the rate", moments: []moment{{stable: 70, panic: 70, ready: 9, desired: 9, want: 4}}},
+		{name: "down at once if unreachable", config: unrouted, moments: []moment{{stable: 70, panic: 70, ready: 9, desired: 9, want: 1}}},
+		{
+			name: "panic lasts a stable window and never goes down",
+			moments: []moment{
+				{stable: 70, panic: 139, ready: 1, desired: 1, want: 2, panicking: true},
+				{after: 2 * s, stable: 80, panic: 420, ready: 1, desired: 2, want: 6, panicking: true},
+				{after: 4 * s, stable: 100, panic: 100, ready: 6, desired: 6, want: 6, panicking: true},
+				{after: 62 * s, stable: 70, panic: 0, ready: 6, desired: 6, want: 6, panicking: true},
+				{after: 64 * s, stable: 70, panic: 0, ready: 6, desired: 6, want: 3},
+			},
+		},
+		{
+			name: "panic is prolonged while over the threshold",
+			moments: []moment{
+				{stable: 70, panic: 200, ready: 1, desired: 1, want: 3, panicking: true},
+				{after: 50 * s, stable: 140, panic: 700, ready: 3, desired: 3, want: 10, panicking: true},
+				{after: 100 * s, stable: 70, panic: 70, ready: 10, desired: 10, want: 10, panicking: true},
+				{after: 111 * s, stable: 70, panic: 70, ready: 10, desired: 10, want: 5},
+			},
+		},
+		{name: "below the threshold", moments: []moment{{stable: 70, panic: 350, ready: 3, desired: 3, want: 1}}},
+		{
+			name:   "the stable window counts in panic, too",
+			config: func(c *Config) { c.PanicThreshold = 1.1 },
+			moments: []moment{
+				{stable: 490, panic: 280, ready: 3, desired: 3, want: 7, panicking: true},
+			},
+		},
+		{name: "at most max-scale", annotations: map[string]string{"max-scale": "3"}, moments: []moment{{stable: 700, panic: 700, ready: 3, desired: 3, want: 3, panicking: true}}},
+		{name: "at least min-scale", annotations: map[string]string{"min-scale": "3"}, moments: []moment{{ready: 4, desired: 4, want: 3}, {desired: 0, unsampled: true, want: 3}}},
+		{
+			name: "min-scale is not for the unreachable", annotations: map[string]string{"min-scale": "3"}, config: unrouted,
+			moments: []moment{{ready: 3, desired: 3, want: 1}, {after: 60 * s, ready: 1, desired: 1, want: 0}},
+		},
+		{
+			name: "raised and lowered bounds count at once", annotations: map[string]string{"min-scale": "1"},
+			moments: []moment{
+				{unsampled: true, ready: 1, desired: 1, want: 1},
+				{unsampled: true, ready: 1, desired: 1, want: 4, change: func(c *Config) { c.Min = 4 }},
+				{unsampled: true, ready: 4, desired: 4, want: 2, change: func(c *Config) { c.Min, c.Max = 0, 2 }},
+			},
+		},
+		{
+			name: "initial scale until started", annotations: map[string]string{"initial-scale": "3"},
+			config: func(c *Config) { c.Started, c.Reachable = false, false },
+			moments: []moment{
+				{unsampled: true, want: 3},
+				{after: 50 * s, ready: 1, desired: 3, want: 3},
+				{after: 70 * s, ready: 2, desired: 3, want: 3},
+				{after: 72 * s, ready: 2, desired: 3, want: 3, change: started},
+				{after: 74 * s, ready: 3, desired: 3, want: 1, change: routed},
+				{after: 109 * s, ready: 1, desired: 1, want: 1},
+				{after: 111 * s, ready: 1, desired: 1, want: 0},
+			},
+		},
+		{
+			name: "min-scale until the route follows", annotations: map[string]string{"min-scale": "2"},
+			config: func(c *Config) { c.Started, c.Reachable = false, false },
+			moments: []moment{
+				{unsampled: true, want: 2},
+				{after: 4 * s, ready: 2, desired: 2, want: 2, change: started},
+				{after: 6 * s, ready: 2, desired: 2, want: 2, change: routed},
+				{after: 8 * s, ready: 2, desired: 2, want: 1, change: unrouted},
+			},
+		},
+		{
+			name: "min-scale where no route follows", annotations: map[string]string{"min-scale": "2"},
+			config: func(c *Config) { c.Started, c.Reachable = false, false },
+			moments: []moment{
+				{unsampled: true, want: 2},
+				{after: 4 * s, ready: 2, desired: 2, want: 2, change: started},
+				{after: 62 * s, ready: 2, desired: 2, want: 2},
+				{after: 64 * s, ready: 2, desired: 2, want: 0},
+			},
+		},
+		{
+			name: "initial scale that never gets ready", config: func(c *Config) { c.Started, c.Reachable = false, false },
+			moments: []moment{
+				{unsampled: true, want: 1},
+				{after: 599 * s, desired: 1, failing: true, want: 1},
+				{after: 600 * s, desired: 1, failing: true, want: 0},
+				{after: 601 * s, waiting: 1, unsampled: true, failing: true, want: 1},
+			},
+		},
+		{
+			name: "initial scale of zero", config: func(c *Config) { c.Started, c.Initial = false, 0 },
+			moments: []moment{{unsampled: true, want: 0}, {after: s, unsampled: true, waiting: 1, want: 1}},
+		},
+		{name: "no more than max-scale initially", annotations: map[string]string{"initial-scale": "5", "max-scale": "2"}, config: func(c *Config) { c.Started = false }, moments: []moment{{unsampled: true, want: 2}}},
+		{name: "started revisions rest", annotations: map[string]string{"initial-scale": "3"}, moments: []moment{{unsampled: true, want: 0}}},
+		{name: "one instance for whoever waits", moments: []moment{{unsampled: true, waiting: 500, want: 1}}},
+		{
+			name: "activation scale until it is ready once", annotations: map[string]string{"activation-scale": "4"},
+			moments: []moment{
+				{unsampled: true, waiting: 1, want: 4},
+				{after: 2 * s, stable: 1, panic: 1, ready: 1, desired: 4, want: 4},
+				{after: 4 * s, stable: 1, panic: 1, ready: 4, desired: 4, want: 2},
+				{after: 6 * s, stable: 1, panic: 1, ready: 2, desired: 2, want: 1},
+			},
+		},
+		{
+			name: "activation scale that never gets ready", annotations: map[string]string{"activation-scale": "4"},
+			moments: []moment{
+				{unsampled: true, waiting: 1, want: 4},
+				{after: 2 * s, stable: 1, panic: 1, ready: 3, desired: 4, want: 4},
+				{after: 61 * s, stable: 1, panic: 1, ready: 3, desired: 4, want: 4},
+				{after: 62 * s, stable: 1, panic: 1, ready: 3, desired: 4, want: 1},
+			},
+		},
+		{
+			name:    "activation scale is not for min-scale",
+			config:  func(c *Config) { c.Min, c.Activation = 1, 4 },
+			moments: []moment{{unsampled: true, want: 1}},
+		},
+		{
+			name: "zero after a stable window", moments: []moment{
+				{unsampled: true, waiting: 1, want: 1},
+				{after: 2 * s, stable: 0.5, panic: 0.5, ready: 1, desired: 1, want: 1},
+				{after: 30 * s, stable: 0.001, ready: 1, desired: 1, want: 1},
+				{after: 60 * s, ready: 1, desired: 1, want: 1},
+				{after: 62 * s, ready: 1, desired: 1, want: 0},
+			},
+		},
+		{
+			name: "zero after the retention period", annotations: map[string]string{"scale-to-zero-pod-retention-period": "30s"},
+			moments: []moment{
+				{after: 0, stable: 1, panic: 1, ready: 1, desired: 1, want: 1},
+				{after: 60 * s, ready: 1, desired: 1, want: 1},
+				{after: 88 * s, ready: 1, desired: 1, want: 1},
+				{after: 88 * s, unsampled: true, ready: 1, desired: 1, want: 1},
+				{after: 90 * s, ready: 1, desired: 1, want: 0},
+			},
+		},
+		{
+			name: "a request ends the retention period", annotations: map[string]string{"scale-to-zero-pod-retention-period": "30s"},
+			moments: []moment{
+				{after: 0, stable: 1, panic: 1, ready: 1, desired: 1, want: 1},
+				{after: 60 * s, ready: 1, desired: 1, want: 1},
+				{after: 80 * s, stable: 0.01, panic: 0.1, ready: 1, desired: 1, want: 1},
+				{after: 140 * s, ready: 1, desired: 1, want: 1},
+				{after: 168 * s, ready: 1, desired: 1, want: 1},
+				{after: 170 * s, ready: 1, desired: 1, want: 0},
+			},
+		},
+		{
+			name: "retention is not for the unreachable", annotations: map[string]string{"scale-to-zero-pod-retention-period": "30m"}, config: unrouted,
+			moments: []moment{{after: 0, stable: 1, panic: 1, ready: 1, desired: 1, want: 1}, {after: 60 * s, ready: 1, desired: 1, want: 0}},
+		},
+		{
+			name: "never zero if not enabled", config: func(c *Config) { c.ScaleToZero = false },
+			moments: []moment{
+				{unsampled: true, want: 1},
+				{after: 200 * s, ready: 1, desired: 1, want: 1},
+				{after: 262 * s, ready: 1, desired: 1, want: 0, change: unrouted},
+			},
+		},
+		{name: "not to zero with a request waiting", moments: []moment{{ready: 1, desired: 1, want: 1}, {after: 100 * s, waiting: 1, desired: 1, want: 1}}},
+		{
+			name: "delayed going down", annotations: map[string]string{"scale-down-delay": "20s"},
+			moments: []moment{
+				{stable: 350, panic: 350, ready: 5, desired: 5, want: 5},
+				{after: 2 * s, stable: 210, panic: 210, ready: 5, desired: 5, want: 5},
+				{after: 20 * s, stable: 140, panic: 140, ready: 5, desired: 5, want: 5},
+				{after: 22 * s, stable: 140, panic: 140, ready: 5, desired: 5, want: 3},
+				{after: 24 * s, stable: 490, panic: 490, ready: 5, desired: 3, want: 7},
+			},
+		},
+		{name: "no sample changes nothing", moments: []moment{{unsampled: true, ready: 3, desired: 3, want: 3}}},
+		{
+			name: "waiting for what fails starts no more",
+			moments: []moment{
+				{after: 0, stable: 700, panic: 700, waiting: 700, desired: 1, failing: true, want: 1, panicking: true},
+				{after: 2 * s, stable: 700, panic: 700, waiting: 700, desired: 1, ready: 1, want: 10, panicking: true},
+			},
+		},
+		{
+			name: "a failing instance beside ready ones",
+			moments: []moment{
+				{stable: 700, panic: 700, waiting: 700, desired: 2, ready: 1, failing: true, want: 10, panicking: true},
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := resolve(tc.annotations)
+			if tc.config != nil {
+				tc.config(&c)
+			}
+			var memory Memory
+			for i, m := range tc.moments {
+				if m.change != nil {
+					m.change(&c)
+				}
+				got := Decide(&c, &Input{
+					Now: epoch.Add(m.after), Stable: m.stable, Panic: m.panic, Sampled: !m.unsampled,
+					Waiting: m.waiting, Ready: m.ready, Desired: m.desired, Failing: m.failing,
+				}, &memory)
+				if got.Desired != m.want || got.Panicking != m.panicking {
+					t.Errorf("decision %d: desired, panicking = %d, %v, want %d, %v", i, got.Desired, got.Panicking, m.want, m.panicking)
+				}
+				if rests := got.Next == 0; rests != (m.want == 0) {
+					t.Errorf("decision %d: next after %v", i, got.Next)
+				}
+			}
+		})
+	}
+}
+
+func TestDecideExcessBurstCapacity(t *testing.T) {
+	for _, tc := range []struct {
+		capacity string
+		ready    int32
+		panic    float64
+		want     int32
+	}{
+		{"0", 3, 50, 0},
+		{"-1", 3, 50, -1},
+		{"211", 0, 0, -211},
+		{"211", 3, 50.5, 38},
+		{"1e12", 1, 0, -2147483648},
+	} {
+		c := resolve(map[string]string{"target-burst-capacity": tc.capacity})
+		in := Input{Now: epoch, Sampled: true, Stable: tc.panic, Panic: tc.panic, Ready: tc.ready, Desired: tc.ready}
+		if got := Decide(&c, &in, &Memory{}).ExcessBurstCapacity; got != tc.want {
+			t.Errorf("burst capacity %s, %d ready, %v requests: excess = %d, want %d", tc.capacity, tc.ready, tc.panic, got, tc.want)
+		}
+	}
+}
+
+// TestDecideAfterAdopting keeps what runs, until there are samples of a whole window.
+func TestDecideAfterAdopting(t *testing.T) {
+	c := resolve(nil)
+	for _, tc := range []struct {
+		running, atOnce, later int32
+	}{
+		{running: 0}, {running: 1, atOnce: 1}, {running: 8, atOnce: 8, later: 4},
+	} {
+		var m Memory
+		m.Adopt(epoch, tc.running)
+		for _, step := range []struct {
+			after time.Duration
+			want  int32
+		}{{2 * time.Second, tc.atOnce}, {time.Minute, tc.atOnce}, {62 * time.Second, tc.later}} {
+			in := Input{Now: epoch.Add(step.after), Sampled: true, Ready: tc.running, Desired: tc.running}
+			if got := Decide(&c, &in, &m).Desired; got != step.want {
+				t.Errorf("%d adopted, after %v: desired = %d, want %d", tc.running, step.after, got, step.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,448 @@
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+// world is a gateway and a runtime around a Loop that runs. Unless told otherwise, instances are ready as soon
+// as they are asked for.
+type world struct {
+	*Loop
+	mu       sync.Mutex
+	settings *settings.Settings
+	// scales are the numbers of instances asked for, samples how often each revision was sampled.
+	scales  map[routing.Key][]int32
+	samples map[routing.Key]int
+	load    map[routing.Key]Sample
+	uids    map[routing.Key]types.UID
+	// deaf runtimes tell no states, failing ones return an error, stuck ones get no instance ready.
+	deaf, stuck bool
+	failing     error
+	// scaled is called with each number of instances that is asked for.
+	scaled func(routing.Key, int32)
+}
+
+func newWorld() *world {
+	w := &world{
+		settings: defaults(),
+		scales:   map[routing.Key][]int32{},
+		samples:  map[routing.Key]int{},
+		load:     map[routing.Key]Sample{},
+		uids:     map[routing.Key]types.UID{},
+	}
+	w.Loop = New(Options{
+		Settings: func() *settings.Settings { return w.settings },
+		Scale:    w.scale,
+		Sample:   w.sample,
+		Clock:    clock.RealClock{},
+	})
+	return w
+}
+
+// start runs the Loop until the test ends. To be called in a synctest bubble.
+func (w *world) start(t *testing.T) {
+	w.options.Logger, _ = ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func (w *world) scale(_ context.Context, key routing.Key, instances int32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.scales[key] = append(w.scales[key], instances)
+	if w.scaled != nil {
+		w.scaled(key, instances)
+	}
+	if w.failing != nil {
+		return w.failing
+	}
+	state := runtime.State{UID: w.uids[key], Desired: instances, Ready: instances}
+	if w.stuck {
+		state.Ready = 0
+	}
+	if !w.deaf {
+		w.Observe(key, state)
+	}
+	return nil
+}
+
+func (w *world) sample(key routing.Key, _ time.Time) (Sample, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.samples[key]++
+	sample, ok := w.load[key]
+	return sample, ok
+}
+
+func (w *world) setLoad(key routing.Key, sample Sample) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.load[key] = sample
+}
+
+func (w *world) sampled(key routing.Key) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.samples[key]
+}
+
+func (w *world) setRevision(r routing.Revision) {
+	w.mu.Lock()
+	w.uids[r.Key] = r.UID
+	w.mu.Unlock()
+	w.SetRevision(&r)
+}
+
+// after lets time pass, and returns the scales asked for so far.
+func (w *world) after(d time.Duration, key routing.Key) []int32 {
+	<-time.After(d)
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.scales[key])
+}
+
+func (w *world) check(t *testing.T, after time.Duration, key routing.Key, want ...int32) {
+	t.Helper()
+	if got := w.after(after, key); !slices.Equal(got, want) {
+		t.Errorf("%v: scales = %v, want %v", key.Name, got, want)
+	}
+}
+
+func revisionNamed(name string) routing.Revision {
+	return routing.Revision{
+		Key: routing.Key{Namespace: "default", Name: name}, UID: types.UID(name + "-uid"),
+		Service: "hello", Configuration: "hello", Reachable: true, Started: true,
+	}
+}
+
+func TestLoopActivates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		w.stuck = true
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, time.Hour, r.Key)
+		w.setLoad(r.Key, Sample{Concurrency: 1, Waiting: 1})
+		var callers sync.WaitGroup
+		for range 500 {
+			callers.Go(func() { w.Activate(r.Key) })
+		}
+		callers.Wait()
+		w.check(t, 0, r.Key, 1)
+		before := w.sampled(r.Key)
+		for range 100 {
+			w.Activate(r.Key)
+			synctest.Wait()
+		}
+		if n := w.sampled(r.Key) - before; n != 0 {
+			t.Errorf("sampled %d times for requests that wait for instances which start", n)
+		}
+		w.check(t, time.Minute, r.Key, 1)
+	})
+}
+
+func TestLoopServesAndRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		w.start(t)
+		w.setRevision(r)
+		w.Activate(r.Key)
+		w.setLoad(r.Key, Sample{Concurrency: 100, RequestsPerSecond: 100})
+		w.check(t, time.Second, r.Key, 1)
+		w.check(t, time.Second, r.Key, 1, 2)
+		w.setLoad(r.Key, Sample{})
+		w.check(t, 10*time.Minute, r.Key, 1, 2, 1, 0)
+		before := w.sampled(r.Key)
+		w.check(t, time.Hour, r.Key, 1, 2, 1, 0)
+		if n := w.sampled(r.Key) - before; n != 0 {
+			t.Errorf("sampled %d times at rest", n)
+		}
+		if w.revisions[r.Key].window != nil {
+			t.Error("keeps a window at rest")
+		}
+	})
+}
+
+// TestLoopReactsWithinATick gets a burst onto running instances.
+func TestLoopReactsWithinATick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		r.Annotations = annotated(map[string]string{"min-scale": "1", "target": "10"})
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, 5*time.Minute, r.Key, 1)
+		w.setLoad(r.Key, Sample{Concurrency: 120, Waiting: 110})
+		scales := w.after(TickInterval, r.Key)
+		if last := scales[len(scales)-1]; last < 3 {
+			t.Errorf("a tick after the burst: scales = %v, want at least 3 instances", scales)
+		}
+		scales = w.after(3*TickInterval, r.Key)
+		if last := scales[len(scales)-1]; last < 15 {
+			t.Errorf("a panic window after the burst: scales = %v, want what 120 / 7 needs", scales)
+		}
+	})
+}
+
+// TestLoopLosesNoRequestAtTheLastInstance has a request come while the scale goes to zero: one that waits
+// before is seen by a last look, one that comes later activates.
+func TestLoopLosesNoRequestAtTheLastInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		w.start(t)
+		w.setRevision(r)
+		w.Activate(r.Key)
+		w.scaled = func(key routing.Key, instances int32) {
+			if instances == 0 {
+				w.Activate(key)
+			}
+		}
+		w.check(t, 62*time.Second, r.Key, 1, 0, 1)
+	})
+}
+
+func TestLoopLooksOnceMoreBeforeZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		var calls []time.Time
+		sample := w.options.Sample
+		w.options.Sample = func(key routing.Key, now time.Time) (Sample, bool) {
+			calls = append(calls, now)
+			// Only the second look of a moment sees the request.
+			if n := len(calls); n > 2 && calls[n-2].Equal(now) {
+				return Sample{Waiting: 1}, true
+			}
+			return sample(key, now)
+		}
+		w.start(t)
+		w.setRevision(r)
+		synctest.Wait()
+		<-time.After(time.Millisecond)
+		w.Activate(r.Key)
+		w.check(t, 10*time.Minute, r.Key, 1)
+	})
+}
+
+func TestLoopStartsNewRevisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		r.Started, r.Reachable = false, false
+		r.Annotations = annotated(map[string]string{"initial-scale": "2"})
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, 0, r.Key, 2)
+		w.check(t, time.Minute, r.Key, 2)
+		r.Started = true
+		w.setRevision(r)
+		r.Reachable = true
+		w.setRevision(r)
+		w.check(t, 10*time.Minute, r.Key, 2, 1, 0)
+	})
+}
+
+func TestLoopAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		rested, kept, unrouted, adopted, waited := revisionNamed("rested"), revisionNamed("kept"), revisionNamed("unrouted"), revisionNamed("adopted"), revisionNamed("waited")
+		kept.Annotations = annotated(map[string]string{"min-scale": "2"})
+		unrouted.Annotations = kept.Annotations
+		unrouted.Reachable = false
+		w.setLoad(waited.Key, Sample{Waiting: 3})
+		w.start(t)
+		// The gateway may know a revision earlier.
+		w.Activate(waited.Key)
+		w.Observe(adopted.Key, runtime.State{UID: adopted.UID, Desired: 3, Ready: 3})
+		for _, r := range []routing.Revision{rested, kept, unrouted, adopted, waited} {
+			w.setRevision(r)
+		}
+		w.check(t, 0, rested.Key)
+		w.check(t, 0, kept.Key, 2)
+		w.check(t, 0, unrouted.Key)
+		w.check(t, time.Minute, adopted.Key)
+		w.check(t, 0, waited.Key, 1)
+		w.check(t, time.Hour, adopted.Key, 1, 0)
+		w.check(t, 0, rested.Key)
+	})
+}
+
+func TestLoopTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		w.failing = errors.New("not now")
+		w.start(t)
+		w.setRevision(r)
+		w.Activate(r.Key)
+		w.check(t, 2500*time.Millisecond, r.Key, 1, 1, 1)
+		w.mu.Lock()
+		w.failing = nil
+		w.mu.Unlock()
+		w.check(t, 50*time.Second, r.Key, 1, 1, 1, 1)
+	})
+}
+
+// TestLoopRepeatsItself to a runtime that did not know the revision, or lost its scale.
+func TestLoopRepeatsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		r.Annotations = annotated(map[string]string{"min-scale": "1"})
+		w.deaf = true
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, 3*time.Second, r.Key, 1, 1)
+		// Known now: at once.
+		w.Observe(r.Key, runtime.State{UID: r.UID})
+		w.check(t, 0, r.Key, 1, 1, 1)
+		// Known before: at the next tick, so that a runtime that does otherwise is not asked without end.
+		w.mu.Lock()
+		w.deaf = false
+		w.mu.Unlock()
+		w.Observe(r.Key, runtime.State{UID: r.UID})
+		w.check(t, 0, r.Key, 1, 1, 1)
+		w.check(t, time.Minute, r.Key, 1, 1, 1, 1)
+		// A state of another revision of that name says nothing.
+		w.Observe(r.Key, runtime.State{UID: "other"})
+		w.check(t, time.Minute, r.Key, 1, 1, 1, 1)
+	})
+}
+
+func TestLoopFollowsSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, time.Minute, r.Key)
+		changed := defaults()
+		changed.Autoscaler.MinScale = 3
+		w.settings = changed
+		w.SettingsChanged()
+		w.check(t, 0, r.Key, 3)
+	})
+}
+
+// TestLoopResizesWindows makes the window shorter, and longer: then it still has the samples it had.
+func TestLoopResizesWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		window := func(length time.Duration) {
+			changed := defaults()
+			changed.Autoscaler.StableWindow = length
+			w.settings = changed
+			w.SettingsChanged()
+		}
+		w.start(t)
+		w.setRevision(r)
+		w.Activate(r.Key)
+		w.check(t, 5*time.Second, r.Key, 1)
+		window(10 * time.Second)
+		w.check(t, 3*time.Second, r.Key, 1)
+		w.check(t, 5*time.Second, r.Key, 1, 0)
+		w.Activate(r.Key)
+		w.setLoad(r.Key, Sample{Concurrency: 1})
+		w.check(t, 40*time.Second, r.Key, 1, 0, 1)
+		w.setLoad(r.Key, Sample{})
+		window(time.Minute)
+		w.check(t, 57*time.Second, r.Key, 1, 0, 1)
+		w.check(t, 5*time.Second, r.Key, 1, 0, 1, 0)
+	})
+}
+
+// TestLoopAfterAPause gets a first sample that averages an hour: it counts no more than others.
+func TestLoopAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		sample := w.options.Sample
+		first := true
+		w.options.Sample = func(key routing.Key, now time.Time) (Sample, bool) {
+			_, _ = sample(key, now)
+			if w.sampled(key) == 2 && first {
+				first = false
+				return Sample{Concurrency: 70 * 15}, true
+			}
+			return Sample{Concurrency: 1}, true
+		}
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, time.Hour, r.Key)
+		r.Annotations = annotated(map[string]string{"min-scale": "1"})
+		w.setRevision(r)
+		// Two seconds of what 15 instances need, and one of next to nothing.
+		w.check(t, TickInterval, r.Key, 1, 11)
+	})
+}
+
+func TestLoopForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		r.Annotations = annotated(map[string]string{"min-scale": "1"})
+		w.deaf = true
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, 0, r.Key, 1)
+		w.DeleteRevision(r.Key)
+		w.Activate(r.Key)
+		before := w.sampled(r.Key)
+		w.check(t, time.Hour, r.Key, 1)
+		if n := w.sampled(r.Key) - before; n != 0 {
+			t.Errorf("sampled %d times after it was deleted", n)
+		}
+		// The runtime drains what there was.
+		w.Observe(r.Key, runtime.State{UID: r.UID, Ready: 1})
+		w.Observe(r.Key, runtime.State{})
+		if n := len(w.revisions); n != 0 {
+			t.Errorf("%d revisions known, want none", n)
+		}
+	})
+}
+
+func TestLoopReplaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		r.Annotations = annotated(map[string]string{"min-scale": "3"})
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, time.Minute, r.Key, 3)
+		next := revisionNamed("a")
+		next.UID, next.Started = "next", false
+		// The runtime may be told first, and have instances already.
+		w.Observe(next.Key, runtime.State{UID: next.UID, Desired: 2, Ready: 2})
+		w.check(t, 3*time.Second, r.Key, 3)
+		w.setRevision(next)
+		w.check(t, time.Minute, r.Key, 3)
+		w.check(t, time.Minute, r.Key, 3, 1)
+	})
+}
+
+func TestLoopLeavesWhatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), revisionNamed("a")
+		w.stuck = true
+		w.setLoad(r.Key, Sample{Concurrency: 900, Waiting: 900})
+		w.start(t)
+		w.setRevision(r)
+		w.check(t, 0, r.Key, 1)
+		w.Observe(r.Key, runtime.State{UID: r.UID, Desired: 1, Failure: &runtime.Failure{Reason: "ExitCode1"}})
+		w.check(t, 5*time.Minute, r.Key, 1)
+	})
+}

@@ -1,0 +1,67 @@
+package autoscaler
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+)
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, busy, resting := newWorld(), revisionNamed("busy"), revisionNamed("resting")
+		registry := metrics.NewKubeRegistry()
+		if err := registry.CustomRegister(w.Loop); err != nil {
+			t.Fatalf("registering: %v", err)
+		}
+		w.setLoad(busy.Key, Sample{Concurrency: 210, RequestsPerSecond: 30, Waiting: 1})
+		w.start(t)
+		w.setRevision(busy)
+		w.setRevision(resting)
+		w.after(4*time.Second, busy.Key)
+
+		const labels = `{configuration="hello",namespace="default",revision="`
+		expect := func(name, kind, help string, series ...string) string {
+			lines := []string{"# HELP knative_autoscaler_" + name + " [ALPHA] " + help, "# TYPE knative_autoscaler_" + name + " " + kind}
+			for _, s := range series {
+				lines = append(lines, "knative_autoscaler_"+name+labels+s)
+			}
+			return strings.Join(lines, "\n") + "\n"
+		}
+		desired := "Number of instances the revision is to run."
+		want := expect("desired_instances", "gauge", desired, `busy",service="hello"} 3`, `resting",service="hello"} 0`) +
+			expect("ready_instances", "gauge", "Number of instances of the revision that take requests.", `busy",service="hello"} 3`, `resting",service="hello"} 0`) +
+			expect("panic_mode", "gauge", "1 while the revision scales on its panic window, else 0.", `busy",service="hello"} 1`) +
+			expect("stable_request_concurrency", "gauge", "Average of requests in flight over the stable window.", `busy",service="hello"} 210`) +
+			expect("panic_requests_per_second", "gauge", "Requests per second over the panic window.", `busy",service="hello"} 30`) +
+			expect("target_concurrency_per_instance", "gauge", "Requests in flight that one instance is to get on average.", `busy",service="hello"} 70`) +
+			expect("excess_burst_capacity", "gauge", "Requests that could come at once beyond what the ready instances have and the target burst capacity; missing ones where negative.", `busy",service="hello"} -121`)
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+			"knative_autoscaler_desired_instances", "knative_autoscaler_ready_instances", "knative_autoscaler_panic_mode",
+			"knative_autoscaler_stable_request_concurrency", "knative_autoscaler_panic_requests_per_second",
+			"knative_autoscaler_target_concurrency_per_instance", "knative_autoscaler_target_requests_per_second_per_instance",
+			"knative_autoscaler_excess_burst_capacity"); err != nil {
+			t.Error(err)
+		}
+		changes := strings.NewReader(`# HELP knative_autoscaler_scale_changes_total [ALPHA] Number of decisions that changed the number of instances, by direction (up, down).
+# TYPE knative_autoscaler_scale_changes_total counter
+knative_autoscaler_scale_changes_total{configuration="hello",direction="down",namespace="default",revision="busy",service="hello"} 0
+knative_autoscaler_scale_changes_total{configuration="hello",direction="down",namespace="default",revision="resting",service="hello"} 0
+knative_autoscaler_scale_changes_total{configuration="hello",direction="up",namespace="default",revision="busy",service="hello"} 2
+knative_autoscaler_scale_changes_total{configuration="hello",direction="up",namespace="default",revision="resting",service="hello"} 0
+`)
+		if err := testutil.GatherAndCompare(registry, changes, "knative_autoscaler_scale_changes_total"); err != nil {
+			t.Error(err)
+		}
+
+		w.DeleteRevision(busy.Key)
+		w.after(0, busy.Key)
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(expect("desired_instances", "gauge", desired, `resting",service="hello"} 0`)),
+			"knative_autoscaler_desired_instances"); err != nil {
+			t.Errorf("after deletion: %v", err)
+		}
+	})
+}
