@@ -1,0 +1,306 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+)
+
+// instance is one running copy of a revision: a process group for each container.
+type instance struct {
+	revision *revision
+	runtime  *Runtime
+	plan     *plan
+	name     string
+	// address is set before the instance is ready.
+	address string
+	// stopping asks for the end of the processes, killing for it at once.
+	stopping, killing chan struct{}
+	stop, kill        func()
+
+	// The revision's lock guards what follows.
+
+	// slot is what the instance is counted for, or nil: it is draining or ending.
+	slot            *slot
+	ready, draining bool
+	// readySince is when the instance has become ready first.
+	readySince time.Time
+	// deadline ends the draining.
+	deadline clock.Timer
+}
+
+func newInstance(r *revision, s *slot) *instance {
+	i := &instance{
+		revision: r, runtime: r.runtime, plan: r.plan, slot: s,
+		name:     r.key.Name + "-" + rand.String(8),
+		stopping: make(chan struct{}), killing: make(chan struct{}),
+	}
+	i.stop = sync.OnceFunc(func() { close(i.stopping) })
+	i.kill = sync.OnceFunc(func() { close(i.killing) })
+	return i
+}
+
+func (i *instance) logger() klog.Logger {
+	return i.runtime.logger.WithValues("revision", i.revision.key, "instance", i.name)
+}
+
+// run starts the instance and returns when all its processes are gone.
+func (i *instance) run() {
+	defer i.revision.ended(i)
+	defer i.runtime.cgroups.remove(i.name)
+	port, err := i.runtime.ports.take()
+	if err != nil {
+		i.fail(&runtime.Failure{Resources: true, Reason: reasonRunError, Message: fmt.Sprintf("Finding a port failed: %v.", err)})
+		return
+	}
+	defer i.runtime.ports.release(port)
+	i.address = net.JoinHostPort(loopback, strconv.Itoa(port))
+	if i.initialize(port) {
+		i.serve(port)
+	}
+}
+
+func (i *instance) fail(failure *runtime.Failure) { i.revision.failed(i, failure) }
+
+// running is a container whose process was started.
+type running struct {
+	*process
+	checks
+}
+
+// start starts a container. Nil without a failure means that the instance is to end.
+func (i *instance) start(c *container, port int) (*running, *runtime.Failure) {
+	select {
+	case <-i.stopping:
+		return nil, nil
+	default:
+	}
+	started, err := i.launch(c, port)
+	if err != nil {
+		return nil, &runtime.Failure{Reason: reasonRunError, Message: fmt.Sprintf("Starting %s failed: %v.", c.Command[0], err)}
+	}
+	return started, nil
+}
+
+func (i *instance) launch(c *container, port int) (*running, error) {
+	variables, err := i.plan.variables(c, i.name, strconv.Itoa(port))
+	if err != nil {
+		return nil, err
+	}
+	cmd := &command{
+		argv: append(variables.expandAll(c.Command), variables.expandAll(c.Args)...),
+		env:  append([]string{i.runtime.owner.variable(i.name)}, variables.list(i.runtime.environment)...),
+		dir:  c.WorkingDir,
+		user: c.user,
+	}
+	cmd.stdout, cmd.stderr, err = i.runtime.logs.open(i.revision.key, i.name, c)
+	if err != nil {
+		return nil, err
+	}
+	defer cmd.stdout.Close()
+	defer cmd.stderr.Close()
+	cmd.cgroup, err = i.runtime.cgroups.create(i.name, c.Name, c.Resources.Limits)
+	if err != nil {
+		return nil, err
+	}
+	if group := cmd.cgroup; group != nil {
+		defer group.Close()
+	}
+	p, err := i.runtime.spawner.start(cmd)
+	if err != nil && cmd.cgroup != nil {
+		// The server may be allowed to create groups, but not to start processes in them.
+		cmd.cgroup = nil
+		if p, err = i.runtime.spawner.start(cmd); err == nil {
+			i.logger().Info("Limits of memory and CPU are not enforced: starting in a control group failed", "container", c.Name)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	i.logger().V(2).Info("Started a process", "container", c.Name, "pid", p.os.Pid, "port", port)
+	return &running{process: p, checks: checks{
+		container: c, port: port, h2c: i.plan.h2c, command: cmd, spawner: i.runtime.spawner,
+	}}, nil
+}
+
+// initialize runs the init containers and returns whether all have succeeded.
+func (i *instance) initialize(port int) bool {
+	for n := range i.plan.init {
+		p, failure := i.start(&i.plan.init[n], port)
+		if failure != nil {
+			i.fail(failure)
+		}
+		if p == nil {
+			return false
+		}
+		select {
+		case <-p.done:
+		case <-i.stopping:
+			i.terminate([]*running{p})
+			return false
+		}
+		if !p.state.Success() {
+			i.fail(i.exit(p))
+			return false
+		}
+	}
+	return true
+}
+
+// serve runs the containers until the instance is to end, one of them exits, or one of them is not alive.
+func (i *instance) serve(port int) {
+	var all []*running
+	defer func() { i.terminate(all) }()
+	ctx, cancel := context.WithCancel(context.Background())
+	exits := make(chan *running, len(i.plan.containers))
+	for n := range i.plan.containers {
+		p, failure := i.start(&i.plan.containers[n], port)
+		if failure != nil {
+			i.fail(failure)
+		}
+		if p == nil {
+			cancel()
+			return
+		}
+		all = append(all, p)
+		go func() {
+			<-p.done
+			exits <- p
+		}()
+	}
+	results := make(chan result)
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	defer cancel()
+	unready := 0
+	for _, p := range all {
+		if i.probe(ctx, &probes, p, results) {
+			unready++
+		}
+	}
+	for {
+		select {
+		case <-i.stopping:
+			return
+		case p := <-exits:
+			i.fail(i.exit(p))
+			return
+		case r := <-results:
+			switch {
+			case r.fatal:
+				i.fail(&runtime.Failure{Reason: reasonUnhealthy, Message: fmt.Sprintf("Container failed its %s: %v.", r.probe, r.err)})
+				return
+			case r.err == nil:
+				unready--
+			default:
+				unready++
+				i.logger().Info("Instance is not ready any more", "error", r.err.Error())
+			}
+			i.revision.isReady(i, unready == 0)
+		}
+	}
+}
+
+// result is a change that a probe has found.
+type result struct {
+	probe string
+	err   error
+	// fatal results end the instance.
+	fatal bool
+}
+
+// probe starts the probes of a container and returns whether it has to become ready.
+func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running, results chan<- result) bool {
+	send := func(r result) {
+		select {
+		case results <- r:
+		case <-ctx.Done():
+		}
+	}
+	watch := func(p *probe, report func(err error)) {
+		probes.Go(func() { p.watch(ctx, i.runtime.clock, &i.runtime.pacer, report) })
+	}
+	c := p.container
+	readiness := c.ReadinessProbe
+	if readiness == nil && c.serving {
+		readiness = defaultReadinessProbe()
+	}
+	rest := func() {
+		if readiness != nil {
+			watch(newReadinessProbe(readiness, p.check(&readiness.ProbeHandler)), func(err error) {
+				send(result{probe: "readiness probe", err: err})
+			})
+		}
+		if c.LivenessProbe != nil {
+			watch(newLivenessProbe(c.LivenessProbe, p.check(&c.LivenessProbe.ProbeHandler)), func(err error) {
+				send(result{probe: "liveness probe", err: err, fatal: true})
+			})
+		}
+	}
+	if c.StartupProbe == nil {
+		rest()
+		return readiness != nil
+	}
+	watch(newStartupProbe(c.StartupProbe, p.check(&c.StartupProbe.ProbeHandler)), func(err error) {
+		if err == nil {
+			rest()
+			return
+		}
+		send(result{probe: "startup probe", err: err, fatal: true})
+	})
+	return readiness != nil
+}
+
+// exit says why a container that has exited has failed.
+func (i *instance) exit(p *running) *runtime.Failure {
+	code := p.state.ExitCode()
+	why := i.runtime.logs.lastLine(i.revision.key, i.name, p.container)
+	if why == "" {
+		why = p.state.String()
+	}
+	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		// As shells and containers count.
+		code = 128 + int(status.Signal())
+	}
+	subject := "Container"
+	if !p.container.serving {
+		subject = fmt.Sprintf("Container %q", p.container.Name)
+	}
+	return &runtime.Failure{Reason: reasonExitCode + strconv.Itoa(code), Message: subject + " failed with: " + why}
+}
+
+// terminate ends processes: politely, then by force.
+func (i *instance) terminate(all []*running) {
+	gone := make(chan struct{})
+	go func() {
+		for _, p := range all {
+			<-p.done
+		}
+		close(gone)
+	}()
+	for _, p := range all {
+		p.signal(syscall.SIGTERM)
+	}
+	grace := i.runtime.clock.NewTimer(i.plan.timeout)
+	defer grace.Stop()
+	select {
+	case <-gone:
+		return
+	case <-i.killing:
+	case <-grace.C():
+	}
+	for _, p := range all {
+		p.signal(syscall.SIGKILL)
+	}
+	<-gone
+}

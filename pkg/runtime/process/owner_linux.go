@@ -1,0 +1,236 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/klog/v2"
+)
+
+// ownerVariable marks the processes that belong to a Runtime: <id>@<directory>/<instance>.
+const ownerVariable = "KNATIVE_STANDALONE_INSTANCE"
+
+// owner tells the processes of a data directory from others, over restarts of the server. Two things prove
+// that a process is ours, since numbers are used again: the mark in its environment, which descendants
+// inherit, and a record of its number and start time, for programs that overwrite their environment.
+type owner struct {
+	// id is random, so that equal directories of other machines or containers are not the same owner.
+	id   string
+	mark string
+	lock *fileutil.LockedFile
+	// records is a directory that has an empty file <pid>.<start time> for each process that was started.
+	records string
+}
+
+// newOwner locks the directory.
+func newOwner(dir string) (*owner, error) {
+	lock, err := fileutil.TryLockFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return nil, fmt.Errorf("another server uses %s for its processes: stop it, or choose another directory", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking the directory of processes: %w", err)
+	}
+	o := &owner{lock: lock}
+	if err := o.load(dir); err != nil {
+		o.close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *owner) load(dir string) error {
+	path := filepath.Join(dir, "id")
+	id, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && len(id) == 0:
+		id = []byte(uuid.NewUUID())
+		if err := os.WriteFile(path, id, 0o600); err != nil {
+			return fmt.Errorf("writing the id of processes: %w", err)
+		}
+	case err != nil:
+		return fmt.Errorf("reading the id of processes: %w", err)
+	}
+	o.id = string(id)
+	o.mark = ownerVariable + "=" + o.id + "@" + dir + "/"
+	// Start times count from the start of the machine.
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Errorf("reading the id of the machine's start: %w", err)
+	}
+	o.records = filepath.Join(dir, "processes", strings.TrimSpace(string(boot)))
+	if err := os.MkdirAll(o.records, 0o700); err != nil {
+		return fmt.Errorf("creating the records of processes: %w", err)
+	}
+	return nil
+}
+
+func (o *owner) close() { _ = o.lock.Close() }
+
+// variable is what is put into the environment of an instance's processes.
+func (o *owner) variable(instance string) string { return o.mark + instance }
+
+// record notes a process that was started, and returns what removes the note. A note that cannot be written
+// is no failure: there is still the mark.
+func (o *owner) record(pid int) (forget func()) {
+	start, err := startTime(pid)
+	if err != nil {
+		return func() {}
+	}
+	path := filepath.Join(o.records, strconv.Itoa(pid)+"."+start)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return func() {}
+	}
+	return func() { _ = os.Remove(path) }
+}
+
+// startTime is when a process was started, in ticks since the start of the machine.
+func startTime(pid int) (string, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+	// The program's name, in parentheses, may hold anything. Field 22 is the 20th after it; a zombie, state Z,
+	// is gone already.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return "", os.ErrProcessDone
+	}
+	return fields[19], nil
+}
+
+// endLeftovers kills all processes that an earlier Runtime of the directory has left, and waits for their end.
+func (o *owner) endLeftovers(logger klog.Logger) {
+	const patience = 5 * time.Second
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		recorded, err := o.killRecorded()
+		if err != nil {
+			logger.Error(err, "Reading the records of processes failed")
+		}
+		marked := o.killMarked(func(string) bool { return false })
+		if recorded+marked == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			logger.Info("Processes of an earlier server do not end", "recorded", recorded, "marked", marked)
+			break
+		}
+	}
+	if err := o.forgetAll(); err != nil {
+		logger.Error(err, "Deleting the records of processes failed")
+	}
+}
+
+// killRecorded kills the processes on record with their groups, and returns how many there were.
+func (o *owner) killRecorded() (int, error) {
+	entries, err := os.ReadDir(o.records)
+	if err != nil {
+		return 0, err
+	}
+	killed := 0
+	for _, entry := range entries {
+		number, start, _ := strings.Cut(entry.Name(), ".")
+		pid, err := strconv.Atoi(number)
+		if err != nil || pid <= 1 {
+			continue
+		}
+		ours := func() bool {
+			now, err := startTime(pid)
+			return err == nil && now == start
+		}
+		if ours() {
+			killed += kill(pid, ours)
+		}
+	}
+	return killed, nil
+}
+
+// forgetAll deletes all records, also those of earlier starts of the machine.
+func (o *owner) forgetAll() error {
+	all := filepath.Dir(o.records)
+	return errors.Join(os.RemoveAll(all), os.MkdirAll(o.records, 0o700))
+}
+
+// endStrays kills marked processes whose instance is not live.
+func (o *owner) endStrays(logger klog.Logger, live func(instance string) bool) {
+	if n := o.killMarked(live); n > 0 {
+		logger.Info("Ended processes that had left their instance", "count", n)
+	}
+}
+
+// killMarked kills the processes that have our mark, but those of live instances, and returns how many.
+func (o *owner) killMarked(live func(instance string) bool) int {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return 0
+	}
+	defer proc.Close()
+	// What was read so far is still good after an error.
+	names, _ := proc.Readdirnames(-1)
+	killed := 0
+	var buffer bytes.Buffer
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		ours := func() bool {
+			instance, ok := o.instance(pid, &buffer)
+			return ok && !live(instance)
+		}
+		if ours() {
+			killed += kill(pid, ours)
+		}
+	}
+	return killed
+}
+
+// instance returns the instance whose mark a process has.
+func (o *owner) instance(pid int, buffer *bytes.Buffer) (string, bool) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return "", false
+	}
+	defer file.Close()
+	buffer.Reset()
+	// Those that have ended, and those of other users, cannot be read.
+	if _, err := buffer.ReadFrom(file); err != nil {
+		return "", false
+	}
+	for rest := buffer.Bytes(); len(rest) > 0; {
+		var variable []byte
+		variable, rest, _ = bytes.Cut(rest, []byte{0})
+		if instance, ok := bytes.CutPrefix(variable, []byte(o.mark)); ok {
+			return string(instance), true
+		}
+	}
+	return "", false
+}
+
+// kill kills a process, and its group if it leads one, provided that it is ours. It returns 1 if so.
+func kill(pid int, ours func() bool) int {
+	// From here on the handle refers to one process, whatever becomes of its number.
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = p.Release() }()
+	if !ours() {
+		return 0
+	}
+	if group, err := syscall.Getpgid(pid); err == nil && group == pid {
+		_ = syscall.Kill(-pid, syscall.SIGKILL)
+	}
+	_ = p.Kill()
+	return 1
+}

@@ -1,0 +1,202 @@
+//go:build linux
+
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKilledServer checks that nothing is left after kill -9 of the server: what leads a group ends with the
+// server, and its descendants before the next server has started.
+func TestKilledServer(t *testing.T) {
+	dir := t.TempDir()
+	server := exec.Command("/proc/self/exe")
+	server.Env = append(os.Environ(), sampleVariable+"=server", "DATA_DIR="+dir)
+	server.Stderr = os.Stderr
+	stdout, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	address, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the server tells no address: %v", err)
+	}
+	leader := ask(t, strings.TrimSpace(address)).Pid
+	if _, err := New(Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "another server uses") {
+		t.Errorf("New in the directory of a running server: %v", err)
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait()
+
+	o := &owner{mark: ownerVariable + "=" + ownID(t, dir) + "@" + dir + "/"}
+	left := marked(o, func(string) bool { return true })
+	if len(left) < 2 {
+		t.Errorf("%d processes outlive the server before it starts again, want its 2 children", len(left))
+	}
+	h := start(t, Options{DataDir: dir})
+	for _, pid := range append(left, leader) {
+		// They were killed, which takes a moment to be done.
+		h.eventually("the end of a process", func() bool { return !alive(pid) })
+	}
+	if h.owner.id != ownID(t, dir) {
+		t.Error("the directory has got another id")
+	}
+}
+
+func ownID(t *testing.T, dir string) string {
+	t.Helper()
+	id, err := os.ReadFile(filepath.Join(dir, "id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(id)
+}
+
+// TestRecords checks that a recorded process without the mark is killed, that one whose number was used again
+// is not, and that both take little time with a thousand records.
+func TestRecords(t *testing.T) {
+	dir := t.TempDir()
+	o, err := newOwner(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sleeper := func() *exec.Cmd {
+		cmd := exec.Command("sleep", "60")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		return cmd
+	}
+	ours, other := sleeper(), sleeper()
+	o.record(ours.Process.Pid)
+	files := []string{strconv.Itoa(other.Process.Pid) + ".1", "1.1", "0.0", "-1.1", "garbage"}
+	for n := range 1000 {
+		// Beyond what the kernel gives out.
+		files = append(files, strconv.Itoa(1<<22+n)+"."+strconv.Itoa(n))
+	}
+	for _, file := range files {
+		if err := os.WriteFile(filepath.Join(o.records, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := filepath.Join(dir, "processes", "earlier-boot")
+	if err := os.MkdirAll(old, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o.close()
+
+	began := time.Now()
+	h := start(t, Options{DataDir: dir})
+	took := time.Since(began)
+	t.Logf("recovery with %d records took %v", len(files), took)
+	if took > time.Second {
+		t.Errorf("recovery took %v", took)
+	}
+	if alive(ours.Process.Pid) {
+		t.Error("the recorded process is alive")
+	}
+	if !alive(other.Process.Pid) {
+		t.Error("a process was killed because its number is on record")
+	}
+	entries, err := os.ReadDir(h.owner.records)
+	if err != nil || len(entries) != 0 {
+		t.Errorf("records %v, %v after recovery, want none", entries, err)
+	}
+	if _, err := os.Stat(old); err == nil {
+		t.Error("records of an earlier start of the machine are kept")
+	}
+}
+
+// TestRecordsOfRunning checks that there is a record for each running process, and none of others.
+func TestRecordsOfRunning(t *testing.T) {
+	h := start(t, Options{})
+	r := sample("recorded", "serve")
+	h.apply(r, 2)
+	s := h.await(r, "two instances", ready(2))
+	for _, i := range s.Instances {
+		pid := ask(t, i.Address).Pid
+		start, err := startTime(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(h.owner.records, strconv.Itoa(pid)+"."+start)); err != nil {
+			t.Errorf("no record of a running process: %v", err)
+		}
+	}
+	h.shutdown()
+	if entries, err := os.ReadDir(h.owner.records); err != nil || len(entries) != 0 {
+		t.Errorf("records %v, %v of no process", entries, err)
+	}
+}
+
+// TestOthersMark checks that processes of other owners are none of ours: another id, or another directory.
+func TestOthersMark(t *testing.T) {
+	h := start(t, Options{})
+	for _, mark := range []string{
+		ownerVariable + "=another@" + filepath.Dir(h.owner.records) + "/x",
+		strings.Replace(h.owner.mark, "@", "@/copy", 1) + "x",
+		"X" + h.owner.mark + "x",
+		"OTHER=" + h.owner.mark + "x",
+	} {
+		cmd := exec.Command("sleep", "60")
+		cmd.Env = []string{mark}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if instance, ok := h.owner.instance(cmd.Process.Pid, &bytes.Buffer{}); ok {
+			t.Errorf("the process with %s counts as instance %q", mark, instance)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+func TestPorts(t *testing.T) {
+	for _, test := range []struct{ low, high, first, last int }{
+		{32768, 60999, 10000, 32767},
+		{1024, 60999, 61000, 65535},
+		{1024, 65535, 10000, 65535},
+		{20000, 30000, 30001, 65535},
+	} {
+		if first, last := portRange(test.low, test.high); first != test.first || last != test.last {
+			t.Errorf("portRange(%d, %d) = %d, %d, want %d, %d", test.low, test.high, first, last, test.first, test.last)
+		}
+	}
+	p := newPorts()
+	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(p.next)))
+	if err != nil {
+		t.Skipf("the first port is taken: %v", err)
+	}
+	defer listener.Close()
+	used := p.next
+	p.first, p.last = used, used+1
+	port, err := p.take()
+	if err != nil || port != used+1 {
+		t.Errorf("take() = %d, %v, want the only one free, %d", port, err, used+1)
+	}
+	if port, err := p.take(); err == nil {
+		t.Errorf("take() = %d, want an error where all are taken", port)
+	}
+	p.release(port)
+	if again, err := p.take(); err != nil || again != port {
+		t.Errorf("take() = %d, %v, want the released %d", again, err, port)
+	}
+}

@@ -1,0 +1,281 @@
+//go:build linux
+
+package process
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// TestContainer checks what the process of a container finds: arguments, working directory, environment and
+// files (serving 10.4-1, 10.4-2, 10.4-3, 10.4-18).
+func TestContainer(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_SERVER", "hidden")
+	h := start(t, Options{})
+	dir := t.TempDir()
+	r := sample("contract", "serve", "GREETING=hello", "COMPOSED=$(GREETING) $(K_REVISION) $$(GREETING) $(NOBODY)")
+	c := &r.Spec.Containers[0]
+	c.Args = []string{"-port=$(PORT)", "$(COMPOSED)", "$(NOBODY)"}
+	c.WorkingDir = dir
+	c.Env = append(c.Env, corev1.EnvVar{Name: "SELF", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}})
+	h.apply(r, 1)
+	s := h.await(r, "an instance", ready(1))
+	f := ask(t, s.Instances[0].Address)
+
+	_, port, _ := strings.Cut(s.Instances[0].Address, ":")
+	composed := "hello contract $(GREETING) $(NOBODY)"
+	if diff := cmp.Diff([]string{"-port=" + port, composed, "$(NOBODY)"}, f.Args); diff != "" {
+		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{
+		"PORT=" + port, "K_SERVICE=svc", "K_CONFIGURATION=cfg", "K_REVISION=contract",
+		"GREETING=hello", "COMPOSED=" + composed, "SELF=" + s.Instances[0].Name,
+	} {
+		if !slices.Contains(f.Env, want) {
+			t.Errorf("the environment lacks %s", want)
+		}
+	}
+	for _, variable := range f.Env {
+		if strings.HasPrefix(variable, "SECRET_OF_THE_SERVER=") {
+			t.Errorf("the environment has the server's %s", variable)
+		}
+	}
+	if f.Dir != dir {
+		t.Errorf("working directory %s, want %s", f.Dir, dir)
+	}
+	if !f.StdinEnded {
+		t.Error("stdin can be read, want it at its end")
+	}
+	for _, file := range f.Files {
+		if !strings.HasPrefix(file, "/proc/") && !strings.HasPrefix(file, "/sys/fs/cgroup") {
+			t.Errorf("the process has got the file %s", file)
+		}
+	}
+}
+
+// TestCrashAfterReady checks that an instance that dies leaves the state at once and has a successor.
+func TestCrashAfterReady(t *testing.T) {
+	h := start(t, Options{})
+	r := sample("crash", "serve")
+	h.apply(r, 1)
+	first := h.await(r, "an instance", ready(1)).Instances[0]
+	if response, err := http.Get("http://" + first.Address + "/exit"); err == nil {
+		response.Body.Close()
+		t.Fatal("the sample answers instead of exiting")
+	}
+	second := h.await(r, "its successor", func(s State) bool { return s.Ready == 1 && s.Instances[0].Name != first.Name }).Instances[0]
+	if second.Address == first.Address {
+		t.Errorf("both instances are at %s", first.Address)
+	}
+	for _, s := range h.published(r) {
+		if s.Failure != nil {
+			t.Errorf("a first crash is published as the failure %v", s.Failure)
+		}
+		if len(s.Instances) > 1 {
+			t.Errorf("a dead instance is published beside its successor: %v", s.Instances)
+		}
+	}
+}
+
+// TestScaleDown checks that the newest instances go, after they were published as draining and are drained.
+func TestScaleDown(t *testing.T) {
+	h := start(t, Options{})
+	r := sample("down", "serve")
+	h.apply(r, 1)
+	oldest := h.await(r, "an instance", ready(1)).Instances[0]
+	h.scale(r, 3)
+	all := h.await(r, "three instances", ready(3))
+	pid := ask(t, all.Instances[2].Address).Pid
+
+	h.scale(r, 1)
+	draining := h.await(r, "draining", func(s State) bool { return s.Ready == 1 })
+	if len(draining.Instances) != 3 || draining.Instances[0] != oldest || !draining.Instances[1].Draining || !draining.Instances[2].Draining {
+		t.Fatalf("instances %v, want %v and two that are draining", draining.Instances, oldest)
+	}
+	// They go on with what they have.
+	if got := ask(t, all.Instances[2].Address).Pid; got != pid {
+		t.Errorf("process %d answers at the draining instance, want %d", got, pid)
+	}
+	h.Drained(keyOf(r), oldest.Name)
+	h.Drained(keyOf(r), draining.Instances[2].Name)
+	h.await(r, "one to end", func(s State) bool { return len(s.Instances) == 2 })
+	if alive(pid) {
+		t.Errorf("process %d of a drained instance is alive", pid)
+	}
+	h.Drained(keyOf(r), draining.Instances[1].Name)
+	if s := h.await(r, "the other to end", ready(1)); s.Instances[0] != oldest {
+		t.Errorf("%v is left, want the oldest, %v", s.Instances[0], oldest)
+	}
+	h.scale(r, 0)
+	h.Drained(keyOf(r), oldest.Name)
+	h.await(r, "the last to end", func(s State) bool { return len(s.Instances) == 0 && s.UID == r.UID })
+}
+
+// TestDrainTimeout checks that a draining instance ends after timeoutSeconds, and that one that ignores
+// SIGTERM is killed after as much again (serving 9.4.2).
+func TestDrainTimeout(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	h := start(t, Options{Clock: clock})
+	r := sample("stubborn", "serve", "IGNORE_TERM=1")
+	h.apply(r, 1)
+	i := h.await(r, "an instance", ready(1)).Instances[0]
+	pid := ask(t, i.Address).Pid
+	h.scale(r, 0)
+	// Not yet: the test's own waiting moves the clock by far less.
+	clock.Step(29 * time.Second)
+	ask(t, i.Address)
+	clock.Step(time.Second)
+	instances := func() []*instance {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		rev := h.locked(keyOf(r))
+		defer rev.mu.Unlock()
+		return slices.Clone(rev.instances)
+	}
+	<-instances()[0].stopping
+	h.eventually("the wait for the process", func() bool { return clock.HasWaiters() })
+	clock.Step(10 * time.Second)
+	ask(t, i.Address)
+	h.eventually("the kill", func() bool {
+		clock.Step(time.Second)
+		return !alive(pid)
+	})
+	h.await(r, "the end", func(s State) bool { return len(s.Instances) == 0 })
+}
+
+// TestUnready checks that an instance that never became ready ends without being drained.
+func TestUnready(t *testing.T) {
+	h := start(t, Options{})
+	r := sample("unready", "sleep")
+	h.apply(r, 1)
+	rev := h.revisions[keyOf(r)]
+	h.scale(r, 0)
+	h.eventually("the end", func() bool {
+		rev.mu.Lock()
+		defer rev.mu.Unlock()
+		return len(rev.instances) == 0
+	})
+}
+
+// TestRemove checks that a removed revision is drained, then published as gone, unknown and without logs, and
+// that only its own UID removes it.
+func TestRemove(t *testing.T) {
+	h := start(t, Options{})
+	r := sample("removed", "serve")
+	h.apply(r, 1)
+	i := h.await(r, "an instance", ready(1)).Instances[0]
+	if err := h.Remove(t.Context(), keyOf(r), "another"); err != nil {
+		t.Fatalf("Remove: %v", err)
+	}
+	if s, ok := h.State(keyOf(r)); !ok || s.Ready != 1 {
+		t.Fatalf("removing another UID leaves %v, %v", s, ok)
+	}
+	if err := h.Remove(t.Context(), keyOf(r), r.UID); err != nil {
+		t.Fatalf("Remove: %v", err)
+	}
+	h.await(r, "draining", func(s State) bool { return len(s.Instances) == 1 && s.Instances[0].Draining })
+	h.Drained(keyOf(r), i.Name)
+	h.await(r, "the zero state", gone)
+	h.eventually("forgetting", func() bool {
+		h.Runtime.mu.RLock()
+		defer h.Runtime.mu.RUnlock()
+		return len(h.revisions) == 0
+	})
+	if s, ok := h.State(keyOf(r)); ok {
+		t.Errorf("a removed revision has the state %v", s)
+	}
+	if _, err := tail(h.logs.dir(keyOf(r)), 1); err == nil {
+		t.Error("its logs are still there")
+	}
+	if err := h.Scale(t.Context(), keyOf(r), 3); err != nil {
+		t.Errorf("scaling an unknown revision: %v", err)
+	}
+}
+
+// TestReplace checks that another UID under the same name starts afresh while the old instance is drained.
+func TestReplace(t *testing.T) {
+	h := start(t, Options{})
+	r := sample("again", "serve", "VERSION=1")
+	h.apply(r, 1)
+	old := h.await(r, "an instance", ready(1)).Instances[0]
+	r = sample("again", "serve", "VERSION=2")
+	r.UID = "second"
+	if err := h.Apply(t.Context(), r); err != nil {
+		t.Fatalf("Apply: %v", err)
+	}
+	s, _ := h.State(keyOf(r))
+	old.Draining = true
+	if diff := cmp.Diff(State{UID: "second", Instances: instancesOf(old), LogURL: s.LogURL}, s); diff != "" {
+		t.Errorf("state after the second UID (-want +got):\n%s", diff)
+	}
+	h.scale(r, 1)
+	s = h.await(r, "a new instance", func(s State) bool { return s.Ready == 1 })
+	if !slices.Contains(ask(t, s.Instances[1].Address).Env, "VERSION=2") {
+		t.Error("the new instance runs the old revision")
+	}
+	h.Drained(keyOf(r), old.Name)
+	h.await(r, "the old one to end", ready(1))
+}
+
+// TestCallback checks that a subscriber may call back: the gateway reports an idle instance as drained at once.
+func TestCallback(t *testing.T) {
+	h := start(t, Options{})
+	h.Subscribe(func(key Key, s State) {
+		for _, i := range s.Instances {
+			if i.Draining {
+				h.Drained(key, i.Name)
+			}
+		}
+	})
+	r := sample("callback", "serve")
+	h.apply(r, 2)
+	h.await(r, "two instances", ready(2))
+	if err := h.Remove(t.Context(), keyOf(r), r.UID); err != nil {
+		t.Fatalf("Remove: %v", err)
+	}
+	h.await(r, "the end", gone)
+}
+
+// TestStrays checks that nothing outlives its instance, whether or not it has left the group.
+func TestStrays(t *testing.T) {
+	h := start(t, Options{})
+	r := sample("parent", "serve", "CHILDREN=1")
+	h.apply(r, 1)
+	i := h.await(r, "an instance", ready(1)).Instances[0]
+	none := func(string) bool { return true }
+	pids := marked(h.owner, none)
+	if len(pids) != 3 {
+		t.Fatalf("%d processes, want 3", len(pids))
+	}
+	h.scale(r, 0)
+	h.Drained(keyOf(r), i.Name)
+	for _, pid := range pids {
+		h.eventually("the end of a process", func() bool { return !alive(pid) })
+	}
+}
+
+// TestShutdown checks that a server that stops kills what ignores SIGTERM, within its bounds.
+func TestShutdown(t *testing.T) {
+	h := start(t, Options{GracePeriod: 100 * time.Millisecond})
+	r := sample("shutdown", "serve", "IGNORE_TERM=1")
+	h.apply(r, 1)
+	pid := ask(t, h.await(r, "an instance", ready(1)).Instances[0].Address).Pid
+	h.shutdown()
+	if alive(pid) {
+		t.Errorf("process %d is alive", pid)
+	}
+	if err := h.Apply(t.Context(), sample("late", "serve")); err == nil {
+		t.Error("a revision is taken by a server that has stopped")
+	}
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Errorf("process %d is not reaped", pid)
+	}
+}

@@ -1,0 +1,143 @@
+//go:build linux
+
+package process
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// TestColdStart checks that an instance is known to be ready little after it listens, and tells the parts.
+func TestColdStart(t *testing.T) {
+	h := start(t, Options{})
+	var mu sync.Mutex
+	var at time.Time
+	h.Subscribe(func(_ Key, s State) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.Ready == 1 && at.IsZero() {
+			at = time.Now()
+		}
+	})
+	var total, before, after, alone []time.Duration
+	for n := range 15 {
+		r := sample(fmt.Sprintf("cold-%d", n), "serve")
+		if err := h.Apply(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		at = time.Time{}
+		mu.Unlock()
+		scaled := time.Now()
+		h.scale(r, 1)
+		i := h.await(r, "an instance", ready(1)).Instances[0]
+		f := ask(t, i.Address)
+		mu.Lock()
+		total = append(total, at.Sub(scaled))
+		before = append(before, f.Started.Sub(scaled))
+		after = append(after, at.Sub(f.Listening))
+		mu.Unlock()
+		h.scale(r, 0)
+		h.Drained(keyOf(r), i.Name)
+		h.await(r, "the end", func(s State) bool { return len(s.Instances) == 0 })
+		alone = append(alone, startAlone(t, r))
+	}
+	median := func(times []time.Duration) time.Duration {
+		slices.Sort(times)
+		return times[len(times)/2].Round(10 * time.Microsecond)
+	}
+	t.Logf("medians: scale to ready %v, of which until main %v, from listening on %v; the process alone, from fork to connection %v",
+		median(total), median(before), median(after), median(alone))
+	if got := median(after); got > 50*time.Millisecond {
+		t.Errorf("a process that listens is ready %v later", got)
+	}
+}
+
+// startAlone is how long the process of a revision takes until one can connect, without a Runtime.
+func startAlone(t *testing.T, r *servingv1.Revision) time.Duration {
+	t.Helper()
+	ports := newPorts()
+	port, err := ports.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(r.Spec.Containers[0].Command[0])
+	cmd.Env = append(os.Environ(), sampleVariable+"=serve", "PORT="+strconv.Itoa(port))
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	for time.Since(began) < patience {
+		if conn, err := net.Dial("tcp", net.JoinHostPort(loopback, strconv.Itoa(port))); err == nil {
+			conn.Close()
+			return time.Since(began)
+		}
+	}
+	t.Fatal("the sample does not listen")
+	return 0
+}
+
+// TestManyAtOnce checks that hundreds of instances that start at the same time all become ready, that they
+// cost no processor time at rest, and no thread each.
+func TestManyAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts hundreds of processes")
+	}
+	const revisions = 200
+	h := start(t, Options{})
+	var all []*servingv1.Revision
+	began := time.Now()
+	for n := range revisions {
+		r := sample(fmt.Sprintf("many-%d", n), "serve")
+		// A program that is light: what is measured is the runtime.
+		c := &r.Spec.Containers[0]
+		c.Command = []string{"sleep", "60"}
+		c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 3600, TimeoutSeconds: 60}
+		h.apply(r, 1)
+		all = append(all, r)
+	}
+	for _, r := range all {
+		h.await(r, "an instance", ready(1))
+	}
+	t.Logf("%d instances are ready after %v", revisions, time.Since(began))
+	cpu := func() time.Duration {
+		var usage syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	}
+	before := cpu()
+	<-time.After(500 * time.Millisecond)
+	spent := cpu() - before
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("at rest: %v of processor time in half a second, %d threads", spent, len(threads))
+	if spent > 100*time.Millisecond {
+		t.Errorf("%d instances at rest cost %v of processor time in half a second", revisions, spent)
+	}
+	if len(threads) > revisions/2 {
+		t.Errorf("%d threads for %d instances", len(threads), revisions)
+	}
+	began = time.Now()
+	h.shutdown()
+	t.Logf("all have ended after %v", time.Since(began))
+}

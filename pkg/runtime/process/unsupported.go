@@ -1,0 +1,45 @@
+//go:build !linux
+
+package process
+
+import (
+	"os"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+)
+
+// Elsewhere than on Linux, processes run without what their own system would have to provide: they outlive a
+// server that is killed, and limits of resources are not enforced.
+
+type owner struct{ id string }
+
+func newOwner(string) (*owner, error)                          { return &owner{}, nil }
+func (o *owner) close()                                        {}
+func (o *owner) variable(instance string) string               { return "KNATIVE_STANDALONE_INSTANCE=" + instance }
+func (o *owner) record(int) (forget func())                    { return func() {} }
+func (o *owner) endLeftovers(klog.Logger)                      {}
+func (o *owner) endStrays(klog.Logger, func(name string) bool) {}
+
+type cgroups struct{}
+
+func newCgroups(string, klog.Logger) *cgroups { return &cgroups{} }
+func (c *cgroups) create(string, string, corev1.ResourceList) (*os.File, error) {
+	return nil, nil
+}
+func (c *cgroups) remove(string) {}
+func (c *cgroups) close()        {}
+
+func attributes(c *command, _ *int) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setpgid: true}
+	if c.user != nil {
+		a.Credential = &syscall.Credential{Uid: c.user.uid, Gid: c.user.gid}
+	}
+	return a
+}
+
+func keepFiles() {}
+
+// awaitExit leaves all the waiting to the reaping.
+func awaitExit(int, int) bool { return false }
