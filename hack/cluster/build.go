@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -70,8 +71,14 @@ func (v versions) ldflags() string {
 	return "-s -w -X k8s.io/component-base/version.gitVersion=" + v.kubernetes
 }
 
-// build makes sure that every program is in the user's cache and returns the directory they are in.
-func build(ctx context.Context, progress io.Writer) (string, error) {
+// build makes sure that the named programs, or all where none is named, are in the user's cache and returns
+// the directory they are in.
+func build(ctx context.Context, progress io.Writer, names ...string) (string, error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(programs(), func(p program) bool { return p.name == name }) {
+			return "", fmt.Errorf("there is no program %q to build", name)
+		}
+	}
 	v, err := readVersions(goMod)
 	if err != nil {
 		return "", err
@@ -82,7 +89,7 @@ func build(ctx context.Context, progress io.Writer) (string, error) {
 	}
 	bin := filepath.Join(cache, "knative-apiserver", v.cacheName(runtime.GOOS, runtime.GOARCH))
 	// No lock for the usual case: a program appears under its name only when it is complete.
-	if len(missing(bin)) == 0 {
+	if len(missing(bin, names)) == 0 {
 		return bin, nil
 	}
 	lock, err := acquireLock(ctx, bin+".lock", "waiting for another build of the same programs", progress)
@@ -93,13 +100,16 @@ func build(ctx context.Context, progress io.Writer) (string, error) {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return "", fmt.Errorf("creating the cache directory for the Kubernetes programs: %w", err)
 	}
-	return bin, buildInto(ctx, bin, missing(bin), v, progress)
+	return bin, buildInto(ctx, bin, missing(bin, names), v, progress)
 }
 
-// missing returns the programs that are not in bin.
-func missing(bin string) []program {
+// missing returns the named programs, or all where none is named, that are not in bin.
+func missing(bin string, names []string) []program {
 	var out []program
 	for _, p := range programs() {
+		if len(names) > 0 && !slices.Contains(names, p.name) {
+			continue
+		}
 		if _, err := os.Stat(filepath.Join(bin, p.name)); err != nil {
 			out = append(out, p)
 		}

@@ -20,7 +20,8 @@ import (
 
 const usage = `Usage: cluster <command> [flags]
 
-  build                               build the programs into the user's cache, unless they are there
+  build [PROGRAM...]                  build all programs, or these, into the user's cache, unless they are
+                                      there; the last line printed is the directory they are in
   up --dir DIR [--bind-address IPv4]  start a cluster that keeps its data in DIR and outlives this
                                       command; the last line printed is the path of its kubeconfig.
                                       Where DIR's cluster runs already, only print that path
@@ -77,12 +78,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return errUsage
 	}
-	if flags.NArg() > 0 {
+	if flags.NArg() > 0 && args[0] != "build" {
 		fmt.Fprintf(stderr, "cluster: unexpected argument %q\n%s", flags.Arg(0), usage)
 		return errUsage
 	}
 	if args[0] == "build" {
-		bin, err := build(ctx, stderr)
+		bin, err := build(ctx, stderr, flags.Args()...)
 		if err != nil {
 			return err
 		}
