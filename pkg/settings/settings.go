@@ -2,6 +2,7 @@
 package settings
 
 import (
+	"text/template"
 	"time"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
@@ -15,6 +16,9 @@ type Settings struct {
 	Domain     Domain
 	GC         GC
 	Network    Network
+	// TagHeader lets the Knative-Serving-Tag header of a request pick a tag of its Route
+	// (tag-header-based-routing of config-features).
+	TagHeader bool
 }
 
 // Autoscaler is config-autoscaler: how revisions scale where their annotations say nothing else.
@@ -67,6 +71,9 @@ type Network struct {
 	RolloutDuration time.Duration
 	// DefaultExternalScheme is http or https.
 	DefaultExternalScheme string
+
+	// domain and tag are the templates parsed, or nil where nobody has done so yet.
+	domain, tag *template.Template
 }
 
 // Default returns what holds where no ConfigMap says otherwise. domain is that of public host names.
@@ -81,6 +88,6 @@ func Default(domain string) Settings {
 		},
 		Domain:  Domain{Domains: []DomainSelector{{Domain: domain}}},
 		GC:      GC{RetainSinceCreateTime: 48 * time.Hour, RetainSinceLastActiveTime: 15 * time.Hour, MinNonActiveRevisions: 20, MaxNonActiveRevisions: 1000},
-		Network: Network{DomainTemplate: "{{.Name}}.{{.Namespace}}.{{.Domain}}", TagTemplate: "{{.Tag}}-{{.Name}}", DefaultExternalScheme: "http"},
+		Network: defaultNetwork(),
 	}
 }

@@ -22,14 +22,15 @@ const (
 	DefaultInitContainerName = "init-container"
 )
 
-// SetDefaults fills the fields that a user left out, so that what is stored says what will run.
+// SetDefaults fills the fields that a user left out, so that what is stored says what will run. Settings that
+// say otherwise have their say before.
 func (s *RevisionSpec) SetDefaults() {
-	if s.ContainerConcurrency == nil {
-		s.ContainerConcurrency = ptr.To(DefaultContainerConcurrency)
-	}
-	if s.TimeoutSeconds == nil {
-		s.TimeoutSeconds = ptr.To(DefaultTimeoutSeconds)
-	}
+	s.setRequestDefaults(DefaultSettings())
+	s.setFixedDefaults()
+}
+
+// setFixedDefaults fills what no setting decides: names, ports, probes and how volumes are mounted.
+func (s *RevisionSpec) setFixedDefaults() {
 	s.setContainerNames()
 	writable := s.writableVolumes()
 	for i := range s.Containers {
@@ -48,16 +49,8 @@ func (s *RevisionSpec) SetDefaults() {
 	}
 }
 
-// SetCreateDefaults fills what is decided once, when an object is created: environment variables for every
-// Service of the namespace are off, because their number grows with the namespace.
-func (s *RevisionSpec) SetCreateDefaults() {
-	if s.EnableServiceLinks == nil {
-		s.EnableServiceLinks = ptr.To(false)
-	}
-}
-
-// KeepCreateDefaults carries over from old what SetCreateDefaults decided, so that writing the same
-// manifest again changes nothing.
+// KeepCreateDefaults carries over from old what SetCreateDefaults decided about service links, so that writing
+// the same manifest again changes nothing.
 func (s *RevisionSpec) KeepCreateDefaults(old *RevisionSpec) {
 	if s.EnableServiceLinks == nil {
 		s.EnableServiceLinks = old.EnableServiceLinks

@@ -187,8 +187,8 @@ func TestDefaultMounts(t *testing.T) {
 
 func TestCreateDefaults(t *testing.T) {
 	unset, set := &RevisionSpec{}, &RevisionSpec{PodSpec: corev1.PodSpec{EnableServiceLinks: ptr.To(true)}}
-	unset.SetCreateDefaults()
-	set.SetCreateDefaults()
+	unset.SetCreateDefaults(&metav1.ObjectMeta{}, DefaultSettings())
+	set.SetCreateDefaults(&metav1.ObjectMeta{}, DefaultSettings())
 	if got := unset.EnableServiceLinks; got == nil || *got {
 		t.Errorf("enableServiceLinks of a new template is %v", got)
 	}

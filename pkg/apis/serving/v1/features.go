@@ -3,6 +3,7 @@ package v1
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -150,4 +151,9 @@ func FeaturesFromConfigMap(data map[string]string) (Features, error) {
 		return Features{}, errors.Join(errs...)
 	}
 	return features, nil
+}
+
+// FeatureKeys are the keys of config-features that FeaturesFromConfigMap reads.
+func FeatureKeys() []string {
+	return slices.Collect(maps.Keys((&Features{}).flags()))
 }

@@ -14,11 +14,42 @@ const (
 	ConfigurationGenerationLabelKey = GroupName + "/configurationGeneration"
 	// RoutingStateLabelKey on Revisions is pending, active or reserve.
 	RoutingStateLabelKey = GroupName + "/routingState"
+	// RoutingStateModifiedAnnotationKey on Revisions is when that label last changed, in RFC 3339.
+	RoutingStateModifiedAnnotationKey = GroupName + "/routingStateModified"
+
+	// RoutesAnnotationKey on Revisions holds the names of the Routes that refer to them, separated by commas.
+	RoutesAnnotationKey = GroupName + "/routes"
+
+	// NoGCAnnotationKey on Revisions keeps them from being collected where it is "true".
+	NoGCAnnotationKey = GroupName + "/no-gc"
+	// CreatorAnnotationKey and LastModifierAnnotationKey hold the users who made an object and last changed its
+	// spec.
+	CreatorAnnotationKey      = GroupName + "/creator"
+	LastModifierAnnotationKey = GroupName + "/lastModifier"
+	// RolloutDurationLegacyAnnotationKey is the older spelling of RolloutDurationAnnotationKey.
+	RolloutDurationLegacyAnnotationKey = GroupName + "/rolloutDuration"
 
 	// RolloutDurationAnnotationKey on Services and Routes is how long traffic takes to move to a new Revision.
 	RolloutDurationAnnotationKey = GroupName + "/rollout-duration"
 	// ProgressDeadlineAnnotationKey on templates is how long a Revision may take to become ready.
 	ProgressDeadlineAnnotationKey = GroupName + "/progress-deadline"
+)
+
+const (
+	// VisibilityLabelKey on Services and Routes is VisibilityClusterLocal where they get no public host name.
+	VisibilityLabelKey = "networking.knative.dev/visibility"
+	// VisibilityClusterLocal is the only value of VisibilityLabelKey.
+	VisibilityClusterLocal = "cluster-local"
+)
+
+// The values of RoutingStateLabelKey.
+const (
+	// RoutingStatePending is the state of Revisions that no Route has looked at yet.
+	RoutingStatePending = "pending"
+	// RoutingStateActive is the state of Revisions that a Route refers to.
+	RoutingStateActive = "active"
+	// RoutingStateReserve is the state of Revisions that no Route refers to.
+	RoutingStateReserve = "reserve"
 )
 
 // The annotations that tune a Revision's scale, on spec.template.metadata.

@@ -56,16 +56,28 @@ func AutoscalingAnnotation(annotations map[string]string, key string) (found, va
 
 // validateAutoscaling checks the annotations that tune a revision's scale. Annotations of the group that
 // are not known here are left alone, since other autoscalers have their own.
-func validateAutoscaling(annotations map[string]string, allowZeroInitialScale bool, path *field.Path) field.ErrorList {
+func validateAutoscaling(annotations map[string]string, st Settings, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, rule := range autoscalingRules(allowZeroInitialScale) {
+	for _, rule := range autoscalingRules(st.AllowZeroInitialScale) {
 		if key, value, ok := AutoscalingAnnotation(annotations, rule.key); ok {
 			if msg := rule.fault(value); msg != "" {
 				errs = append(errs, field.Invalid(path.Key(key), value, msg))
 			}
 		}
 	}
+	errs = append(errs, validateScaleLimit(annotations, st.MaxScaleLimit, path)...)
 	return append(errs, validateScaleBounds(annotations, path)...)
+}
+
+// validateScaleLimit checks that max-scale stays within the operator's limit, which 0 (no limit) does not.
+func validateScaleLimit(annotations map[string]string, limit int32, path *field.Path) field.ErrorList {
+	key, value, _ := AutoscalingAnnotation(annotations, MaxScaleAnnotationKey)
+	n, err := strconv.ParseInt(value, 10, 32)
+	if limit == 0 || err != nil || n < 0 || n > 0 && n <= int64(limit) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path.Key(key), value,
+		fmt.Sprintf("must be between 1 and %d, inclusive, because of max-scale-limit in config-autoscaler", limit))}
 }
 
 // validateScaleBounds checks that max-scale, unless it is 0 and sets no limit, leaves room for min-scale.

@@ -42,7 +42,7 @@ func TestAutoscalingAnnotations(t *testing.T) {
 
 func checkAutoscaling(t *testing.T, annotations map[string]string, want ...fault) {
 	t.Helper()
-	got := validateAutoscaling(annotations, false, field.NewPath("annotations"))
+	got := validateAutoscaling(annotations, Settings{}, field.NewPath("annotations"))
 	checkFaults(t, got, want...)
 	if t.Failed() {
 		t.Fatalf("with %v", annotations)

@@ -126,7 +126,7 @@ func validateTemplateMetadata(meta, parent *metav1.ObjectMeta, st Settings, crea
 	annotations := path.Child("annotations")
 	errs = append(errs, apivalidation.ValidateAnnotations(meta.Annotations, annotations)...)
 	errs = append(errs, validateDurationAnnotations(meta.Annotations, annotations)...)
-	return append(errs, validateAutoscaling(meta.Annotations, st.AllowZeroInitialScale, annotations)...)
+	return append(errs, validateAutoscaling(meta.Annotations, st, annotations)...)
 }
 
 // validateOwnRevisionName checks a revision name that the user chose. It starts with the Configuration's

@@ -8,15 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// MaxContainerConcurrency bounds containerConcurrency.
-const MaxContainerConcurrency int64 = 1000
-
 // ValidateRevision returns all faults of a new Revision, whose defaults are filled (serving 9.4).
 func ValidateRevision(r *Revision, st Settings) field.ErrorList {
 	errs := validateMetadata(&r.ObjectMeta)
 	annotations := field.NewPath("metadata", "annotations")
 	errs = append(errs, validateDurationAnnotations(r.Annotations, annotations)...)
-	errs = append(errs, validateAutoscaling(r.Annotations, st.AllowZeroInitialScale, annotations)...)
+	errs = append(errs, validateAutoscaling(r.Annotations, st, annotations)...)
 	errs = append(errs, validateOwnerLabel(&r.ObjectMeta, ConfigurationLabelKey, "Configuration")...)
 	return append(errs, validateRevisionSpec(&r.Spec, st, field.NewPath("spec"))...)
 }
@@ -27,8 +24,9 @@ func ValidateRevision(r *Revision, st Settings) field.ErrorList {
 func ValidateRevisionUpdate(r, old *Revision) field.ErrorList {
 	annotations := field.NewPath("metadata", "annotations")
 	errs := validateDurationAnnotations(r.Annotations, annotations)
-	// Whether a start without instances was allowed was decided when the revision was made.
-	errs = append(errs, validateAutoscaling(r.Annotations, true, annotations)...)
+	// Whether a start without instances was allowed, and how many there may be, was decided when the revision
+	// was made.
+	errs = append(errs, validateAutoscaling(r.Annotations, Settings{AllowZeroInitialScale: true}, annotations)...)
 	errs = append(errs, validateOwnerLabelUpdate(&r.ObjectMeta, &old.ObjectMeta, ConfigurationLabelKey, "Configuration")...)
 	if !equality.Semantic.DeepEqual(r.Spec, old.Spec) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec"),
@@ -57,10 +55,19 @@ func validateNameChange(t, old *RevisionTemplateSpec, path *field.Path) field.Er
 func validateRevisionSpec(s *RevisionSpec, st Settings, path *field.Path) field.ErrorList {
 	errs := validatePodSpec(&s.PodSpec, st.Features, path)
 	if n := s.ContainerConcurrency; n != nil {
-		errs = append(errs, validateRange(*n, 0, MaxContainerConcurrency, path.Child("containerConcurrency"))...)
+		errs = append(errs, validateContainerConcurrency(*n, st, path.Child("containerConcurrency"))...)
 	}
 	errs = append(errs, validateTimeouts(s, st.MaxTimeoutSeconds, path)...)
 	return errs
+}
+
+// validateContainerConcurrency checks how many requests an instance may be given at a time (serving 9.4.2-4).
+func validateContainerConcurrency(n int64, st Settings, path *field.Path) field.ErrorList {
+	if n == 0 && !st.AllowZeroContainerConcurrency {
+		return field.ErrorList{field.Invalid(path, n, fmt.Sprintf(
+			"must be between 1 and %d, inclusive, because allow-container-concurrency-zero in config-defaults is off", st.MaxContainerConcurrency))}
+	}
+	return validateRange(n, 0, st.MaxContainerConcurrency, path)
 }
 
 // validateTimeouts checks how long requests may take (serving 9.4.2-3): no part of a request may be given

@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Configurations. They are validated by the settings in force at the time of the write.
+// Resource describes Configurations. They are completed and validated by the settings in force at the time of the write.
 func Resource(controllers identity.Controllers, settings func() servingv1.Settings) *registry.Resource[*servingv1.Configuration, servingv1.ConfigurationSpec, servingv1.ConfigurationStatus] {
 	return &registry.Resource[*servingv1.Configuration, servingv1.ConfigurationSpec, servingv1.ConfigurationStatus]{
 		GroupVersion: servingv1.SchemeGroupVersion,
@@ -29,10 +29,10 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 		Controllers:  controllers,
 		Default:      servingv1.SetDefaults_Configuration,
 		DefaultOnCreate: func(c *servingv1.Configuration) {
-			c.Spec.Template.Spec.SetCreateDefaults()
+			c.Spec.Template.Spec.SetCreateDefaults(&c.ObjectMeta, settings())
 		},
 		DefaultOnUpdate: func(c, old *servingv1.Configuration) {
-			c.Spec.Template.Spec.KeepCreateDefaults(&old.Spec.Template.Spec)
+			c.Spec.Template.SetUpdateDefaults(&old.Spec.Template, &c.ObjectMeta, settings())
 		},
 		Validate: func(_ context.Context, c *servingv1.Configuration) field.ErrorList {
 			return servingv1.ValidateConfiguration(c, settings())

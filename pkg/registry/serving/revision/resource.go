@@ -38,7 +38,7 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 				"Revisions come from Configurations and cannot be created directly; create or change a Service or a Configuration instead"))
 		},
 		DefaultOnCreate: func(r *servingv1.Revision) {
-			r.Spec.SetCreateDefaults()
+			r.Spec.SetCreateDefaults(&r.ObjectMeta, settings())
 			r.Spec.SetDefaults()
 		},
 		Validate: func(_ context.Context, r *servingv1.Revision) field.ErrorList {

@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Services. They are validated by the settings in force at the time of the write.
+// Resource describes Services. They are completed and validated by the settings in force at the time of the write.
 func Resource(controllers identity.Controllers, settings func() servingv1.Settings) *registry.Resource[*servingv1.Service, servingv1.ServiceSpec, servingv1.ServiceStatus] {
 	return &registry.Resource[*servingv1.Service, servingv1.ServiceSpec, servingv1.ServiceStatus]{
 		GroupVersion: servingv1.SchemeGroupVersion,
@@ -29,10 +29,10 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 		Controllers:  controllers,
 		Default:      servingv1.SetDefaults_Service,
 		DefaultOnCreate: func(s *servingv1.Service) {
-			s.Spec.Template.Spec.SetCreateDefaults()
+			s.Spec.Template.Spec.SetCreateDefaults(&s.ObjectMeta, settings())
 		},
 		DefaultOnUpdate: func(s, old *servingv1.Service) {
-			s.Spec.Template.Spec.KeepCreateDefaults(&old.Spec.Template.Spec)
+			s.Spec.Template.SetUpdateDefaults(&old.Spec.Template, &s.ObjectMeta, settings())
 		},
 		Validate: func(_ context.Context, s *servingv1.Service) field.ErrorList {
 			return servingv1.ValidateService(s, settings())

@@ -1,0 +1,28 @@
+package settings
+
+import (
+	"errors"
+	"strings"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// parseFeatures writes what config-features says to s.
+func parseFeatures(s *Settings, data map[string]string) error {
+	features, err := servingv1.FeaturesFromConfigMap(data)
+	s.API.Features = features
+	p := newParser(servingv1.FeaturesConfigMapName, data)
+	// Templates may ask for what is allowed. Requests have no such choice, so allowed is not enabled here.
+	read(p, &s.TagHeader, func(value string) (bool, bool) {
+		switch strings.ToLower(value) {
+		case "enabled":
+			return true, true
+		case "allowed", disabled:
+			return false, true
+		default:
+			return false, false
+		}
+	}, "'enabled', 'allowed' or 'disabled'", "tag-header-based-routing")
+	p.known.Insert(servingv1.FeatureKeys()...)
+	return errors.Join(err, p.done())
+}

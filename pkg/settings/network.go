@@ -1,0 +1,150 @@
+package settings
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"text/template"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// NetworkConfigMapName is the ConfigMap of host names, schemes and rollouts.
+const NetworkConfigMapName = "config-network"
+
+// hostValues are what a domain template may use.
+type hostValues struct {
+	Name, Namespace, Domain string
+	Annotations, Labels     map[string]string
+}
+
+// tagValues are what a tag template may use.
+type tagValues struct{ Tag, Name string }
+
+func defaultNetwork() Network {
+	n := Network{DomainTemplate: "{{.Name}}.{{.Namespace}}.{{.Domain}}", TagTemplate: "{{.Tag}}-{{.Name}}", DefaultExternalScheme: "http"}
+	n.domain, n.tag = template.Must(parseTemplate(n.DomainTemplate)), template.Must(parseTemplate(n.TagTemplate))
+	return n
+}
+
+// Hostname returns the public host name of a Route, in lower case; name is that of the Route, or of TagName.
+// The error says that the template, or what it was given, makes no DNS name.
+func (n Network) Hostname(name, namespace, domain string, labels, annotations map[string]string) (string, error) {
+	return render(n.domain, n.DomainTemplate, "domain-template",
+		hostValues{Name: name, Namespace: namespace, Domain: domain, Labels: labels, Annotations: annotations})
+}
+
+// TagName returns what stands for the Route's name in the host name of one of its tags.
+func (n Network) TagName(tag, name string) (string, error) {
+	return render(n.tag, n.TagTemplate, "tag-template", tagValues{Tag: tag, Name: name})
+}
+
+// parseNetwork writes what config-network says to s.
+func parseNetwork(s *Settings, data map[string]string) error {
+	p, n := newParser(NetworkConfigMapName, data), &s.Network
+	const must = "a text/template that makes a DNS name of"
+	read(p, &n.domain, parseDomainTemplate, must+" .Name, .Namespace, .Domain, .Annotations and .Labels, and another one of another .Name", "domain-template", "domainTemplate")
+	read(p, &n.tag, parseTagTemplate, must+" .Tag and .Name, and another one of another .Tag or .Name", "tag-template", "tagTemplate")
+	if _, value, ok := p.lookup("domain-template", "domainTemplate"); ok {
+		n.DomainTemplate = value
+	}
+	if _, value, ok := p.lookup("tag-template", "tagTemplate"); ok {
+		n.TagTemplate = value
+	}
+	read(p, &n.RolloutDuration, func(value string) (time.Duration, bool) {
+		n, ok := seconds(0)(value)
+		return time.Duration(n) * time.Second, ok
+	}, "a whole number of seconds, 0 or more", "rollout-duration", "rolloutDuration")
+	read(p, &n.DefaultExternalScheme, func(value string) (string, bool) {
+		value = strings.ToLower(value)
+		return value, value == "http" || value == "https"
+	}, "'http' or 'https'", "default-external-scheme", "defaultExternalScheme")
+	return p.done()
+}
+
+func parseTemplate(text string) (*template.Template, error) {
+	return template.New("").Option("missingkey=zero").Parse(text)
+}
+
+// parseDomainTemplate parses a template and tries it.
+func parseDomainTemplate(text string) (*template.Template, bool) {
+	t, err := parseTemplate(text)
+	if err != nil {
+		return nil, false
+	}
+	// Whatever annotations and labels the template asks for, it gets; but it may as well need none of them.
+	for _, sample := range []map[string]string{{}, sampleValues(text)} {
+		values := hostValues{Name: "a", Namespace: "b", Domain: "example.com", Annotations: sample, Labels: sample}
+		one, err := execute(t, values)
+		values.Name = "c"
+		other, otherErr := execute(t, values)
+		if err == nil && otherErr == nil && one != other {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// sampleValues has a value for each word that a template could use as a key.
+func sampleValues(text string) map[string]string {
+	sample := map[string]string{}
+	for _, word := range regexp.MustCompile(`[A-Za-z0-9._/-]+`).FindAllString(text, -1) {
+		sample[word] = "x"
+		for _, field := range strings.Split(word, ".") {
+			sample[field] = "x"
+		}
+	}
+	return sample
+}
+
+// parseTagTemplate parses a template and tries it.
+func parseTagTemplate(text string) (*template.Template, bool) {
+	t, err := parseTemplate(text)
+	if err != nil {
+		return nil, false
+	}
+	seen := map[string]bool{}
+	for _, values := range []tagValues{{"a", "b"}, {"c", "b"}, {"a", "c"}} {
+		name, err := execute(t, values)
+		if err != nil || seen[name] {
+			return nil, false
+		}
+		seen[name] = true
+	}
+	return t, true
+}
+
+// render executes a template that may not have been parsed yet.
+func render(t *template.Template, text, key string, values any) (string, error) {
+	if t == nil {
+		var err error
+		if t, err = parseTemplate(text); err != nil {
+			return "", fmt.Errorf("'%s' of %s: %w", key, NetworkConfigMapName, err)
+		}
+	}
+	name, err := execute(t, values)
+	if err != nil {
+		return "", fmt.Errorf("'%s' of %s (%s): %w", key, NetworkConfigMapName, text, err)
+	}
+	return name, nil
+}
+
+// execute returns the DNS name that a template makes.
+func execute(t *template.Template, values any) (string, error) {
+	var out strings.Builder
+	if err := t.Execute(&out, values); err != nil {
+		return "", err
+	}
+	name := strings.ToLower(out.String())
+	faults := validation.IsDNS1123Subdomain(name)
+	for label := range strings.SplitSeq(name, ".") {
+		if len(label) > validation.DNS1123LabelMaxLength {
+			faults = append(faults, fmt.Sprintf("its part '%s' has more than %d characters", label, validation.DNS1123LabelMaxLength))
+		}
+	}
+	if len(faults) > 0 {
+		return "", fmt.Errorf("'%s' is no DNS name: %s", name, strings.Join(faults, ", "))
+	}
+	return name, nil
+}

@@ -1,0 +1,128 @@
+package settings
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func TestHostname(t *testing.T) {
+	labels := map[string]string{"team": "a"}
+	annotations := map[string]string{"sub": "s1", "example.com/zone": "Z"}
+	for _, tc := range []struct{ name, template, route, want, err string }{
+		{name: "default", route: "hello", want: "hello.shop.example.com"},
+		{name: "annotation", template: `{{.Name}}-{{index .Annotations "sub"}}.{{.Namespace}}.{{.Domain}}`, route: "hello", want: "hello-s1.shop.example.com"},
+		{name: "label, lower case", template: `{{.Name}}.{{.Labels.team}}.{{index .Annotations "example.com/zone"}}.{{.Domain}}`, route: "hello", want: "hello.a.z.example.com"},
+		{name: "label that is not there", template: `{{.Name}}{{.Labels.no}}.{{.Domain}}`, route: "hello", want: "hello.example.com"},
+		{name: "no DNS name", template: `{{index .Labels "no"}}-{{.Name}}.{{.Domain}}`, route: "hello", err: "'domain-template' of config-network"},
+		{name: "63 characters", route: strings.Repeat("a", 63), want: strings.Repeat("a", 63) + ".shop.example.com"},
+		{name: "64 characters", route: strings.Repeat("a", 64), err: "more than 63 characters"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			data := map[string]string{}
+			if tc.template != "" {
+				data["domain-template"] = tc.template
+			}
+			s, faults := set(map[string]map[string]string{"config-network": data})
+			if len(faults) > 0 {
+				t.Fatal(faults)
+			}
+			check(t, s.Network, tc.route, labels, annotations, tc.want, tc.err)
+			// A value that was not parsed behaves alike.
+			check(t, Network{DomainTemplate: s.Network.DomainTemplate}, tc.route, labels, annotations, tc.want, tc.err)
+		})
+	}
+}
+
+func check(t *testing.T, n Network, route string, labels, annotations map[string]string, want, wantErr string) {
+	t.Helper()
+	got, err := n.Hostname(route, "shop", "example.com", labels, annotations)
+	if wantErr != "" {
+		if err == nil || !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("error %v lacks %q", err, wantErr)
+		}
+		return
+	}
+	if err != nil || got != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestTagName(t *testing.T) {
+	s, _ := set(map[string]map[string]string{"config-network": {"tag-template": "{{.Name}}.{{.Tag}}"}})
+	for _, tc := range []struct {
+		network Network
+		want    string
+	}{
+		{Default("example.com").Network, "canary-hello"},
+		{s.Network, "hello.canary"},
+	} {
+		if got, err := tc.network.TagName("canary", "hello"); err != nil || got != tc.want {
+			t.Errorf("got %q, %v; want %q", got, err, tc.want)
+		}
+	}
+	if _, err := (Network{TagTemplate: "{{"}).TagName("canary", "hello"); err == nil {
+		t.Error("no error of a broken template")
+	}
+}
+
+func TestDomainFor(t *testing.T) {
+	s, faults := set(map[string]map[string]string{"config-domain": {
+		"_example":       "anything",
+		"all.example":    "",
+		"app.example":    "selector:\n  app: x\n",
+		"both.example":   "selector: {app: x, tier: front}\ntype: wildcard",
+		"a.tier.example": "selector: {tier: front}",
+		"b.tier.example": "selector: {tier: front}",
+	}})
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	for _, tc := range []struct {
+		labels map[string]string
+		want   string
+	}{
+		{nil, "all.example"},
+		{map[string]string{"app": "other"}, "all.example"},
+		{map[string]string{"app": "x", "more": "z"}, "app.example"},
+		{map[string]string{"app": "x", "tier": "front"}, "both.example"},
+		{map[string]string{"tier": "front"}, "a.tier.example"},
+	} {
+		if got := s.Domain.For(tc.labels); got != tc.want {
+			t.Errorf("domain of %v is %s, want %s", tc.labels, got, tc.want)
+		}
+	}
+}
+
+// Without a domain for everything, that of the command line is it.
+func TestDomainFallback(t *testing.T) {
+	s, _ := set(map[string]map[string]string{"config-domain": {"app.example": "selector: {app: x}"}})
+	if got := s.Domain.For(map[string]string{"app": "y"}); got != "example.com" {
+		t.Errorf("domain is %s", got)
+	}
+}
+
+// Whatever templates are accepted, host names are DNS names or errors, and distinct Routes keep distinct names.
+func FuzzNetwork(f *testing.F) {
+	f.Add("{{.Name}}.{{.Namespace}}.{{.Domain}}", "{{.Tag}}-{{.Name}}", "hello", "canary")
+	f.Add(`{{if index .Labels "x"}}{{.Name}}-x{{else}}{{.Name}}{{end}}.{{.Domain}}`, "{{.Name}}--{{.Tag}}", "Hello", "v1.0")
+	f.Add(`{{.Name}}{{printf "%.3s" .Namespace}}.{{.Domain}}`, "t{{.Tag}}{{.Name}}", "", "-")
+	f.Fuzz(func(t *testing.T, domainTemplate, tagTemplate, name, tag string) {
+		s, faults := set(map[string]map[string]string{"config-network": {"domain-template": domainTemplate, "tag-template": tagTemplate}})
+		if len(faults) > 0 {
+			return
+		}
+		tagged, err := s.Network.TagName(tag, name)
+		if err != nil {
+			return
+		}
+		host, err := s.Network.Hostname(tagged, "default", "example.com", nil, nil)
+		if err != nil {
+			return
+		}
+		if faults := validation.IsDNS1123Subdomain(host); len(faults) > 0 {
+			t.Errorf("%q is no DNS name: %v", host, faults)
+		}
+	})
+}

@@ -1,0 +1,105 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+)
+
+// exampleKey holds a description of all keys in the ConfigMaps that Knative ships. It sets nothing.
+const exampleKey = "_example"
+
+// parser reads the data of one ConfigMap and collects what is wrong with it.
+type parser struct {
+	configMap string
+	data      map[string]string
+	known     sets.Set[string]
+	errs      []error
+}
+
+func newParser(configMap string, data map[string]string) *parser {
+	return &parser{configMap: configMap, data: data, known: sets.New(exampleKey)}
+}
+
+// lookup returns the value of the first of the keys that is there: the present spelling, then older ones.
+func (p *parser) lookup(keys ...string) (key, value string, ok bool) {
+	p.known.Insert(keys...)
+	for _, key = range keys {
+		if value, ok = p.data[key]; ok {
+			return key, strings.TrimSpace(value), true
+		}
+	}
+	return "", "", false
+}
+
+// read sets into to the value of the first of the keys that is there. A value that parse refuses is a fault;
+// allowed completes "must be".
+func read[T any](p *parser, into *T, parse func(string) (T, bool), allowed string, keys ...string) {
+	key, value, ok := p.lookup(keys...)
+	if !ok {
+		return
+	}
+	parsed, ok := parse(value)
+	if !ok {
+		p.errs = append(p.errs, fmt.Errorf("key '%s' of %s must be %s, not %q", key, p.configMap, allowed, value))
+		return
+	}
+	*into = parsed
+}
+
+// check records a fault unless ok: what the keys given say together. must completes "must ...".
+func (p *parser) check(ok bool, key, must string, args ...any) {
+	if !ok {
+		p.errs = append(p.errs, fmt.Errorf("key '%s' of %s must %s", key, p.configMap, fmt.Sprintf(must, args...)))
+	}
+}
+
+// done returns all faults. Keys that nothing asked for are ignored, as Knative does, but not in silence: they
+// may be misspelt.
+func (p *parser) done() error {
+	for _, key := range slices.Sorted(maps.Keys(p.data)) {
+		if !p.known.Has(key) {
+			klog.V(2).InfoS("Ignoring a key that has no effect here", "configMap", p.configMap, "key", key)
+		}
+	}
+	return errors.Join(p.errs...)
+}
+
+func boolean(value string) (bool, bool) {
+	b, err := strconv.ParseBool(strings.ToLower(value))
+	return b, err == nil
+}
+
+// number parses numbers that are finite and accepted by ok.
+func number(ok func(float64) bool) func(string) (float64, bool) {
+	return func(value string) (float64, bool) {
+		n, err := strconv.ParseFloat(value, 64)
+		return n, err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) && ok(n)
+	}
+}
+
+// whole parses whole numbers of at least lower that fit T.
+func whole[T int | int32 | int64](lower T) func(string) (T, bool) {
+	return func(value string) (T, bool) {
+		n, err := strconv.ParseInt(value, 10, 64)
+		return T(n), err == nil && int64(T(n)) == n && T(n) >= lower
+	}
+}
+
+// period parses durations that ok accepts.
+func period(ok func(time.Duration) bool) func(string) (time.Duration, bool) {
+	return func(value string) (time.Duration, bool) {
+		d, err := time.ParseDuration(value)
+		return d, err == nil && ok(d)
+	}
+}
+
+func wholeSeconds(d time.Duration) bool { return d%time.Second == 0 }

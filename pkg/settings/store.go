@@ -1,0 +1,109 @@
+package settings
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// configMap is a ConfigMap that holds settings, and how it is read. parse writes to a value of its own, which
+// is dropped if it fails; no two ConfigMaps write the same fields.
+type configMap struct {
+	name  string
+	parse func(s *Settings, data map[string]string) error
+}
+
+// configMaps are all that hold settings.
+func configMaps() []configMap {
+	return []configMap{
+		{AutoscalerConfigMapName, parseAutoscaler},
+		{DefaultsConfigMapName, parseDefaults},
+		{DomainConfigMapName, parseDomain},
+		{servingv1.FeaturesConfigMapName, parseFeatures},
+		{GCConfigMapName, parseGC},
+		{NetworkConfigMapName, parseNetwork},
+	}
+}
+
+// Known tells whether a ConfigMap of this name holds settings.
+func Known(name string) bool {
+	return slices.ContainsFunc(configMaps(), func(c configMap) bool { return c.name == name })
+}
+
+// Store holds the settings in force. It may be used concurrently.
+type Store struct {
+	current atomic.Pointer[Settings]
+
+	defaults Settings
+	// mu guards what follows, and orders the changes of current.
+	mu sync.Mutex
+	// good is the data that each ConfigMap last had in which nothing was wrong.
+	good        map[string]map[string]string
+	subscribers []func()
+}
+
+// NewStore returns a Store with the settings that hold where no ConfigMap says otherwise.
+func NewStore(defaults Settings) *Store {
+	s := &Store{defaults: defaults, good: map[string]map[string]string{}}
+	s.current.Store(&defaults)
+	return s
+}
+
+// Get returns the settings in force. They are not to be changed.
+func (s *Store) Get() *Settings { return s.current.Load() }
+
+// API returns those settings in force that the API depends on.
+func (s *Store) API() servingv1.Settings { return s.Get().API }
+
+// Subscribe has fn called after each change of the settings, one call at a time. fn must not block, nor
+// change the settings.
+func (s *Store) Subscribe(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subscribers = append(s.subscribers, fn)
+}
+
+// Update takes over the data of some ConfigMaps, by name; nil data says that there is no such ConfigMap, so that
+// its defaults hold. Where something is wrong with the data of a ConfigMap, that whole ConfigMap keeps what it
+// had, and the error is in the result, by its name. Names that are not Known are left out of account.
+func (s *Store) Update(data map[string]map[string]string) map[string]error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	good, faults := maps.Clone(s.good), map[string]error{}
+	for _, c := range configMaps() {
+		values, named := data[c.name]
+		switch {
+		case !named:
+			continue
+		case values == nil:
+			delete(good, c.name)
+			continue
+		}
+		trial := s.defaults
+		if err := c.parse(&trial, values); err != nil {
+			faults[c.name] = err
+			continue
+		}
+		good[c.name] = maps.Clone(values)
+	}
+	if maps.EqualFunc(good, s.good, maps.Equal[map[string]string]) {
+		return faults
+	}
+	next := s.defaults
+	for _, c := range configMaps() {
+		// This data was parsed before, when nothing was wrong with it.
+		if err := c.parse(&next, good[c.name]); err != nil {
+			faults[c.name] = err
+			return faults
+		}
+	}
+	s.good = good
+	s.current.Store(&next)
+	for _, fn := range s.subscribers {
+		fn()
+	}
+	return faults
+}
