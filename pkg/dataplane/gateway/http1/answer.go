@@ -1,0 +1,186 @@
+package http1
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+)
+
+// answer reads the instance's answer, of which resp[:conn.n] is there, and sends it to the client. A refusal is
+// for a client that got nothing yet.
+func (c *conn) answer() (*Refusal, error) {
+	x := &c.x
+	size, have, err := c.readHead()
+	if err != nil {
+		if isInvalid(err) {
+			return badResponse, err
+		}
+		return x.failed(err)
+	}
+	res, rest := &x.res, x.resp[size:have]
+	x.out = res.appendTo(x.out[:0], c.closing())
+	take, done := len(rest), false
+	switch res.framing {
+	case noBody:
+		take, done = 0, true
+	case byLength:
+		take = int(min(res.length, int64(len(rest))))
+		done = int64(take) == res.length
+	case byChunks:
+		x.body = chunks{name: x.body.name[:0]}
+		if take, done, err = x.body.feed(rest); err != nil {
+			return badResponse, err
+		}
+	case byClose:
+		if take > 0 {
+			x.out = strconv.AppendInt(x.out, int64(take), 16)
+			x.out = append(x.out, "\r\n"...)
+		}
+	}
+	x.out = append(x.out, rest[:take]...)
+	if res.framing == byClose && take > 0 {
+		x.out = append(x.out, "\r\n"...)
+	}
+	if done {
+		// Others can use the connection while the client takes its answer.
+		c.keep(!res.close && take == len(rest))
+	}
+	if err := c.sendAnswer(x.out, take); err != nil {
+		return nil, err
+	}
+	x.result.Status = res.status
+	if done {
+		return nil, nil
+	}
+	return nil, c.stream(res.length - int64(take))
+}
+
+// isInvalid tells whether an error is about what an instance sent.
+func isInvalid(err error) bool {
+	for _, invalid := range []error{errStatusLine, errField, errFraming, errHeadSize, errInterim} {
+		if errors.Is(err, invalid) {
+			return true
+		}
+	}
+	return false
+}
+
+// readHead reads the head of the answer, and passes interim answers on before it. The head is resp[:size] then, and
+// resp[size:have] what came with it.
+func (c *conn) readHead() (size, have int, err error) {
+	x := &c.x
+	have = x.conn.n
+	for scanned, interim := 0, 0; ; {
+		size, malformed := headSize(x.resp[:have], scanned)
+		switch {
+		case malformed != nil:
+			return 0, 0, errStatusLine
+		case size == 0:
+			scanned = have
+			if have == len(x.resp) {
+				if have >= maxResponseHead {
+					return 0, 0, errHeadSize
+				}
+				x.resp = append(x.resp, make([]byte, have)...)
+			}
+			x.conn.in = x.resp[have:]
+			if err := c.await(); err != nil {
+				return 0, 0, early(err)
+			}
+			have += x.conn.n
+			continue
+		}
+		if err := x.res.parse(x.resp[:size], c.isHead()); err != nil {
+			return 0, 0, err
+		}
+		if x.res.status >= http.StatusOK {
+			return size, have, nil
+		}
+		if interim++; interim > maxInterim || x.res.status == http.StatusSwitchingProtocols {
+			return 0, 0, errInterim
+		}
+		// Nobody waits for a 100 (Continue): the request had all of its body.
+		if x.res.status != http.StatusContinue {
+			if err := c.sendAnswer(x.res.appendTo(x.out[:0], false), 0); err != nil {
+				return 0, 0, err
+			}
+		}
+		scanned, have = 0, copy(x.resp, x.resp[size:have])
+	}
+}
+
+// stream passes the rest of a body on as it comes. left is what is left of one by length.
+func (c *conn) stream(left int64) error {
+	x := &c.x
+	buf := x.resp[:min(len(x.resp), streamSize)]
+	for {
+		in := buf[chunkHeadRoom : len(buf)-2]
+		if x.res.framing == byLength {
+			in = in[:min(left, int64(len(in)))]
+		}
+		x.conn.in = in
+		if x.watch != nil {
+			x.conn.setReadDeadline(x.limit())
+		}
+		if err := c.await(); err != nil {
+			if x.res.framing != byClose || !errors.Is(err, io.EOF) {
+				return early(err)
+			}
+			c.keep(false)
+			return c.sendAnswer([]byte(lastChunk), 0)
+		}
+		n, size, done := x.conn.n, x.conn.n, false
+		out := in[:n]
+		switch x.res.framing {
+		case byLength:
+			left -= int64(n)
+			done = left == 0
+		case byChunks:
+			var err error
+			if size, done, err = x.body.feed(out); err != nil {
+				return err
+			}
+			out = out[:size]
+		case byClose:
+			out = frame(buf, n)
+		}
+		if done {
+			c.keep(!x.res.close && size == n)
+		}
+		if err := c.sendAnswer(out, size); err != nil || done {
+			return err
+		}
+		if n == len(in) && len(buf) < streamSize {
+			big := streamPool.Get().(*[streamSize]byte)
+			defer streamPool.Put(big)
+			buf = big[:]
+		}
+	}
+}
+
+// early says that an end came too early.
+func early(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errEOF
+	}
+	return err
+}
+
+// sendAnswer sends a part of the answer, with some bytes of its body where it has no chunks.
+func (c *conn) sendAnswer(b []byte, body int) error {
+	err := c.send(b, c.x.limit())
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errTimeout
+	}
+	if err != nil {
+		return errors.Join(errClientGone, err)
+	}
+	if c.x.res.framing == byChunks {
+		c.x.result.ResponseBytes = c.x.body.data
+	} else {
+		c.x.result.ResponseBytes += int64(body)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// openRouter sends all requests to one upstream, with no cost of its own.
+type openRouter struct{ openExchange }
+
+func (r *openRouter) Begin(*Head, netip.AddrPort) (Exchange, *Refusal) { return &r.openExchange, nil }
+
+type openExchange struct{ upstream *Upstream }
+
+func (e *openExchange) TryAcquire() *Upstream                         { return e.upstream }
+func (e *openExchange) Acquire(context.Context) (*Upstream, *Refusal) { return e.upstream, nil }
+func (e *openExchange) Unreachable(*Upstream)                         {}
+func (e *openExchange) Timeouts() (total, start, idle time.Duration)  { return 5 * time.Minute, 0, 0 }
+func (e *openExchange) Passes([]byte) bool                            { return true }
+func (e *openExchange) Done(Result)                                   {}
+
+func (e *openExchange) AppendFields(dst []byte) []byte {
+	return append(dst, "X-Forwarded-Proto: http\r\n"...)
+}
+
+// BenchmarkForward forwards requests one after the other, within the process: for allocations and profiles. The
+// application's and the client's part is in it.
+func BenchmarkForward(b *testing.B) {
+	app := rawApp(b, func(_ int, conn net.Conn, r *bufio.Reader) {
+		_ = conn.SetDeadline(time.Time{})
+		buf, answer := make([]byte, 4096), []byte(hi)
+		for {
+			if _, err := conn.Read(buf); err != nil {
+				return
+			}
+			if _, err := conn.Write(answer); err != nil {
+				return
+			}
+		}
+	})
+	conn := dial(b, serve(b, &Server{Router: &openRouter{openExchange{NewUpstream(app)}}}))
+	_ = conn.SetDeadline(time.Time{})
+	request, buf := []byte("GET / HTTP/1.1\r\nHost: a.example\r\nUser-Agent: a\r\nAccept: */*\r\n\r\n"), make([]byte, 4096)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := conn.Write(request); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := conn.Read(buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkThroughput has 64 clients ask an application of net/http, as it is and through proxies: each in a
+// process of its own, all on the same processors.
+func BenchmarkThroughput(b *testing.B) {
+	app := startRole(b, "app", "")
+	for _, target := range []struct{ name, address string }{
+		{"direct", app}, {"http1", startRole(b, "http1", app)}, {"ReverseProxy", startRole(b, "reverse", app)},
+	} {
+		b.Run(target.name, func(b *testing.B) {
+			var wg sync.WaitGroup
+			requests := make(chan struct{}, b.N)
+			for range b.N {
+				requests <- struct{}{}
+			}
+			close(requests)
+			for range 64 {
+				conn := dial(b, target.address)
+				wg.Go(func() {
+					request, buf := []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), make([]byte, 4096)
+					for range requests {
+						_, err := conn.Write(request)
+						if err == nil {
+							_, err = conn.Read(buf)
+						}
+						if err != nil || !strings.HasPrefix(string(buf), "HTTP/1.1 200") {
+							b.Errorf("%.20q, %v", buf, err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+		})
+	}
+}
+
+// startRole runs the test program in another role until the test ends, and returns its address.
+func startRole(b *testing.B, role, upstream string) string {
+	b.Helper()
+	cmd := exec.CommandContext(b.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "HTTP1_ROLE="+role, "HTTP1_UPSTREAM="+upstream)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.TrimSpace(address)
+}
+
+// TestMain serves as application or as proxy if the environment says so.
+func TestMain(m *testing.M) {
+	role := os.Getenv("HTTP1_ROLE")
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	if err := serveRole(role, os.Getenv("HTTP1_UPSTREAM")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serveRole(role, upstream string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	switch role {
+	case "app":
+		return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, "Hello World!\n") }))
+	case "reverse":
+		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: upstream})
+		proxy.Transport = &http.Transport{MaxIdleConnsPerHost: maxIdle}
+		return http.Serve(l, proxy)
+	case "http1":
+		s := &Server{Router: &openRouter{openExchange{NewUpstream(upstream)}}, Standard: func(c net.Conn) { c.Close() }}
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			go s.ServeConn(context.Background(), conn)
+		}
+	}
+	return fmt.Errorf("no role %q", role)
+}

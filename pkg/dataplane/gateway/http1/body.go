@@ -1,0 +1,191 @@
+package http1
+
+import (
+	"errors"
+)
+
+// maxChunkLine bounds the line of a chunk's size and that of a trailer field, maxTrailers all of them, in bytes.
+const (
+	maxChunkLine = 4 << 10
+	maxTrailers  = 64 << 10
+)
+
+var errChunk = errors.New("malformed chunk in the response")
+
+// chunks follows a body in chunks (RFC 9112 7.1), which is passed on as it comes, and finds its end.
+type chunks struct {
+	state chunkState
+	// left is what is left of a chunk's data; digits are those of its size so far.
+	left   int64
+	digits int
+	// line is the length of the current line, trailers that of all trailer lines.
+	line, trailers int
+	// name is the start of a trailer field's name.
+	name []byte
+	// data counts the bytes of the body itself.
+	data int64
+}
+
+type chunkState int
+
+const (
+	chunkSize chunkState = iota
+	chunkExtension
+	chunkSizeLF
+	chunkData
+	chunkCR
+	chunkLF
+	trailerStart
+	trailerName
+	trailerValue
+	trailerLF
+	lastLF
+	chunksDone
+)
+
+// feed looks at the next bytes, and says how many of them belong to the body, and whether it ends there.
+func (c *chunks) feed(b []byte) (n int, done bool, err error) {
+	for n < len(b) {
+		if c.state == chunkData {
+			take := int(min(c.left, int64(len(b)-n)))
+			n += take
+			c.left -= int64(take)
+			c.data += int64(take)
+			if c.left == 0 {
+				c.state = chunkCR
+			}
+			continue
+		}
+		if !c.step(b[n]) {
+			return n, false, errChunk
+		}
+		n++
+		if c.state == chunksDone {
+			return n, true, nil
+		}
+	}
+	return n, false, nil
+}
+
+// step takes a byte of framing, and tells whether it may be there.
+func (c *chunks) step(b byte) bool {
+	if c.line++; c.line > maxChunkLine {
+		return false
+	}
+	switch c.state {
+	case chunkSize:
+		return c.sizeByte(b)
+	case chunkExtension:
+		if b == '\r' {
+			c.state = chunkSizeLF
+			return true
+		}
+		return fieldByte[b] != 0
+	case chunkSizeLF:
+		if c.state, c.line, c.digits = chunkData, 0, 0; c.left == 0 {
+			c.state = trailerStart
+		}
+		return b == '\n'
+	case chunkCR:
+		c.state = chunkLF
+		return b == '\r'
+	case chunkLF:
+		c.state, c.line = chunkSize, 0
+		return b == '\n'
+	case lastLF:
+		c.state = chunksDone
+		return b == '\n'
+	}
+	return c.trailerByte(b)
+}
+
+func (c *chunks) sizeByte(b byte) bool {
+	switch {
+	case isHex(b):
+		c.digits++
+		c.left = c.left<<4 | int64(unhex(b))
+		return c.digits <= 15
+	case c.digits == 0:
+		return false
+	case b == '\r':
+		c.state = chunkSizeLF
+	case b == ';':
+		c.state = chunkExtension
+	default:
+		return false
+	}
+	return true
+}
+
+func (c *chunks) trailerByte(b byte) bool {
+	if c.trailers++; c.trailers > maxTrailers {
+		return false
+	}
+	switch c.state {
+	case trailerStart:
+		if b == '\r' {
+			c.state = lastLF
+			return true
+		}
+		c.state, c.name = trailerName, append(c.name[:0], lowerToken[b])
+		return lowerToken[b] != 0
+	case trailerName:
+		if b == ':' {
+			c.state = trailerValue
+			return !framingField(c.name)
+		}
+		c.name = append(c.name, lowerToken[b])
+		return lowerToken[b] != 0
+	case trailerValue:
+		if b == '\r' {
+			c.state = trailerLF
+			return true
+		}
+		return fieldByte[b] != 0
+	case trailerLF:
+		c.state, c.line = trailerStart, 0
+		return b == '\n'
+	}
+	return false
+}
+
+// framingField tells whether a field, by its name in lower case, may not come as a trailer, since it says where
+// messages end or go (RFC 9110 6.5.1).
+func framingField(name []byte) bool {
+	switch string(name) {
+	case "connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade":
+		return true
+	}
+	return false
+}
+
+func unhex(c byte) byte {
+	switch {
+	case c <= '9':
+		return c - '0'
+	case c <= 'F':
+		return c - 'A' + 10
+	}
+	return c - 'a' + 10
+}
+
+// The last chunk of a body, and the space that a chunk's size line takes at most, for a read of 32 KiB.
+const (
+	lastChunk     = "0\r\n\r\n"
+	chunkHeadRoom = len("8000\r\n")
+)
+
+// frame makes a chunk of the data that lies at b[chunkHeadRoom:chunkHeadRoom+n], n > 0, in place. b has two
+// bytes more than that.
+func frame(b []byte, n int) []byte {
+	const digits = "0123456789abcdef"
+	end := chunkHeadRoom + n
+	b[end], b[end+1] = '\r', '\n'
+	start := chunkHeadRoom - 2
+	b[start], b[start+1] = '\r', '\n'
+	for ; n > 0; n >>= 4 {
+		start--
+		b[start] = digits[n&15]
+	}
+	return b[start : end+2]
+}

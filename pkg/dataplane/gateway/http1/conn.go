@@ -1,0 +1,299 @@
+package http1
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// lingerTime and lingerBytes bound what is read from a client that was refused, so that it gets to read why.
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// errStopped is why a connection that waits for a request ends with its server.
+var errStopped = errors.New("server stops")
+
+// What a connection is doing, so that it can be stopped.
+const (
+	busy int32 = iota
+	// waiting is for the first byte of a request.
+	waiting
+	stopping
+)
+
+// next is what is to be done with a connection after a request.
+type next int
+
+const (
+	goOn next = iota
+	endConn
+	handOver
+)
+
+// conn is a connection of a client. One goroutine serves it.
+type conn struct {
+	server *Server
+	conn   net.Conn
+	raw    syscall.RawConn
+	peer   netip.AddrPort
+	// base is what contexts of exchanges derive from: they outlive the server's.
+	base context.Context
+
+	state atomic.Int32
+	// stopped is closed when stop has run.
+	stopped chan struct{}
+
+	// in is nil while there is nothing from the client. size is that of the current request's head.
+	in   *input
+	size int
+	// readDeadline is the deadline set, now a time of the recent past.
+	readDeadline, now time.Time
+	// answered tells that there was a request before.
+	answered bool
+
+	// readFunc, tryFunc and writeFunc are read, tryRead and write, made function values once; writing is what write
+	// writes, n and err what came of any of them.
+	readFunc, tryFunc, writeFunc func(fd uintptr) bool
+	writing                      []byte
+	n                            int
+	err                          error
+
+	x exchange
+}
+
+// serve serves requests until the connection ends or is handed over.
+func (c *conn) serve() {
+	for {
+		refusal, err := c.next()
+		if err != nil {
+			break
+		}
+		if refusal != nil {
+			c.refuse(refusal, false, true) //nolint:errcheck // the connection ends anyway
+			break
+		}
+		then := endConn
+		switch req := &c.in.req; {
+		case req.preface && c.answered:
+			c.refuse(badVersion, false, true) //nolint:errcheck // the connection ends anyway
+		case req.other || !c.whole():
+			then = handOver
+		default:
+			then = c.serveRequest()
+		}
+		if then == handOver {
+			read := append([]byte(nil), c.in.unread()...)
+			c.in.release()
+			c.server.handOver(c.conn, read)
+			return
+		}
+		if then == endConn {
+			break
+		}
+		c.answered = true
+	}
+	if c.in != nil {
+		if len(c.in.unread()) > 0 {
+			c.linger()
+		}
+		c.in.release()
+	}
+	c.conn.Close()
+}
+
+// next reads and parses the next head. The error tells that the connection ended.
+func (c *conn) next() (*Refusal, error) {
+	limit := c.server.maxHeaderBytes()
+	scanned := 0
+	var deadline time.Time
+	for {
+		if c.in == nil || len(c.in.unread()) == 0 {
+			if err := c.wait(); err != nil {
+				return nil, err
+			}
+		}
+		unread := c.in.unread()
+		size, refusal := headSize(unread, scanned)
+		switch {
+		case refusal != nil:
+			return refusal, nil
+		case size > limit || size == 0 && len(unread) >= limit:
+			return tooLarge, nil
+		case size > 0:
+			c.size = size
+			return c.parse()
+		}
+		scanned = len(unread)
+		if deadline.IsZero() {
+			deadline = time.Now().Add(c.server.headerTimeout())
+		}
+		c.setReadDeadline(deadline)
+		c.in.makeRoom()
+		if err := c.fill(); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return headTimeout, nil
+			}
+			return nil, err
+		}
+	}
+}
+
+// parse parses the head, and reads what has arrived of the body if a buffer will do for it.
+func (c *conn) parse() (*Refusal, error) {
+	req := &c.in.req
+	for {
+		refusal := req.parse(c.in.unread()[:c.size])
+		if refusal != nil || req.other || c.whole() || req.length > int64(maxBody-c.size) {
+			return refusal, nil
+		}
+		// As the head moves, it has to be parsed again.
+		c.in.hold(c.size + int(req.length))
+		if err := c.raw.Read(c.tryFunc); err != nil {
+			return nil, err
+		}
+		if errors.Is(c.err, syscall.EAGAIN) {
+			return req.parse(c.in.unread()[:c.size]), nil
+		}
+		if c.err != nil {
+			return nil, c.err
+		}
+		c.in.end += c.n
+	}
+}
+
+// whole tells whether all of the current request has arrived.
+func (c *conn) whole() bool { return int64(len(c.in.unread())-c.size) >= c.in.req.length }
+
+// wait waits for the first bytes of a request.
+func (c *conn) wait() error {
+	if c.now.IsZero() {
+		c.now = time.Now()
+	}
+	// Moving a deadline costs more than letting it be a little early.
+	if idle := c.server.idleTimeout(); c.readDeadline.Sub(c.now) < idle*3/4 || c.readDeadline.Sub(c.now) > idle {
+		c.setReadDeadline(c.now.Add(idle))
+	}
+	if !c.state.CompareAndSwap(busy, waiting) {
+		return errStopped
+	}
+	err := c.fill()
+	if !c.state.CompareAndSwap(waiting, busy) {
+		<-c.stopped
+		c.readDeadline = time.Time{}
+	}
+	return err
+}
+
+// stop ends the connection once it has no request.
+func (c *conn) stop() {
+	if c.state.Swap(stopping) == waiting {
+		c.conn.SetReadDeadline(longAgo) //nolint:errcheck // fails on closed connections only, as does the read
+	}
+	close(c.stopped)
+}
+
+// fill reads what the client sends, at least a byte.
+func (c *conn) fill() error {
+	if err := c.raw.Read(c.readFunc); err != nil {
+		return err
+	}
+	c.in.end += c.n
+	return c.err
+}
+
+// read reads into in, which it needs only if there is something to read.
+func (c *conn) read(fd uintptr) bool {
+	if c.in == nil {
+		c.in = inputPool.Get().(*input)
+	}
+	c.n, c.err = sysRead(fd, c.in.room())
+	if !errors.Is(c.err, syscall.EAGAIN) {
+		return true
+	}
+	if c.in.end == 0 {
+		c.in.release()
+		c.in = nil
+	}
+	return false
+}
+
+// tryRead reads what is there.
+func (c *conn) tryRead(fd uintptr) bool {
+	c.n, c.err = sysRead(fd, c.in.room())
+	return true
+}
+
+// send writes b to the client. A client that does not read has until deadline; the zero time is for ever.
+func (c *conn) send(b []byte, deadline time.Time) error {
+	c.writing = b
+	if err := c.raw.Write(c.writeFunc); err != nil {
+		return err
+	}
+	c.writing = nil
+	if c.err != nil && !errors.Is(c.err, syscall.EAGAIN) {
+		return c.err
+	}
+	if c.n == len(b) {
+		return nil
+	}
+	if err := c.conn.SetWriteDeadline(deadline); err != nil {
+		return err
+	}
+	_, err := c.conn.Write(b[c.n:])
+	c.now = time.Now()
+	if err != nil {
+		return err
+	}
+	return c.conn.SetWriteDeadline(time.Time{})
+}
+
+func (c *conn) write(fd uintptr) bool {
+	c.n, c.err = sysWrite(fd, c.writing)
+	return true
+}
+
+// refuse answers with a refusal.
+func (c *conn) refuse(r *Refusal, head, closing bool) error {
+	return c.send(r.appendTo(nil, head, closing), time.Now().Add(c.server.headerTimeout()))
+}
+
+// linger ends what is written, and reads on for a while: closing a connection with something unread makes the
+// client's system drop what it has got.
+func (c *conn) linger() {
+	conn, ok := c.conn.(interface{ CloseWrite() error })
+	if !ok || conn.CloseWrite() != nil {
+		return
+	}
+	if c.conn.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	for left := lingerBytes; left > 0; {
+		n, err := c.conn.Read(c.in.buf)
+		if err != nil {
+			return
+		}
+		left -= n
+	}
+}
+
+// setReadDeadline sets the deadline of reads.
+func (c *conn) setReadDeadline(t time.Time) {
+	if !t.Equal(c.readDeadline) {
+		c.readDeadline = t
+		c.conn.SetReadDeadline(t) //nolint:errcheck // fails on closed connections only, as do the reads
+	}
+}
+
+// closing tells whether the current answer is the connection's last.
+func (c *conn) closing() bool { return c.in.req.close || c.state.Load() == stopping }
+
+// isHead tells whether the current request's answer has no body.
+func (c *conn) isHead() bool { return string(c.in.req.Method) == http.MethodHead }

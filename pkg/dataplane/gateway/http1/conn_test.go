@@ -1,0 +1,233 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const hi = "HTTP/1.1 200 OK\r\nDate: " + someDate + "\r\nContent-Length: 2\r\n\r\nhi"
+
+// TestPipelining sends requests at once, some of which are refused, and expects the answers in order.
+func TestPipelining(t *testing.T) {
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			body, _ := io.ReadAll(req.Body)
+			answer := req.URL.Path + string(body)
+			say(conn, "HTTP/1.1 200 OK\r\nDate: "+someDate+"\r\nContent-Length: "+strconv.Itoa(len(answer))+"\r\n\r\n"+answer)
+		}
+	})
+	router := newFakeRouter(app)
+	conn := dial(t, serve(t, &Server{Router: router}))
+	var requests, answers strings.Builder
+	for i := range 300 {
+		body := strings.Repeat("b", i)
+		path := "/" + strconv.Itoa(i)
+		requests.WriteString("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Length: " + strconv.Itoa(i) + "\r\n\r\n" + body)
+		answers.WriteString("HTTP/1.1 200 OK\r\nDate: " + someDate + "\r\nContent-Length: " + strconv.Itoa(len(path)+i) + "\r\n\r\n" + path + body)
+	}
+	write(t, conn, requests.String())
+	expect(t, conn, answers.String())
+}
+
+// TestByteByByte has a head arrive in the smallest pieces.
+func TestByteByByte(t *testing.T) {
+	router := newFakeRouter(answering(t, hi, nil))
+	conn := dial(t, serve(t, &Server{Router: router}))
+	for range 2 {
+		for i := range len(getA) {
+			write(t, conn, getA[i:i+1])
+		}
+		expect(t, conn, hi)
+	}
+}
+
+// TestConnectionClose expects a connection to end when the client asks for it, and what follows to be ignored.
+func TestConnectionClose(t *testing.T) {
+	router := newFakeRouter(answering(t, hi, nil))
+	conn := dial(t, serve(t, &Server{Router: router}))
+	write(t, conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Close\r\n\r\n"+getA)
+	expectEnd(t, conn, strings.Replace(hi, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+	if n := len(router.begun()); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestRefusals expects the router's refusals to be answered, on a connection that stays.
+func TestRefusals(t *testing.T) {
+	router := newFakeRouter("")
+	router.refusal = &Refusal{Status: 503, Body: "pending request queue full", RetryAfter: 1500 * time.Millisecond}
+	conn := dial(t, serve(t, &Server{Router: router}))
+	want := strings.Replace(refused("503 Service Unavailable", "pending request queue full", false), "Content-Length", "Retry-After: 2\r\nContent-Length", 1)
+	write(t, conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody")
+	expect(t, conn, want)
+	write(t, conn, "HEAD"+getA[3:]+getA)
+	expect(t, conn, strings.TrimSuffix(want, "pending request queue full")+want)
+}
+
+// TestHeaderTimeout expects a head that does not arrive in time to be refused, however busy its sender looks.
+func TestHeaderTimeout(t *testing.T) {
+	conn := dial(t, serve(t, &Server{Router: newFakeRouter(""), HeaderTimeout: 100 * time.Millisecond}))
+	write(t, conn, "GET / HTTP/1.1\r\n")
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				say(conn, "X: a\r\n")
+			case <-stop:
+				return
+			}
+		}
+	}()
+	expect(t, conn, refused("408 Request Timeout", headTimeout.Body, true))
+}
+
+// TestIdleTimeout expects a connection without requests to end.
+func TestIdleTimeout(t *testing.T) {
+	router := newFakeRouter(answering(t, hi, nil))
+	addr := serve(t, &Server{Router: router, IdleTimeout: 50 * time.Millisecond})
+	expectEnd(t, dial(t, addr), "")
+	conn := dial(t, addr)
+	write(t, conn, getA)
+	expectEnd(t, conn, hi)
+}
+
+// TestStop expects connections without request to end with the server's context, and those with one to end with
+// its answer.
+func TestStop(t *testing.T) {
+	arrived, finish := make(chan struct{}), make(chan struct{})
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err == nil {
+			close(arrived)
+			<-finish
+			say(conn, hi)
+		}
+	})
+	l := listen(t)
+	s := &Server{Router: newFakeRouter(app)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{}, 3)
+	connect := func() net.Conn {
+		client := dial(t, l.Addr().String())
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			s.ServeConn(ctx, conn)
+			ended <- struct{}{}
+		}()
+		return client
+	}
+	idle, active, starting := connect(), connect(), connect()
+	write(t, active, getA)
+	<-arrived
+	write(t, starting, getA[:10])
+	cancel()
+	expectEnd(t, idle, "")
+	close(finish)
+	expectEnd(t, active, strings.Replace(hi, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+	starting.Close()
+	for range 3 {
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Fatal("ServeConn did not return")
+		}
+	}
+}
+
+// TestHandOver expects requests that are for the standard path to arrive there, with those after them.
+func TestHandOver(t *testing.T) {
+	for _, tc := range []struct {
+		name, request string
+		// read is what the standard path reads first, if not request.
+		read string
+	}{
+		{name: "HTTP/2", request: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nframes"},
+		{name: "HTTP/1.0", request: "GET / HTTP/1.0\r\n\r\n"},
+		{name: "CONNECT", request: "CONNECT a:80 HTTP/1.1\r\nhost: a\r\n\r\n"},
+		{name: "absolute form", request: "GET http://b/ HTTP/1.1\r\nhost: a\r\n\r\n"},
+		{name: "Upgrade", request: "GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"},
+		{name: "Expect", request: "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n"},
+		{name: "chunks", request: "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"},
+		{name: "body under way", request: "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nab"},
+		{name: "names of fields", request: "GET / HTTP/1.1\r\nHost: A\r\nUPGRADE: a\r\n\r\n",
+			read: "GET / HTTP/1.1\r\nhost: A\r\nupgrade: a\r\n\r\n"},
+	} {
+		for _, before := range []string{"", getA} {
+			if before != "" && tc.name == "HTTP/2" {
+				continue
+			}
+			t.Run(tc.name+" after "+strconv.Itoa(len(before)), func(t *testing.T) {
+				router := newFakeRouter(answering(t, hi, nil))
+				read := tc.read
+				if read == "" {
+					read = tc.request
+				}
+				s := &Server{Router: router, Standard: func(conn net.Conn) {
+					defer conn.Close()
+					expect(t, conn, read+"more")
+					say(conn, "standard")
+				}}
+				conn := dial(t, serve(t, s))
+				if before != "" {
+					write(t, conn, before)
+					expect(t, conn, hi)
+				}
+				write(t, conn, tc.request)
+				write(t, conn, "more")
+				expectEnd(t, conn, "standard")
+				if len(router.begun()) != len(before)/len(getA) {
+					t.Errorf("router got %q", router.begun())
+				}
+			})
+		}
+	}
+}
+
+// TestRouterHandsOver expects a request that the router does not take to be handed over, with its body.
+func TestRouterHandsOver(t *testing.T) {
+	router := newFakeRouter("")
+	router.standard = true
+	const request = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nab"
+	conn := dial(t, serve(t, &Server{Router: router, Standard: func(conn net.Conn) {
+		defer conn.Close()
+		expect(t, conn, request+getA)
+	}}))
+	write(t, conn, request+getA)
+	expectEnd(t, conn, "")
+}
+
+// TestLatePreface expects the start of HTTP/2 to be refused on a connection that had a request.
+func TestLatePreface(t *testing.T) {
+	router := newFakeRouter(answering(t, hi, nil))
+	conn := dial(t, serve(t, &Server{Router: router}))
+	write(t, conn, getA+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	expect(t, conn, hi+refused("505 HTTP Version Not Supported", badVersion.Body, true))
+}
+
+// TestPipe expects a connection without descriptor to be handed over at once.
+func TestPipe(t *testing.T) {
+	client, server := net.Pipe()
+	defer client.Close()
+	var got net.Conn
+	(&Server{Standard: func(conn net.Conn) { got = conn }}).ServeConn(t.Context(), server)
+	if got != server {
+		t.Errorf("handed over %v", got)
+	}
+}

@@ -1,0 +1,260 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeRouter sends all requests to one upstream, as its fields say.
+type fakeRouter struct {
+	upstream *Upstream
+	// refusal answers all requests, if not nil; standard hands all over.
+	refusal  *Refusal
+	standard bool
+	// acquire takes the place of TryAcquire, which finds nothing then.
+	acquire                    func(ctx context.Context) (*Upstream, *Refusal)
+	total, responseStart, idle time.Duration
+	drop, add                  string
+
+	mu          sync.Mutex
+	heads       []string
+	unreachable int
+	// done gets the results.
+	done chan Result
+}
+
+func newFakeRouter(address string) *fakeRouter {
+	return &fakeRouter{upstream: NewUpstream(address), done: make(chan Result, 10000)}
+}
+
+func (r *fakeRouter) Begin(head *Head, _ netip.AddrPort) (Exchange, *Refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heads = append(r.heads, string(head.Method)+" "+string(head.Target)+" "+string(head.Host))
+	switch {
+	case r.standard:
+		return nil, nil
+	case r.refusal != nil:
+		return nil, r.refusal
+	}
+	return &fakeExchange{router: r}, nil
+}
+
+type fakeExchange struct{ router *fakeRouter }
+
+func (e *fakeExchange) TryAcquire() *Upstream {
+	if e.router.acquire != nil {
+		return nil
+	}
+	return e.router.upstream
+}
+
+func (e *fakeExchange) Acquire(ctx context.Context) (*Upstream, *Refusal) {
+	return e.router.acquire(ctx)
+}
+
+func (e *fakeExchange) Unreachable(*Upstream) {
+	e.router.mu.Lock()
+	defer e.router.mu.Unlock()
+	e.router.unreachable++
+}
+
+func (e *fakeExchange) Timeouts() (total, responseStart, idle time.Duration) {
+	return e.router.total, e.router.responseStart, e.router.idle
+}
+
+func (e *fakeExchange) Passes(name []byte) bool { return string(name) != e.router.drop }
+
+func (e *fakeExchange) AppendFields(dst []byte) []byte { return append(dst, e.router.add...) }
+
+func (e *fakeExchange) Done(r Result) { e.router.done <- r }
+
+// listen returns a listener on loopback, which the test closes.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// serve has a server serve on loopback until the test ends, and returns its address.
+func serve(t testing.TB, s *Server) string {
+	t.Helper()
+	l := listen(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		cancel()
+		wg.Wait()
+	})
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { s.ServeConn(ctx, conn) })
+		}
+	}()
+	return l.Addr().String()
+}
+
+// rawApp listens as an application whose every connection handle gets; n counts them from 1. It returns the
+// address.
+func rawApp(t testing.TB, handle func(n int, conn net.Conn, r *bufio.Reader)) string {
+	t.Helper()
+	l := listen(t)
+	go func() {
+		for n := 1; ; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			go func() {
+				defer conn.Close()
+				handle(n, conn, bufio.NewReader(conn))
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// answering is an application that reads requests without body, sends each to got, and answers with the same bytes.
+func answering(t testing.TB, answer string, got chan<- string) string {
+	return rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		for {
+			head, err := readHead(r)
+			if err != nil {
+				return
+			}
+			if got != nil {
+				got <- head
+			}
+			say(conn, answer)
+		}
+	})
+}
+
+// readHead reads up to an empty line.
+func readHead(r *bufio.Reader) (string, error) {
+	var head strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		head.WriteString(line)
+		if err != nil || line == "\r\n" {
+			return head.String(), err
+		}
+	}
+}
+
+// patience is how long a test waits for what should come at once.
+const patience = 10 * time.Second
+
+// dial connects to addr until the test ends.
+func dial(t testing.TB, addr string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// write sends s.
+func write(t testing.TB, conn net.Conn, s string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect reads as many bytes as want has, and compares, but for the value of the Date.
+func expect(t testing.TB, r io.Reader, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	n, err := io.ReadFull(r, got)
+	if diff := cmp.Diff(undated(want), undated(string(got[:n]))); diff != "" {
+		t.Errorf("read (-want +got, %v):\n%s", err, diff)
+	}
+}
+
+// expectEnd reads to the end, and compares.
+func expectEnd(t testing.TB, r io.Reader, want string) {
+	t.Helper()
+	got, err := io.ReadAll(r)
+	if diff := cmp.Diff(undated(want), undated(string(got))); diff != "" || err != nil {
+		t.Errorf("read to the end (-want +got, %v):\n%s", err, diff)
+	}
+}
+
+var date = regexp.MustCompile(`Date: [^\r]*`)
+
+func undated(s string) string { return date.ReplaceAllString(s, "Date: "+someDate) }
+
+// someDate is as long as any.
+const someDate = "Sat, 01 Jan 2000 00:00:00 GMT"
+
+// result waits for the result of the exchange that ends next.
+func (r *fakeRouter) result(t testing.TB) Result {
+	t.Helper()
+	select {
+	case result := <-r.done:
+		return result
+	case <-time.After(patience):
+		t.Fatal("the exchange did not end")
+		return Result{}
+	}
+}
+
+// begun returns what requests came.
+func (r *fakeRouter) begun() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heads
+}
+
+func refused(status, body string, closing bool) string {
+	end := "\r\n"
+	if closing {
+		end = "Connection: close\r\n\r\n"
+	}
+	return "HTTP/1.1 " + status + "\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nDate: " +
+		someDate + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n" + end + body
+}
+
+// drain reads to the end.
+func drain(t testing.TB, r io.Reader) string {
+	t.Helper()
+	got, err := io.ReadAll(r)
+	if err != nil {
+		t.Errorf("read to the end: %v", err)
+	}
+	return string(got)
+}
+
+// say sends s to who may have gone.
+func say(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
+
+// skipHead reads up to an empty line, or the end.
+func skipHead(r *bufio.Reader) { _, _ = readHead(r) }
+
+// untilClosed reads to the end.
+func untilClosed(r io.Reader) { _, _ = io.Copy(io.Discard, r) }

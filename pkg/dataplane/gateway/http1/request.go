@@ -1,0 +1,299 @@
+package http1
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+)
+
+const (
+	// maxFields and maxOptions bound the work that one head can make.
+	maxFields  = 1000
+	maxOptions = 32
+)
+
+// The refusals of requests that are not HTTP/1.1 as RFC 9112 has it.
+var (
+	badLine     = &Refusal{Status: http.StatusBadRequest, Body: "malformed line end"}
+	badRequest  = &Refusal{Status: http.StatusBadRequest, Body: "malformed request line"}
+	badMethod   = &Refusal{Status: http.StatusBadRequest, Body: "malformed method"}
+	badTarget   = &Refusal{Status: http.StatusBadRequest, Body: "malformed request target"}
+	badField    = &Refusal{Status: http.StatusBadRequest, Body: "malformed header field"}
+	badHost     = &Refusal{Status: http.StatusBadRequest, Body: "missing or malformed Host header"}
+	badLength   = &Refusal{Status: http.StatusBadRequest, Body: "malformed Content-Length header"}
+	badCoding   = &Refusal{Status: http.StatusBadRequest, Body: "unsupported Transfer-Encoding header"}
+	badOptions  = &Refusal{Status: http.StatusBadRequest, Body: "malformed Connection header"}
+	badVersion  = &Refusal{Status: http.StatusHTTPVersionNotSupported, Body: "unsupported HTTP version"}
+	tooLarge    = &Refusal{Status: http.StatusRequestHeaderFieldsTooLarge, Body: "request header too large"}
+	headTimeout = &Refusal{Status: http.StatusRequestTimeout, Body: "request header did not arrive in time"}
+	crlfcrlf    = []byte("\r\n\r\n")
+)
+
+// request is a parsed request head.
+type request struct {
+	Head
+	// length is the Content-Length, -1 without.
+	length int64
+	// close tells that the client wants no further request on its connection.
+	close bool
+	// options are the fields that the Connection header names.
+	options [][]byte
+	// chunked tells that the body is in chunks.
+	chunked bool
+	// other tells that the request is for the standard path, preface that it is the start of HTTP/2.
+	other, preface bool
+}
+
+// headSize returns the size of the head that b starts with, 0 if it is not there as a whole. b was looked at up
+// to scanned before.
+func headSize(b []byte, scanned int) (int, *Refusal) {
+	if len(b) > 0 && lowerToken[b[0]] == 0 {
+		return 0, badRequest
+	}
+	if i := bytes.Index(b[max(scanned-3, 0):], crlfcrlf); i >= 0 {
+		return max(scanned-3, 0) + i + len(crlfcrlf), nil
+	}
+	// Who ends lines with LF alone would wait for an answer in vain.
+	for i := scanned; ; i++ {
+		lf := bytes.IndexByte(b[i:], '\n')
+		if lf < 0 {
+			return 0, nil
+		}
+		if i += lf; i == 0 || b[i-1] != '\r' {
+			return 0, badLine
+		}
+	}
+}
+
+// parse parses a whole head, up to the empty line. It changes the names of fields in b to lower case.
+func (r *request) parse(b []byte) *Refusal {
+	*r = request{Head: Head{Fields: r.Fields[:0]}, length: -1, options: r.options[:0]}
+	line, rest, ok := cutLine(b, bytes.IndexByte(b, '\n'))
+	if !ok {
+		return badLine
+	}
+	if refusal := r.parseLine(line); refusal != nil || r.other {
+		return refusal
+	}
+	for {
+		line, rest, ok = cutLine(rest, bytes.IndexByte(rest, '\n'))
+		if !ok {
+			return badLine
+		}
+		if len(line) == 0 {
+			break
+		}
+		if refusal := r.parseField(line); refusal != nil {
+			return refusal
+		}
+	}
+	if r.Host == nil {
+		return badHost
+	}
+	if r.chunked {
+		if r.length >= 0 {
+			return badLength
+		}
+		r.other = true
+	}
+	return nil
+}
+
+// parseLine parses the request line.
+func (r *request) parseLine(line []byte) *Refusal {
+	sp := bytes.IndexByte(line, ' ')
+	if sp < 0 {
+		return badRequest
+	}
+	if r.Method = line[:sp]; !isToken(r.Method) {
+		return badMethod
+	}
+	line = line[sp+1:]
+	if sp = bytes.IndexByte(line, ' '); sp < 1 {
+		return badRequest
+	}
+	r.Target = line[:sp]
+	switch version := line[sp+1:]; {
+	case string(version) == "HTTP/1.1":
+		return r.checkTarget()
+	case string(version) == "HTTP/1.0":
+		r.other = true
+		return nil
+	case string(line) == "* HTTP/2.0" && string(r.Method) == "PRI":
+		r.other, r.preface = true, true
+		return nil
+	case len(version) == 8 && string(version[:5]) == "HTTP/" && version[6] == '.' &&
+		'0' <= version[5] && version[5] <= '9' && '0' <= version[7] && version[7] <= '9':
+		return badVersion
+	}
+	return badRequest
+}
+
+// checkTarget tells targets in other than origin form, and malformed ones.
+func (r *request) checkTarget() *Refusal {
+	t := r.Target
+	if !all(t, &targetByte) {
+		return badTarget
+	}
+	switch {
+	case string(r.Method) == "CONNECT":
+		r.other = true
+	case t[0] == '/':
+		path := t
+		if query := bytes.IndexByte(t, '?'); query >= 0 {
+			path = t[:query]
+		}
+		return checkEscapes(path)
+	case string(t) == "*" && string(r.Method) == "OPTIONS":
+	case bytes.Contains(t, []byte("://")):
+		r.other = true
+	default:
+		return badTarget
+	}
+	return nil
+}
+
+// checkEscapes refuses a path with a percent sign that two hexadecimal digits do not follow.
+func checkEscapes(path []byte) *Refusal {
+	for {
+		i := bytes.IndexByte(path, '%')
+		if i < 0 {
+			return nil
+		}
+		if path = path[i+1:]; len(path) < 2 || !isHex(path[0]) || !isHex(path[1]) {
+			return badTarget
+		}
+	}
+}
+
+// parseField parses a line of the head.
+func (r *request) parseField(line []byte) *Refusal {
+	colon := 0
+	for colon < len(line) {
+		c := lowerToken[line[colon]]
+		if c == 0 {
+			break
+		}
+		line[colon] = c
+		colon++
+	}
+	// White space before the colon, or at the start of a line, is no part of a token: both end here.
+	if colon == 0 || colon == len(line) || line[colon] != ':' {
+		return badField
+	}
+	f := Field{Name: line[:colon], Value: trim(line[colon+1:])}
+	if !all(f.Value, &fieldByte) {
+		return badField
+	}
+	if len(r.Fields) == maxFields {
+		return tooLarge
+	}
+	r.Fields = append(r.Fields, f)
+	switch string(f.Name) {
+	case "host":
+		if r.Host != nil || !validHost(f.Value) {
+			return badHost
+		}
+		r.Host = f.Value
+	case "content-length":
+		length, ok := parseLength(f.Value)
+		if !ok || r.length >= 0 {
+			return badLength
+		}
+		r.length = length
+	case "transfer-encoding":
+		if r.chunked || !equalFold(f.Value, "chunked") {
+			return badCoding
+		}
+		r.chunked = true
+	case "connection":
+		return r.parseConnection(f.Value)
+	case "upgrade", "expect":
+		r.other = true
+	}
+	return nil
+}
+
+func (r *request) parseConnection(value []byte) *Refusal {
+	options, closing, ok := appendOptions(r.options, value)
+	if !ok {
+		return badOptions
+	}
+	r.options, r.close = options, r.close || closing
+	return nil
+}
+
+// appendOptions appends the field names that a Connection header lists, and tells whether it says close.
+func appendOptions(options [][]byte, value []byte) (all [][]byte, closing, ok bool) {
+	for more := true; more; {
+		var option []byte
+		option, value, more = bytes.Cut(value, []byte{','})
+		option = trim(option)
+		switch {
+		case len(option) == 0 || equalFold(option, "keep-alive"):
+		case equalFold(option, "close"):
+			closing = true
+		case !isToken(option) || len(options) == maxOptions:
+			return nil, false, false
+		default:
+			options = append(options, option)
+		}
+	}
+	return options, closing, true
+}
+
+// named tells whether options have a field name.
+func named(options [][]byte, name []byte) bool {
+	for _, option := range options {
+		if bytes.EqualFold(option, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendTo appends the request as it goes to an instance, but for its body. It is written anew from what was
+// parsed, so that nothing a parser could read in another way goes on.
+func (r *request) appendTo(b []byte, exchange Exchange) []byte {
+	b = append(b, r.Method...)
+	b = append(b, ' ')
+	b = append(b, r.Target...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, r.Host...)
+	b = append(b, "\r\n"...)
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		switch string(f.Name) {
+		case "host", "content-length", "connection", "keep-alive", "proxy-connection", "proxy-authenticate",
+			"proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade":
+			continue
+		}
+		if named(r.options, f.Name) || !exchange.Passes(f.Name) {
+			continue
+		}
+		b = appendCanonical(b, f.Name)
+		b = append(b, ": "...)
+		b = append(b, f.Value...)
+		b = append(b, "\r\n"...)
+	}
+	b = exchange.AppendFields(b)
+	if r.length >= 0 {
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, r.length, 10)
+		b = append(b, "\r\n"...)
+	}
+	return append(b, "\r\n"...)
+}
+
+// appendCanonical appends a field name as applications know it: with capitals at the start of its words.
+func appendCanonical(b, name []byte) []byte {
+	start := true
+	for _, c := range name {
+		if start && 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		start = c == '-'
+		b = append(b, c)
+	}
+	return b
+}

@@ -1,0 +1,74 @@
+package http1
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// What holds where a Server says nothing else.
+const (
+	defaultMaxHeaderBytes = 64 << 10
+	defaultHeaderTimeout  = 10 * time.Second
+	defaultIdleTimeout    = 3 * time.Minute
+)
+
+// Server serves connections of clients. Its fields may not change once it does.
+type Server struct {
+	// Router decides about the requests.
+	Router Router
+	// Standard takes over connections with what this package does not do: HTTP/2, HTTP/1.0, upgrades, bodies that
+	// are still arriving, CONNECT, targets in absolute form. They start with the first request that was not
+	// answered, with the names of its header fields in lower case. The connection is Standard's to close.
+	Standard func(net.Conn)
+	// MaxHeaderBytes bounds the head of a request; 0 means 64 KiB.
+	MaxHeaderBytes int
+	// HeaderTimeout bounds the arrival of a head from its first byte on, 0 means 10 s; IdleTimeout the wait for
+	// it, 0 means 3 min. A connection may be closed after three quarters of its idle timeout.
+	HeaderTimeout, IdleTimeout time.Duration
+}
+
+// ServeConn serves a connection until it ends or is handed over. When ctx ends, it closes once the request that
+// is being answered, if there is one, has its answer.
+func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
+	rawConn, ok := nc.(syscall.Conn)
+	if !ok {
+		s.Standard(nc)
+		return
+	}
+	raw, err := rawConn.SyscallConn()
+	if err != nil {
+		nc.Close()
+		return
+	}
+	c := &conn{server: s, conn: nc, raw: raw, peer: peerOf(nc), base: context.WithoutCancel(ctx), stopped: make(chan struct{})}
+	c.readFunc, c.tryFunc, c.writeFunc = c.read, c.tryRead, c.write
+	stop := context.AfterFunc(ctx, c.stop)
+	defer stop()
+	c.serve() //nolint:contextcheck // exchanges outlive ctx, and have one of their own
+}
+
+func peerOf(nc net.Conn) netip.AddrPort {
+	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		peer := a.AddrPort()
+		return netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
+	}
+	return netip.AddrPort{}
+}
+
+func (s *Server) maxHeaderBytes() int { return orDefault(s.MaxHeaderBytes, defaultMaxHeaderBytes) }
+
+func (s *Server) headerTimeout() time.Duration {
+	return orDefault(s.HeaderTimeout, defaultHeaderTimeout)
+}
+
+func (s *Server) idleTimeout() time.Duration { return orDefault(s.IdleTimeout, defaultIdleTimeout) }
+
+func orDefault[T int | time.Duration](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}

@@ -1,0 +1,207 @@
+package http1
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeConn is a connection that tells whether it was closed.
+type fakeConn struct {
+	net.Conn
+	closed atomic.Bool
+}
+
+func (c *fakeConn) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+// TestIdleConnections expects the connection used last to be used again, and those not used for a while to be
+// closed, with and without requests.
+func TestIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := NewUpstream("")
+		var conns [3]*fakeConn
+		for i := range conns {
+			conns[i] = &fakeConn{}
+			u.put(&upstreamConn{conn: conns[i]}, time.Now())
+			<-time.After(time.Second)
+		}
+		last := u.take()
+		if last.conn != conns[2] || !last.reused {
+			t.Errorf("took %v", last)
+		}
+		<-time.After(idleTime - 2500*time.Millisecond)
+		if closed := [...]bool{conns[0].closed.Load(), conns[1].closed.Load()}; closed != [...]bool{true, false} {
+			t.Errorf("closed %v", closed)
+		}
+		u.put(last, time.Now())
+		<-time.After(time.Second)
+		if !conns[1].closed.Load() || conns[2].closed.Load() {
+			t.Error("the connection used last is closed, or that before it is not")
+		}
+		<-time.After(idleTime)
+		if !conns[2].closed.Load() || u.take() != nil {
+			t.Error("a connection is left")
+		}
+		// The sweeper runs again when there is something to do again.
+		later := &fakeConn{}
+		u.put(&upstreamConn{conn: later}, time.Now())
+		<-time.After(idleTime + time.Second)
+		if !later.closed.Load() {
+			t.Error("a connection put back later is left")
+		}
+	})
+}
+
+// TestMaxIdle expects the number of idle connections to be bounded, and none to be kept after Close.
+func TestMaxIdle(t *testing.T) {
+	u := NewUpstream("a:1")
+	for range maxIdle {
+		u.put(&upstreamConn{conn: &fakeConn{}}, time.Now())
+	}
+	more := &fakeConn{}
+	u.put(&upstreamConn{conn: more}, time.Now())
+	if !more.closed.Load() || len(u.idle) != maxIdle {
+		t.Errorf("%d connections, closed %v", len(u.idle), more.closed.Load())
+	}
+	last := u.take()
+	u.Close()
+	u.put(last, time.Now())
+	if u.take() != nil || !last.conn.(*fakeConn).closed.Load() {
+		t.Error("a connection is kept after Close")
+	}
+}
+
+// TestReuse expects requests one after the other to share a connection to the instance.
+func TestReuse(t *testing.T) {
+	var connections atomic.Int32
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		connections.Add(1)
+		for {
+			if _, err := readHead(r); err != nil {
+				return
+			}
+			say(conn, hi)
+		}
+	})
+	router := newFakeRouter(app)
+	addr := serve(t, &Server{Router: router})
+	for range 3 {
+		conn := dial(t, addr)
+		for range 3 {
+			write(t, conn, getA)
+			expect(t, conn, hi)
+			if r := router.result(t); r.Err != nil || r.ResponseBytes != 2 {
+				t.Errorf("result %+v", r)
+			}
+		}
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// TestClosedBetweenRequests has the instance close its connection after each answer without saying so, which may
+// cost no request.
+func TestClosedBetweenRequests(t *testing.T) {
+	closed := make(chan struct{})
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err == nil {
+			say(conn, hi)
+			conn.Close()
+			closed <- struct{}{}
+		}
+	})
+	conn := dial(t, serve(t, &Server{Router: newFakeRouter(app)}))
+	for range 20 {
+		write(t, conn, getA)
+		expect(t, conn, hi)
+		<-closed
+	}
+}
+
+// TestSurplusBetweenRequests has the instance send an answer that nobody asked for, which no request may get.
+func TestSurplusBetweenRequests(t *testing.T) {
+	sent := make(chan struct{})
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err != nil {
+			return
+		}
+		say(conn, hi)
+		<-sent
+		say(conn, strings.Replace(hi, "hi", "no", 1))
+		sent <- struct{}{}
+	})
+	conn := dial(t, serve(t, &Server{Router: newFakeRouter(app)}))
+	for range 3 {
+		write(t, conn, getA)
+		expect(t, conn, hi)
+		sent <- struct{}{}
+		<-sent
+	}
+}
+
+// TestSentOnce has the instance close its connection upon a request, with one that is new and one that was used:
+// neither request may be sent again.
+func TestSentOnce(t *testing.T) {
+	for _, first := range []string{"", hi} {
+		var requests atomic.Int32
+		app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+			for _, answer := range []string{first, ""} {
+				if _, err := readHead(r); err != nil {
+					return
+				}
+				requests.Add(1)
+				if answer == "" {
+					return
+				}
+				say(conn, answer)
+			}
+		})
+		router := newFakeRouter(app)
+		conn := dial(t, serve(t, &Server{Router: router}))
+		if first != "" {
+			write(t, conn, getA)
+			expect(t, conn, first)
+			router.result(t)
+		}
+		before := requests.Load()
+		write(t, conn, getA)
+		expect(t, conn, refused("502 Bad Gateway", brokenOff.Body, false))
+		if r := router.result(t); r.Status != 502 || !errors.Is(r.Err, io.ErrUnexpectedEOF) {
+			t.Errorf("result %+v", r)
+		}
+		if n := requests.Load() - before; n != 1 {
+			t.Errorf("the instance got the request %d times", n)
+		}
+	}
+}
+
+// TestUpstreamClose expects no connection to be kept to an instance that goes away.
+func TestUpstreamClose(t *testing.T) {
+	ended := make(chan struct{})
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		skipHead(r)
+		say(conn, hi)
+		untilClosed(r)
+		ended <- struct{}{}
+	})
+	router := newFakeRouter(app)
+	conn := dial(t, serve(t, &Server{Router: router}))
+	write(t, conn, getA)
+	expect(t, conn, hi)
+	router.result(t)
+	router.upstream.Close()
+	<-ended
+	write(t, conn, getA)
+	expect(t, conn, hi)
+	<-ended
+}

@@ -1,0 +1,110 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFullBuffer has the client of a request that takes all of a buffer go away, which is to be noticed as well.
+func TestFullBuffer(t *testing.T) {
+	for size := inSize - watchRoom - 2; size <= inSize+2; size++ {
+		waits := make(chan struct{})
+		router := newFakeRouter("")
+		router.acquire = func(ctx context.Context) (*Upstream, *Refusal) {
+			close(waits)
+			<-ctx.Done()
+			return nil, nil
+		}
+		conn := dial(t, serve(t, &Server{Router: router}))
+		head := "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + strconv.Itoa(inSize/2) + "\r\nX: "
+		write(t, conn, head+strings.Repeat("a", size-len(head)-4-inSize/2)+"\r\n\r\n"+strings.Repeat("b", inSize/2))
+		<-waits
+		conn.Close()
+		if r := router.result(t); !errors.Is(r.Err, errClientGone) {
+			t.Errorf("result %+v", r)
+		}
+	}
+}
+
+// TestClientGone has the client go away at each point of an exchange, which the instance and the router are to
+// notice.
+func TestClientGone(t *testing.T) {
+	leave := map[string]func(*net.TCPConn){
+		"close":      func(conn *net.TCPConn) { conn.Close() },
+		"half close": func(conn *net.TCPConn) { _ = conn.CloseWrite() },
+		"reset":      func(conn *net.TCPConn) { _ = conn.SetLinger(0); conn.Close() },
+	}
+	for how, leave := range leave {
+		t.Run("while it waits, "+how, func(t *testing.T) {
+			waits := make(chan struct{})
+			router := newFakeRouter("")
+			router.acquire = func(ctx context.Context) (*Upstream, *Refusal) {
+				close(waits)
+				<-ctx.Done()
+				return nil, nil
+			}
+			conn := dial(t, serve(t, &Server{Router: router})).(*net.TCPConn)
+			write(t, conn, getA)
+			<-waits
+			leave(conn)
+			if r := router.result(t); !errors.Is(r.Err, errClientGone) || r.Status != 0 {
+				t.Errorf("result %+v", r)
+			}
+		})
+		for _, answer := range []string{"", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"} {
+			t.Run("after "+answer+", "+how, func(t *testing.T) {
+				waits, ended := make(chan struct{}), make(chan struct{})
+				app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+					skipHead(r)
+					say(conn, answer)
+					close(waits)
+					untilClosed(r)
+					close(ended)
+				})
+				router := newFakeRouter(app)
+				conn := dial(t, serve(t, &Server{Router: router})).(*net.TCPConn)
+				write(t, conn, getA)
+				<-waits
+				leave(conn)
+				if r := router.result(t); !errors.Is(r.Err, errClientGone) {
+					t.Errorf("result %+v", r)
+				}
+				<-ended
+			})
+		}
+	}
+}
+
+// TestClientGoneAfterSlowRequest has the client go away on a connection, to the instance as well, that had a
+// request with other deadlines before.
+func TestClientGoneAfterSlowRequest(t *testing.T) {
+	waits, ended := make(chan struct{}), make(chan struct{})
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		skipHead(r)
+		<-time.After(3 * watchAfter)
+		say(conn, hi)
+		skipHead(r)
+		close(waits)
+		untilClosed(r)
+		close(ended)
+	})
+	router := newFakeRouter(app)
+	router.total = time.Minute
+	conn := dial(t, serve(t, &Server{Router: router}))
+	write(t, conn, getA)
+	expect(t, conn, hi)
+	router.result(t)
+	write(t, conn, getA)
+	<-waits
+	conn.Close()
+	if r := router.result(t); !errors.Is(r.Err, errClientGone) {
+		t.Errorf("result %+v", r)
+	}
+	<-ended
+}
