@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,10 @@ type Controller struct {
 	reconciler Reconciler
 	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	synced     []cache.InformerSynced
+
+	// unseen counts the keys of the first pass that were not reconciled yet; primed closes when there is none.
+	unseen atomic.Int64
+	primed chan struct{}
 }
 
 // New returns a controller whose name is that of its queue in metrics and logs.
@@ -37,6 +42,7 @@ func New(name string, reconciler Reconciler) *Controller {
 	return &Controller{
 		name:       name,
 		reconciler: reconciler,
+		primed:     make(chan struct{}),
 		queue:      workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: name}),
 	}
 }
@@ -89,12 +95,25 @@ func ControllerOf(kind string) func(obj metav1.Object) []types.NamespacedName {
 	}
 }
 
+// Primed is closed once every object that there was when Run began has been reconciled once, with whatever
+// outcome.
+func (c *Controller) Primed() <-chan struct{} { return c.primed }
+
+func (c *Controller) saw() {
+	if c.unseen.Add(-1) == 0 {
+		close(c.primed)
+	}
+}
+
 // Run reconciles by a number of workers until ctx ends, from when the watched informers have synced.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	defer c.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
 		return
 	}
+	// The queue is first in, first out: what is in it now comes before all that is added later.
+	c.unseen.Store(int64(c.queue.Len()) + 1)
+	c.saw()
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
@@ -111,6 +130,7 @@ func (c *Controller) work(ctx context.Context) {
 			return
 		}
 		c.reconcile(ctx, key)
+		c.saw()
 	}
 }
 

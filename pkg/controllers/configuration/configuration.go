@@ -1,0 +1,150 @@
+// Package configuration reconciles Configurations: each makes a Revision of every state of its template, and
+// tells which is the latest and which the latest ready one (serving 7.2).
+package configuration
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/resources"
+	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
+	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
+)
+
+// byRevisionName is the index of Configurations by the namespace and name of the Revision that they are to
+// have for their present generation.
+const byRevisionName = "revisionName"
+
+// Reconciler makes the Revisions of Configurations and writes the status of these.
+type Reconciler struct {
+	Client         servingclient.ServingV1Interface
+	Configurations servinglisters.ConfigurationLister
+	Revisions      servinglisters.RevisionLister
+	// RevisionIndex has the index controllers.ByController.
+	RevisionIndex cache.Indexer
+	Recorder      record.EventRecorder
+	Clock         clock.PassiveClock
+}
+
+// New returns the controller of Configurations.
+func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, recorder record.EventRecorder, now clock.PassiveClock) (*controllers.Controller, error) {
+	configurations, revisions := informers.Configurations().Informer(), informers.Revisions().Informer()
+	if err := controllers.IndexByController(revisions); err != nil {
+		return nil, err
+	}
+	if err := controllers.AddIndex(configurations, byRevisionName, revisionNameOf); err != nil {
+		return nil, err
+	}
+	controller := controllers.New("configuration", &Reconciler{
+		Client:         client,
+		Configurations: informers.Configurations().Lister(),
+		Revisions:      informers.Revisions().Lister(),
+		RevisionIndex:  revisions.GetIndexer(),
+		Recorder:       recorder,
+		Clock:          now,
+	})
+	if err := controller.Watch(configurations, controllers.KeyOf); err != nil {
+		return nil, err
+	}
+	if err := controller.Watch(revisions, keysOfRevision(configurations.GetIndexer())); err != nil {
+		return nil, err
+	}
+	return controller, nil
+}
+
+func revisionNameOf(obj any) ([]string, error) {
+	if configuration, ok := obj.(*servingv1.Configuration); ok {
+		return []string{configuration.Namespace + "/" + resources.RevisionName(configuration)}, nil
+	}
+	return nil, nil
+}
+
+// keysOfRevision returns a function that gives the key of the Configuration that controls a Revision, and of
+// those that wait for its name to become free.
+func keysOfRevision(configurations cache.Indexer) func(metav1.Object) []types.NamespacedName {
+	controllerOf := controllers.ControllerOf("Configuration")
+	return func(revision metav1.Object) []types.NamespacedName {
+		keys := controllerOf(revision)
+		named, err := controllers.Indexed[metav1.Object](configurations, byRevisionName, revision.GetNamespace()+"/"+revision.GetName())
+		if err != nil {
+			return keys
+		}
+		for _, configuration := range named {
+			keys = append(keys, controllers.KeyOf(configuration)...)
+		}
+		return keys
+	}
+}
+
+// Reconcile makes the Revision of a Configuration's present template, if there is none, and writes the status.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	configuration, err := r.Configurations.Configurations(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if configuration.DeletionTimestamp != nil {
+		return nil
+	}
+	owned, err := controllers.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
+	if err != nil {
+		return err
+	}
+	current, fault, err := r.ensureRevision(ctx, configuration)
+	if err != nil && fault == nil {
+		return err
+	}
+	updated := *configuration
+	updated.Status = status(configuration, observation{revisions: owned, current: current, fault: fault}, metav1.NewTime(r.Clock.Now()))
+	if err := controllers.UpdateStatus(ctx, r.Client.Configurations(key.Namespace), configuration, &updated); err != nil {
+		return err
+	}
+	if metav1.GetControllerOfNoCopy(configuration) == nil {
+		// A Service says the same of itself.
+		controllers.RecordReady(r.Recorder, &updated, configuration.Status.Conditions, updated.Status.Conditions)
+	}
+	return err
+}
+
+// ensureRevision returns the Revision of the Configuration's present template, making it if need be. If there
+// can be none, the fault says so to the user, and the error is why to try again.
+func (r *Reconciler) ensureRevision(ctx context.Context, configuration *servingv1.Configuration) (*servingv1.Revision, *fault, error) {
+	name := resources.RevisionName(configuration)
+	revision, err := r.Revisions.Revisions(configuration.Namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		revisions := r.Client.Revisions(configuration.Namespace)
+		created, err := revisions.Create(ctx, resources.Revision(configuration, r.Clock.Now()), metav1.CreateOptions{})
+		switch {
+		case err == nil:
+			r.Recorder.Eventf(configuration, corev1.EventTypeNormal, controllers.ReasonCreated, "Created Revision %q", name)
+			return created, nil, nil
+		case controllers.Refused(err):
+			return nil, &fault{reason: reasonRevisionFailed, message: fmt.Sprintf("Revision creation failed with message: %v.", err)}, err
+		case !apierrors.IsAlreadyExists(err):
+			return nil, nil, err
+		}
+		// The informer lags behind: after a restart, or right after the Revision was made.
+		if revision, err = revisions.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return nil, nil, err
+		}
+	} else if err != nil {
+		return nil, nil, err
+	}
+	if fault := taken(configuration, revision); fault != nil {
+		return nil, fault, nil
+	}
+	return revision, nil, nil
+}

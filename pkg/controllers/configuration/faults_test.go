@@ -1,0 +1,155 @@
+package configuration
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+)
+
+// A Revision that the server refuses makes the Configuration not ready, with the server's message (serving 7.2-5).
+// Other errors say nothing about the Configuration.
+func TestCreationErrors(t *testing.T) {
+	quota := apierrors.NewForbidden(servingv1.Resource("revisions"), "hello-00001", errors.New("exceeded quota: revisions"))
+	for name, test := range map[string]struct {
+		err  error
+		want summary
+	}{
+		"quota": {quota, summary{Status: "False", Reason: "RevisionFailed",
+			Message: `Revision creation failed with message: revisions.serving.knative.dev "hello-00001" is forbidden: exceeded quota: revisions.`}},
+		"a server in need": {apierrors.NewInternalError(errors.New("etcd")), summary{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := controllertest.New(t, configuration(1, "one"))
+			r := reconciler(t, w)
+			w.Sync()
+			w.Fail("create", "revisions", test.err)
+			if err := r.Reconcile(t.Context(), key); !errors.Is(err, test.err) {
+				t.Errorf("got error %v, want %v", err, test.err)
+			}
+			if diff := cmp.Diff(test.want, summarize(statusOf(t, w))); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Configurations that are gone or going get nothing, and a Conflict is returned so that it is tried again.
+func TestGoneAndConflict(t *testing.T) {
+	w := controllertest.New(t, configuration(1, "one", func(c *servingv1.Configuration) {
+		c.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now))
+		c.Finalizers = []string{metav1.FinalizerDeleteDependents}
+	}))
+	r := reconciler(t, w)
+	w.Sync()
+	for _, name := range []string{"hello", "nobody"} {
+		if err := r.Reconcile(t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if writes := w.Writes(); len(writes) > 0 {
+		t.Errorf("writes: %v", writes)
+	}
+
+	w = controllertest.New(t, configuration(1, "one"))
+	r = reconciler(t, w)
+	w.Sync()
+	w.Fail("update", "configurations", apierrors.NewConflict(servingv1.Resource("configurations"), "hello", errors.New("changed")))
+	if err := r.Reconcile(t.Context(), key); !apierrors.IsConflict(err) {
+		t.Errorf("got error %v, want a Conflict", err)
+	}
+}
+
+// A Revision concerns its Configuration and whoever waits for its name.
+func TestKeysOfRevision(t *testing.T) {
+	w := controllertest.New(t, configuration(1, "one", func(c *servingv1.Configuration) { c.Name = "waiting" }, named("hello-00001")))
+	if err := controllers.AddIndex(w.Informers.Configurations().Informer(), byRevisionName, revisionNameOf); err != nil {
+		t.Fatal(err)
+	}
+	w.Sync()
+	got := keysOfRevision(w.Informers.Configurations().Informer().GetIndexer())(revision(configuration(1, "one"), succeeded))
+	want := []types.NamespacedName{key, {Namespace: key.Namespace, Name: "waiting"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+}
+
+// Wherever the work is interrupted, doing it again leads to the same.
+func TestInterrupted(t *testing.T) {
+	end := func(interruptedAt int) []any {
+		w := controllertest.New(t, configuration(1, "hello"))
+		r := reconciler(t, w)
+		broken := errors.New("interrupted")
+		w.Sync()
+		w.FailOnce(interruptedAt, broken)
+		err := r.Reconcile(t.Context(), key)
+		if interrupted := interruptedAt < 2; interrupted != errors.Is(err, broken) {
+			t.Errorf("interrupted at write %d: got error %v", interruptedAt, err)
+		}
+		for range 2 {
+			w.Sync()
+			if err := r.Reconcile(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if writes := w.Writes(); len(writes) > 0 {
+			t.Errorf("writes at rest: %v", writes)
+		}
+		revisions, err := w.Informers.Revisions().Lister().List(labels.Everything())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []any{statusOf(t, w), revisions}
+	}
+	want := end(2)
+	for i := range 2 {
+		if diff := cmp.Diff(want, end(i)); diff != "" {
+			t.Errorf("interrupted at write %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+// The controller hears of Configurations, of their Revisions' state, and of names that become free.
+func TestWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foreign := revision(configuration(1, "one"), succeeded)
+		foreign.OwnerReferences = nil
+		w := controllertest.New(t, configuration(1, "one"), foreign)
+		controller, err := New(w.Client.ServingV1(), w.Informers, w.Recorder, w.Clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		revisions := w.Client.ServingV1().Revisions(key.Namespace)
+		w.Run(controller, func() {
+			if got := summarize(statusOf(t, w)).Reason; got != controllers.ReasonRevisionNameTaken {
+				t.Fatalf("reason is %q, want %s", got, controllers.ReasonRevisionNameTaken)
+			}
+			if err := revisions.Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			own, err := revisions.Get(t.Context(), foreign.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			own.Status.Conditions.Set(succeeded, metav1.NewTime(controllertest.Now))
+			if _, err := revisions.UpdateStatus(t.Context(), own, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if diff := cmp.Diff(summary{Status: "True", Created: own.Name, Ready: own.Name}, summarize(statusOf(t, w))); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	})
+}

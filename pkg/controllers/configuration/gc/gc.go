@@ -1,0 +1,170 @@
+// Package gc deletes the Revisions of Configurations that have not been used for long (serving 7.3-2).
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
+	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+// byRevision is the index of Routes by the namespace and name of the Revisions that they name.
+const byRevision = "revision"
+
+// Reconciler deletes the Revisions of a Configuration that are not to be kept.
+type Reconciler struct {
+	Client         servingclient.ServingV1Interface
+	Configurations servinglisters.ConfigurationLister
+	// RevisionIndex has the index controllers.ByController, RouteIndex that of Routes by Revision.
+	RevisionIndex, RouteIndex cache.Indexer
+	Clock                     clock.PassiveClock
+	Settings                  func() *settings.Settings
+	// EnqueueAfter has a Configuration looked at again after some time.
+	EnqueueAfter func(key types.NamespacedName, after time.Duration)
+}
+
+// Controller collects Revisions.
+type Controller struct {
+	*controllers.Controller
+	configurations servinglisters.ConfigurationLister
+}
+
+// New returns the controller that collects Revisions.
+func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, now clock.PassiveClock, current func() *settings.Settings) (*Controller, error) {
+	configurations, revisions, routes := informers.Configurations().Informer(), informers.Revisions().Informer(), informers.Routes().Informer()
+	if err := controllers.IndexByController(revisions); err != nil {
+		return nil, err
+	}
+	if err := controllers.AddIndex(routes, byRevision, revisionsOf); err != nil {
+		return nil, err
+	}
+	reconciler := &Reconciler{
+		Client:         client,
+		Configurations: informers.Configurations().Lister(),
+		RevisionIndex:  revisions.GetIndexer(),
+		RouteIndex:     routes.GetIndexer(),
+		Clock:          now,
+		Settings:       current,
+	}
+	controller := controllers.New("revision-gc", reconciler)
+	reconciler.EnqueueAfter = controller.EnqueueAfter
+	if err := controller.Watch(configurations, controllers.KeyOf); err != nil {
+		return nil, err
+	}
+	if err := controller.Watch(revisions, controllers.ControllerOf("Configuration")); err != nil {
+		return nil, err
+	}
+	// Routes are only read: whenever one of them lets a Revision go, that changes the Revision's routing state.
+	if err := controller.Watch(routes, func(metav1.Object) []types.NamespacedName { return nil }); err != nil {
+		return nil, err
+	}
+	return &Controller{Controller: controller, configurations: reconciler.Configurations}, nil
+}
+
+// SettingsChanged has all Configurations looked at again, because other Revisions may have to go now.
+func (c *Controller) SettingsChanged() error {
+	all, err := c.configurations.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	for _, configuration := range all {
+		c.Enqueue(types.NamespacedName{Namespace: configuration.Namespace, Name: configuration.Name})
+	}
+	return nil
+}
+
+// revisionsOf returns the Revisions that a Route names: those it is to lead to, and those it leads to.
+func revisionsOf(obj any) ([]string, error) {
+	route, ok := obj.(*servingv1.Route)
+	if !ok {
+		return nil, nil
+	}
+	var revisions []string
+	for _, traffic := range [][]servingv1.TrafficTarget{route.Spec.Traffic, route.Status.Traffic} {
+		for _, target := range traffic {
+			if target.RevisionName != "" {
+				revisions = append(revisions, route.Namespace+"/"+target.RevisionName)
+			}
+		}
+	}
+	return revisions, nil
+}
+
+// Reconcile deletes what there is too much of, and comes back when the next Revision has been kept long enough.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	configuration, err := r.Configurations.Configurations(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if configuration.DeletionTimestamp != nil {
+		return nil
+	}
+	revisions, err := controllers.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
+	if err != nil {
+		return err
+	}
+	collectable, err := r.collectable(configuration, revisions)
+	if err != nil {
+		return err
+	}
+	remove, again := decide(collectable, r.Settings().GC, r.Clock.Now())
+	if again > 0 {
+		r.EnqueueAfter(key, again)
+	}
+	var errs []error
+	for _, revision := range remove {
+		// The decision holds for the Revision as it was seen: a Route may have turned to it since.
+		err := r.Client.Revisions(key.Namespace).Delete(ctx, revision.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &revision.UID, ResourceVersion: &revision.ResourceVersion},
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("deleting unused Revision %q: %w", revision.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// collectable returns the Revisions that may be deleted at all: not the present or latest ready one, none that a
+// Route needs, and none that a user wants to keep.
+func (r *Reconciler) collectable(configuration *servingv1.Configuration, revisions []*servingv1.Revision) ([]*servingv1.Revision, error) {
+	if configuration.Status.ObservedGeneration != configuration.Generation {
+		// Its present Revision may be an older one again.
+		return nil, nil
+	}
+	var collectable []*servingv1.Revision
+	for _, revision := range revisions {
+		switch {
+		case revision.DeletionTimestamp != nil,
+			revision.Name == configuration.Status.LatestCreatedRevisionName,
+			revision.Name == configuration.Status.LatestReadyRevisionName,
+			revision.Labels[servingv1.RoutingStateLabelKey] == servingv1.RoutingStateActive,
+			revision.Annotations[servingv1.NoGCAnnotationKey] == "true":
+			continue
+		}
+		routes, err := r.RouteIndex.ByIndex(byRevision, revision.Namespace+"/"+revision.Name)
+		if err != nil {
+			return nil, err
+		}
+		if len(routes) == 0 {
+			collectable = append(collectable, revision)
+		}
+	}
+	return collectable, nil
+}

@@ -1,0 +1,165 @@
+package configuration
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/resources"
+)
+
+// Reasons of the conditions of Configurations alone.
+const (
+	reasonRevisionFailed  = "RevisionFailed"
+	reasonRevisionDeleted = "RevisionDeleted"
+)
+
+// fault is why there is no Revision of the present template.
+type fault struct{ reason, message string }
+
+// observation is what is known of a Configuration's Revisions.
+type observation struct {
+	// revisions are those it controls, in no order. The current one may be missing: informers lag behind.
+	revisions []*servingv1.Revision
+	// current is the Revision of the present template, nil where there is none.
+	current *servingv1.Revision
+	// fault is set where current is nil.
+	fault *fault
+}
+
+// taken returns the fault of a Revision that has the name of a Configuration's present one without being it.
+// One that was made earlier is it too if it runs the same: that is a rollback.
+func taken(configuration *servingv1.Configuration, revision *servingv1.Revision) *fault {
+	switch {
+	case !metav1.IsControlledBy(revision, configuration):
+		return &fault{controllers.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q that we do not own.", revision.Name)}
+	case resources.Generation(revision) == configuration.Generation,
+		equality.Semantic.DeepEqual(revision.Spec, configuration.Spec.Template.Spec):
+		return nil
+	default:
+		return &fault{controllers.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q of an earlier template that runs something else; choose another name.", revision.Name)}
+	}
+}
+
+// status returns the status of a Configuration (serving 7.2-5, 7.2-7, 9.2.3). It shares memory with it.
+func status(configuration *servingv1.Configuration, seen observation, now metav1.Time) servingv1.ConfigurationStatus {
+	updated := configuration.Status
+	if seen.current != nil {
+		updated.LatestCreatedRevisionName = seen.current.Name
+	}
+	ready, lost := latestReady(configuration, seen)
+	if !lost {
+		updated.LatestReadyRevisionName = ready.name
+		updated.Annotations = ready.annotate(updated.Annotations)
+	}
+	controllers.Observe(&updated.Status, configuration.Generation, now, nil, readyCondition(&updated, seen, lost))
+	return updated
+}
+
+// readyCondition tells whether the present template runs. lost tells that the latest ready Revision is gone, and
+// no other is there in its place.
+func readyCondition(status *servingv1.ConfigurationStatus, seen observation, lost bool) duckv1.Condition {
+	const t = duckv1.ConditionReady
+	if seen.fault != nil {
+		return controllers.False(t, seen.fault.reason, seen.fault.message)
+	}
+	ready := controllers.Repeat(t, controllers.Ready(seen.current, &seen.current.Status.Status))
+	switch {
+	case ready.Status == corev1.ConditionTrue:
+		return controllers.True(t)
+	case ready.Status == corev1.ConditionFalse:
+		return controllers.False(t, reasonRevisionFailed,
+			fmt.Sprintf("Revision %q failed with message: %s.", seen.current.Name, strings.TrimSuffix(ready.Message, ".")))
+	case lost:
+		return controllers.False(t, reasonRevisionDeleted, fmt.Sprintf("Revision %q was deleted.", status.LatestReadyRevisionName))
+	case ready.Reason == controllers.ReasonDeploying:
+		// It says no more than Unknown does, and is not worth another write here and in the Service.
+		return controllers.Unknown(t, "", "")
+	default:
+		return ready
+	}
+}
+
+// readyGenerationKey in the status' annotations is the generation that made an older Revision the latest ready
+// one again. Its label tells the generation that it was made from.
+const readyGenerationKey = servingv1.GroupName + "/latestReadyGeneration"
+
+// candidate is a Revision that may be the latest ready one, by the generation that it ranks with.
+type candidate struct {
+	name             string
+	rank, generation int64
+}
+
+// annotate returns status annotations that keep the candidate's rank where its Revision does not tell it.
+func (c candidate) annotate(annotations map[string]string) map[string]string {
+	value, ok := annotations[readyGenerationKey]
+	switch {
+	case c.rank == c.generation && !ok, c.rank != c.generation && value == strconv.FormatInt(c.rank, 10):
+		return annotations
+	case c.rank == c.generation && len(annotations) == 1:
+		return nil
+	}
+	annotations = maps.Clone(annotations)
+	if c.rank == c.generation {
+		delete(annotations, readyGenerationKey)
+		return annotations
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[readyGenerationKey] = strconv.FormatInt(c.rank, 10)
+	return annotations
+}
+
+// latestReady returns the most recently created Revision that is ready (serving 7.2-7). The present one counts
+// as the most recent, also after a rollback. One that was the latest ready stays so until a more recent one is
+// ready, even if it fails meanwhile: an older one would be another application. lost tells that it is gone
+// without any other that is ready.
+func latestReady(configuration *servingv1.Configuration, seen observation) (latest candidate, lost bool) {
+	recorded := configuration.Status.LatestReadyRevisionName
+	latest = candidate{rank: -1, generation: -1}
+	consider := func(revision *servingv1.Revision) {
+		c := candidate{name: revision.Name, generation: resources.Generation(revision)}
+		c.rank = c.generation
+		switch {
+		case seen.current != nil && c.name == seen.current.Name:
+			c.rank = configuration.Generation
+		case c.name == recorded:
+			c.rank = recordedRank(configuration, c.rank)
+		}
+		if (isReady(revision) || c.name == recorded) && c.rank > latest.rank {
+			latest = c
+		}
+	}
+	for _, revision := range seen.revisions {
+		if seen.current == nil || revision.Name != seen.current.Name {
+			consider(revision)
+		}
+	}
+	if seen.current != nil {
+		consider(seen.current)
+	}
+	return latest, latest.name == "" && recorded != ""
+}
+
+// recordedRank is the rank that the latest ready Revision had when it became so.
+func recordedRank(configuration *servingv1.Configuration, generation int64) int64 {
+	rank, err := strconv.ParseInt(configuration.Status.Annotations[readyGenerationKey], 10, 64)
+	if err != nil {
+		return generation
+	}
+	return rank
+}
+
+func isReady(revision *servingv1.Revision) bool {
+	ready := controllers.Ready(revision, &revision.Status.Status)
+	return ready != nil && ready.Status == corev1.ConditionTrue
+}

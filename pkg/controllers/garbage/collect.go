@@ -1,0 +1,192 @@
+package garbage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// Reconcile deletes an object whose owners are all gone, and lets one that waits for its dependents go once it
+// can.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	k, name := r.split(key)
+	if k == nil {
+		return nil
+	}
+	obj := k.find(key.Namespace, name)
+	switch {
+	case obj == nil:
+		return nil
+	case awaits(obj, metav1.FinalizerDeleteDependents):
+		return r.finish(ctx, k, obj)
+	case awaits(obj, metav1.FinalizerOrphanDependents):
+		return r.orphan(ctx, k, obj)
+	case obj.GetDeletionTimestamp() != nil:
+		return nil
+	default:
+		return r.collect(ctx, k, obj)
+	}
+}
+
+// ownership is what an owner means to its dependent.
+type ownership int
+
+const (
+	// solid owners keep their dependents.
+	solid ownership = iota
+	// waiting owners are deleted in the foreground: after their dependents.
+	waiting
+	// absent owners are gone.
+	absent
+)
+
+// collect deletes an object that no owner keeps. If some keep it and others do not, it forgets the latter.
+func (r *Reconciler) collect(ctx context.Context, k *kind, obj metav1.Object) error {
+	references := obj.GetOwnerReferences()
+	if len(references) == 0 {
+		return nil
+	}
+	counts := map[ownership]int{}
+	owners := map[types.UID]ownership{}
+	for _, reference := range references {
+		owner, err := r.ownership(ctx, obj.GetNamespace(), reference)
+		if err != nil {
+			return fmt.Errorf("looking for owner %s %q: %w", reference.Kind, reference.Name, err)
+		}
+		owners[reference.UID] = owner
+		counts[owner]++
+	}
+	switch counts[solid] {
+	case len(references):
+		return nil
+	case 0:
+		return r.remove(ctx, k, obj, counts[waiting] > 0)
+	default:
+		return r.patch(ctx, k, obj, "ownerReferences", without(references, func(reference metav1.OwnerReference) bool {
+			return owners[reference.UID] != solid
+		}))
+	}
+}
+
+// ownership looks an owner up, at the server if the informer does not know it. Owners of kinds that are not
+// served here are somebody else's matter, and count as solid.
+func (r *Reconciler) ownership(ctx context.Context, namespace string, reference metav1.OwnerReference) (ownership, error) {
+	k := r.kindOf(reference)
+	if k == nil {
+		return solid, nil
+	}
+	owner := k.get(namespace, reference.Name, reference.UID)
+	if owner == nil {
+		if _, known := r.absent.Get(reference.UID); known {
+			return absent, nil
+		}
+		stored, err := r.client.Resource(k.GroupVersionResource).Namespace(namespace).Get(ctx, reference.Name, metav1.GetOptions{})
+		gone := apierrors.IsNotFound(err)
+		if err != nil && !gone {
+			return solid, err
+		}
+		if gone || stored.UID != reference.UID {
+			r.absent.Add(reference.UID, struct{}{})
+			return absent, nil
+		}
+		owner = stored
+	}
+	if awaits(owner, metav1.FinalizerDeleteDependents) {
+		return waiting, nil
+	}
+	return solid, nil
+}
+
+// remove deletes an object as it was seen. If its owner waits for it, it waits for its own dependents in turn,
+// unless one of those waits already: then they own each other in a circle.
+func (r *Reconciler) remove(ctx context.Context, k *kind, obj metav1.Object, awaited bool) error {
+	dependents, circle := false, false
+	r.eachDependent(obj.GetUID(), func(_ *kind, dependent metav1.Object) bool {
+		dependents = true
+		circle = awaits(dependent, metav1.FinalizerDeleteDependents)
+		return !circle
+	})
+	policy := metav1.DeletePropagationBackground
+	switch {
+	case slices.Contains(obj.GetFinalizers(), metav1.FinalizerOrphanDependents):
+		policy = metav1.DeletePropagationOrphan
+	case awaited && dependents && !circle:
+		policy = metav1.DeletePropagationForeground
+	}
+	err := r.client.Resource(k.GroupVersionResource).Namespace(obj.GetNamespace()).Delete(ctx, obj.GetName(), metav1.DeleteOptions{
+		PropagationPolicy: &policy,
+		// A newer object may have other owners.
+		Preconditions: &metav1.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting what no owner keeps: %w", err)
+	}
+	return nil
+}
+
+// finish lets an object go that is deleted in the foreground, once no dependent blocks that. Its dependents are
+// collected on their own, and their end brings it back here.
+func (r *Reconciler) finish(ctx context.Context, k *kind, obj metav1.Object) error {
+	blocked := false
+	r.eachDependent(obj.GetUID(), func(_ *kind, dependent metav1.Object) bool {
+		blocked = blocks(dependent, obj.GetUID())
+		return !blocked
+	})
+	if blocked {
+		return nil
+	}
+	return r.dropFinalizer(ctx, k, obj, metav1.FinalizerDeleteDependents)
+}
+
+// orphan has the dependents of an object forget it, and lets it go then. It asks the server for them: one that
+// the informers do not know yet would be deleted for want of its owner.
+func (r *Reconciler) orphan(ctx context.Context, k *kind, obj metav1.Object) error {
+	var errs []error
+	for _, of := range r.kinds {
+		list, err := r.client.Resource(of.GroupVersionResource).Namespace(obj.GetNamespace()).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("listing %s to be orphaned: %w", of.Resource.Resource, err)
+		}
+		for i := range list.Items {
+			dependent := &list.Items[i]
+			left := without(dependent.OwnerReferences, func(reference metav1.OwnerReference) bool { return reference.UID == obj.GetUID() })
+			if len(left) == len(dependent.OwnerReferences) {
+				continue
+			}
+			errs = append(errs, r.patch(ctx, of, dependent, "ownerReferences", left))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return r.dropFinalizer(ctx, k, obj, metav1.FinalizerOrphanDependents)
+}
+
+func (r *Reconciler) dropFinalizer(ctx context.Context, k *kind, obj metav1.Object, finalizer string) error {
+	left := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == finalizer })
+	return r.patch(ctx, k, obj, "finalizers", left)
+}
+
+// patch replaces a list of an object's metadata, if the object is still as it was seen.
+func (r *Reconciler) patch(ctx context.Context, k *kind, obj metav1.Object, field string, value any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             obj.GetUID(),
+		"resourceVersion": obj.GetResourceVersion(),
+		field:             value,
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = r.client.Resource(k.GroupVersionResource).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("changing %s of %s %q: %w", field, k.Kind, obj.GetName(), err)
+	}
+	return nil
+}

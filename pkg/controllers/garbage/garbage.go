@@ -1,0 +1,141 @@
+// Package garbage deletes objects whose owners are gone, as the controller manager of a cluster does, where none
+// runs (serving 7.0.1-4).
+package garbage
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/lru"
+
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
+)
+
+// absentOwners bounds how many owners are remembered to be gone. UIDs never come back.
+const absentOwners = 1000
+
+// Resource is a kind whose objects own others, or are owned.
+type Resource struct {
+	schema.GroupVersionResource
+	Kind string
+}
+
+// Resources are all the kinds of the server.
+func Resources() []Resource {
+	return []Resource{
+		{servingv1.SchemeGroupVersion.WithResource("services"), "Service"},
+		{servingv1.SchemeGroupVersion.WithResource("configurations"), "Configuration"},
+		{servingv1.SchemeGroupVersion.WithResource("revisions"), "Revision"},
+		{servingv1.SchemeGroupVersion.WithResource("routes"), "Route"},
+		{eventingv1.SchemeGroupVersion.WithResource("brokers"), "Broker"},
+		{eventingv1.SchemeGroupVersion.WithResource("triggers"), "Trigger"},
+		{messagingv1.SchemeGroupVersion.WithResource("channels"), "Channel"},
+		{messagingv1.SchemeGroupVersion.WithResource("subscriptions"), "Subscription"},
+	}
+}
+
+// kind is a Resource and its objects, indexed by the UIDs of their owners.
+type kind struct {
+	Resource
+	objects cache.Indexer
+}
+
+// Reconciler collects one object at a time. Its keys have the resource before the object's name:
+// revisions.serving.knative.dev/hello-00001.
+type Reconciler struct {
+	client     metadata.Interface
+	kinds      []*kind
+	byResource map[string]*kind
+	byKind     map[schema.GroupKind]*kind
+	// absent holds the UIDs of owners that the server was asked for in vain.
+	absent *lru.Cache
+}
+
+// New returns the collector of the objects of some resources, which must be among those of the factory.
+func New(client metadata.Interface, factory externalversions.SharedInformerFactory, resources []Resource) (*controllers.Controller, error) {
+	reconciler := newReconciler(client)
+	controller := controllers.New("garbage", reconciler)
+	informers := make([]cache.SharedIndexInformer, 0, len(resources))
+	for _, resource := range resources {
+		generic, err := factory.ForResource(resource.GroupVersionResource)
+		if err != nil {
+			return nil, fmt.Errorf("watching for garbage: %w", err)
+		}
+		informer := generic.Informer()
+		if err := controllers.AddIndex(informer, byOwner, ownersOf); err != nil {
+			return nil, err
+		}
+		reconciler.add(resource, informer.GetIndexer())
+		informers = append(informers, informer)
+	}
+	for i, informer := range informers {
+		if err := controller.Watch(informer, reconciler.concerned(reconciler.kinds[i])); err != nil {
+			return nil, err
+		}
+	}
+	return controller, nil
+}
+
+func newReconciler(client metadata.Interface) *Reconciler {
+	return &Reconciler{
+		client:     client,
+		byResource: map[string]*kind{},
+		byKind:     map[schema.GroupKind]*kind{},
+		absent:     lru.New(absentOwners),
+	}
+}
+
+func (r *Reconciler) add(resource Resource, objects cache.Indexer) {
+	k := &kind{Resource: resource, objects: objects}
+	r.kinds = append(r.kinds, k)
+	r.byResource[k.GroupResource().String()] = k
+	r.byKind[schema.GroupKind{Group: k.Group, Kind: k.Kind}] = k
+}
+
+// key is the key of an object of a kind.
+func (k *kind) key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: k.GroupResource().String() + "/" + name}
+}
+
+// split returns the kind and the name that a key stands for, or nil.
+func (r *Reconciler) split(key types.NamespacedName) (*kind, string) {
+	resource, name, _ := strings.Cut(key.Name, "/")
+	return r.byResource[resource], name
+}
+
+// concerned returns a function that gives the keys of the objects for which a change of an object of a kind
+// makes a difference: itself, its dependents once it is gone or waits for them to go, and its owners while
+// these wait for it.
+func (r *Reconciler) concerned(k *kind) func(metav1.Object) []types.NamespacedName {
+	return func(obj metav1.Object) []types.NamespacedName {
+		var keys []types.NamespacedName
+		if len(obj.GetOwnerReferences()) > 0 || obj.GetDeletionTimestamp() != nil {
+			keys = append(keys, k.key(obj.GetNamespace(), obj.GetName()))
+		}
+		if awaits(obj, metav1.FinalizerDeleteDependents) || k.get(obj.GetNamespace(), obj.GetName(), obj.GetUID()) == nil {
+			r.eachDependent(obj.GetUID(), func(k *kind, dependent metav1.Object) bool {
+				keys = append(keys, k.key(dependent.GetNamespace(), dependent.GetName()))
+				return true
+			})
+		}
+		for _, reference := range obj.GetOwnerReferences() {
+			k := r.kindOf(reference)
+			if k == nil {
+				continue
+			}
+			if owner := k.get(obj.GetNamespace(), reference.Name, reference.UID); owner != nil && owner.GetDeletionTimestamp() != nil {
+				keys = append(keys, k.key(obj.GetNamespace(), reference.Name))
+			}
+		}
+		return keys
+	}
+}

@@ -1,0 +1,75 @@
+package revision
+
+import (
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+// defaultProgressDeadline is how long a Revision may take to become ready that says nothing about it.
+const defaultProgressDeadline = 10 * time.Minute
+
+// routed returns what the data plane has to know of a Revision.
+func routed(revision *servingv1.Revision, started bool) *routing.Revision {
+	spec := &revision.Spec
+	seconds := func(n *int64) time.Duration { return time.Duration(ptr.Deref(n, 0)) * time.Second }
+	return &routing.Revision{
+		Key:                  types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name},
+		UID:                  revision.UID,
+		Service:              revision.Labels[servingv1.ServiceLabelKey],
+		Configuration:        revision.Labels[servingv1.ConfigurationLabelKey],
+		Protocol:             protocol(spec),
+		ContainerConcurrency: int(ptr.Deref(spec.ContainerConcurrency, servingv1.DefaultContainerConcurrency)),
+		Timeout:              time.Duration(ptr.Deref(spec.TimeoutSeconds, servingv1.DefaultTimeoutSeconds)) * time.Second,
+		ResponseStartTimeout: seconds(spec.ResponseStartTimeoutSeconds),
+		IdleTimeout:          seconds(spec.IdleTimeoutSeconds),
+		Annotations:          revision.Annotations,
+		Reachable:            revision.Labels[servingv1.RoutingStateLabelKey] == servingv1.RoutingStateActive,
+		Started:              started,
+	}
+}
+
+// protocol is what the one port of all containers is named for.
+func protocol(spec *servingv1.RevisionSpec) routing.Protocol {
+	for i := range spec.Containers {
+		for j := range spec.Containers[i].Ports {
+			if spec.Containers[i].Ports[j].Name == string(routing.H2C) {
+				return routing.H2C
+			}
+		}
+	}
+	return routing.HTTP1
+}
+
+// initialScale is the number of instances that a Revision must reach once to be ready.
+func initialScale(annotations map[string]string, s *settings.Settings) int32 {
+	initial := instances(annotations, servingv1.InitialScaleAnnotationKey, s.Autoscaler.InitialScale)
+	if initial == 0 && !s.API.AllowZeroInitialScale {
+		initial = max(1, s.Autoscaler.InitialScale)
+	}
+	return max(initial, instances(annotations, servingv1.MinScaleAnnotationKey, s.Autoscaler.MinScale))
+}
+
+// instances reads an annotation that is a number of instances. Admission keeps out what is none.
+func instances(annotations map[string]string, key string, otherwise int32) int32 {
+	if _, value, ok := servingv1.AutoscalingAnnotation(annotations, key); ok {
+		if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
+			return int32(n)
+		}
+	}
+	return otherwise
+}
+
+// progressDeadline is how long a Revision may take to become ready.
+func progressDeadline(annotations map[string]string) time.Duration {
+	if deadline, err := time.ParseDuration(annotations[servingv1.ProgressDeadlineAnnotationKey]); err == nil && deadline > 0 {
+		return deadline
+	}
+	return defaultProgressDeadline
+}

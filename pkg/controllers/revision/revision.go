@@ -1,0 +1,202 @@
+// Package revision reconciles Revisions: it has them run, tells the data plane of them, and writes what is
+// observed to their status (serving 7.3, 9.4.3).
+package revision
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
+	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+// ReasonScaled is the reason of Events that tell of another number of instances asked for.
+const ReasonScaled = "Scaled"
+
+// Sink is a part of the data plane that has to know the Revisions.
+type Sink interface {
+	SetRevision(revision *routing.Revision)
+	DeleteRevision(key routing.Key)
+}
+
+// Queue takes keys to be reconciled later.
+type Queue interface {
+	EnqueueAfter(key types.NamespacedName, after time.Duration)
+}
+
+// Reconciler hands Revisions to the runtime and the data plane, and writes their status.
+type Reconciler struct {
+	Client   servingclient.RevisionsGetter
+	Lister   servinglisters.RevisionLister
+	Runtime  runtime.Runtime
+	Sinks    []Sink
+	Recorder record.EventRecorder
+	Clock    clock.PassiveClock
+	Settings func() *settings.Settings
+	Queue    Queue
+	// Since is when this process began to run Revisions. What it has not seen begin has all the time that it
+	// may take from then on, and no word of scale is written in the first moments, while the runtime still
+	// finds what it runs.
+	Since time.Time
+
+	// mu guards known.
+	mu    sync.Mutex
+	known map[types.NamespacedName]*knowledge
+}
+
+// knowledge is what is kept of a Revision between two calls. Only the one call for its key that runs at a time
+// touches it.
+type knowledge struct {
+	// handed is what the sinks have.
+	handed *routing.Revision
+	// wrote is when its status was last written.
+	wrote time.Time
+}
+
+// New returns the controller of Revisions. Its Enqueue is to be called whenever the runtime observes another
+// State of a Revision.
+func New(client servingclient.RevisionsGetter, informers servinginformers.Interface, run runtime.Runtime, sinks []Sink,
+	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
+) (*controllers.Controller, error) {
+	reconciler := &Reconciler{
+		Client:   client,
+		Lister:   informers.Revisions().Lister(),
+		Runtime:  run,
+		Sinks:    sinks,
+		Recorder: recorder,
+		Clock:    now,
+		Settings: current,
+		Since:    now.Now(),
+	}
+	controller := controllers.New("revision", reconciler)
+	reconciler.Queue = controller
+	if err := controller.Watch(informers.Revisions().Informer(), controllers.KeyOf); err != nil {
+		return nil, err
+	}
+	return controller, nil
+}
+
+// Reconcile has a Revision run and known, and writes what is observed of it.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	revision, err := r.Lister.Revisions(key.Namespace).Get(key.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.remove(ctx, key)
+	case err != nil:
+		return err
+	case revision.DeletionTimestamp != nil:
+		return r.remove(ctx, key)
+	}
+	if err := r.Runtime.Apply(ctx, revision); err != nil {
+		return fmt.Errorf("running Revision %q: %w", key, err)
+	}
+	now := r.Clock.Now()
+	status, next := observe(facts{
+		revision: revision,
+		state:    r.state(key, revision),
+		initial:  initialScale(revision.Annotations, r.Settings()),
+		since:    r.Since,
+		now:      now,
+	})
+	if next > 0 {
+		r.Queue.EnqueueAfter(key, next)
+	}
+	// The sinks know a Revision before its status says that it is ready.
+	known := r.hand(key, routed(revision, started(&status)))
+	return r.write(ctx, revision, status, known, now)
+}
+
+// state returns what the runtime observes of a Revision, or nil where it has not observed it yet.
+func (r *Reconciler) state(key types.NamespacedName, revision *servingv1.Revision) *runtime.State {
+	state, ok := r.Runtime.State(key)
+	if !ok || state.UID != revision.UID {
+		return nil
+	}
+	return &state
+}
+
+// remove ends what runs of a Revision that is gone.
+func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
+	for _, sink := range r.Sinks {
+		sink.DeleteRevision(key)
+	}
+	r.mu.Lock()
+	delete(r.known, key)
+	r.mu.Unlock()
+	state, ok := r.Runtime.State(key)
+	if !ok {
+		return nil
+	}
+	if err := r.Runtime.Remove(ctx, key, state.UID); err != nil {
+		return fmt.Errorf("ending Revision %q: %w", key, err)
+	}
+	return nil
+}
+
+// hand gives a Revision to the sinks that they do not have in this form.
+func (r *Reconciler) hand(key types.NamespacedName, revision *routing.Revision) *knowledge {
+	r.mu.Lock()
+	known := r.known[key]
+	if known == nil {
+		if r.known == nil {
+			r.known = map[types.NamespacedName]*knowledge{}
+		}
+		known = &knowledge{wrote: r.Since}
+		r.known[key] = known
+	}
+	r.mu.Unlock()
+	if reflect.DeepEqual(known.handed, revision) {
+		return known
+	}
+	known.handed = revision
+	for _, sink := range r.Sinks {
+		sink.SetRevision(revision)
+	}
+	return known
+}
+
+// write stores a status, unless it says nothing new. Nothing but another scale waits until the status has been
+// left alone for a while, so that a scale that changes quickly is written once.
+func (r *Reconciler) write(ctx context.Context, observed *servingv1.Revision, status servingv1.RevisionStatus, known *knowledge, now time.Time) error {
+	if equality.Semantic.DeepEqual(observed.Status, status) {
+		return nil
+	}
+	if wait := known.wrote.Add(scaleInterval(&status)).Sub(now); wait > 0 && onlyScale(&observed.Status, &status) {
+		r.Queue.EnqueueAfter(types.NamespacedName{Namespace: observed.Namespace, Name: observed.Name}, wait)
+		return nil
+	}
+	current := *observed
+	current.Status = status
+	if err := controllers.UpdateStatus(ctx, r.Client.Revisions(observed.Namespace), observed, &current); err != nil {
+		return err
+	}
+	known.wrote = now
+	r.record(&current, &observed.Status)
+	return nil
+}
+
+// record makes Events of what a write changed.
+func (r *Reconciler) record(current *servingv1.Revision, before *servingv1.RevisionStatus) {
+	from, to := ptr.Deref(before.DesiredReplicas, 0), ptr.Deref(current.Status.DesiredReplicas, 0)
+	if from != to {
+		r.Recorder.Eventf(current, corev1.EventTypeNormal, ReasonScaled, "Scaled from %d to %d instances", from, to)
+	}
+	controllers.RecordReady(r.Recorder, current, before.Conditions, current.Status.Conditions)
+}

@@ -1,0 +1,305 @@
+package revision
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/fake"
+	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+var key = types.NamespacedName{Namespace: "default", Name: "hello-00001"}
+
+// fakeRuntime observes what a test says.
+type fakeRuntime struct {
+	runtime.Runtime
+	states  map[runtime.Key]runtime.State
+	removed []types.UID
+}
+
+func (f *fakeRuntime) Apply(_ context.Context, revision *servingv1.Revision) error {
+	key := runtime.Key{Namespace: revision.Namespace, Name: revision.Name}
+	if _, ok := f.states[key]; !ok {
+		f.states[key] = runtime.State{UID: revision.UID}
+	}
+	return nil
+}
+
+func (f *fakeRuntime) Remove(_ context.Context, key runtime.Key, uid types.UID) error {
+	f.removed = append(f.removed, uid)
+	delete(f.states, key)
+	return nil
+}
+
+func (f *fakeRuntime) State(key runtime.Key) (runtime.State, bool) {
+	state, ok := f.states[key]
+	return state, ok
+}
+
+// fakeSink keeps what it is handed.
+type fakeSink struct {
+	revisions map[routing.Key]*routing.Revision
+	calls     int
+}
+
+func (f *fakeSink) SetRevision(revision *routing.Revision) {
+	f.calls++
+	f.revisions[revision.Key] = revision
+}
+
+func (f *fakeSink) DeleteRevision(key routing.Key) { delete(f.revisions, key) }
+
+// fakeQueue keeps the least delay asked for.
+type fakeQueue struct{ after []time.Duration }
+
+func (f *fakeQueue) EnqueueAfter(_ types.NamespacedName, after time.Duration) {
+	f.after = append(f.after, after)
+}
+
+// fixture is a Reconciler among fakes.
+type fixture struct {
+	*Reconciler
+	client  *fake.Clientset
+	indexer cache.Indexer
+	runtime *fakeRuntime
+	sink    *fakeSink
+	queue   *fakeQueue
+	clock   *clocktesting.FakePassiveClock
+	events  *record.FakeRecorder
+}
+
+func newFixture(t *testing.T, revision *servingv1.Revision) *fixture {
+	t.Helper()
+	f := &fixture{
+		client:  fake.NewSimpleClientset(revision),
+		indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		runtime: &fakeRuntime{states: map[runtime.Key]runtime.State{}},
+		clock:   clocktesting.NewFakePassiveClock(began),
+	}
+	f.restart()
+	f.list(t)
+	return f
+}
+
+// restart has a new Reconciler over the same objects.
+func (f *fixture) restart() {
+	f.sink, f.queue, f.events = &fakeSink{revisions: map[routing.Key]*routing.Revision{}}, &fakeQueue{}, record.NewFakeRecorder(100)
+	current := settings.Default("example.com")
+	f.Reconciler = &Reconciler{
+		Client: f.client.ServingV1(), Lister: servinglisters.NewRevisionLister(f.indexer), Runtime: f.runtime, Sinks: []Sink{f.sink},
+		Recorder: f.events, Clock: f.clock, Settings: func() *settings.Settings { return &current }, Queue: f.queue, Since: f.clock.Now(),
+	}
+}
+
+// list brings the lister up to date.
+func (f *fixture) list(t *testing.T) {
+	t.Helper()
+	revision, err := f.client.Tracker().Get(servingv1.SchemeGroupVersion.WithResource("revisions"), key.Namespace, key.Name)
+	if err != nil {
+		t.Fatalf("reading the Revision: %v", err)
+	}
+	if err := f.indexer.Update(revision); err != nil {
+		t.Fatalf("updating the lister: %v", err)
+	}
+}
+
+// reconcile returns how often it wrote, and the events.
+func (f *fixture) reconcile(t *testing.T) (writes int, events []string) {
+	t.Helper()
+	f.client.ClearActions()
+	if err := f.Reconcile(t.Context(), key); err != nil {
+		t.Fatalf("reconciling: %v", err)
+	}
+	for len(f.events.Events) > 0 {
+		events = append(events, <-f.events.Events)
+	}
+	writes = len(f.client.Actions())
+	if _, exists, _ := f.indexer.GetByKey(key.String()); exists {
+		f.list(t)
+	}
+	return writes, events
+}
+
+func (f *fixture) observe(state runtime.State) {
+	state.UID = "u1"
+	f.runtime.states[key] = state
+}
+
+func (f *fixture) stored(t *testing.T) *servingv1.RevisionStatus {
+	t.Helper()
+	revision, err := f.Lister.Revisions(key.Namespace).Get(key.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &revision.Status
+}
+
+// TestReconcileWritesFewTimes covers serving 9.4.3-1: from its creation to Ready a Revision's status is written
+// twice, and not at all while nothing changes, which holds after a restart too.
+func TestReconcileWritesFewTimes(t *testing.T) {
+	f := newFixture(t, newRevision())
+	if writes, _ := f.reconcile(t); writes != 1 {
+		t.Fatalf("a new Revision has %d writes, want 1", writes)
+	}
+	f.observe(runtime.State{Desired: 1})
+	if writes, _ := f.reconcile(t); writes != 0 {
+		t.Errorf("the first instance asked for makes %d writes, want 0 for a while", writes)
+	}
+	f.observe(runtime.State{Desired: 1, Ready: 1})
+	writes, events := f.reconcile(t)
+	if writes != 1 {
+		t.Errorf("the first ready instance makes %d writes, want 1", writes)
+	}
+	if want := []string{"Normal Scaled Scaled from 0 to 1 instances", "Normal Ready Became ready"}; !slices.Equal(events, want) {
+		t.Errorf("events are %q, want %q", events, want)
+	}
+	f.restart()
+	f.clock.SetTime(began.Add(time.Hour))
+	if writes, events := f.reconcile(t); writes != 0 || len(events) > 0 {
+		t.Errorf("after a restart there are %d writes and events %q, want none", writes, events)
+	}
+	if f.sink.revisions[key] == nil || !f.sink.revisions[key].Started {
+		t.Errorf("after a restart the sink has %+v, want the Revision, started", f.sink.revisions[key])
+	}
+	if f.reconcile(t); f.sink.calls != 1 {
+		t.Errorf("the sink was called %d times, want once", f.sink.calls)
+	}
+}
+
+// TestReconcileCoalescesScale has a scale that changes quickly written at once the first time, and then once a
+// second.
+func TestReconcileCoalescesScale(t *testing.T) {
+	f := newFixture(t, newRevision())
+	f.observe(runtime.State{Desired: 1, Ready: 1})
+	f.reconcile(t)
+	f.clock.SetTime(began.Add(time.Second))
+	f.observe(runtime.State{Desired: 2, Ready: 1})
+	if writes, _ := f.reconcile(t); writes != 1 {
+		t.Errorf("a first change makes %d writes, want 1", writes)
+	}
+	f.clock.SetTime(began.Add(1200 * time.Millisecond))
+	f.observe(runtime.State{Desired: 3, Ready: 2})
+	if writes, _ := f.reconcile(t); writes != 0 || len(f.queue.after) == 0 || f.queue.after[len(f.queue.after)-1] != 800*time.Millisecond {
+		t.Errorf("a change soon after makes %d writes and delays of %v, want 0 and 800ms", writes, f.queue.after)
+	}
+	f.clock.SetTime(began.Add(2 * time.Second))
+	if writes, _ := f.reconcile(t); writes != 1 || *f.stored(t).DesiredReplicas != 3 || *f.stored(t).ActualReplicas != 2 {
+		t.Errorf("later there are %d writes and replicas %d/%d, want 1 and 2/3", writes, *f.stored(t).ActualReplicas, *f.stored(t).DesiredReplicas)
+	}
+	f.observe(runtime.State{Desired: 3, Failure: &runtime.Failure{Reason: "ExitCode3", Message: "Container failed with: boom"}})
+	writes, events := f.reconcile(t)
+	if writes != 1 || !slices.Equal(events, []string{"Warning ExitCode3 Container failed with: boom"}) {
+		t.Errorf("a failure makes %d writes and events %q, want one of each at once", writes, events)
+	}
+}
+
+// TestReconcileRestart writes nothing of what a runtime that has just begun has not found yet.
+func TestReconcileRestart(t *testing.T) {
+	f := newFixture(t, newRevision())
+	f.observe(runtime.State{Desired: 1, Ready: 1})
+	f.reconcile(t)
+	f.clock.SetTime(began.Add(time.Hour))
+	f.runtime.states = map[runtime.Key]runtime.State{}
+	f.restart()
+	if writes, _ := f.reconcile(t); writes != 0 {
+		t.Errorf("a runtime without instances yet makes %d writes, want 0", writes)
+	}
+	f.observe(runtime.State{Desired: 1, Ready: 1})
+	if writes, _ := f.reconcile(t); writes != 0 {
+		t.Errorf("the instances found again make %d writes, want 0", writes)
+	}
+}
+
+// TestReconcileGone covers serving 7.3: what runs for a Revision ends with it.
+func TestReconcileGone(t *testing.T) {
+	f := newFixture(t, newRevision())
+	f.reconcile(t)
+	if err := f.indexer.Delete(newRevision()); err != nil {
+		t.Fatal(err)
+	}
+	writes, _ := f.reconcile(t)
+	if writes != 0 || !slices.Equal(f.runtime.removed, []types.UID{"u1"}) || len(f.sink.revisions) > 0 {
+		t.Errorf("%d writes, removed %q, sink %v; want 0 writes and the Revision removed everywhere", writes, f.runtime.removed, f.sink.revisions)
+	}
+	if f.reconcile(t); len(f.runtime.removed) != 1 {
+		t.Errorf("removed %q, want once", f.runtime.removed)
+	}
+}
+
+// TestReconcileOtherUID does not take an older Revision's instances for those of its successor of the same name.
+func TestReconcileOtherUID(t *testing.T) {
+	f := newFixture(t, newRevision())
+	f.runtime.states[key] = runtime.State{UID: "u0", Desired: 1, Ready: 1}
+	f.reconcile(t)
+	if ready := f.stored(t).Conditions.Get(duckv1.ConditionReady); ready.Status != corev1.ConditionUnknown {
+		t.Errorf("Ready is %+v, want Unknown", ready)
+	}
+}
+
+// TestRouted covers serving 9.4.2: what the data plane learns of a Revision.
+func TestRouted(t *testing.T) {
+	revision := newRevision()
+	revision.Labels[servingv1.RoutingStateLabelKey] = servingv1.RoutingStateActive
+	revision.Annotations = map[string]string{servingv1.MinScaleAnnotationKey: "1"}
+	revision.Spec = servingv1.RevisionSpec{
+		PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Name: "sidecar"},
+			{Name: "user-container", Ports: []corev1.ContainerPort{{Name: "h2c", ContainerPort: 9000}}}}},
+		ContainerConcurrency: ptr.To[int64](5), IdleTimeoutSeconds: ptr.To[int64](7),
+	}
+	want := &routing.Revision{
+		Key: key, UID: "u1", Service: "hello", Configuration: "hello", Protocol: routing.H2C, ContainerConcurrency: 5,
+		Timeout: 300 * time.Second, IdleTimeout: 7 * time.Second, Annotations: revision.Annotations, Reachable: true, Started: true,
+	}
+	if diff := cmp.Diff(want, routed(revision, true)); diff != "" {
+		t.Errorf("revision (-want +got):\n%s", diff)
+	}
+	revision.Spec.Containers[1].Ports[0].Name = "http1"
+	revision.Labels[servingv1.RoutingStateLabelKey] = servingv1.RoutingStateReserve
+	if got := routed(revision, false); got.Protocol != routing.HTTP1 || got.Reachable || got.Started {
+		t.Errorf("revision is %+v, want HTTP/1.1, neither reachable nor started", got)
+	}
+}
+
+// TestInitialScale reads annotations and settings.
+func TestInitialScale(t *testing.T) {
+	tests := []struct {
+		annotations string
+		allowZero   bool
+		want        int32
+	}{
+		{"", false, 1},
+		{"initial-scale=3", false, 3},
+		{"initial-scale=0", true, 0},
+		{"initial-scale=0", false, 1},
+		{"initialScale=2", false, 2},
+		{"initial-scale=0 min-scale=2", true, 2},
+	}
+	for _, tt := range tests {
+		annotations := map[string]string{}
+		for _, field := range strings.Fields(tt.annotations) {
+			name, value, _ := strings.Cut(field, "=")
+			annotations[servingv1.AutoscalingGroupName+"/"+name] = value
+		}
+		s := settings.Default("example.com")
+		s.API.AllowZeroInitialScale = tt.allowZero
+		if got := initialScale(annotations, &s); got != tt.want {
+			t.Errorf("initial scale of %q is %d, want %d", tt.annotations, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package revision
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+)
+
+// Reasons of a Revision's conditions. Those of failures come from the runtime.
+const (
+	ReasonDeploying                = "Deploying"
+	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
+	ReasonQueued                   = "Queued"
+	ReasonNoTraffic                = "NoTraffic"
+)
+
+// startedAnnotationKey in status is "true" on a Revision that has been ready and whose containers fail now.
+const startedAnnotationKey = "serving.knative.dev/started"
+
+// A scale that changes is written no more often than that. A Revision that was never ready has less to tell:
+// its next write is to be the one that says it is.
+const (
+	startedScaleInterval  = time.Second
+	startingScaleInterval = 10 * time.Second
+)
+
+// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+var dependents = []duckv1.ConditionType{servingv1.RevisionConditionResourcesAvailable, servingv1.RevisionConditionContainerHealthy}
+
+// facts are what a Revision's status follows from, besides the status before.
+type facts struct {
+	revision *servingv1.Revision
+	// state is nil while the runtime has not observed the Revision.
+	state *runtime.State
+	// initial is the number of instances that must have been ready once.
+	initial int32
+	// since is when this process began to run Revisions.
+	since, now time.Time
+}
+
+// observe returns the status that follows from facts, and after what time it will be another one without any
+// change of theirs, or 0.
+func observe(f facts) (servingv1.RevisionStatus, time.Duration) {
+	before := &f.revision.Status
+	status := *before.DeepCopy()
+	resources, healthy, next := f.health(before)
+	wasStarted := started(before)
+	if state := f.state; state != nil {
+		status.ActualReplicas, status.DesiredReplicas = ptr.To(state.Ready), ptr.To(state.Desired)
+		if state.LogURL != "" {
+			status.LogURL = state.LogURL
+		}
+		if len(state.Containers) > 0 {
+			status.ContainerStatuses = state.Containers
+		}
+	}
+	rememberStart(&status, wasStarted && healthy.Status != corev1.ConditionTrue)
+	isStarted := wasStarted || healthy.Status == corev1.ConditionTrue
+	controllers.Observe(&status.Status, f.revision.Generation, metav1.NewTime(f.now), dependents, resources, healthy, f.active(before, isStarted))
+	return status, next
+}
+
+// health returns ResourcesAvailable and ContainerHealthy. An instance that is ready proves both; a failure
+// holds until one is. Scaling to zero is no failure: a Revision that was ready stays so.
+func (f *facts) health(before *servingv1.RevisionStatus) (resources, healthy duckv1.Condition, next time.Duration) {
+	resources = controllers.True(servingv1.RevisionConditionResourcesAvailable)
+	healthy = controllers.True(servingv1.RevisionConditionContainerHealthy)
+	wasStarted := started(before)
+	deploying := func(t duckv1.ConditionType) duckv1.Condition { return controllers.Unknown(t, ReasonDeploying, "") }
+	switch {
+	case f.reached(wasStarted):
+	case f.state != nil && f.state.Failure != nil:
+		failure := f.state.Failure
+		if !failure.Resources {
+			healthy = controllers.False(healthy.Type, failure.Reason, failure.Message)
+			break
+		}
+		resources = controllers.False(resources.Type, failure.Reason, failure.Message)
+		if !wasStarted {
+			healthy = deploying(healthy.Type)
+		}
+	case failed(before.Conditions.Get(resources.Type)), failed(before.Conditions.Get(healthy.Type)):
+		resources = controllers.Repeat(resources.Type, before.Conditions.Get(resources.Type))
+		healthy = controllers.Repeat(healthy.Type, before.Conditions.Get(healthy.Type))
+	case wasStarted, f.initial == 0:
+	default:
+		resources, healthy = deploying(resources.Type), deploying(healthy.Type)
+		deadline := progressDeadline(f.revision.Annotations)
+		begun := f.revision.CreationTimestamp.Time
+		if begun.Before(f.since) {
+			begun = f.since
+		}
+		if next = begun.Add(deadline).Sub(f.now); next <= 0 {
+			next = 0
+			resources = controllers.False(resources.Type, ReasonProgressDeadlineExceeded,
+				fmt.Sprintf("The revision did not become ready within %v (%s).", deadline, servingv1.ProgressDeadlineAnnotationKey))
+		}
+	}
+	return resources, healthy, next
+}
+
+// reached tells whether there are instances enough to take requests. The first time these are as many as the
+// initial scale asks for, unless the autoscaler asks for fewer; later, one will do.
+func (f *facts) reached(wasStarted bool) bool {
+	return f.state != nil && f.state.Ready > 0 && (wasStarted || f.state.Ready >= min(f.initial, f.state.Desired))
+}
+
+// active returns the Active condition, which does not count towards Ready.
+func (f *facts) active(before *servingv1.RevisionStatus, isStarted bool) duckv1.Condition {
+	active := controllers.Unknown(servingv1.RevisionConditionActive, ReasonQueued,
+		"Requests to the target are being buffered as resources are provisioned.")
+	previous := before.Conditions.Get(active.Type)
+	switch {
+	case f.state == nil && previous != nil:
+		active = controllers.Repeat(active.Type, previous)
+	case f.state == nil || !isStarted:
+	case f.state.Desired == 0:
+		active = controllers.False(active.Type, ReasonNoTraffic, "The target is not receiving traffic.")
+	case f.state.Ready > 0:
+		active = controllers.True(active.Type)
+	}
+	active.Severity = duckv1.ConditionSeverityInfo
+	return active
+}
+
+func failed(c *duckv1.Condition) bool { return c != nil && c.Status == corev1.ConditionFalse }
+
+// started tells whether a Revision has been ready before.
+func started(status *servingv1.RevisionStatus) bool {
+	healthy := status.Conditions.Get(servingv1.RevisionConditionContainerHealthy)
+	return healthy != nil && healthy.Status == corev1.ConditionTrue || status.Annotations[startedAnnotationKey] == "true"
+}
+
+// rememberStart notes that a Revision has been ready where its conditions do not tell.
+func rememberStart(status *servingv1.RevisionStatus, remember bool) {
+	if !remember {
+		delete(status.Annotations, startedAnnotationKey)
+		return
+	}
+	if status.Annotations == nil {
+		status.Annotations = map[string]string{}
+	}
+	status.Annotations[startedAnnotationKey] = "true"
+}
+
+func scaleInterval(status *servingv1.RevisionStatus) time.Duration {
+	if started(status) {
+		return startedScaleInterval
+	}
+	return startingScaleInterval
+}
+
+// onlyScale tells whether two states of a Revision differ in nothing but its scale.
+func onlyScale(before, after *servingv1.RevisionStatus) bool {
+	a, b := before.DeepCopy(), after.DeepCopy()
+	for _, status := range []*servingv1.RevisionStatus{a, b} {
+		status.ActualReplicas, status.DesiredReplicas = nil, nil
+		status.Conditions.Set(duckv1.Condition{Type: servingv1.RevisionConditionActive}, metav1.Time{})
+		status.Conditions.Get(servingv1.RevisionConditionActive).LastTransitionTime = metav1.Time{}
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}

@@ -1,0 +1,180 @@
+package revision
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+)
+
+var began = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func newRevision() *servingv1.Revision {
+	return &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "hello-00001", UID: "u1", Generation: 1, CreationTimestamp: metav1.NewTime(began),
+		Labels: map[string]string{servingv1.ServiceLabelKey: "hello", servingv1.ConfigurationLabelKey: "hello"},
+	}}
+}
+
+// line is a condition in short: status and reason.
+func line(status servingv1.RevisionStatus, t duckv1.ConditionType) string {
+	c := status.Conditions.Get(t)
+	if c == nil {
+		return "missing"
+	}
+	if c.Reason == "" {
+		return string(c.Status)
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// TestObserve covers serving 9.4.3-1, 6-6, 6-12 and 6-13: what is observed of a Revision, one state after the
+// other, and what its conditions say then.
+func TestObserve(t *testing.T) {
+	const deploying, queued, noTraffic = "Unknown Deploying", "Unknown Queued", "False NoTraffic"
+	exit := &runtime.Failure{Reason: "ExitCode1", Message: "Container failed with: boom"}
+	full := &runtime.Failure{Resources: true, Reason: "Unschedulable", Message: "no room"}
+	type step struct {
+		state                             *runtime.State
+		after                             time.Duration
+		ready, resources, healthy, active string
+		next                              time.Duration
+	}
+	tests := []struct {
+		name    string
+		initial int32
+		steps   []step
+	}{
+		{"first instance, to zero and back", 1, []step{
+			{state: nil, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 600 * time.Second},
+			{state: &runtime.State{Desired: 1}, after: time.Second, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 599 * time.Second},
+			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &runtime.State{}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
+			{state: &runtime.State{Desired: 1}, ready: "True", resources: "True", healthy: "True", active: queued},
+			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &runtime.State{Ready: 1}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
+		}},
+		{"containers fail, then an instance gets ready", 1, []step{
+			{state: &runtime.State{Desired: 1, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &runtime.State{Desired: 1}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &runtime.State{Desired: 1}, after: time.Hour, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+		}},
+		{"no room, then containers fail", 1, []step{
+			{state: &runtime.State{Desired: 1, Failure: full}, ready: "False Unschedulable", resources: "False Unschedulable", healthy: deploying, active: queued},
+			{state: &runtime.State{Desired: 1, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+		}},
+		{"crash after it was ready", 3, []step{
+			{state: &runtime.State{Desired: 3, Ready: 3}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &runtime.State{Desired: 3, Ready: 1, Failure: exit}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &runtime.State{Desired: 3, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &runtime.State{}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: noTraffic},
+			{state: &runtime.State{Desired: 3, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+		}},
+		{"no room after it was ready", 1, []step{
+			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &runtime.State{Desired: 1, Failure: full}, ready: "False Unschedulable", resources: "False Unschedulable", healthy: "True", active: queued},
+		}},
+		{"initial scale is to be reached", 3, []step{
+			{state: &runtime.State{Desired: 3, Ready: 2}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 600 * time.Second},
+			{state: &runtime.State{Desired: 3, Ready: 3}, ready: "True", resources: "True", healthy: "True", active: "True"},
+		}},
+		{"initial scale beyond what the autoscaler allows", 3, []step{
+			{state: &runtime.State{Desired: 2, Ready: 2}, ready: "True", resources: "True", healthy: "True", active: "True"},
+		}},
+		{"initial scale zero", 0, []step{
+			{state: &runtime.State{}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
+		}},
+		{"initial scale zero, but nothing to run", 0, []step{
+			{state: &runtime.State{Failure: &runtime.Failure{Reason: "ContainerMissing"}}, ready: "False ContainerMissing", resources: "True", healthy: "False ContainerMissing", active: queued},
+		}},
+		{"too slow, but gets there", 1, []step{
+			{state: &runtime.State{Desired: 1}, after: 600 * time.Second, ready: "False ProgressDeadlineExceeded", resources: "False ProgressDeadlineExceeded", healthy: deploying, active: queued},
+			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			revision, now := newRevision(), began
+			for i, s := range tt.steps {
+				now = now.Add(s.after)
+				status, next := observe(facts{revision: revision, state: s.state, initial: tt.initial, since: began.Add(-time.Hour), now: now})
+				for condition, want := range map[duckv1.ConditionType]string{
+					duckv1.ConditionReady:                         s.ready,
+					servingv1.RevisionConditionResourcesAvailable: s.resources,
+					servingv1.RevisionConditionContainerHealthy:   s.healthy,
+					servingv1.RevisionConditionActive:             s.active,
+				} {
+					if got := line(status, condition); got != want {
+						t.Errorf("step %d: %s is %q, want %q", i, condition, got, want)
+					}
+				}
+				if next != s.next {
+					t.Errorf("step %d: looks again after %v, want %v", i, next, s.next)
+				}
+				if status.ObservedGeneration != 1 {
+					t.Errorf("step %d: observedGeneration is %d, want 1", i, status.ObservedGeneration)
+				}
+				revision.Status = status
+			}
+		})
+	}
+}
+
+// TestObserveKeepsStarted has a Revision that was ready before remembered as started while it fails, which is
+// what its initial scale depends on.
+func TestObserveKeepsStarted(t *testing.T) {
+	revision := newRevision()
+	for i, step := range []struct {
+		state runtime.State
+		want  bool
+	}{
+		{runtime.State{Desired: 1, Failure: &runtime.Failure{Reason: "ExitCode1"}}, false},
+		{runtime.State{Desired: 1, Ready: 1}, true},
+		{runtime.State{Desired: 1, Failure: &runtime.Failure{Reason: "ExitCode1"}}, true},
+		{runtime.State{}, true},
+		{runtime.State{Desired: 1, Ready: 1}, true},
+	} {
+		status, _ := observe(facts{revision: revision, state: &step.state, initial: 1, now: began})
+		if got := started(&status); got != step.want {
+			t.Errorf("step %d: started is %v, want %v", i, got, step.want)
+		}
+		revision.Status = status
+	}
+	if revision.Status.Annotations[startedAnnotationKey] != "" {
+		t.Errorf("a healthy Revision has annotations %v in its status, want none", revision.Status.Annotations)
+	}
+}
+
+// TestObserveDetails covers serving 9.4.3-4 and 9.4.3-7: logUrl, container statuses and replicas are what the
+// runtime says, and stay where it does not say anything.
+func TestObserveDetails(t *testing.T) {
+	revision := newRevision()
+	state := &runtime.State{Desired: 2, Ready: 1, LogURL: "file:///logs", Containers: []servingv1.ContainerStatus{{Name: "a", ImageDigest: "a@sha256:1"}}}
+	revision.Status, _ = observe(facts{revision: revision, state: state, initial: 1, now: began})
+	status, _ := observe(facts{revision: revision, initial: 1, now: began.Add(time.Hour)})
+	if status.LogURL != "file:///logs" || len(status.ContainerStatuses) != 1 ||
+		ptr.Deref(status.ActualReplicas, -1) != 1 || ptr.Deref(status.DesiredReplicas, -1) != 2 || line(status, servingv1.RevisionConditionActive) != "True" {
+		t.Errorf("status is %+v, want what the runtime said last", status)
+	}
+	if c := status.Conditions.Get(servingv1.RevisionConditionActive); c.Severity != duckv1.ConditionSeverityInfo || c.Status != corev1.ConditionTrue {
+		t.Errorf("Active is %+v, want True of severity Info (serving 6-16)", c)
+	}
+}
+
+// TestObserveDeadline gives a Revision that this process did not see begin all its time.
+func TestObserveDeadline(t *testing.T) {
+	revision := newRevision()
+	revision.Annotations = map[string]string{servingv1.ProgressDeadlineAnnotationKey: "30s"}
+	since := began.Add(time.Hour)
+	status, next := observe(facts{revision: revision, initial: 1, since: since, now: since.Add(10 * time.Second)})
+	if next != 20*time.Second || line(status, duckv1.ConditionReady) != "Unknown Deploying" {
+		t.Errorf("Ready is %q and next %v, want to wait 20s", line(status, duckv1.ConditionReady), next)
+	}
+}

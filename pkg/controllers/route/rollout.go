@@ -1,0 +1,166 @@
+package route
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+// rolloutAnnotationKey in status holds the rollouts in progress, so that a restart goes on where it was.
+const rolloutAnnotationKey = "serving.knative.dev/rollout"
+
+// minStep is the least time between two steps of a rollout; short ones take fewer and greater steps.
+const minStep = time.Second
+
+// rollout is the move of one target's share from older Revisions to the latest one.
+type rollout struct {
+	Configuration string `json:"configuration"`
+	Tag           string `json:"tag,omitempty"`
+	// From are the shares at the beginning, oldest Revision first.
+	From []share `json:"from"`
+	To   string  `json:"to"`
+	// Start is in Unix nanoseconds.
+	Start int64 `json:"start"`
+}
+
+// share is what a Revision has of a target's percents.
+type share struct {
+	Revision string `json:"revision"`
+	Percent  int64  `json:"percent"`
+}
+
+// readRollouts returns the rollouts that a status tells of. What nobody of ours wrote counts as none.
+func readRollouts(status *servingv1.RouteStatus) []rollout {
+	var rollouts []rollout
+	if err := json.Unmarshal([]byte(status.Annotations[rolloutAnnotationKey]), &rollouts); err != nil {
+		return nil
+	}
+	return rollouts
+}
+
+// writeRollouts notes rollouts in a status.
+func writeRollouts(status *servingv1.RouteStatus, rollouts []rollout) error {
+	if len(rollouts) == 0 {
+		delete(status.Annotations, rolloutAnnotationKey)
+		return nil
+	}
+	data, err := json.Marshal(rollouts)
+	if err != nil {
+		return fmt.Errorf("encoding rollouts: %w", err)
+	}
+	if status.Annotations == nil {
+		status.Annotations = map[string]string{}
+	}
+	status.Annotations[rolloutAnnotationKey] = string(data)
+	return nil
+}
+
+// rolloutDuration is how long a Route's traffic takes to move to a new Revision.
+func rolloutDuration(route *servingv1.Route, network *settings.Network) time.Duration {
+	for _, key := range []string{servingv1.RolloutDurationAnnotationKey, servingv1.RolloutDurationLegacyAnnotationKey} {
+		if d, err := time.ParseDuration(route.Annotations[key]); err == nil && d >= 0 {
+			return d
+		}
+	}
+	return network.RolloutDuration
+}
+
+// rollOut replaces each target that follows a Configuration by as many as have a part of its share at a time,
+// oldest Revision first. before is the assignment in force, of which owner tells the Configuration of a
+// Revision ("" where it is gone); running are the rollouts that it is part of. It returns the targets, the
+// rollouts that go on, and when the next step is due.
+func rollOut(targets, before []target, running []rollout, owner func(revision string) string, duration time.Duration, now time.Time) ([]target, []rollout, time.Time) {
+	if duration <= 0 {
+		return targets, nil, time.Time{}
+	}
+	var moved []target
+	var going []rollout
+	var due time.Time
+	for _, t := range targets {
+		step := advance(t, before, running, owner, now)
+		if step == nil {
+			moved = append(moved, t)
+			continue
+		}
+		shares, next := step.shares(t, duration, now)
+		moved = append(moved, shares...)
+		if next.IsZero() {
+			continue
+		}
+		going = append(going, *step)
+		if due.IsZero() || next.Before(due) {
+			due = next
+		}
+	}
+	return moved, going, due
+}
+
+// advance returns the rollout that a target is in, or nil where its share needs none. One that was on the way
+// to an older Revision begins anew, from the shares it had reached.
+func advance(t target, before []target, running []rollout, owner func(revision string) string, now time.Time) *rollout {
+	if !t.latest || t.percent == 0 {
+		return nil
+	}
+	for i := range running {
+		if r := running[i]; r.Configuration == t.configuration && r.Tag == t.tag && r.To == t.revision {
+			r.From = slices.DeleteFunc(slices.Clone(r.From), func(s share) bool { return owner(s.Revision) == "" })
+			return &r
+		}
+	}
+	var from []share
+	older := false
+	for _, b := range before {
+		if b.latest && b.percent > 0 && b.tag == t.tag && owner(b.revision) == t.configuration {
+			from = append(from, share{Revision: b.revision, Percent: b.percent})
+			older = older || b.revision != t.revision
+		}
+	}
+	if !older {
+		return nil
+	}
+	return &rollout{Configuration: t.configuration, Tag: t.tag, From: from, To: t.revision, Start: now.UnixNano()}
+}
+
+// shares divides a target's share at a moment of the rollout: 1 percent or what it had goes to the new Revision
+// at once, the rest in equal steps, from the oldest Revision first. next is zero once it has all.
+func (r *rollout) shares(t target, duration time.Duration, now time.Time) (shares []target, next time.Time) {
+	had := int64(0)
+	for _, s := range r.From {
+		part := t
+		part.revision, part.percent = s.Revision, s.Percent
+		shares = append(shares, part)
+	}
+	if len(shares) > 0 {
+		shares = scaled(shares, t.percent)
+	}
+	shares = slices.DeleteFunc(slices.Clone(shares), func(part target) bool {
+		if part.revision == r.To {
+			had += part.percent
+		}
+		return part.revision == r.To
+	})
+	if len(shares) == 0 {
+		return []target{t}, time.Time{}
+	}
+	has := max(had, 1)
+	steps := max(1, min(t.percent-has, int64(duration/minStep)))
+	interval := duration / time.Duration(steps)
+	start := time.Unix(0, r.Start)
+	step := min(steps, max(0, int64(now.Sub(start)/interval)))
+	if has += (t.percent - has) * step / steps; has >= t.percent {
+		return []target{t}, time.Time{}
+	}
+	taken := has - had
+	for i := range shares {
+		n := min(taken, shares[i].percent)
+		shares[i].percent -= n
+		taken -= n
+	}
+	shares = slices.DeleteFunc(shares, func(part target) bool { return part.percent == 0 })
+	t.percent = has
+	return append(shares, t), start.Add(time.Duration(step+1) * interval)
+}

@@ -1,0 +1,185 @@
+// Package route reconciles Routes: it resolves their traffic to Revisions, gives them host names, hands both to
+// the gateway, and says so in their status (serving 7.4, 8, 9.3.3).
+package route
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+// Gateway serves the host names of Routes. What it was handed serves when the call returns.
+type Gateway interface {
+	SetRoute(route *routing.Route)
+	DeleteRoute(key routing.Key)
+}
+
+// Queue takes keys to be reconciled.
+type Queue interface {
+	Enqueue(key types.NamespacedName)
+	EnqueueAfter(key types.NamespacedName, after time.Duration)
+}
+
+// Reconciler hands Routes to the gateway, has Revisions know that Routes refer to them, and writes the status of
+// Routes.
+type Reconciler struct {
+	Client         servingclient.ServingV1Interface
+	Routes         servinglisters.RouteLister
+	Configurations servinglisters.ConfigurationLister
+	Revisions      servinglisters.RevisionLister
+	// RevisionIndex is that of the Revisions' informer.
+	RevisionIndex cache.Indexer
+	Gateway       Gateway
+	URLs          URLs
+	Recorder      record.EventRecorder
+	Clock         clock.PassiveClock
+	// Settings returns the same pointer until they change.
+	Settings func() *settings.Settings
+	Queue    Queue
+
+	claims claims
+	// mu guards handed: what the gateway has.
+	mu     sync.Mutex
+	handed map[routing.Key]*routing.Route
+}
+
+// Reconcile brings gateway, Revisions and status in line with a Route, in this order, so that the status never
+// promises what is not served yet. Each of them follows from what is stored: what a crash cut off is done again.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	route, err := r.Routes.Routes(key.Namespace).Get(key.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.remove(ctx, key)
+	case err != nil:
+		return err
+	case route.DeletionTimestamp != nil:
+		return r.remove(ctx, key)
+	}
+	current := r.Settings()
+	named := addressesOf(route, current, r.URLs)
+	lost, wake, err := r.claims.set(route, named, current, r.all)
+	if err != nil {
+		return err
+	}
+	r.enqueue(wake)
+	now := r.Clock.Now()
+	found, err := r.assign(route, current, now)
+	if err != nil {
+		return err
+	}
+	if !found.due.IsZero() {
+		r.Queue.EnqueueAfter(key, found.due.Sub(now))
+	}
+	found.addresses, found.lost = named, lost
+	r.hand(key, table(key, named.hosts, found.targets, lost, current.TagHeader))
+	// What Revisions say matters to their scale and to garbage collection, not to whether the Route serves.
+	return errors.Join(
+		r.refer(ctx, key, route.Labels[servingv1.ServiceLabelKey], references(route, found.targets), found.latest()),
+		r.write(ctx, route, &found, now),
+	)
+}
+
+// remove ends what a Route that is gone had.
+func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
+	r.hand(key, nil)
+	r.enqueue(r.claims.drop(key))
+	return r.refer(ctx, key, "", nil, nil)
+}
+
+// assign finds which Revisions a Route's requests are to go to now. If its spec cannot be met, these are those of
+// the last assignment that could.
+func (r *Reconciler) assign(route *servingv1.Route, current *settings.Settings, now time.Time) (findings, error) {
+	from := sources{configuration: r.Configurations.Configurations(route.Namespace).Get, revision: r.Revisions.Revisions(route.Namespace).Get}
+	targets, assigned, err := resolve(route, from)
+	if err != nil {
+		return findings{}, err
+	}
+	owner := func(name string) string {
+		revision, err := from.revision(name)
+		if err != nil {
+			return ""
+		}
+		return revision.Labels[servingv1.ConfigurationLabelKey]
+	}
+	found := findings{assigned: assigned, rollouts: readRollouts(&route.Status)}
+	before := assignedBefore(&route.Status)
+	if assigned.Status != corev1.ConditionTrue {
+		found.targets = surviving(before, func(name string) bool {
+			_, err := from.revision(name)
+			return !apierrors.IsNotFound(err)
+		})
+		return found, nil
+	}
+	found.targets, found.rollouts, found.due = rollOut(targets, before, found.rollouts, owner, rolloutDuration(route, &current.Network), now)
+	return found, nil
+}
+
+// hand gives the gateway what it does not have in this form; nil takes the Route from it.
+func (r *Reconciler) hand(key routing.Key, route *routing.Route) {
+	r.mu.Lock()
+	had, known := r.handed[key]
+	same := reflect.DeepEqual(had, route)
+	if r.handed == nil {
+		r.handed = map[routing.Key]*routing.Route{}
+	}
+	if route != nil {
+		r.handed[key] = route
+	} else {
+		delete(r.handed, key)
+	}
+	r.mu.Unlock()
+	switch {
+	case route == nil && known:
+		r.Gateway.DeleteRoute(key)
+	case route != nil && !same:
+		r.Gateway.SetRoute(route)
+	}
+}
+
+// write stores the status that follows from findings, unless it says nothing new.
+func (r *Reconciler) write(ctx context.Context, observed *servingv1.Route, found *findings, now time.Time) error {
+	status, err := found.status(observed, now)
+	if err != nil {
+		return err
+	}
+	if equality.Semantic.DeepEqual(observed.Status, status) {
+		return nil
+	}
+	current := *observed
+	current.Status = status
+	if err := controllers.UpdateStatus(ctx, r.Client.Routes(observed.Namespace), observed, &current); err != nil {
+		return err
+	}
+	if message := changed(&observed.Status, &status); message != "" {
+		r.Recorder.Event(&current, corev1.EventTypeNormal, ReasonTrafficChanged, message)
+	}
+	controllers.RecordReady(r.Recorder, &current, observed.Status.Conditions, status.Conditions)
+	return nil
+}
+
+func (r *Reconciler) all() ([]*servingv1.Route, error) { return r.Routes.List(labels.Everything()) }
+
+func (r *Reconciler) enqueue(keys []routing.Key) {
+	for _, key := range slices.Compact(keys) {
+		r.Queue.Enqueue(key)
+	}
+}

@@ -1,0 +1,333 @@
+package route
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+const ingress, allAssigned = servingv1.RouteConditionIngressReady, servingv1.RouteConditionAllTrafficAssigned
+
+// TestReconcile covers serving 9.3.3-1, 9.3.3-6 and 9.3.3-8: a Route that waits, then serves, in two writes, and
+// none after a restart, which fills the gateway again.
+func TestReconcile(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	f := newFixture(t, newRoute("hello", follow("hello", 100)), newConfiguration("hello", ""), newRevision("hello", 1))
+	f.URLs = URLs{Port: 8080}
+	if writes, _ := f.reconcile("hello"); writes != 1 {
+		t.Errorf("a Route that waits has %d writes, want 1", writes)
+	}
+	if got, want := f.condition("hello", duckv1.ConditionReady), `Unknown RevisionMissing Configuration "hello" is waiting for a Revision to become ready.`; got != want {
+		t.Errorf("Ready is %q, want %q", got, want)
+	}
+	if got := f.condition("hello", ingress); got != "Unknown IngressNotConfigured Ingress has not yet been reconciled." {
+		t.Errorf("IngressReady is %q", got)
+	}
+	if len(f.gateway.routes) > 0 || f.routing("hello-1") != "pending" {
+		t.Errorf("gateway has %v and the Revision is %q, want nothing yet", f.gateway.routes, f.routing("hello-1"))
+	}
+	f.put(newConfiguration("hello", "hello-1", isReady))
+	writes, events := f.reconcile("hello")
+	if writes != 2 {
+		t.Errorf("a Route that becomes ready has %d writes, want 1 and that of the Revision's label", writes)
+	}
+	if want := []string{"Normal TrafficChanged Requests go to hello-1 (100%)", "Normal Ready Became ready"}; !slices.Equal(events, want) {
+		t.Errorf("events are %q, want %q", events, want)
+	}
+	want := servingv1.RouteStatusFields{
+		URL: "http://hello.default.example.com:8080", Address: &duckv1.Addressable{URL: "http://hello.default.svc.cluster.local:8080"},
+		Traffic: []servingv1.TrafficTarget{{RevisionName: "hello-1", LatestRevision: ptr.To(true), Percent: ptr.To[int64](100)}},
+	}
+	if diff := cmp.Diff(want, f.status("hello").RouteStatusFields); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	for condition, want := range map[duckv1.ConditionType]string{
+		duckv1.ConditionReady: "True", allAssigned: "True", ingress: "True",
+		servingv1.RouteConditionCertificateProvisioned: "True TLSNotEnabled TLS is not enabled for the Route's host names.",
+	} {
+		if got := f.condition("hello", condition); got != want {
+			t.Errorf("%s is %q, want %q", condition, got, want)
+		}
+	}
+	if f.routing("hello-1") != "active hello" {
+		t.Errorf("the Revision is %q, want it active", f.routing("hello-1"))
+	}
+	f.restart()
+	f.URLs = URLs{Port: 8080}
+	f.clock.SetTime(began.Add(time.Hour))
+	if writes, events := f.reconcile("hello"); writes != 0 || len(events) > 0 {
+		t.Errorf("after a restart there are %d writes and events %q, want none", writes, events)
+	}
+	for _, host := range []string{"hello.default.example.com", "hello.default.svc.cluster.local", "hello.default.svc", "hello.default"} {
+		if got := f.gateway.shares(host); got != "hello-1:100" {
+			t.Errorf("requests to %s go to %q, want hello-1:100", host, got)
+		}
+	}
+	if f.reconcile("hello"); f.gateway.calls != 1 {
+		t.Errorf("the gateway was called %d times, want once", f.gateway.calls)
+	}
+}
+
+// TestReconcileKeepsLastGood has what was assigned last go on while the spec cannot be met, over a restart too.
+func TestReconcileKeepsLastGood(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	f := newFixture(t, newRoute("hello", pin("hello-1", 60), pin("hello-2", 40)), newRevision("hello", 1, isReady), newRevision("hello", 2, isReady))
+	f.reconcile("hello")
+	route, _ := f.Reconciler.Routes.Routes("default").Get("hello")
+	route = route.DeepCopy()
+	route.Generation, route.Spec.Traffic = 2, []servingv1.TrafficTarget{pin("hello-3", 100)}
+	f.put(route)
+	f.reconcile("hello")
+	f.restart()
+	if writes, _ := f.reconcile("hello"); writes != 0 {
+		t.Errorf("after a restart there are %d writes, want 0", writes)
+	}
+	if got := f.gateway.shares("hello.default.example.com"); got != "hello-1:60 hello-2:40" {
+		t.Errorf("requests go to %q, want what was assigned last", got)
+	}
+	if got, want := f.condition("hello", duckv1.ConditionReady), `False RevisionMissing Revision "hello-3" referenced in traffic not found.`; got != want {
+		t.Errorf("Ready is %q, want %q", got, want)
+	}
+	if got := f.routing("hello-1"); got != "active hello" {
+		t.Errorf("a Revision that serves is %q, want active", got)
+	}
+	f.remove("revisions", "hello-1")
+	f.reconcile("hello")
+	if got := f.gateway.shares("hello.default.example.com"); got != "hello-2:100" || f.traffic("hello") != "hello-2:100" {
+		t.Errorf("requests go to %q, status says %q; want the one that is left", got, f.traffic("hello"))
+	}
+	f.put(newRevision("hello", 3, isReady))
+	f.reconcile("hello")
+	if got := f.gateway.shares("hello.default.example.com"); got != "hello-3:100" {
+		t.Errorf("requests go to %q, want what the spec says", got)
+	}
+	if got := f.routing("hello-2"); got != "reserve" {
+		t.Errorf("a Revision that serves no more is %q, want reserve", got)
+	}
+}
+
+// TestReconcileRollout moves requests over step by step, and goes on after a restart where it was.
+func TestReconcileRollout(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	route := newRoute("hello", follow("hello", 100))
+	route.Annotations = map[string]string{servingv1.RolloutDurationAnnotationKey: "10s"}
+	f := newFixture(t, route, newConfiguration("hello", "hello-1", isReady), newRevision("hello", 1, isReady), newRevision("hello", 2, isReady))
+	f.reconcile("hello")
+	f.put(newConfiguration("hello", "hello-2", isReady))
+	f.reconcile("hello")
+	if got := f.traffic("hello"); got != "hello-1:99+ hello-2:1+" {
+		t.Errorf("traffic is %q, want 1%% at the new Revision", got)
+	}
+	if got, want := f.condition("hello", duckv1.ConditionReady), "Unknown RolloutInProgress A gradual rollout of the latest revision(s) is in progress."; got != want {
+		t.Errorf("Ready is %q, want %q", got, want)
+	}
+	if !slices.Equal(f.queue.after, []time.Duration{time.Second}) {
+		t.Errorf("looks again after %v, want 1s", f.queue.after)
+	}
+	f.restart()
+	if writes, _ := f.reconcile("hello"); writes != 0 || f.gateway.shares("hello.default") != "hello-1:99 hello-2:1" {
+		t.Errorf("after a restart there are %d writes and requests go to %q", writes, f.gateway.shares("hello.default"))
+	}
+	f.clock.SetTime(began.Add(5 * time.Second))
+	if _, events := f.reconcile("hello"); len(events) > 0 || f.gateway.shares("hello.default") != "hello-1:50 hello-2:50" {
+		t.Errorf("half way requests go to %q, with events %q", f.gateway.shares("hello.default"), events)
+	}
+	f.clock.SetTime(began.Add(10 * time.Second))
+	f.reconcile("hello")
+	if f.traffic("hello") != "hello-2:100+" || f.condition("hello", duckv1.ConditionReady) != "True" || len(f.status("hello").Annotations) > 0 {
+		t.Errorf("in the end traffic is %q, Ready %q, annotations %v", f.traffic("hello"), f.condition("hello", duckv1.ConditionReady), f.status("hello").Annotations)
+	}
+	if f.routing("hello-1") != "reserve" || f.routing("hello-2") != "active hello" {
+		t.Errorf("Revisions are %q and %q, want reserve and active", f.routing("hello-1"), f.routing("hello-2"))
+	}
+}
+
+// TestReconcileHostConflict covers serving 8-3: of two Routes that would have the same host name, the older one has
+// it; the other one gets it when it is free.
+func TestReconcileHostConflict(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	older := newRoute("c", pin("hello-1", 100, "a-b"))
+	younger := newRoute("b-c", pin("hello-2", 100, "a"))
+	younger.CreationTimestamp = metav1.NewTime(began.Add(time.Second))
+	f := newFixture(t, older, younger, newRevision("hello", 1, isReady), newRevision("hello", 2, isReady))
+	const shared = "a-b-c.default.example.com"
+	// The younger one comes first, as it may after a restart.
+	f.reconcile("b-c")
+	if got := f.gateway.shares(shared); got != "" {
+		t.Errorf("requests to the shared host go to %q before the older Route was seen", got)
+	}
+	f.reconcile("c")
+	if got := f.gateway.shares(shared); got != "hello-1:100" {
+		t.Errorf("requests to the shared host go to %q, want the older Route's", got)
+	}
+	if got := f.gateway.shares("b-c.default.example.com"); got != "hello-2:100" {
+		t.Errorf("requests to the younger Route's own host go to %q, want hello-2:100", got)
+	}
+	if got, want := f.condition("b-c", ingress), `False HostnameConflict Host name "a-b-c.default.svc.cluster.local" belongs to Route "default/c", which is older.`; got != want {
+		t.Errorf("IngressReady is %q, want %q", got, want)
+	}
+	if got := f.condition("c", duckv1.ConditionReady); got != "True" {
+		t.Errorf("the older Route's Ready is %q, want True", got)
+	}
+	f.restart()
+	if writes, _ := f.reconcile("b-c"); writes != 0 {
+		t.Errorf("after a restart there are %d writes, want 0", writes)
+	}
+	f.remove("routes", "c")
+	f.reconcile("c")
+	if !slices.Contains(f.queue.keys, named("b-c")) {
+		t.Fatalf("enqueued are %v, want the younger Route", f.queue.keys)
+	}
+	f.reconcile("b-c")
+	if got := f.gateway.shares(shared); got != "hello-2:100" || f.condition("b-c", duckv1.ConditionReady) != "True" {
+		t.Errorf("requests to the shared host go to %q, Ready is %q; want the younger Route to have it", got, f.condition("b-c", duckv1.ConditionReady))
+	}
+}
+
+// TestReconcileReferences covers serving 7.4-2: Revisions say which Routes refer to them, whoever they are.
+func TestReconcileReferences(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	f := newFixture(t, newRoute("a", pin("hello-2", 100)), newRoute("b", follow("hello", 100)), newConfiguration("hello", "hello-2", isReady),
+		newRevision("hello", 1), newRevision("hello", 2, isReady), newRevision("hello", 3))
+	f.reconcile("b")
+	f.reconcile("a")
+	for name, want := range map[string]string{"hello-1": "reserve", "hello-2": "active a,b", "hello-3": "pending"} {
+		if got := f.routing(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	// Nobody saw the Routes go.
+	f.remove("routes", "a")
+	f.remove("routes", "b")
+	f.restart()
+	f.clock.SetTime(began.Add(time.Hour))
+	f.reconcile("a")
+	if got := f.routing("hello-2"); got != "active b" {
+		t.Errorf("hello-2 is %q, want active for the other Route", got)
+	}
+	f.reconcile("b")
+	revision, _ := f.Revisions.Revisions("default").Get("hello-2")
+	if got := revision.Annotations[servingv1.RoutingStateModifiedAnnotationKey]; f.routing("hello-2") != "reserve" || got != "2024-05-01T13:00:00Z" {
+		t.Errorf("hello-2 is %q since %q, want reserve since now", f.routing("hello-2"), got)
+	}
+}
+
+// TestAddresses covers serving 9.3.3-6 and 10.2-6: host names and URLs of a Route and its tags.
+func TestAddresses(t *testing.T) {
+	current := settings.Default("example.com")
+	tests := []struct {
+		name   string
+		change func(route *servingv1.Route)
+		urls   URLs
+		want   addresses
+	}{
+		{"public", func(*servingv1.Route) {}, URLs{}, addresses{
+			hosts: []host{{"hello.default.svc.cluster.local", ""}, {"hello.default.svc", ""}, {"hello.default", ""}, {"hello.default.example.com", ""}},
+			url:   "http://hello.default.example.com", internal: "http://hello.default.svc.cluster.local",
+		}},
+		{"tag, on a machine without a cluster", func(route *servingv1.Route) { route.Spec.Traffic[0].Tag = "v1" }, URLs{Port: 8080, PublicAddress: true}, addresses{
+			hosts: []host{{"hello.default.svc.cluster.local", ""}, {"hello.default.svc", ""}, {"hello.default", ""}, {"hello.default.example.com", ""},
+				{"v1-hello.default.svc.cluster.local", "v1"}, {"v1-hello.default.svc", "v1"}, {"v1-hello.default", "v1"}, {"v1-hello.default.example.com", "v1"}},
+			url: "http://hello.default.example.com:8080", internal: "http://hello.default.example.com:8080",
+			tags: map[string]string{"v1": "http://v1-hello.default.example.com:8080"},
+		}},
+		{"within the cluster only", func(route *servingv1.Route) {
+			route.Labels = map[string]string{servingv1.VisibilityLabelKey: servingv1.VisibilityClusterLocal}
+			route.Spec.Traffic[0].Tag = "v1"
+		}, URLs{Port: 80}, addresses{
+			hosts: []host{{"hello.default.svc.cluster.local", ""}, {"hello.default.svc", ""}, {"hello.default", ""},
+				{"v1-hello.default.svc.cluster.local", "v1"}, {"v1-hello.default.svc", "v1"}, {"v1-hello.default", "v1"}},
+			url: "http://hello.default.svc.cluster.local", internal: "http://hello.default.svc.cluster.local",
+			tags: map[string]string{"v1": "http://v1-hello.default.svc.cluster.local"},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			route := newRoute("hello", follow("hello", 100))
+			tt.change(route)
+			if tt.want.tags == nil {
+				tt.want.tags = map[string]string{}
+			}
+			if diff := cmp.Diff(tt.want, addressesOf(route, &current, tt.urls), cmp.AllowUnexported(addresses{}, host{})); diff != "" {
+				t.Errorf("addresses (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReconcileInvalidHost covers serving 8-4: a host name that could not resolve is told of, the others serve.
+func TestReconcileInvalidHost(t *testing.T) {
+	const tag = "a-tag-that-is-much-too-long-to-stand-before-the-name-of-a-route"
+	f := newFixture(t, newRoute("hello", pin("hello-1", 100, tag)), newRevision("hello", 1, ready(corev1.ConditionTrue, "")))
+	f.reconcile("hello")
+	if c := f.status("hello").Conditions.Get(ingress); c.Status != corev1.ConditionFalse || c.Reason != ReasonHostnameInvalid {
+		t.Errorf("IngressReady is %+v, want False HostnameInvalid", c)
+	}
+	if got := f.gateway.shares("hello.default.example.com"); got != "hello-1:100" {
+		t.Errorf("requests to the Route's own host go to %q, want hello-1:100", got)
+	}
+}
+
+// TestTable covers serving 8-6 and 10.2-6: shares of the hosts of a Route and of its tags.
+func TestTable(t *testing.T) {
+	hosts := []host{{"hello", ""}, {"v1-hello", "v1"}, {"next-hello", "next"}, {"gone-hello", "gone"}, {"lost-hello", ""}}
+	targets := []target{{revision: "r1", tag: "v1", percent: 30}, {revision: "r2", percent: 20}, {revision: "r2", percent: 40},
+		{revision: "r3", tag: "next", percent: 1}, {revision: "r4", tag: "next", percent: 9}, {revision: "r5", tag: "idle"}}
+	revision := named
+	tags := map[string]routing.Key{"v1": revision("r1"), "next": revision("r4"), "idle": revision("r5")}
+	want := &routing.Route{Key: named("hello"), Hosts: []routing.Host{
+		{Name: "hello", Tags: tags, Targets: []routing.Target{{Revision: revision("r1"), Percent: 30}, {Revision: revision("r2"), Percent: 60},
+			{Revision: revision("r3"), Percent: 1}, {Revision: revision("r4"), Percent: 9}}},
+		{Name: "v1-hello", Targets: []routing.Target{{Revision: revision("r1"), Percent: 100}}},
+		{Name: "next-hello", Targets: []routing.Target{{Revision: revision("r3"), Percent: 10}, {Revision: revision("r4"), Percent: 90}}},
+	}}
+	got := table(named("hello"), hosts, targets, map[string]routing.Key{"lost-hello": named("other")}, true)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("route (-want +got):\n%s", diff)
+	}
+	if got := table(named("hello"), hosts, targets, nil, false); got.Hosts[0].Tags != nil {
+		t.Errorf("tags are %v though the header is off, want none", got.Hosts[0].Tags)
+	}
+	if got := table(named("hello"), hosts, nil, nil, true); got != nil {
+		t.Errorf("route is %+v though nothing is assigned, want none", got)
+	}
+}
+
+// TestReconcileSettings gives Routes other names as soon as the settings ask for them (serving 8-3: among the new
+// ones, too, each has one owner).
+func TestReconcileSettings(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	f := newFixture(t, newRoute("a", pin("hello-1", 100)), newRoute("b", pin("hello-1", 100)), newRevision("hello", 1, isReady))
+	f.reconcile("a")
+	f.reconcile("b")
+	changed := settings.Default("example.org")
+	// One name for all Routes, which the server refuses, to have them compete for it.
+	changed.Network = settings.Network{DomainTemplate: "all.{{.Domain}}", TagTemplate: "{{.Tag}}-{{.Name}}"}
+	f.settings = &changed
+	f.EnqueueAll()
+	slices.SortFunc(f.queue.keys, compareKeys)
+	if diff := cmp.Diff([]routing.Key{named("a"), named("b")}, f.queue.keys); diff != "" {
+		t.Fatalf("enqueued (-want +got):\n%s", diff)
+	}
+	f.reconcile("b")
+	f.reconcile("a")
+	if got := f.gateway.shares("all.example.org"); got != "hello-1:100" || f.status("a").URL != "http://all.example.org" {
+		t.Errorf("requests to the new host go to %q, the URL is %q; want one owner and http://all.example.org", got, f.status("a").URL)
+	}
+	if got := f.gateway.shares("a.default.example.com"); got != "" {
+		t.Errorf("requests to the old host go to %q, want nowhere", got)
+	}
+	if a, b := f.condition("a", duckv1.ConditionReady), f.status("b").Conditions.Get(ingress); a != "True" || b.Reason != ReasonHostnameConflict {
+		t.Errorf("Ready of the first is %q, IngressReady of the other %+v; want True and HostnameConflict", a, b)
+	}
+}

@@ -1,0 +1,120 @@
+package route
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+)
+
+// Reasons of the other conditions of a Route, and of its Events.
+const (
+	ReasonIngressNotConfigured = "IngressNotConfigured"
+	ReasonRolloutInProgress    = "RolloutInProgress"
+	ReasonTLSNotEnabled        = "TLSNotEnabled"
+	// ReasonHostnameConflict tells that an older Route has one of the host names (serving 8-3).
+	ReasonHostnameConflict = "HostnameConflict"
+	// ReasonHostnameInvalid tells that one of the host names would be no DNS name.
+	ReasonHostnameInvalid = "HostnameInvalid"
+	// ReasonTrafficChanged is the reason of Events that tell of another assignment.
+	ReasonTrafficChanged = "TrafficChanged"
+)
+
+// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+var dependents = []duckv1.ConditionType{
+	servingv1.RouteConditionAllTrafficAssigned,
+	servingv1.RouteConditionIngressReady,
+	servingv1.RouteConditionCertificateProvisioned,
+}
+
+// findings are what a Route's status follows from.
+type findings struct {
+	targets  []target
+	assigned duckv1.Condition
+	// rollouts are in progress; the next step is due then.
+	rollouts []rollout
+	due      time.Time
+
+	addresses addresses
+	// lost are the host names that other Routes have.
+	lost map[string]routing.Key
+}
+
+// latest are the Revisions that requests go to because their Configuration is followed, by its name.
+func (f *findings) latest() map[string]string {
+	latest := map[string]string{}
+	for _, t := range f.targets {
+		if t.configuration != "" {
+			latest[t.configuration] = t.revision
+		}
+	}
+	return latest
+}
+
+// status returns the status that follows for a Route (serving 9.3.3).
+func (f *findings) status(route *servingv1.Route, now time.Time) (servingv1.RouteStatus, error) {
+	status := *route.Status.DeepCopy()
+	status.Traffic = nil
+	if len(f.targets) > 0 {
+		status.Traffic = entries(f.targets, func(tag string) string { return f.addresses.tags[tag] })
+	}
+	status.URL = f.addresses.url
+	status.Address = &duckv1.Addressable{URL: f.addresses.internal}
+	if err := writeRollouts(&status, f.rollouts); err != nil {
+		return status, err
+	}
+	certificate := controllers.True(servingv1.RouteConditionCertificateProvisioned)
+	certificate.Reason, certificate.Message = ReasonTLSNotEnabled, "TLS is not enabled for the Route's host names."
+	controllers.Observe(&status.Status, route.Generation, metav1.NewTime(now), dependents, f.assigned, f.ingress(), certificate)
+	return status, nil
+}
+
+// ingress returns IngressReady. The gateway has what can be served already.
+func (f *findings) ingress() duckv1.Condition {
+	const t = servingv1.RouteConditionIngressReady
+	if len(f.addresses.faults) > 0 {
+		return controllers.False(t, ReasonHostnameInvalid, fmt.Sprintf("A host name cannot be made: %v.", f.addresses.faults[0]))
+	}
+	if message := f.addresses.conflict(f.lost); message != "" {
+		return controllers.False(t, ReasonHostnameConflict, message)
+	}
+	if len(f.targets) == 0 {
+		return controllers.Unknown(t, ReasonIngressNotConfigured, "Ingress has not yet been reconciled.")
+	}
+	if len(f.rollouts) > 0 {
+		return controllers.Unknown(t, ReasonRolloutInProgress, "A gradual rollout of the latest revision(s) is in progress.")
+	}
+	return controllers.True(t)
+}
+
+// changed tells where requests go that went elsewhere, or "". The steps of a rollout between its first and its
+// last one are not told of.
+func changed(before, after *servingv1.RouteStatus) string {
+	message := summary(after.Traffic)
+	if message == summary(before.Traffic) || before.Annotations[rolloutAnnotationKey] != "" && before.Annotations[rolloutAnnotationKey] == after.Annotations[rolloutAnnotationKey] {
+		return ""
+	}
+	return message
+}
+
+func summary(traffic []servingv1.TrafficTarget) string {
+	var parts []string
+	for _, t := range traffic {
+		part := fmt.Sprintf("%s (%d%%)", t.RevisionName, ptr.Deref(t.Percent, 0))
+		if t.Tag != "" {
+			part = fmt.Sprintf("%s (%d%%, tag %s)", t.RevisionName, ptr.Deref(t.Percent, 0), t.Tag)
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "Requests go to " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,154 @@
+package route
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+)
+
+// Indexes, all by namespace/name.
+const (
+	// routesByConfiguration and routesByRevision find the Routes that have to know of a change.
+	routesByConfiguration = "route-configurations"
+	routesByRevision      = "route-revisions"
+	// revisionsByRoute finds the Revisions that say a Route refers to them.
+	revisionsByRoute = "revision-routes"
+	// pendingByConfiguration finds the Revisions of a Configuration that no Route has referred to yet.
+	pendingByConfiguration = "revision-pending"
+)
+
+// New returns the controller of Routes and its Reconciler, whose EnqueueAll is to be called when settings change.
+func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, gateway Gateway, urls URLs,
+	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
+) (*Reconciler, *controllers.Controller, error) {
+	routes, configurations, revisions := informers.Routes(), informers.Configurations(), informers.Revisions()
+	for _, index := range []struct {
+		informer cache.SharedIndexInformer
+		name     string
+		fn       cache.IndexFunc
+	}{
+		{routes.Informer(), routesByConfiguration, indexed(configurationsOf)},
+		{routes.Informer(), routesByRevision, indexed(revisionsOf)},
+		{revisions.Informer(), revisionsByRoute, indexed(routesOf)},
+		{revisions.Informer(), pendingByConfiguration, indexed(pendingOf)},
+	} {
+		if err := controllers.AddIndex(index.informer, index.name, index.fn); err != nil {
+			return nil, nil, err
+		}
+	}
+	reconciler := &Reconciler{
+		Client:         client,
+		Routes:         routes.Lister(),
+		Configurations: configurations.Lister(),
+		Revisions:      revisions.Lister(),
+		RevisionIndex:  revisions.Informer().GetIndexer(),
+		Gateway:        gateway,
+		URLs:           urls,
+		Recorder:       recorder,
+		Clock:          now,
+		Settings:       current,
+	}
+	controller := controllers.New("route", reconciler)
+	reconciler.Queue = controller
+	index := routes.Informer().GetIndexer()
+	if err := controller.Watch(routes.Informer(), controllers.KeyOf); err != nil {
+		return nil, nil, err
+	}
+	if err := controller.Watch(configurations.Informer(), referring(index, routesByConfiguration)); err != nil {
+		return nil, nil, err
+	}
+	// A Route that is gone is still in the list of its Revisions until it has been reconciled.
+	byRevision := referring(index, routesByRevision)
+	err := controller.Watch(revisions.Informer(), func(obj metav1.Object) []types.NamespacedName {
+		keys := byRevision(obj)
+		if revision, ok := obj.(*servingv1.Revision); ok {
+			for _, name := range routesOf(revision) {
+				keys = append(keys, types.NamespacedName{Namespace: revision.Namespace, Name: name})
+			}
+		}
+		return keys
+	})
+	return reconciler, controller, err
+}
+
+// EnqueueAll has every Route reconciled, as settings that changed ask for.
+func (r *Reconciler) EnqueueAll() {
+	routes, err := r.Routes.List(labels.Everything())
+	if err != nil {
+		klog.Background().Error(err, "Listing Routes failed")
+		return
+	}
+	for _, route := range routes {
+		r.Queue.Enqueue(keyOf(route))
+	}
+}
+
+// indexed makes an index of what names in its own namespace an object refers to.
+func indexed[O metav1.Object](names func(O) []string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		o, ok := obj.(O)
+		if !ok {
+			return nil, nil
+		}
+		values := names(o)
+		qualified := make([]string, 0, len(values))
+		for _, name := range values {
+			qualified = append(qualified, o.GetNamespace()+"/"+name)
+		}
+		return qualified, nil
+	}
+}
+
+// referring returns a function that gives the keys of the Routes that an index has under an object's name.
+func referring(index cache.Indexer, name string) func(obj metav1.Object) []types.NamespacedName {
+	return func(obj metav1.Object) []types.NamespacedName {
+		routes, err := controllers.Indexed[*servingv1.Route](index, name, obj.GetNamespace()+"/"+obj.GetName())
+		if err != nil {
+			return nil
+		}
+		keys := make([]types.NamespacedName, 0, len(routes))
+		for _, route := range routes {
+			keys = append(keys, keyOf(route))
+		}
+		return keys
+	}
+}
+
+func configurationsOf(route *servingv1.Route) []string {
+	var names []string
+	for _, t := range wanted(route) {
+		if t.ConfigurationName != "" {
+			names = append(names, t.ConfigurationName)
+		}
+	}
+	return names
+}
+
+func revisionsOf(route *servingv1.Route) []string {
+	var names []string
+	for _, traffic := range [][]servingv1.TrafficTarget{route.Spec.Traffic, route.Status.Traffic} {
+		for _, t := range traffic {
+			if t.RevisionName != "" {
+				names = append(names, t.RevisionName)
+			}
+		}
+	}
+	return names
+}
+
+func pendingOf(revision *servingv1.Revision) []string {
+	if revision.Labels[servingv1.RoutingStateLabelKey] != servingv1.RoutingStatePending {
+		return nil
+	}
+	return []string{revision.Labels[servingv1.ConfigurationLabelKey]}
+}

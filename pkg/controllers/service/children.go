@@ -1,0 +1,84 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+)
+
+// errNotOwned means that another object has the name of a child (serving 7.0.1-2).
+var errNotOwned = errors.New("not controlled by the Service")
+
+// lister is the part of a kind's lister that reads one namespace.
+type lister[O any] interface {
+	Get(name string) (O, error)
+}
+
+// client is the part of a kind's client that children need.
+type client[O any] interface {
+	Create(ctx context.Context, obj O, opts metav1.CreateOptions) (O, error)
+	Update(ctx context.Context, obj O, opts metav1.UpdateOptions) (O, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
+}
+
+// ensure has a Service's child say what the Service says, and returns it as it is stored then, or the zero
+// value and why there is none: errNotOwned, or an error of the server.
+func ensure[O metav1.Object](ctx context.Context, service *servingv1.Service, listed lister[O], stored client[O],
+	desired func(*servingv1.Service) O, update func(O, *servingv1.Service) O,
+) (O, error) {
+	var none O
+	existing, err := listed.Get(service.Name)
+	if apierrors.IsNotFound(err) {
+		created, err := stored.Create(ctx, desired(service), metav1.CreateOptions{})
+		if err == nil {
+			return created, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return none, err
+		}
+		// The informer lags behind.
+		if existing, err = stored.Get(ctx, service.Name, metav1.GetOptions{}); err != nil {
+			return none, err
+		}
+	} else if err != nil {
+		return none, err
+	}
+	if !metav1.IsControlledBy(existing, service) {
+		return none, errNotOwned
+	}
+	if existing.GetDeletionTimestamp() != nil {
+		return existing, nil
+	}
+	updated := update(existing, service)
+	if equality.Semantic.DeepEqual(existing, updated) {
+		return existing, nil
+	}
+	updated, err = stored.Update(ctx, updated, metav1.UpdateOptions{})
+	if err != nil {
+		return none, err
+	}
+	return updated, nil
+}
+
+// fault returns the condition of type t that tells the user why a child of some kind is not what the Service
+// says, or nil where it is, or where trying again will tell.
+func fault(t duckv1.ConditionType, kind, name string, err error) *duckv1.Condition {
+	var condition duckv1.Condition
+	switch {
+	case errors.Is(err, errNotOwned):
+		condition = controllers.False(t, controllers.ReasonNotOwned, fmt.Sprintf("There is an existing %s %q that we do not own.", kind, name))
+	case controllers.Refused(err):
+		condition = controllers.False(t, reasonRejected, fmt.Sprintf("The %s %q was rejected: %v", kind, name, err))
+	default:
+		return nil
+	}
+	return &condition
+}

@@ -1,0 +1,145 @@
+// Package service reconciles Services: each owns a Configuration and a Route of its name, and reflects their
+// status (serving 7.1).
+package service
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/service/resources"
+	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
+	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
+)
+
+// Reconciler makes what Services own and writes their status.
+type Reconciler struct {
+	Client         servingclient.ServingV1Interface
+	Services       servinglisters.ServiceLister
+	Configurations servinglisters.ConfigurationLister
+	Routes         servinglisters.RouteLister
+	Recorder       record.EventRecorder
+	Clock          clock.PassiveClock
+}
+
+// New returns the controller of Services.
+func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, recorder record.EventRecorder, now clock.PassiveClock) (*controllers.Controller, error) {
+	controller := controllers.New("service", &Reconciler{
+		Client:         client,
+		Services:       informers.Services().Lister(),
+		Configurations: informers.Configurations().Lister(),
+		Routes:         informers.Routes().Lister(),
+		Recorder:       recorder,
+		Clock:          now,
+	})
+	// Children have the name of their Service. So do those that it does not own, whose end it waits for.
+	for _, informer := range []cache.SharedIndexInformer{
+		informers.Services().Informer(),
+		informers.Configurations().Informer(),
+		informers.Routes().Informer(),
+	} {
+		if err := controller.Watch(informer, controllers.KeyOf); err != nil {
+			return nil, err
+		}
+	}
+	return controller, nil
+}
+
+// Reconcile brings the Configuration and the Route of a Service in line with it, and its status with theirs.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	service, err := r.Services.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if service.DeletionTimestamp != nil {
+		return nil
+	}
+	seen, again, err := r.reconcileChildren(ctx, service)
+	if err != nil {
+		return err
+	}
+	updated := *service
+	updated.Status = status(service, seen, metav1.NewTime(r.Clock.Now()))
+	if err := controllers.UpdateStatus(ctx, r.Client.Services(key.Namespace), service, &updated); err != nil {
+		return err
+	}
+	controllers.RecordReady(r.Recorder, &updated, service.Status.Conditions, updated.Status.Conditions)
+	return again
+}
+
+// reconcileChildren returns what there is of the children in the end. again is why to try again once that is
+// written down; err means that nothing new is known.
+func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.Service) (seen observation, again, err error) {
+	configurations := r.Client.Configurations(service.Namespace)
+	listed := r.Configurations.Configurations(service.Namespace)
+	seen.configuration, err = ensure(ctx, service, listed, configurations, resources.Configuration, resources.UpdateConfiguration)
+	if seen.configurationFault = fault(servingv1.ServiceConditionConfigurationsReady, "Configuration", service.Name, err); seen.configurationFault != nil {
+		// A Route would lead to a Configuration that is not what the Service says.
+		again = retryable(err)
+	} else if err != nil {
+		return seen, nil, err
+	}
+
+	listedRoutes := r.Routes.Routes(service.Namespace)
+	if seen.routeFault = hold(seen); seen.routeFault != nil {
+		route, err := listedRoutes.Get(service.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return seen, nil, err
+		case metav1.IsControlledBy(route, service):
+			seen.route = route
+		}
+		return seen, again, nil
+	}
+	seen.route, err = ensure(ctx, service, listedRoutes, r.Client.Routes(service.Namespace), resources.Route, resources.UpdateRoute)
+	if seen.routeFault = fault(servingv1.ServiceConditionRoutesReady, "Route", service.Name, err); seen.routeFault != nil {
+		return seen, retryable(err), nil
+	}
+	return seen, nil, err
+}
+
+// retryable leaves out what only another event can change.
+func retryable(err error) error {
+	if errors.Is(err, errNotOwned) {
+		return nil
+	}
+	return err
+}
+
+// hold returns why the Route is not to follow the Service yet, or nil. Traffic may name the Revision that the
+// user named in the template: it must be known that this is the one meant, and not an older one of that name.
+func hold(seen observation) *duckv1.Condition {
+	unknown := func(reason, message string) *duckv1.Condition {
+		condition := controllers.Unknown(servingv1.ServiceConditionRoutesReady, reason, message)
+		return &condition
+	}
+	if seen.configuration == nil {
+		return unknown("", "")
+	}
+	name := seen.configuration.Spec.Template.Name
+	if name == "" {
+		return nil
+	}
+	ready := controllers.Ready(seen.configuration, &seen.configuration.Status.Status)
+	switch {
+	case ready == nil:
+		return unknown(reasonOutOfDate, "The Route waits for the Configuration to make the Revision that the template names.")
+	case ready.Reason == controllers.ReasonRevisionNameTaken:
+		return unknown(controllers.ReasonRevisionNameTaken, revisionNameTaken(name))
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package service
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+)
+
+// Reasons of the conditions of Services alone.
+const (
+	reasonOutOfDate          = "OutOfDate"
+	reasonTrafficNotMigrated = "TrafficNotMigrated"
+	reasonRejected           = "Rejected"
+)
+
+// observation is what is known of a Service's children.
+type observation struct {
+	// configuration and route are nil where there is none that the Service owns.
+	configuration *servingv1.Configuration
+	route         *servingv1.Route
+	// configurationFault and routeFault are why they are not what the Service says, or nil.
+	configurationFault, routeFault *duckv1.Condition
+}
+
+// status returns the status of a Service (serving 7.1-6, 7.1-7, 9.1.3). It shares memory with the Service and its children.
+func status(service *servingv1.Service, seen observation, now metav1.Time) servingv1.ServiceStatus {
+	updated := service.Status
+	if c := seen.configuration; c != nil {
+		updated.ConfigurationStatusFields = c.Status.ConfigurationStatusFields
+	}
+	if r := seen.route; r != nil {
+		updated.RouteStatusFields = r.Status.RouteStatusFields
+	}
+	controllers.Observe(&updated.Status, service.Generation, now,
+		[]duckv1.ConditionType{servingv1.ServiceConditionConfigurationsReady, servingv1.ServiceConditionRoutesReady},
+		configurationsReady(seen), routesReady(seen))
+	return updated
+}
+
+func configurationsReady(seen observation) duckv1.Condition {
+	const t = servingv1.ServiceConditionConfigurationsReady
+	switch c := seen.configuration; {
+	case seen.configurationFault != nil:
+		return *seen.configurationFault
+	case c == nil:
+		return controllers.Unknown(t, "", "")
+	case c.Status.ObservedGeneration != c.Generation:
+		return outOfDate(t, "Configuration")
+	default:
+		return controllers.Repeat(t, controllers.Ready(c, &c.Status.Status))
+	}
+}
+
+func routesReady(seen observation) duckv1.Condition {
+	const t = servingv1.ServiceConditionRoutesReady
+	switch r := seen.route; {
+	case seen.routeFault != nil:
+		return *seen.routeFault
+	case r == nil:
+		return controllers.Unknown(t, "", "")
+	case r.Status.ObservedGeneration != r.Generation:
+		return outOfDate(t, "Route")
+	default:
+		ready := controllers.Repeat(t, controllers.Ready(r, &r.Status.Status))
+		if ready.Status == corev1.ConditionTrue && !migrated(seen) {
+			return controllers.Unknown(t, reasonTrafficNotMigrated, "Traffic is not yet migrated to the latest revision.")
+		}
+		return ready
+	}
+}
+
+// outOfDate is the condition of a child that has not been reconciled since it last changed.
+func outOfDate(t duckv1.ConditionType, kind string) duckv1.Condition {
+	return controllers.Unknown(t, reasonOutOfDate, fmt.Sprintf("The %s is still working to reflect the latest desired specification.", kind))
+}
+
+// migrated tells whether all traffic that follows the latest ready Revision goes to the one that the
+// Configuration calls so.
+func migrated(seen observation) bool {
+	if seen.configuration == nil {
+		return true
+	}
+	latest := seen.configuration.Status.LatestReadyRevisionName
+	for _, target := range seen.route.Status.Traffic {
+		if ptr.Deref(target.LatestRevision, false) && target.RevisionName != latest {
+			return false
+		}
+	}
+	return true
+}
+
+func revisionNameTaken(name string) string {
+	return fmt.Sprintf("The revision name %q is taken by a conflicting Revision, so traffic will not be migrated.", name)
+}
