@@ -63,6 +63,10 @@ lint: ## Run the linters of .golangci.yml
 	hack/golangci-lint.sh run ./...
 	cd hack/cluster && ../golangci-lint.sh run ./...
 
+.PHONY: conformance
+conformance: ## List the clauses of the Serving specification with their tests
+	@go run ./hack/conformance
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)

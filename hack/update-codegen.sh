@@ -13,6 +13,7 @@ groups=(serving/v1 eventing/v1 messaging/v1)
 api_pkgs=("${apis[@]/#/$module/pkg/apis/}")
 group_pkgs=("${groups[@]/#/$module/pkg/apis/}")
 core_pkgs=(
+	k8s.io/api/autoscaling/v1
 	k8s.io/api/core/v1
 	k8s.io/apimachinery/pkg/api/resource
 	k8s.io/apimachinery/pkg/apis/meta/v1

@@ -56,26 +56,3 @@ func newCommand() *cobra.Command {
 	command.SetContext(genericapiserver.SetupSignalContext())
 	return command
 }
-
-func newStandaloneCommand() *cobra.Command {
-	options := apiserver.NewStandaloneOptions()
-	logging := logs.NewOptions()
-	command := &cobra.Command{
-		Use:          "standalone",
-		Short:        "Serve on this machine, with an embedded etcd and no cluster",
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(command *cobra.Command, _ []string) error {
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return err
-			}
-			if err := options.Validate(); err != nil {
-				return err
-			}
-			return options.RunServer(command.Context(), command.OutOrStdout())
-		},
-	}
-	options.AddFlags(command.Flags())
-	logsapi.AddFlags(logging, command.Flags())
-	return command
-}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -16,6 +17,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/messaging/channel"
@@ -40,7 +42,7 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	serving, err := g.group(servingv1.GroupName,
 		g.storage(registry.NewStorage(service.Resource(g.controllers, g.settings), g.scheme, g.getter)),
 		g.storage(registry.NewStorage(configuration.Resource(g.controllers, g.settings), g.scheme, g.getter)),
-		g.storage(registry.NewStorage(revision.Resource(g.controllers, g.settings), g.scheme, g.getter)),
+		g.storage(revision.NewStorage(g.controllers, g.settings, g.scheme, g.getter)),
 		g.storage(registry.NewStorage(route.Resource(g.controllers, g.settings), g.scheme, g.getter)),
 	)
 	if err != nil {
@@ -61,6 +63,11 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 		return nil, err
 	}
 	return []*genericapiserver.APIGroupInfo{serving, eventing, messaging}, nil
+}
+
+// core is what of Kubernetes' own core group a server without a host cluster serves.
+func (g *groups) core() (*genericapiserver.APIGroupInfo, error) {
+	return g.group(corev1.GroupName, g.storage(event.NewStorage(g.scheme, g.getter)))
 }
 
 // resourceStorage is the outcome of building one resource's storage.

@@ -42,7 +42,7 @@ func NewOptions() *Options {
 	scheme := newScheme()
 	codecs := serializer.NewCodecFactory(scheme)
 	recommended := genericoptions.NewRecommendedOptions(etcdPrefix, storageCodec(codecs))
-	recommended.Etcd.StorageConfig.EncodeVersioner = schema.GroupVersions(groupVersions)
+	recommended.Etcd.StorageConfig.EncodeVersioner = schema.GroupVersions(storedVersions())
 	addAdmissionPlugins(recommended.Admission)
 	run := genericoptions.NewServerRunOptions()
 	// Somebody always watches: the host's garbage collector. By the library's default of 0 their connections

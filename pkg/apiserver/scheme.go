@@ -1,6 +1,10 @@
 package apiserver
 
 import (
+	"slices"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -10,6 +14,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/event"
 )
 
 // groupVersions are the API groups served, in the order of their storage encoding.
@@ -17,6 +22,16 @@ var groupVersions = []schema.GroupVersion{
 	servingv1.SchemeGroupVersion,
 	eventingv1.SchemeGroupVersion,
 	messagingv1.SchemeGroupVersion,
+}
+
+// storedVersions are what objects are stored as: those of our groups, and Kubernetes' own Events.
+func storedVersions() []schema.GroupVersion {
+	return append(slices.Clone(groupVersions), corev1.SchemeGroupVersion)
+}
+
+// coreKinds are the kinds of Kubernetes' own core group that a server without a host cluster serves.
+func coreKinds() []runtime.Object {
+	return []runtime.Object{&corev1.Event{}, &corev1.EventList{}}
 }
 
 // newScheme returns the scheme of the API server. The v1 types are their own internal version: there is
@@ -29,6 +44,7 @@ func newScheme() *runtime.Scheme {
 	internal(servingv1.GroupName, servingv1.Kinds())
 	internal(eventingv1.GroupName, eventingv1.Kinds())
 	internal(messagingv1.GroupName, messagingv1.Kinds())
+	internal(corev1.GroupName, coreKinds())
 	return scheme
 }
 
@@ -38,6 +54,9 @@ func newPublishedScheme() *runtime.Scheme {
 	utilruntime.Must(servingv1.AddToScheme(scheme))
 	utilruntime.Must(eventingv1.AddToScheme(scheme))
 	utilruntime.Must(messagingv1.AddToScheme(scheme))
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, coreKinds()...)
+	utilruntime.Must(event.AddFieldLabels(scheme))
+	scheme.AddKnownTypes(autoscalingv1.SchemeGroupVersion, &autoscalingv1.Scale{})
 	// Options and Status are read and written in the legacy group's v1, whatever group is served.
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, v1)
@@ -53,5 +72,5 @@ func newPublishedScheme() *runtime.Scheme {
 
 // storageCodec encodes objects for etcd, explicitly as v1.
 func storageCodec(codecs serializer.CodecFactory) runtime.Codec {
-	return codecs.LegacyCodec(groupVersions...)
+	return codecs.LegacyCodec(storedVersions()...)
 }

@@ -29,6 +29,8 @@ type Config struct {
 	Controllers identity.Controllers
 	// Settings returns the operator's settings in force.
 	Settings func() servingv1.Settings
+	// Events has core/v1 Events served, which is the host cluster's business where there is one.
+	Events bool
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
@@ -67,6 +69,7 @@ func (c *Config) New() (*Server, error) {
 	}
 	c.Generic.Authentication.Authenticator = authenticatorunion.New(append(authenticators, c.Generic.Authentication.Authenticator)...)
 
+	servingv1.RegisterSettings(c.scheme, c.Settings)
 	server, err := c.Generic.Complete().New("knative-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, err
@@ -86,6 +89,15 @@ func (c *Config) New() (*Server, error) {
 	for _, info := range infos {
 		if err := server.InstallAPIGroup(info); err != nil {
 			return nil, fmt.Errorf("installing API group %s: %w", info.PrioritizedVersions[0].Group, err)
+		}
+	}
+	if c.Events {
+		core, err := groups.core()
+		if err != nil {
+			return nil, err
+		}
+		if err := server.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, core); err != nil {
+			return nil, fmt.Errorf("installing core/v1 Events: %w", err)
 		}
 	}
 	return &Server{GenericAPIServer: server, controllersToken: token}, nil

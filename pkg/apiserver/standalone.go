@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver/standalone"
 )
 
@@ -27,8 +29,11 @@ type StandaloneOptions struct {
 	DataDir    string
 	BindHost   net.IP
 	SecurePort int
-	// OnReady is called once the server is ready, for programs that embed it. It may be nil.
-	OnReady func(*Server)
+	// Settings returns the operator's settings in force. Nil means the defaults.
+	Settings func() servingv1.Settings
+	// Start starts what runs beside the API, once that is served, and returns where else the server can be
+	// reached, for the line that tells it is ready. An error stops the server. Nil means that nothing does.
+	Start func(ctx context.Context, server *Server) (addresses []string, err error)
 }
 
 // NewStandaloneOptions returns the defaults.
@@ -78,6 +83,10 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	o.adjust(options, certificates, listener)
 
 	config := newConfig(options.scheme, options.codecs)
+	config.Events = true
+	if o.Settings != nil {
+		config.Settings = o.Settings
+	}
 	if err := options.applyTo(config); err != nil {
 		return err
 	}
@@ -93,12 +102,26 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	return server.Run(ctx, func() {
-		fmt.Fprintf(out, "knative-apiserver is ready at %s, kubeconfig %s\n", address, kubeconfig)
-		if o.OnReady != nil {
-			o.OnReady(server)
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	err = server.Run(running, func() {
+		var others string
+		if o.Start != nil {
+			addresses, err := o.Start(running, server)
+			if err != nil {
+				stop(err)
+				return
+			}
+			if len(addresses) > 0 {
+				others = " (" + strings.Join(addresses, ", ") + ")"
+			}
 		}
+		fmt.Fprintf(out, "knative-apiserver is ready at %s, kubeconfig %s%s\n", address, kubeconfig, others)
 	})
+	if cause := context.Cause(running); ctx.Err() == nil && cause != nil {
+		return cause
+	}
+	return err
 }
 
 // adjust sets the options of an aggregated server for one without a host cluster: nobody to delegate to, no

@@ -53,7 +53,7 @@ func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer 
 		UpdateStrategy:            main,
 		DeleteStrategy:            main,
 		ResetFieldsStrategy:       main,
-		TableConvertor:            newTableConvertor(r),
+		TableConvertor:            NewTableConvertor(append([]Column[O]{NameColumn[O]()}, r.Columns...)...),
 	}
 	if r.AllowCreate != nil {
 		// Every way to create an object passes here: POST, and PUT or apply of a new name.

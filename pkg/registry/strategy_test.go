@@ -64,6 +64,36 @@ func TestPrepareForCreate(t *testing.T) {
 	}
 }
 
+// An update that does not touch the template leaves it as earlier settings completed it, or else a change of
+// settings would make Revisions (serving 5.3-1).
+func TestUpdatesUnderOtherSettings(t *testing.T) {
+	settings := servingv1.DefaultSettings()
+	strategy, _ := registry.Strategies(service.Resource(identity.Controllers{}, func() servingv1.Settings { return settings }), runtime.NewScheme())
+	old := newService("image")
+	strategy.PrepareForCreate(alice(), old)
+	settings.TimeoutSeconds, settings.IdleTimeoutSeconds = 120, 60
+
+	labelled := old.DeepCopy()
+	labelled.Labels = map[string]string{"a": "b"}
+	strategy.PrepareForUpdate(bob(), labelled, old)
+	if diff := cmp.Diff(old.Spec, labelled.Spec); diff != "" || labelled.Generation != 1 {
+		t.Errorf("generation %d, spec (-old +new):\n%s", labelled.Generation, diff)
+	}
+
+	changed := old.DeepCopy()
+	changed.Spec.Template.Spec.Containers[0].Image = "other"
+	strategy.PrepareForUpdate(bob(), changed, old)
+	if got := changed.Spec.Template.Spec; changed.Generation != 2 || *got.TimeoutSeconds != 300 || *got.IdleTimeoutSeconds != 60 {
+		t.Errorf("generation %d, spec %+v", changed.Generation, got)
+	}
+
+	created := newService("image")
+	strategy.PrepareForCreate(alice(), created)
+	if got := *created.Spec.Template.Spec.TimeoutSeconds; got != 120 {
+		t.Errorf("timeoutSeconds of a new Service is %d", got)
+	}
+}
+
 func TestControllersKeepUserAnnotations(t *testing.T) {
 	strategy, _ := serviceStrategies()
 	s := newService("image")

@@ -15,8 +15,8 @@ import (
 // Column is one table column of a kind.
 type Column[O Object] struct {
 	Name, Description string
-	// Type is an OpenAPI type: string, integer, date.
-	Type string
+	// Type is an OpenAPI type: string, integer, date. Format is empty, but for the name of the object.
+	Type, Format string
 	// Wide columns are shown by kubectl get -o wide alone.
 	Wide bool
 	// Value is what the column shows of an object; nil shows as nothing.
@@ -48,18 +48,23 @@ func AgeColumn[O Object]() Column[O] {
 	}}
 }
 
+// NameColumn shows the name of an object.
+func NameColumn[O Object]() Column[O] {
+	return Column[O]{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"], Value: func(o O) any {
+		return o.GetName()
+	}}
+}
+
 type tableConvertor[O Object] struct {
 	definitions []metav1.TableColumnDefinition
 	columns     []Column[O]
 }
 
-func newTableConvertor[O Object, Spec, Status any](r *Resource[O, Spec, Status]) rest.TableConvertor {
-	t := tableConvertor[O]{columns: r.Columns}
-	t.definitions = append(t.definitions, metav1.TableColumnDefinition{
-		Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"],
-	})
-	for _, c := range r.Columns {
-		definition := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Description: c.Description}
+// NewTableConvertor returns what renders objects of a kind, and lists of them, by these columns.
+func NewTableConvertor[O Object](columns ...Column[O]) rest.TableConvertor {
+	t := tableConvertor[O]{columns: columns}
+	for _, c := range columns {
+		definition := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description}
 		if c.Wide {
 			definition.Priority = 1
 		}
@@ -77,7 +82,6 @@ func (t tableConvertor[O]) ConvertToTable(_ context.Context, object runtime.Obje
 	row := func(obj runtime.Object) error {
 		o := obj.(O)
 		cells := make([]any, 0, len(t.definitions))
-		cells = append(cells, o.GetName())
 		for _, c := range t.columns {
 			cells = append(cells, c.Value(o))
 		}

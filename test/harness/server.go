@@ -226,17 +226,20 @@ type Standalone struct {
 	*Process
 	// URL is where it serves, Kubeconfig the file for its administrator.
 	URL, Kubeconfig string
+	// Gateway is where requests to revisions go, such as http://localhost:8080; empty where there is no gateway.
+	Gateway string
 }
 
-var readyLine = regexp.MustCompile(`(?m)^knative-apiserver is ready at (https://\S+), kubeconfig (\S+)$`)
+var readyLine = regexp.MustCompile(`(?m)^knative-apiserver is ready at (https://\S+), kubeconfig (\S+)(?: \(gateway (\S+?)[,)].*)?$`)
 
-// StartStandalone starts a server on dataDir and a free port, and waits until it is ready.
+// StartStandalone starts a server on dataDir and free ports, and waits until it is ready.
 func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
 	binary, err := Binary()
 	if err != nil {
 		return nil, err
 	}
-	process, err := StartProcess(nil, binary, append([]string{"standalone", "--data-dir", dataDir, "--secure-port", "0"}, args...)...)
+	args = append([]string{"standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0"}, args...)
+	process, err := StartProcess(nil, binary, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +248,7 @@ func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
 		process.Kill()
 		return nil, err
 	}
-	return &Standalone{Process: process, URL: match[1], Kubeconfig: match[2]}, nil
+	return &Standalone{Process: process, URL: match[1], Kubeconfig: match[2], Gateway: match[3]}, nil
 }
 
 // RunStandalone is StartStandalone for one test: the server stops when the test ends.
@@ -257,4 +260,18 @@ func RunStandalone(t testing.TB, dataDir string, args ...string) *Standalone {
 	}
 	server.StopAfter(t)
 	return server
+}
+
+// apiOnly is the flag of servers that serve the API alone: no controller acts on what tests store.
+const apiOnly = "--components=apiserver"
+
+// StartAPI is StartStandalone for a server without controllers and data plane.
+func StartAPI(dataDir string, args ...string) (*Standalone, error) {
+	return StartStandalone(dataDir, append([]string{apiOnly}, args...)...)
+}
+
+// RunAPI is RunStandalone for a server without controllers and data plane.
+func RunAPI(t testing.TB, dataDir string, args ...string) *Standalone {
+	t.Helper()
+	return RunStandalone(t, dataDir, append([]string{apiOnly}, args...)...)
 }

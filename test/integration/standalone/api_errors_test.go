@@ -115,7 +115,7 @@ func TestHealthChecks(t *testing.T) {
 
 // A certificate of another authority says nothing about who its bearer is.
 func TestAForeignCertificate(t *testing.T) {
-	other := harness.RunStandalone(t, t.TempDir())
+	other := harness.RunAPI(t, t.TempDir())
 	foreign, err := harness.ClientsOf(other.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func wantRefused(t *testing.T, response *harness.Response, codes ...int) {
 
 // Whatever is sent, the server says what is wrong with it, goes on, and forgets it.
 func TestBadInput(t *testing.T) {
-	own := harness.RunStandalone(t, t.TempDir())
+	own := harness.RunAPI(t, t.TempDir())
 	clients := clientsOf(t, own)
 	send := func(t *testing.T, in badInput) {
 		k := harness.KindOf(in.kind)

@@ -145,7 +145,7 @@ func TestKubectlAppliesTheSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	samples := filepath.Join(root, "artifacts", "samples")
-	own := harness.RunStandalone(t, t.TempDir())
+	own := harness.RunAPI(t, t.TempDir())
 	kubectl := harness.NewKubectl(t, own.Kubeconfig, "")
 	created := kubectl.Must(t, "", "apply", "-f", samples)
 	kubectl.Must(t, "", "apply", "-f", samples)

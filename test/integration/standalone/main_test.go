@@ -47,7 +47,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := asControllers(dir, makeControllersObjects); err != nil {
 		return 0, fmt.Errorf("storing what only controllers may create: %w", err)
 	}
-	if server, err = harness.StartStandalone(dir); err != nil {
+	if server, err = harness.StartAPI(dir); err != nil {
 		return 0, err
 	}
 	defer func() {
@@ -72,12 +72,13 @@ func asControllers(dir string, work func(context.Context, *harness.Clients) erro
 	options := apiserver.NewStandaloneOptions()
 	options.DataDir, options.SecurePort, options.BindHost = dir, 0, net.IPv4(127, 0, 0, 1)
 	outcome := errors.New("the server was never ready")
-	options.OnReady = func(s *apiserver.Server) {
+	options.Start = func(_ context.Context, s *apiserver.Server) ([]string, error) {
 		defer cancel()
 		var clients *harness.Clients
 		if clients, outcome = harness.NewClients(s.ControllersConfig()); outcome == nil {
 			outcome = work(ctx, clients)
 		}
+		return nil, nil
 	}
 	return errors.Join(options.RunServer(ctx, io.Discard), outcome)
 }

@@ -112,7 +112,7 @@ func TestFrozenStoredObjects(t *testing.T) {
 	dir := t.TempDir()
 	fixtures := storedFixtures(t)
 	putStored(t, dir, fixtures)
-	clients := clientsOf(t, harness.RunStandalone(t, dir))
+	clients := clientsOf(t, harness.RunAPI(t, dir))
 	for name, fixture := range fixtures {
 		t.Run(name, func(t *testing.T) {
 			want := normal(fixture.Object)

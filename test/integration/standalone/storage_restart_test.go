@@ -32,7 +32,7 @@ func wantGoneError(t testing.TB, err error) {
 // A second start on a directory keeps objects, their versions, and the certificates users have.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
-	first := harness.RunStandalone(t, dir)
+	first := harness.RunAPI(t, dir)
 	clients := clientsOf(t, first)
 	var before []object
 	for _, k := range harness.Kinds() {
@@ -80,7 +80,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("exit code %d, %v", code, err)
 	}
 
-	second := harness.RunStandalone(t, dir)
+	second := harness.RunAPI(t, dir)
 	if diff := cmp.Diff(kept, certificates()); diff != "" {
 		t.Errorf("certificates (-before +after):\n%s", diff)
 	}
@@ -96,7 +96,7 @@ func TestRestart(t *testing.T) {
 // Two servers on one directory would corrupt it.
 func TestTwoServersOnOneDirectory(t *testing.T) {
 	dir := t.TempDir()
-	first := harness.RunStandalone(t, dir)
+	first := harness.RunAPI(t, dir)
 	kubeconfig, err := os.ReadFile(first.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestTwoServersOnOneDirectory(t *testing.T) {
 
 func TestStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
-	s := harness.RunStandalone(t, dir)
+	s := harness.RunAPI(t, dir)
 	if port := mustURL(t, s.URL).Port(); port == "" || port == "0" {
 		t.Errorf("port 0 gave %q", port)
 	}
@@ -187,7 +187,7 @@ func mustURL(t testing.TB, s string) *url.URL {
 // Controllers that live longer than a server find it again, by informers of the generated clientset (P20).
 func TestInformersAcrossARestart(t *testing.T) {
 	dir := t.TempDir()
-	first := harness.RunStandalone(t, dir)
+	first := harness.RunAPI(t, dir)
 	port := mustURL(t, first.URL).Port()
 	clients := clientsOf(t, first)
 	factory := externalversions.NewSharedInformerFactory(clients.Knative, 0)
@@ -232,7 +232,7 @@ func TestInformersAcrossARestart(t *testing.T) {
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	second := harness.RunStandalone(t, dir, "--secure-port", port)
+	second := harness.RunAPI(t, dir, "--secure-port", port)
 	clients = clientsOf(t, second)
 	create(clients, "c")
 	if err := clients.Knative.ServingV1().Services("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
@@ -241,7 +241,7 @@ func TestInformersAcrossARestart(t *testing.T) {
 	wantListed("b", "c")
 
 	second.Kill()
-	third := harness.RunStandalone(t, dir, "--secure-port", port)
+	third := harness.RunAPI(t, dir, "--secure-port", port)
 	create(clientsOf(t, third), "d")
 	wantListed("b", "c", "d")
 }

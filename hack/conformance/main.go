@@ -1,0 +1,67 @@
+// Command conformance prints the clauses of the Knative Serving API specification with the tests that cite
+// them, and fails when a clause that binds is neither tested nor explained.
+//
+// A test cites clauses in its doc comment, or in a comment in its body:
+//
+//	citation = "serving " item { separator item }
+//	item     = clause [ " to " clause ]
+//	separator = ", " | " and " | ", and ", each optionally followed by "serving "
+//	clause   = section "-" number, such as 7.0.1-4
+//
+// A range stays within one section. "serving 9.4.2" alone names a section and is no citation.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	log.SetFlags(0)
+	root := flag.String("root", ".", "The repository's root directory.")
+	flag.Parse()
+	faults, err := run(*root, os.Stdout)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if faults > 0 {
+		log.Fatalf("%d faults, see above", faults)
+	}
+}
+
+// run prints the report of a repository and returns the number of faults in it.
+func run(root string, out io.Writer) (faults int, err error) {
+	data := filepath.Join(root, "test", "conformance")
+	clauses, err := parseFile(filepath.Join(data, "serving-clauses.txt"), parseClauses)
+	if err != nil {
+		return 0, err
+	}
+	reasons, err := parseFile(filepath.Join(data, "uncovered.txt"), parseReasons)
+	if err != nil {
+		return 0, err
+	}
+	cited, err := citations(root)
+	if err != nil {
+		return 0, err
+	}
+	r := newReport(clauses, reasons, cited)
+	return len(r.faults), r.print(out)
+}
+
+func parseFile[T any](path string, parse func(io.Reader) (T, error)) (T, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer file.Close()
+	parsed, err := parse(file)
+	if err != nil {
+		return parsed, fmt.Errorf("%s: %w", path, err)
+	}
+	return parsed, nil
+}

@@ -1,0 +1,182 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+)
+
+// defaultTimeout bounds the requests to a revision that is not known yet: it is that of the API.
+const defaultTimeout = 300 * time.Second
+
+var (
+	notFound = &http1.Refusal{Status: http.StatusNotFound, Body: "no such host"}
+
+	_ http1.Router   = &Gateway{}
+	_ http1.Exchange = &exchange{}
+)
+
+// exchange is one request and its answer (serving 8-1, 8-2). One goroutine uses it.
+type exchange struct {
+	gateway  *Gateway
+	pool     *pool
+	instance *instance
+	begun    time.Time
+	peer     netip.AddrPort
+	trace    trace
+	// waited tells that it was in the queue, first that a cold start began with it.
+	waited, first bool
+	// head or request is what is asked for: on the plain path the one, on the standard path the other.
+	head    *http1.Head
+	request *http.Request
+	// series is where it is counted, or nil.
+	series *series
+}
+
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// Begin implements http1.Router. Hosts with a revision that does not speak HTTP/1.1, or is not known yet, are
+// for the standard path: that is decided before one is chosen, so that the choice stays exact.
+func (g *Gateway) Begin(head *http1.Head, peer netip.AddrPort) (http1.Exchange, *http1.Refusal) {
+	h := lookup(g.table.Load(), head.Host)
+	if h == nil {
+		g.refused(peer, notFound, head, nil)
+		return nil, notFound
+	}
+	p := g.tagged(h, string(head.Get(tagField)))
+	if p == nil {
+		for i := range h.targets {
+			if !h.targets[i].pool.plain() {
+				return nil, nil
+			}
+		}
+		p = g.chooser.choose(h)
+	} else if !p.plain() {
+		return nil, nil
+	}
+	x := g.begin(p, peer, string(head.Get(traceparentField)))
+	x.head = head
+	return x, nil
+}
+
+// plain tells whether the revision is known to speak HTTP/1.1.
+func (p *pool) plain() bool {
+	spec := p.spec.Load()
+	return spec != nil && spec.Protocol != routing.H2C
+}
+
+// tagged returns the pool that the tag header picks, or nil.
+func (g *Gateway) tagged(h *host, tag string) *pool {
+	if tag == "" || len(h.tags) == 0 || !g.options.TagHeader() {
+		return nil
+	}
+	return h.tags[tag]
+}
+
+// begin begins an exchange with a chosen revision.
+func (g *Gateway) begin(p *pool, peer netip.AddrPort, traceparent string) *exchange {
+	x := exchanges.Get().(*exchange)
+	x.gateway, x.pool, x.peer, x.begun = g, p, peer, g.options.Clock.Now()
+	x.trace.set(traceparent)
+	p.begin(x.begun)
+	if x.series = p.series.Load(); x.series != nil {
+		x.series.inFlight.Inc()
+	}
+	return x
+}
+
+// TryAcquire implements http1.Exchange.
+func (x *exchange) TryAcquire() *http1.Upstream {
+	if x.waited {
+		return nil
+	}
+	if x.instance = x.pool.tryAcquire(); x.instance == nil {
+		return nil
+	}
+	return x.instance.upstream
+}
+
+// Acquire implements http1.Exchange.
+func (x *exchange) Acquire(ctx context.Context) (*http1.Upstream, *http1.Refusal) {
+	inst, first, refusal := x.pool.acquire(ctx, x.waited)
+	x.waited, x.first = true, x.first || first
+	if inst == nil {
+		return nil, refusal
+	}
+	x.instance = inst
+	return inst.upstream, nil
+}
+
+// Unreachable implements http1.Exchange.
+func (x *exchange) Unreachable(*http1.Upstream) {
+	x.pool.unreachable(x.instance)
+	x.instance, x.waited = nil, true
+}
+
+// Timeouts implements http1.Exchange.
+func (x *exchange) Timeouts() (total, responseStart, idle time.Duration) {
+	spec := x.pool.spec.Load()
+	if spec == nil {
+		return defaultTimeout, 0, 0
+	}
+	return spec.Timeout, spec.ResponseStartTimeout, spec.IdleTimeout
+}
+
+// Passes implements http1.Exchange.
+func (x *exchange) Passes(name []byte) bool { return passes(name) }
+
+// AppendFields implements http1.Exchange: what there was of the fields goes on, with this hop's part appended.
+func (x *exchange) AppendFields(dst []byte) []byte {
+	dst = append(dst, "X-Forwarded-For: "...)
+	dst = appendJoined(dst, x.head, forwardedForField)
+	dst = x.appendPeer(dst)
+	dst = append(dst, "\r\nX-Forwarded-Host: "...)
+	dst = append(dst, x.head.Host...)
+	dst = append(dst, "\r\nX-Forwarded-Proto: http\r\nForwarded: "...)
+	dst = appendJoined(dst, x.head, forwardedField)
+	dst = appendForwarded(dst, x.peer.Addr(), x.head.Host)
+	dst = append(dst, "\r\nTraceparent: "...)
+	dst = append(dst, x.trace[:]...)
+	return append(dst, "\r\n"...)
+}
+
+func (x *exchange) appendPeer(dst []byte) []byte {
+	if !x.peer.IsValid() {
+		return append(dst, "unknown"...)
+	}
+	return x.peer.Addr().WithZone("").AppendTo(dst)
+}
+
+// appendJoined appends the values of all fields of a name, each followed by a comma.
+func appendJoined(dst []byte, head *http1.Head, name string) []byte {
+	for i := range head.Fields {
+		if f := &head.Fields[i]; string(f.Name) == name && len(f.Value) > 0 {
+			dst = append(dst, f.Value...)
+			dst = append(dst, ", "...)
+		}
+	}
+	return dst
+}
+
+// Done implements http1.Exchange.
+func (x *exchange) Done(result http1.Result) {
+	now := x.gateway.options.Clock.Now()
+	x.pool.end(x.instance, now)
+	if x.first && x.instance != nil {
+		x.pool.forwarded(now)
+	}
+	took := now.Sub(x.begun)
+	if x.series != nil {
+		x.series.done(result.Status, took)
+	}
+	if log := x.gateway.log; log != nil {
+		log.write(x.entry(now, took, result))
+	}
+	*x = exchange{}
+	exchanges.Put(x)
+}

@@ -1,0 +1,112 @@
+package gateway
+
+import (
+	"math/rand/v2"
+	"net/netip"
+)
+
+// Names of the header fields that the gateway writes anew, in lower case.
+const (
+	forwardedField      = "forwarded"
+	forwardedForField   = "x-forwarded-for"
+	forwardedHostField  = "x-forwarded-host"
+	forwardedProtoField = "x-forwarded-proto"
+	traceparentField    = "traceparent"
+	tagField            = "knative-serving-tag"
+)
+
+// passes tells whether a request's header field goes on to the instance as it is: not those that the gateway
+// writes, and not those by which parts of Knative talk to each other.
+func passes[T string | []byte](name T) bool {
+	switch string(name) {
+	case forwardedField, forwardedForField, forwardedHostField, forwardedProtoField, traceparentField,
+		"k-proxy-request", "k-kubelet-probe", "k-network-probe", "k-network-hash", "k-passthrough-lb",
+		"knative-serving-namespace", "knative-serving-revision", "knative-serving-default-route":
+		return false
+	}
+	return true
+}
+
+// appendForwarded appends the element of the Forwarded header (RFC 7239) that this hop adds.
+func appendForwarded[T string | []byte](dst []byte, peer netip.Addr, host T) []byte {
+	dst = append(dst, "for="...)
+	switch {
+	case !peer.IsValid():
+		dst = append(dst, "unknown"...)
+	case peer.Is4():
+		dst = peer.AppendTo(dst)
+	default:
+		dst = append(dst, `"[`...)
+		dst = peer.WithZone("").AppendTo(dst)
+		dst = append(dst, `]"`...)
+	}
+	dst = append(dst, `;host="`...)
+	for i := range len(host) {
+		if c := host[i]; c == '"' || c == '\\' {
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, host[i])
+	}
+	return append(dst, `";proto=http`...)
+}
+
+// trace is the value of a traceparent header of W3C trace context: version, trace id, parent id, flags.
+type trace [55]byte
+
+// id is the trace id.
+func (t *trace) id() []byte { return t[3:35] }
+
+// set continues the trace that a traceparent header names, or begins one where that is no valid one.
+func (t *trace) set(parent string) {
+	copy(t[:], "00-")
+	if validTraceparent(parent) {
+		copy(t[3:], parent[3:35])
+		copy(t[53:], parent[53:55])
+	} else {
+		putHex(t[3:], nonZero())
+		putHex(t[19:], rand.Uint64())
+		// As if there were no gateway: whoever begins a trace records it, unless configured otherwise.
+		copy(t[53:], "01")
+	}
+	t[35], t[52] = '-', '-'
+	putHex(t[36:], nonZero())
+}
+
+// validTraceparent checks a traceparent header. Those of later versions may be longer.
+func validTraceparent(v string) bool {
+	if len(v) < 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" {
+		return false
+	}
+	if len(v) > 55 && (v[:2] == "00" || v[55] != '-') {
+		return false
+	}
+	return isHex(v[:2]) && isHex(v[3:35]) && isHex(v[36:52]) && isHex(v[53:55]) && !zeros(v[3:35]) && !zeros(v[36:52])
+}
+
+func isHex(v string) bool {
+	for _, c := range []byte(v) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func zeros(v string) bool {
+	for _, c := range []byte(v) {
+		if c != '0' {
+			return false
+		}
+	}
+	return true
+}
+
+func nonZero() uint64 { return max(rand.Uint64(), 1) }
+
+// putHex writes 16 digits.
+func putHex(dst []byte, v uint64) {
+	const digits = "0123456789abcdef"
+	for i := range 16 {
+		dst[i] = digits[v>>(60-4*i)&0xf]
+	}
+}

@@ -1,0 +1,238 @@
+// Package gateway takes HTTP requests to the instances of revisions: by the host name they ask for, in the
+// proportions that Routes say, as soon as an instance may take them.
+package gateway
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http/httputil"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+)
+
+// Options are what a Gateway needs.
+type Options struct {
+	// Activate is called when a request begins to wait at a revision without ready instance, by the goroutine of
+	// the request, which counts as waiting by then: it must not block. Nil does nothing.
+	Activate func(revision routing.Key)
+	// Drained is called once when a draining instance has no request left. It must not block. Nil does nothing.
+	Drained func(revision routing.Key, instance string)
+	// TagHeader tells whether the Knative-Serving-Tag header picks a tag. Nil says no.
+	TagHeader func() bool
+	// AccessLog gets a line of JSON for each request, or is nil. See Serve.
+	AccessLog io.Writer
+	// Register registers the metrics, such as legacyregistry.MustRegister. Nil has nothing measured.
+	Register func(...metrics.Registerable)
+	// Clock is the real one where it is nil.
+	Clock clock.PassiveClock
+	// StopTimeout is how long requests in flight may go on when Serve is to end; 0 means 30 s.
+	StopTimeout time.Duration
+}
+
+// Gateway routes and forwards requests. What it is told takes effect for the requests that come from then on, those
+// in flight end where they began. Its methods may be called concurrently.
+type Gateway struct {
+	options      Options
+	chooser      *chooser
+	instruments  *instruments
+	unknownHosts metrics.CounterMetric
+	log          *accessLog
+	proxy        *httputil.ReverseProxy
+	table        atomic.Pointer[table]
+
+	// mu guards the fields below. Requests never take it.
+	mu     sync.Mutex
+	routes map[routing.Key]*assigned
+	pools  map[routing.Key]*pool
+}
+
+// assigned is what the table has of a route.
+type assigned struct {
+	hosts []string
+	pools []*pool
+}
+
+// New returns a Gateway, to be started by Serve.
+func New(options Options) *Gateway {
+	if options.Activate == nil {
+		options.Activate = func(routing.Key) {}
+	}
+	if options.Drained == nil {
+		options.Drained = func(routing.Key, string) {}
+	}
+	if options.TagHeader == nil {
+		options.TagHeader = func() bool { return false }
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.StopTimeout == 0 {
+		options.StopTimeout = 30 * time.Second
+	}
+	g := &Gateway{
+		options:     options,
+		chooser:     newChooser(rand.Uint64()),
+		instruments: newInstruments(options.Register),
+		routes:      map[routing.Key]*assigned{},
+		pools:       map[routing.Key]*pool{},
+	}
+	g.unknownHosts = g.instruments.unknownHosts.WithLabelValues()
+	if options.AccessLog != nil {
+		dropped := g.instruments.logLinesDropped.WithLabelValues()
+		g.log = &accessLog{to: options.AccessLog, dropped: dropped.Inc}
+	}
+	g.proxy = newProxy()
+	g.table.Store(new(table))
+	return g
+}
+
+// SetRoute has the requests to a route's hosts distributed as it says. A host that another route had before is
+// this one's from then on; nobody else has made host names unique (serving 8-3). Revisions may be unknown yet:
+// requests wait for them.
+func (g *Gateway) SetRoute(route *routing.Route) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := &assigned{}
+	hosts := make(map[string]*host, len(route.Hosts))
+	use := func(key routing.Key) *pool {
+		p := g.pool(key)
+		p.routes++
+		next.pools = append(next.pools, p)
+		return p
+	}
+	for i := range route.Hosts {
+		in := &route.Hosts[i]
+		h := &host{route: route.Key, seed: rand.Uint64()}
+		sum := 0
+		for _, t := range in.Targets {
+			sum += t.Percent
+			h.targets = append(h.targets, target{pool: use(t.Revision), upTo: sum})
+		}
+		if len(in.Tags) > 0 {
+			h.tags = make(map[string]*pool, len(in.Tags))
+			for tag, key := range in.Tags {
+				h.tags[tag] = use(key)
+			}
+		}
+		if len(h.targets) == 0 {
+			continue
+		}
+		hosts[in.Name] = h
+		next.hosts = append(next.hosts, in.Name)
+	}
+	g.assign(route.Key, next, hosts)
+}
+
+// DeleteRoute forgets a route: its hosts are unknown then.
+func (g *Gateway) DeleteRoute(key routing.Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.assign(key, nil, nil)
+}
+
+// assign replaces what the table has of a route. g.mu is held.
+func (g *Gateway) assign(key routing.Key, next *assigned, hosts map[string]*host) {
+	before := g.routes[key]
+	if before == nil {
+		before = &assigned{}
+	}
+	g.table.Store(g.table.Load().replace(key, before.hosts, hosts))
+	delete(g.routes, key)
+	if next != nil {
+		g.routes[key] = next
+	}
+	for _, p := range before.pools {
+		p.routes--
+		g.drop(p)
+	}
+}
+
+// SetRevision makes a revision known, or tells what it wants now.
+func (g *Gateway) SetRevision(revision *routing.Revision) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.pool(revision.Key)
+	if s := p.series.Load(); s == nil || !s.same(revision) {
+		if s != nil {
+			s.remove()
+		}
+		p.series.Store(g.instruments.series(revision))
+	}
+	p.setSpec(revision)
+}
+
+// DeleteRevision forgets a revision. Requests wait for another of its name while a route refers to it; where none
+// does, those that wait get 503.
+func (g *Gateway) DeleteRevision(key routing.Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.pools[key]
+	if p == nil {
+		return
+	}
+	if s := p.series.Swap(nil); s != nil {
+		s.remove()
+	}
+	p.setSpec(nil)
+	g.drop(p)
+}
+
+// SetInstances says which instances of a revision there are.
+func (g *Gateway) SetInstances(key routing.Key, instances []runtime.Instance) {
+	g.setInstances(key, instances)()
+}
+
+func (g *Gateway) setInstances(key routing.Key, instances []runtime.Instance) (notify func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.pools[key]
+	if p == nil {
+		if len(instances) == 0 {
+			return func() {}
+		}
+		p = g.pool(key)
+	}
+	notify = p.setInstances(instances)
+	g.drop(p)
+	return notify
+}
+
+// Sample returns what there was at a revision since the previous call: the average number of requests in flight,
+// those that waited included, and the requests that came per second; besides the number of those that wait now.
+// It is false where the gateway does not know the revision.
+func (g *Gateway) Sample(key routing.Key, now time.Time) (concurrency, rps float64, waiting int, ok bool) {
+	g.mu.Lock()
+	p := g.pools[key]
+	g.mu.Unlock()
+	if p == nil {
+		return 0, 0, 0, false
+	}
+	concurrency, rps, waiting = p.sample(now)
+	return concurrency, rps, waiting, true
+}
+
+// pool returns that of a revision, and makes it if need be. g.mu is held.
+func (g *Gateway) pool(key routing.Key) *pool {
+	p := g.pools[key]
+	if p == nil {
+		p = newPool(key, &g.options)
+		g.pools[key] = p
+	}
+	return p
+}
+
+// drop forgets a pool that nobody knows anything of any more. g.mu is held.
+func (g *Gateway) drop(p *pool) {
+	if p.routes > 0 || p.spec.Load() != nil || p.instances() > 0 {
+		return
+	}
+	delete(g.pools, p.key)
+	p.close()
+}

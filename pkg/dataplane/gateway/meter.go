@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+)
+
+// meteredRequest is the body of a request on its way to the instance. It stays open when an attempt ends, so
+// that the next one may send it: who made it closes it.
+type meteredRequest struct {
+	io.Reader
+	forward *forward
+	// begun tells that some of it may have been sent.
+	begun atomic.Bool
+}
+
+// Read reads from the client.
+func (b *meteredRequest) Read(p []byte) (int, error) {
+	b.begun.Store(true)
+	n, err := b.Reader.Read(p)
+	b.forward.sent.Add(int64(n))
+	b.forward.touch()
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.forward.badBody.Store(true)
+	}
+	return n, err
+}
+
+// Close does nothing.
+func (b *meteredRequest) Close() error { return nil }
+
+// meteredAnswer is the body of an answer on its way to the client.
+type meteredAnswer struct {
+	io.ReadCloser
+	forward *forward
+}
+
+// Read reads from the instance.
+func (b *meteredAnswer) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.forward.received.Add(int64(n))
+	b.forward.touch()
+	return n, err
+}
+
+// meteredTunnel is the connection to the instance after an upgrade.
+type meteredTunnel struct {
+	io.ReadWriteCloser
+	forward *forward
+}
+
+// Read reads from the instance.
+func (t *meteredTunnel) Read(p []byte) (int, error) {
+	n, err := t.ReadWriteCloser.Read(p)
+	t.forward.received.Add(int64(n))
+	t.forward.touch()
+	return n, err
+}
+
+// Write writes to the instance.
+func (t *meteredTunnel) Write(p []byte) (int, error) {
+	n, err := t.ReadWriteCloser.Write(p)
+	t.forward.sent.Add(int64(n))
+	t.forward.touch()
+	return n, err
+}
+
+// CloseWrite ends what goes to the instance, where that is possible.
+func (t *meteredTunnel) CloseWrite() error {
+	if half, ok := t.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// noBody is empty, as http.NoBody is, but net/http does not know: it repeats requests without a body on another
+// connection when the first one breaks off, though the instance may have acted on them.
+type noBody struct{}
+
+func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (noBody) Close() error             { return nil }

@@ -1,0 +1,427 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+)
+
+const (
+	// coldBound is how many requests wait at a revision without ready instance.
+	coldBound = 10_000
+	// queueDepth is how many requests wait for each that an instance may have.
+	queueDepth = 10
+	// firstAvoid and lastAvoid are how long an instance that took no connection is avoided: twice as long each time.
+	firstAvoid, lastAvoid = 20 * time.Millisecond, time.Second
+)
+
+var (
+	queueFull = &http1.Refusal{Status: http.StatusServiceUnavailable, Body: "pending request queue full", RetryAfter: time.Second}
+	noLonger  = &http1.Refusal{Status: http.StatusServiceUnavailable, Body: "revision is gone", RetryAfter: time.Second}
+	tooLate   = &http1.Refusal{Status: http.StatusGatewayTimeout, Body: "request timeout"}
+)
+
+// instance is one of a revision's. Its pool's lock guards it, besides name and upstream, which do not change.
+type instance struct {
+	name     string
+	upstream *http1.Upstream
+	inFlight int
+	// draining tells that it gets no requests, told that the pool's drained was called for it.
+	draining, told bool
+	// failures counts the connections it did not take since the last request; until avoid it is left alone.
+	failures int
+	avoid    time.Time
+}
+
+// pool has the instances of a revision and the requests that wait for them (serving 8-7): first come, first
+// served; to the instance that has the fewest; never more than containerConcurrency at one.
+type pool struct {
+	key      routing.Key
+	clock    clock.PassiveClock
+	activate func(routing.Key)
+	drained  func(routing.Key, string)
+	// spec is nil while the revision is unknown: nothing is sent to its instances then.
+	spec atomic.Pointer[routing.Revision]
+	// series is nil where nothing is measured.
+	series atomic.Pointer[series]
+	// routes counts the hosts and tags that refer to the pool; the gateway's lock guards it.
+	routes int
+
+	// mu guards the fields below.
+	mu sync.Mutex
+	// limit is that of one instance, burst the least bound of the queue.
+	limit, burst int
+	all          map[string]*instance
+	// ready are those that do not drain; the search for one begins at next.
+	ready []*instance
+	next  int
+	queue queue
+	// cold tells that the bound is that of a revision without instance: from when there is none until the queue
+	// has once been as short as it may be with instances.
+	cold   bool
+	closed bool
+	start  coldStart
+	usage  usage
+}
+
+func newPool(key routing.Key, options *Options) *pool {
+	now := options.Clock.Now()
+	return &pool{
+		key: key, clock: options.Clock, activate: options.Activate, drained: options.Drained,
+		limit: math.MaxInt, all: map[string]*instance{}, usage: usage{sampled: now, changed: now},
+	}
+}
+
+// setSpec makes the revision known, or unknown by nil.
+func (p *pool) setSpec(spec *routing.Revision) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spec.Store(spec)
+	p.limit, p.burst = math.MaxInt, 0
+	if spec != nil {
+		if spec.ContainerConcurrency > 0 {
+			p.limit = spec.ContainerConcurrency
+		}
+		p.burst = burstCapacity(spec.Annotations)
+	}
+	p.dispatch()
+}
+
+// burstCapacity is what the annotations explicitly say of it, or 0.
+func burstCapacity(annotations map[string]string) int {
+	_, value, ok := servingv1.AutoscalingAnnotation(annotations, servingv1.TargetBurstCapacityAnnotationKey)
+	if !ok {
+		return 0
+	}
+	capacity, err := strconv.ParseFloat(value, 64)
+	switch {
+	case err != nil:
+		return 0
+	case capacity < 0 || capacity > coldBound:
+		return coldBound
+	}
+	return int(math.Ceil(capacity))
+}
+
+// setInstances says what instances there are. What it returns calls the gateway's owner, which needs no lock held.
+func (p *pool) setInstances(instances []runtime.Instance) (notify func()) {
+	var idle []*instance
+	p.mu.Lock()
+	before := p.all
+	p.all = make(map[string]*instance, len(instances))
+	p.ready = p.ready[:0:0]
+	for _, in := range instances {
+		inst := before[in.Name]
+		if inst == nil || inst.upstream.Address() != in.Address {
+			inst = &instance{name: in.Name, upstream: http1.NewUpstream(in.Address)}
+		} else {
+			delete(before, in.Name)
+		}
+		p.all[in.Name] = inst
+		if inst.draining = in.Draining; !inst.draining {
+			p.ready = append(p.ready, inst)
+			inst.told = false
+		}
+		if p.tell(inst) {
+			idle = append(idle, inst)
+		}
+	}
+	p.dispatch()
+	waits := p.queue.length > 0 && len(p.ready) == 0
+	if waits {
+		p.chill()
+	}
+	p.mu.Unlock()
+	for _, gone := range before {
+		gone.upstream.Close()
+	}
+	return func() {
+		for _, inst := range idle {
+			p.drained(p.key, inst.name)
+		}
+		if waits {
+			p.activate(p.key)
+		}
+	}
+}
+
+// tell says, once, whether the runtime is to be told that an instance has drained.
+func (p *pool) tell(inst *instance) bool {
+	if !inst.draining || inst.told || inst.inFlight > 0 {
+		return false
+	}
+	inst.told = true
+	return true
+}
+
+// close ends the pool: what waits is refused.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	for p.queue.first != nil {
+		w := p.queue.first
+		p.queue.remove(w)
+		close(w.granted)
+	}
+	p.observeQueue()
+	p.mu.Unlock()
+}
+
+// begin counts a request.
+func (p *pool) begin(now time.Time) {
+	p.mu.Lock()
+	p.usage.begin(now)
+	p.mu.Unlock()
+}
+
+// end uncounts a request, and gives back its instance if it has one.
+func (p *pool) end(inst *instance, now time.Time) {
+	p.mu.Lock()
+	p.usage.end(now)
+	drained := false
+	if inst != nil {
+		inst.failures, inst.avoid = 0, time.Time{}
+		drained = p.release(inst)
+	}
+	p.mu.Unlock()
+	if drained {
+		p.drained(p.key, inst.name)
+	}
+}
+
+// release gives a slot back. It tells whether the instance has drained thereby.
+func (p *pool) release(inst *instance) bool {
+	inst.inFlight--
+	p.dispatch()
+	return p.all[inst.name] == inst && p.tell(inst)
+}
+
+// unreachable gives back the slot of an instance that took no connection, and avoids that for a while.
+func (p *pool) unreachable(inst *instance) {
+	now := p.clock.Now()
+	p.mu.Lock()
+	if !now.Before(inst.avoid) {
+		pause := min(firstAvoid<<min(inst.failures, 16), lastAvoid)
+		inst.failures++
+		inst.avoid = now.Add(pause)
+		time.AfterFunc(pause, p.retry)
+	}
+	drained := p.release(inst)
+	p.mu.Unlock()
+	if drained {
+		p.drained(p.key, inst.name)
+	}
+}
+
+// retry lets requests go to an instance that was avoided.
+func (p *pool) retry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dispatch()
+}
+
+// tryAcquire takes a slot of an instance if nobody waits for one.
+func (p *pool) tryAcquire() *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.queue.length > 0 {
+		return nil
+	}
+	return p.pick()
+}
+
+// pick takes a slot of the instance that has the fewest requests, of several such of the next in turn.
+func (p *pool) pick() *instance {
+	if p.spec.Load() == nil {
+		return nil
+	}
+	var best *instance
+	fewest, at := p.limit, 0
+	for i := range p.ready {
+		j := p.next + i
+		if j >= len(p.ready) {
+			j -= len(p.ready)
+		}
+		inst := p.ready[j]
+		if inst.inFlight >= fewest || p.avoids(inst) {
+			continue
+		}
+		best, fewest, at = inst, inst.inFlight, j
+		if fewest == 0 {
+			break
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	best.inFlight++
+	if p.next = at + 1; p.next >= len(p.ready) {
+		p.next = 0
+	}
+	return best
+}
+
+func (p *pool) avoids(inst *instance) bool {
+	return !inst.avoid.IsZero() && p.clock.Now().Before(inst.avoid)
+}
+
+// usable is the number of instances that take requests.
+func (p *pool) usable() int {
+	if p.spec.Load() == nil {
+		return 0
+	}
+	n := 0
+	for _, inst := range p.ready {
+		if !p.avoids(inst) {
+			n++
+		}
+	}
+	return n
+}
+
+// warmBound is how many requests may wait while there are usable instances.
+func (p *pool) warmBound(usable int) int {
+	if p.limit == math.MaxInt {
+		return coldBound
+	}
+	return max(queueDepth*p.limit*usable, p.burst)
+}
+
+// acquire takes a slot of an instance, or waits for one. again tells that the request has waited before: it comes
+// first then. Without instance and refusal, the client went away.
+func (p *pool) acquire(ctx context.Context, again bool) (inst *instance, first bool, refusal *http1.Refusal) {
+	p.mu.Lock()
+	if p.queue.length == 0 || again {
+		if inst := p.pick(); inst != nil {
+			p.mu.Unlock()
+			return inst, false, nil
+		}
+	}
+	usable := p.usable()
+	bound := coldBound
+	if usable > 0 && !p.cold {
+		bound = p.warmBound(usable)
+	}
+	if p.closed || p.queue.length >= bound && !again {
+		refusal = queueFull
+		if p.closed {
+			refusal = noLonger
+		}
+		p.mu.Unlock()
+		return nil, false, refusal
+	}
+	w := &waiter{granted: make(chan *instance, 1)}
+	p.queue.push(w, again)
+	p.observeQueue()
+	if usable == 0 {
+		first = p.chill()
+	}
+	p.mu.Unlock()
+	began := p.clock.Now()
+	if usable == 0 {
+		p.activate(p.key)
+		if first {
+			p.scheduled()
+		}
+	}
+	inst, refusal = p.wait(ctx, w)
+	if series := p.series.Load(); series != nil {
+		series.waiting.Observe(p.clock.Since(began).Seconds())
+	}
+	return inst, first, refusal
+}
+
+// wait waits until the waiter gets an instance or ctx ends.
+func (p *pool) wait(ctx context.Context, w *waiter) (*instance, *http1.Refusal) {
+	select {
+	case inst := <-w.granted:
+		if inst == nil {
+			return nil, noLonger
+		}
+		return inst, nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	queued := w.queued
+	if queued {
+		p.queue.remove(w)
+		p.warm()
+		p.observeQueue()
+	}
+	p.mu.Unlock()
+	if !queued {
+		// It was granted at this moment: the slot is the next one's.
+		if inst := <-w.granted; inst != nil {
+			p.mu.Lock()
+			drained := p.release(inst)
+			p.mu.Unlock()
+			if drained {
+				p.drained(p.key, inst.name)
+			}
+		}
+	}
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return nil, tooLate
+	}
+	return nil, nil
+}
+
+// dispatch grants free slots to those who wait.
+func (p *pool) dispatch() {
+	if p.queue.length == 0 && !p.cold {
+		return
+	}
+	for p.queue.first != nil {
+		inst := p.pick()
+		if inst == nil {
+			break
+		}
+		w := p.queue.first
+		p.queue.remove(w)
+		w.granted <- inst
+		p.started()
+	}
+	p.warm()
+	p.observeQueue()
+}
+
+// chill notes that requests wait without an instance. It tells whether a cold start begins thereby.
+func (p *pool) chill() bool {
+	p.cold = true
+	return p.start.begin(p.clock.Now())
+}
+
+// warm takes the larger bound away as soon as the smaller one would do.
+func (p *pool) warm() {
+	if p.cold {
+		usable := p.usable()
+		p.cold = usable == 0 && p.queue.length > 0 || p.queue.length > p.warmBound(usable)
+	}
+}
+
+// sample returns what is measured of the pool, see usage.sample, and the number of requests that wait.
+func (p *pool) sample(now time.Time) (concurrency, rps float64, waiting int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	concurrency, rps = p.usage.sample(now)
+	return concurrency, rps, p.queue.length
+}
+
+// instances is the number of instances, draining ones included.
+func (p *pool) instances() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.all)
+}

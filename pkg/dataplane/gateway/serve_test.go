@@ -1,0 +1,473 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+)
+
+// bench is a gateway that serves, with host app for one revision.
+type bench struct {
+	*Gateway
+	address string
+	client  *http.Client
+	stop    func() error
+}
+
+// serve has a gateway serve on a socket. An app that is nil has no instance.
+func serve(t *testing.T, options Options, spec *routing.Revision, app http.Handler) *bench {
+	t.Helper()
+	g := New(options)
+	g.SetRevision(spec)
+	g.SetRoute(routeTo("app", "app", routing.Target{Revision: spec.Key, Percent: 100}))
+	if app != nil {
+		g.SetInstances(spec.Key, []runtime.Instance{{Name: "i-1", Address: listen(t, app)}})
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(ctx, listener) }()
+	b := &bench{Gateway: g, address: listener.Addr().String()}
+	stopped := false
+	b.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-served
+	}
+	transport := &http.Transport{DisableCompression: true}
+	b.client = &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		if err := b.stop(); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return b
+}
+
+// listen has an app serve HTTP/1.1 and h2c on a socket.
+func listen(t *testing.T, app http.Handler) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(app)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// h2c has the client speak HTTP/2.
+func (b *bench) h2c() *bench {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	b.client.Transport = transport
+	return b
+}
+
+func (b *bench) request(t *testing.T, method string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+b.address+"/path?a=1;b", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "app"
+	return r
+}
+
+// reply is the status of an answer that was read.
+type reply struct {
+	StatusCode int
+	Status     string
+}
+
+// do sends a request and reads its answer.
+func (b *bench) do(t *testing.T, r *http.Request) (reply, string) {
+	t.Helper()
+	res, err := b.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{StatusCode: res.StatusCode, Status: res.Status}, string(body)
+}
+
+// drain reads what a client sends until it ends or breaks off.
+func drain(from io.Reader) { echo(io.Discard, from) }
+
+func echo(to io.Writer, from io.Reader) {
+	if _, err := io.Copy(to, from); err != nil {
+		return
+	}
+}
+
+// streamed has a body of unknown length, which is for the standard path.
+func streamed(s string) io.Reader { return io.MultiReader(strings.NewReader(s)) }
+
+// paths are the ways of a request through the gateway.
+var paths = []struct {
+	name string
+	http2,
+	plain bool
+}{{name: "plain", plain: true}, {name: "standard"}, {name: "h2c", http2: true}}
+
+// onPaths runs a test for each way. send makes a request that goes it.
+func onPaths(t *testing.T, options Options, app http.Handler, test func(t *testing.T, b *bench, send func() *http.Request)) {
+	for _, path := range paths {
+		t.Run(path.name, func(t *testing.T) {
+			spec := revision(0)
+			if path.http2 {
+				spec.Protocol = routing.H2C
+			}
+			b := serve(t, options, spec, app)
+			if path.http2 {
+				b.h2c()
+			}
+			test(t, b, func() *http.Request {
+				if path.plain {
+					return b.request(t, http.MethodPost, strings.NewReader("hello"))
+				}
+				return b.request(t, http.MethodPost, streamed("hello"))
+			})
+		})
+	}
+}
+
+// TestForward covers what of a request and its answer gets through (serving 8-1, 8-2, 8-6).
+func TestForward(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s", r.Method, r.RequestURI, body)
+		for _, name := range []string{"Host", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "K-Proxy-Request", "Knative-Serving-Revision", "Tracestate", "X-Own"} {
+			fmt.Fprintf(w, "\n%s: %s", name, strings.Join(r.Header.Values(name), "|"))
+		}
+		fmt.Fprintf(w, "\nhost: %s\ntrace: %s", r.Host, r.Header.Get("Traceparent")[:36])
+	})
+	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+		r := send()
+		r.Host = "APP:8080"
+		for name, value := range map[string]string{
+			"X-Forwarded-For": "10.0.0.1", "X-Forwarded-Host": "evil", "X-Forwarded-Proto": "https", "Forwarded": "for=10.0.0.1",
+			"K-Proxy-Request": "x", "Knative-Serving-Revision": "x", "Tracestate": "a=b", "X-Own": "mine",
+			"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+		} {
+			r.Header.Set(name, value)
+		}
+		res, got := b.do(t, r)
+		want := `POST /path?a=1;b hello
+Host: 
+X-Forwarded-For: 10.0.0.1, 127.0.0.1
+X-Forwarded-Host: APP:8080
+X-Forwarded-Proto: http
+Forwarded: for=10.0.0.1, for=127.0.0.1;host="APP:8080";proto=http
+K-Proxy-Request: 
+Knative-Serving-Revision: 
+Tracestate: a=b
+X-Own: mine
+host: APP:8080
+trace: 00-0af7651916cd43dd8448eb211c80319c-`
+		if res.StatusCode != http.StatusOK || got != want {
+			t.Errorf("%s:\n%s\nwant:\n%s", res.Status, got, want)
+		}
+		r = send()
+		r.Host = "other"
+		if res, _ := b.do(t, r); res.StatusCode != http.StatusNotFound {
+			t.Errorf("unknown host: %s", res.Status)
+		}
+	})
+}
+
+// TestTimeouts covers that a request which takes too long gets 504 before the first byte, and breaks off after.
+func TestTimeouts(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		drain(r.Body)
+		if r.Header.Get("Begin") != "" {
+			fmt.Fprint(w, "begun")
+			w.(http.Flusher).Flush()
+		}
+		<-r.Context().Done()
+	})
+	const short = 100 * time.Millisecond
+	for _, timeouts := range []routing.Revision{{Timeout: short}, {Timeout: time.Minute, ResponseStartTimeout: short}, {Timeout: time.Minute, IdleTimeout: short}} {
+		onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+			spec := *poolOf(b.Gateway).spec.Load()
+			spec.Timeout, spec.ResponseStartTimeout, spec.IdleTimeout = timeouts.Timeout, timeouts.ResponseStartTimeout, timeouts.IdleTimeout
+			b.SetRevision(&spec)
+			res, body := b.do(t, send())
+			if res.StatusCode != http.StatusGatewayTimeout || strings.TrimSpace(body) != "request timeout" {
+				t.Errorf("%s %q, want 504 request timeout", res.Status, body)
+			}
+			if timeouts.ResponseStartTimeout > 0 {
+				return
+			}
+			r := send()
+			r.Header.Set("Begin", "1")
+			begun, err := b.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer begun.Body.Close()
+			if body, err := io.ReadAll(begun.Body); err == nil || string(body) != "begun" {
+				t.Errorf("the answer ends as %q, %v, want an error after it began", body, err)
+			}
+		})
+	}
+}
+
+// TestHold covers that requests wait for the first instance (serving 8-7) on each path, and go to the revision
+// that was chosen (serving 8-8).
+func TestHold(t *testing.T) {
+	for _, path := range paths {
+		t.Run(path.name, func(t *testing.T) {
+			app := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+			activated := make(chan routing.Key, 1)
+			spec := revision(1)
+			if path.http2 {
+				spec.Protocol = routing.H2C
+			}
+			b := serve(t, Options{Activate: func(key routing.Key) { activated <- key }}, spec, nil)
+			if path.http2 {
+				b.h2c()
+			}
+			go func() {
+				b.SetInstances(<-activated, []runtime.Instance{{Name: "a", Address: app}})
+			}()
+			body := streamed("x")
+			if path.plain {
+				body = strings.NewReader("x")
+			}
+			if res, body := b.do(t, b.request(t, http.MethodPost, body)); body != "hello" {
+				t.Errorf("%s %s", res.Status, body)
+			}
+		})
+	}
+}
+
+// TestUnreachableInstance covers that a request goes to another instance when one takes no connection.
+func TestUnreachableInstance(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { echo(w, r.Body) })
+	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+		closed, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed.Close()
+		p := poolOf(b.Gateway)
+		b.SetInstances(key("r"), []runtime.Instance{
+			{Name: "dead", Address: closed.Addr().String()}, {Name: "i-1", Address: p.all["i-1"].upstream.Address()},
+		})
+		for range 4 {
+			if res, body := b.do(t, send()); body != "hello" {
+				t.Errorf("%s %q", res.Status, body)
+			}
+		}
+	})
+}
+
+// TestNotRepeated covers that a request which an instance breaks off is not sent again: not on a new connection, and
+// not on one that was used before.
+func TestNotRepeated(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodOptions, http.MethodPost} {
+		t.Run(method, func(t *testing.T) {
+			seen := make(chan string, 100)
+			app := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				seen <- r.URL.Path + r.Header.Get("Idempotency-Key")
+				if r.URL.Path == "/break" {
+					panic(http.ErrAbortHandler)
+				}
+			})
+			// A client of HTTP/2 takes the standard path to an instance that speaks HTTP/1.1.
+			b := serve(t, Options{}, revision(0), app).h2c()
+			for _, path := range []string{"/break", "/fine", "/break"} {
+				r := b.request(t, method, nil)
+				r.URL.Path = path
+				r.Header.Set("Idempotency-Key", "1")
+				res, _ := b.do(t, r)
+				want := http.StatusOK
+				if path == "/break" {
+					want = http.StatusBadGateway
+				}
+				if res.StatusCode != want {
+					t.Errorf("%s: %s", path, res.Status)
+				}
+				if got := <-seen; got != path+"1" {
+					t.Errorf("the instance saw %s, want %s1", got, path)
+				}
+			}
+			if len(seen) > 0 {
+				t.Errorf("the instance saw %s again", <-seen)
+			}
+		})
+	}
+}
+
+// TestClientGone covers that a client that goes away cancels its request at the instance.
+func TestClientGone(t *testing.T) {
+	began, ended := make(chan bool, 1), make(chan bool, 1)
+	app := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		drain(r.Body)
+		began <- true
+		<-r.Context().Done()
+		ended <- true
+	})
+	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-began
+			cancel()
+		}()
+		if res, err := b.client.Do(send().WithContext(ctx)); err == nil {
+			res.Body.Close()
+			t.Error("there is an answer")
+		}
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Error("the instance still works on the request")
+		}
+	})
+}
+
+// TestTrailers covers what gRPC needs: trailers, and both directions at once.
+func TestTrailers(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Grpc-Status")
+		w.WriteHeader(http.StatusOK)
+		control := http.NewResponseController(w)
+		if err := errors.Join(control.EnableFullDuplex(), control.Flush()); err != nil {
+			return
+		}
+		lines := bufio.NewScanner(r.Body)
+		for lines.Scan() {
+			fmt.Fprintln(w, lines.Text())
+			if err := control.Flush(); err != nil {
+				return
+			}
+		}
+		w.Header().Set("Grpc-Status", "0")
+	})
+	for _, path := range paths[1:] {
+		t.Run(path.name, func(t *testing.T) {
+			spec := revision(0)
+			spec.Protocol = routing.HTTP1
+			if path.http2 {
+				spec.Protocol = routing.H2C
+			}
+			b := serve(t, Options{}, spec, app)
+			if path.http2 {
+				b.h2c()
+			}
+			read, write := io.Pipe()
+			res, err := b.client.Do(b.request(t, http.MethodPost, read))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			lines := bufio.NewScanner(res.Body)
+			for i := range 3 {
+				fmt.Fprintln(write, i)
+				if !lines.Scan() || lines.Text() != fmt.Sprint(i) {
+					t.Fatalf("line %d comes back as %q, %v", i, lines.Text(), lines.Err())
+				}
+			}
+			write.Close()
+			if lines.Scan() || res.Trailer.Get("Grpc-Status") != "0" {
+				t.Errorf("trailer %v after %q", res.Trailer, lines.Text())
+			}
+		})
+	}
+}
+
+// TestUpgrade covers that an upgraded connection carries bytes both ways, holds its slot, and ends with the total
+// timeout.
+func TestUpgrade(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		echo(conn, buffered)
+	})
+	spec := revision(1)
+	spec.Timeout = 400 * time.Millisecond
+	b := serve(t, Options{}, spec, app)
+	conn, err := net.Dial("tcp", b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: app\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	reader := bufio.NewReader(conn)
+	res, err := http.ReadResponse(reader, nil) //nolint:bodyclose // it has none
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", res, err)
+	}
+	fmt.Fprintln(conn, "hello")
+	if line, err := reader.ReadString('\n'); line != "hello\n" {
+		t.Errorf("%q, %v comes back", line, err)
+	}
+	if inst := poolOf(b.Gateway).tryAcquire(); inst != nil {
+		t.Error("the slot of the upgraded connection is free")
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.ReadByte(); err != io.EOF {
+		t.Errorf("the connection ends with %v, want EOF after the total timeout", err)
+	}
+}
+
+// TestStop covers that Serve lets requests in flight end.
+func TestStop(t *testing.T) {
+	began, goOn := make(chan bool), make(chan bool)
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		drain(r.Body)
+		began <- true
+		<-goOn
+		fmt.Fprint(w, "done")
+	})
+	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+		stopped := make(chan error, 1)
+		go func() {
+			<-began
+			go func() { stopped <- b.stop() }()
+			for {
+				conn, err := net.Dial("tcp", b.address)
+				if err != nil {
+					break
+				}
+				conn.Close()
+			}
+			goOn <- true
+		}()
+		if res, body := b.do(t, send()); body != "done" {
+			t.Errorf("%s %q", res.Status, body)
+		}
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+}

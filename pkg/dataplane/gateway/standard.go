@@ -1,0 +1,213 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
+)
+
+var (
+	noTunnel  = &http1.Refusal{Status: http.StatusMethodNotAllowed, Body: "CONNECT is not supported"}
+	badBody   = &http1.Refusal{Status: http.StatusBadRequest, Body: "the request body is not valid"}
+	brokenOff = &http1.Refusal{Status: http.StatusBadGateway, Body: "the instance closed the connection without an answer"}
+
+	errTimeout = fmt.Errorf("request timeout: %w", context.DeadlineExceeded)
+	errBroken  = errors.New("the answer broke off")
+
+	_ http.Handler = &Gateway{}
+)
+
+// unblockAfter is how long after its total timeout a request's connection stops waiting for a client that
+// neither sends nor reads.
+const unblockAfter = time.Second
+
+// forward is the way of a request through the standard path. What reads and writes bodies may outlive it.
+type forward struct {
+	exchange *exchange
+	client   context.Context
+	cancel   context.CancelCauseFunc
+	idle     time.Duration
+	// quiet ends the request when no byte came for too long; nil where there is no such bound.
+	quiet atomic.Pointer[time.Timer]
+	// sent and received count the bodies' bytes; badBody tells that the client's was not valid.
+	sent, received atomic.Int64
+	badBody        atomic.Bool
+	status         int
+	err            error
+}
+
+type forwardKey struct{}
+
+func forwardOf(r *http.Request) *forward { return r.Context().Value(forwardKey{}).(*forward) }
+
+// refusedError is the error of a request that the gateway answers itself.
+type refusedError struct{ *http1.Refusal }
+
+func (e refusedError) Error() string { return e.Body }
+
+// ServeHTTP serves a request by the standard path: HTTP/2 (serving 8-2), upgrades, bodies that stream.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// An invalid one is the zero value, which stands for an unknown peer.
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
+	if r.Method == http.MethodConnect {
+		g.refused(peer, noTunnel, nil, r)
+		answer(w, noTunnel)
+		return
+	}
+	h := lookup(g.table.Load(), r.Host)
+	if h == nil {
+		g.refused(peer, notFound, nil, r)
+		answer(w, notFound)
+		return
+	}
+	p := g.tagged(h, r.Header.Get(tagField))
+	if p == nil {
+		p = g.chooser.choose(h)
+	}
+	x := g.begin(p, peer, r.Header.Get(traceparentField))
+	x.request = r
+	g.forward(w, r, x)
+}
+
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
+	total, _, idle := x.Timeouts()
+	f := &forward{exchange: x, client: r.Context(), idle: idle}
+	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), forwardKey{}, f))
+	f.cancel = cancel
+	control := http.NewResponseController(w)
+	var unblock time.Time
+	if total > 0 {
+		timer := time.AfterFunc(total, func() { cancel(errTimeout) })
+		defer timer.Stop()
+		unblock = time.Now().Add(total + unblockAfter)
+	}
+	if err := errors.Join(control.SetReadDeadline(unblock), control.SetWriteDeadline(unblock), control.EnableFullDuplex()); err != nil {
+		f.err = err
+	}
+	defer f.done()
+	// Not guessed where the instance does not say it.
+	w.Header()["Content-Type"] = nil
+	g.proxy.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// done ends the exchange; where the answer breaks off, by a panic that goes on.
+func (f *forward) done() {
+	broken := recover()
+	if broken != nil && f.err == nil {
+		f.err = errBroken
+	}
+	f.cancel(nil)
+	if quiet := f.quiet.Load(); quiet != nil {
+		quiet.Stop()
+	}
+	f.exchange.Done(http1.Result{
+		Status: f.status, RequestBytes: f.sent.Load(), ResponseBytes: f.received.Load(), Err: f.err,
+	})
+	if broken != nil {
+		panic(broken)
+	}
+}
+
+// touch notes that a byte came.
+func (f *forward) touch() {
+	if quiet := f.quiet.Load(); quiet != nil {
+		quiet.Reset(f.idle)
+	}
+}
+
+// newProxy returns the proxy of the standard path. Its requests carry a forward.
+func newProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:       rewrite,
+		Transport:     newTransports(),
+		FlushInterval: -1,
+		// Why a request failed is in the access log.
+		ErrorLog:       log.New(io.Discard, "", 0),
+		ModifyResponse: meter,
+		ErrorHandler:   fail,
+	}
+}
+
+// rewrite makes the header of the request to the instance.
+func rewrite(r *httputil.ProxyRequest) {
+	x := forwardOf(r.In).exchange
+	r.Out.URL.Scheme, r.Out.URL.RawQuery = "http", r.In.URL.RawQuery
+	header := r.Out.Header
+	for name := range header {
+		if !passes(strings.ToLower(name)) {
+			delete(header, name)
+		}
+	}
+	if strings.EqualFold(header.Get("Upgrade"), "h2c") {
+		// What comes after such an upgrade would be requests that nobody routes.
+		header.Del("Upgrade")
+		header.Del("Connection")
+		header.Del("Http2-Settings")
+	}
+	joined := func(name string) []byte {
+		if values := r.In.Header.Values(name); len(values) > 0 {
+			return []byte(strings.Join(values, ", ") + ", ")
+		}
+		return nil
+	}
+	header.Set(forwardedForField, string(x.appendPeer(joined(forwardedForField))))
+	header.Set(forwardedHostField, r.In.Host)
+	header.Set(forwardedProtoField, "http")
+	header.Set(forwardedField, string(appendForwarded(joined(forwardedField), x.peer.Addr(), r.In.Host)))
+	header.Set(traceparentField, string(x.trace[:]))
+}
+
+// meter has the bytes of an answer counted.
+func meter(res *http.Response) error {
+	f := forwardOf(res.Request)
+	f.status = res.StatusCode
+	f.touch()
+	if tunnel, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
+		res.Body = &meteredTunnel{ReadWriteCloser: tunnel, forward: f}
+		return nil
+	}
+	res.Body = &meteredAnswer{ReadCloser: res.Body, forward: f}
+	return nil
+}
+
+// fail answers a request that got no answer.
+func fail(w http.ResponseWriter, r *http.Request, err error) {
+	f := forwardOf(r)
+	f.err = err
+	refusal := brokenOff
+	var refused refusedError
+	switch {
+	case errors.As(err, &refused):
+		refusal = refused.Refusal
+	case errors.Is(context.Cause(r.Context()), errTimeout):
+		refusal = tooLate
+	case f.client.Err() != nil:
+		f.status = 0
+		panic(http.ErrAbortHandler)
+	case f.badBody.Load():
+		refusal = badBody
+	}
+	f.status = refusal.Status
+	answer(w, refusal)
+}
+
+// answer sends a refusal.
+func answer(w http.ResponseWriter, refusal *http1.Refusal) {
+	if refusal.RetryAfter > 0 {
+		seconds := (refusal.RetryAfter + time.Second - 1) / time.Second
+		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
+	}
+	http.Error(w, refusal.Body, refusal.Status)
+}

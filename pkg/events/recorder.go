@@ -1,0 +1,28 @@
+// Package events writes Kubernetes Events about our objects: what happened to them that a user would ask about.
+package events
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/scheme"
+)
+
+// NewRecorder returns what writes Events in the name of a component, about objects of our kinds, through the
+// API server of config. Recording never blocks: Events are written one after another in the background,
+// those alike as one that counts, and are lost where the server does not take them. It ends with ctx or by
+// stop, whichever comes first; an error means that config makes no client.
+func NewRecorder(ctx context.Context, config *rest.Config, component string) (recorder record.EventRecorder, stop func(), err error) {
+	client, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for the Events of %s: %w", component, err)
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Events("")})
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}), broadcaster.Shutdown, nil
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// app answers requests and counts them.
+type app struct {
+	instance string
+	mux      *http.ServeMux
+	// current requests, the most there were at a time, and all there ever were.
+	current, most, total atomic.Int64
+	// aborted requests are those that /abort got.
+	aborted atomic.Int64
+}
+
+func newApp() *app {
+	a := &app{
+		instance: strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
+		mux:      http.NewServeMux(),
+	}
+	for path, handler := range map[string]http.HandlerFunc{
+		"/{$}":         greet,
+		"/crash":       crash,
+		"/hang":        hang,
+		"/abort":       a.abort,
+		"/count":       a.count,
+		"/concurrency": a.concurrency,
+		"/info":        a.info,
+		"/headers":     headers,
+		"/status":      statusCode,
+		"/stream":      stream,
+		"/sse":         sse,
+		"/echo":        echo,
+		"/upload":      upload,
+		"/ws":          webSocket,
+	} {
+		a.mux.HandleFunc(path, handler)
+	}
+	return a
+}
+
+// ServeHTTP answers a request, after the time that its query parameter sleep names.
+func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// A probe of the runtime is no load.
+	if strings.HasPrefix(r.UserAgent(), "kube-probe/") {
+		a.mux.ServeHTTP(w, r)
+		return
+	}
+	a.enter()
+	defer a.current.Add(-1)
+
+	if text := r.URL.Query().Get("sleep"); text != "" {
+		duration, err := time.ParseDuration(text)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		select {
+		case <-time.After(duration):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if isGRPC(r) {
+		serveGRPC(w, r)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// enter counts a request that begins.
+func (a *app) enter() {
+	a.total.Add(1)
+	current := a.current.Add(1)
+	for {
+		most := a.most.Load()
+		if current <= most || a.most.CompareAndSwap(most, current) {
+			return
+		}
+	}
+}
+
+func greet(w http.ResponseWriter, _ *http.Request) {
+	target := os.Getenv("TARGET")
+	if target == "" {
+		target = "World"
+	}
+	fmt.Fprintf(w, "Hello %s!\n", target)
+}
+
+// crash ends the process with the exit code that the query parameter code names, 1 by default, after a line on
+// standard error: the parameter message.
+func crash(_ http.ResponseWriter, r *http.Request) {
+	code := number(r, "code", 1)
+	message := r.URL.Query().Get("message")
+	if message == "" {
+		message = "crashing, as asked for"
+	}
+	fmt.Fprintln(os.Stderr, message)
+	os.Exit(code)
+}
+
+// hang never answers; it ends when the client goes away.
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// abort ends the connection (the stream, in HTTP/2) without an answer.
+func (a *app) abort(http.ResponseWriter, *http.Request) {
+	a.aborted.Add(1)
+	panic(http.ErrAbortHandler)
+}
+
+// statusCode answers with the status code that the query parameter code names.
+func statusCode(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(number(r, "code", http.StatusOK))
+}
+
+// number returns a query parameter, or fallback where it is missing or no number.
+func number(r *http.Request, name string, fallback int) int {
+	if n, err := strconv.Atoi(r.URL.Query().Get(name)); err == nil {
+		return n
+	}
+	return fallback
+}

@@ -1,0 +1,86 @@
+// Command app is what integration tests run as a revision: an HTTP server that can be slow, crash, stream and
+// count what reaches it. Its environment says how it starts, the path and query of a request what that does.
+//
+//	PORT          the port to serve on
+//	PROTOCOL      h2c: also HTTP/2 without TLS, and gRPC
+//	TARGET        whom / greets, World by default
+//	START_DELAY   how long to wait before the port opens, such as 500ms
+//	START_FAIL    code:message: print the message on standard error and exit with the code
+//
+// SIGTERM has it finish the requests it has, and goes on serving until there is none; then it exits with 0.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	if text := os.Getenv("START_DELAY"); text != "" {
+		delay, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("START_DELAY: %w", err)
+		}
+		<-time.After(delay)
+	}
+	if text := os.Getenv("START_FAIL"); text != "" {
+		code, message, _ := strings.Cut(text, ":")
+		number, err := strconv.Atoi(code)
+		if err != nil {
+			return fmt.Errorf("START_FAIL: %w", err)
+		}
+		fmt.Fprintln(os.Stderr, message)
+		os.Exit(number)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	listener, err := net.Listen("tcp", ":"+os.Getenv("PORT"))
+	if err != nil {
+		return err
+	}
+	return serve(ctx, listener, newApp())
+}
+
+// serve answers requests until ctx ended and no request is left.
+func serve(ctx context.Context, listener net.Listener, a *app) error {
+	server := &http.Server{Handler: a, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(os.Getenv("PROTOCOL") == "h2c")
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	// Shutdown refuses connections and forgets WebSockets, so it comes when nothing is left.
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for a.current.Load() > 0 {
+		<-ticker.C
+	}
+	return errors.Join(server.Shutdown(context.WithoutCancel(ctx)), ignoreClosed(<-served))
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

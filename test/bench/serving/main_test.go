@@ -1,0 +1,202 @@
+// Package serving measures what the gateway and the controllers cost: requests through the gateway against
+// requests straight to the application, on the same cores, in turns.
+package serving
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+const namespace = "default"
+
+// config lets Services be created without an instance.
+const config = `
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: config-autoscaler
+data:
+  allow-zero-initial-scale: "true"
+  stable-window: 600s
+`
+
+var (
+	server  *harness.Standalone
+	clients *harness.Clients
+	// wrk is the path of the load generator.
+	wrk string
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" {
+		// There are no tests here, and a server is not started for none.
+		os.Exit(m.Run())
+	}
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if wrk, err = exec.LookPath("wrk"); err != nil {
+		return 0, fmt.Errorf("the load generator is not installed, run `apt-get install wrk`: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "serving-bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	configDir := filepath.Join(dir, "config")
+	if err := errors.Join(os.Mkdir(configDir, 0o755), os.WriteFile(filepath.Join(configDir, "settings.yaml"), []byte(config), 0o600)); err != nil {
+		return 0, err
+	}
+	if server, err = harness.StartStandalone(filepath.Join(dir, "data"), "--config-dir", configDir); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	if clients, err = harness.ClientsOf(server.Kubeconfig); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// service is a Service that runs the sample application, at a scale to begin with.
+func service(b *testing.B, name string, initialScale int) *servingv1.Service {
+	b.Helper()
+	return &servingv1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: servingv1.ServiceSpec{ConfigurationSpec: servingv1.ConfigurationSpec{Template: servingv1.RevisionTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{servingv1.InitialScaleAnnotationKey: strconv.Itoa(initialScale)}},
+			Spec: servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{
+				Image:   "ko.local/app",
+				Command: []string{harness.AppBinary(b)},
+			}}}},
+		}}},
+	}
+}
+
+// deploy creates a Service, waits until it is ready, and returns the host name of its URL.
+func deploy(b *testing.B, s *servingv1.Service) string {
+	b.Helper()
+	if _, err := clients.Knative.ServingV1().Services(namespace).Create(b.Context(), s, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	var host string
+	harness.Eventually(b, "Service "+s.Name+" is ready", func() error {
+		current, err := clients.Knative.ServingV1().Services(namespace).Get(b.Context(), s.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !isReady(current) {
+			return fmt.Errorf("its conditions are %+v", current.Status.Conditions)
+		}
+		u, err := url.Parse(current.Status.URL)
+		if err != nil {
+			return err
+		}
+		host = u.Host
+		return nil
+	})
+	return host
+}
+
+func isReady(s *servingv1.Service) bool {
+	ready := s.Status.Conditions.Get("Ready")
+	return ready != nil && ready.Status == corev1.ConditionTrue && s.Status.ObservedGeneration == s.Generation
+}
+
+// gateway returns the URL of the gateway by address.
+func gateway(b *testing.B) string {
+	b.Helper()
+	u, err := url.Parse(server.Gateway)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return "http://" + net.JoinHostPort("127.0.0.1", u.Port())
+}
+
+// startApp runs the sample application beside the server and returns its URL once it answers.
+func startApp(b *testing.B) (string, func()) {
+	b.Helper()
+	port, err := harness.FreePort("127.0.0.1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	process, err := harness.StartProcess([]string{"PORT=" + strconv.Itoa(port)}, harness.AppBinary(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	address := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	for started := time.Now(); ; {
+		request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, address, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			response.Body.Close()
+			return address, process.Kill
+		}
+		if time.Since(started) > 10*time.Second {
+			b.Fatalf("the application does not answer: %v\n%s", err, process.Log())
+		}
+	}
+}
+
+// bareProxy is httputil.ReverseProxy and nothing else, in front of an application.
+func bareProxy(b *testing.B, application string) string {
+	b.Helper()
+	target, err := url.Parse(application)
+	if err != nil {
+		b.Fatal(err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 1024
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: transport,
+	})
+	b.Cleanup(proxy.Close)
+	return proxy.URL
+}
+
+func median[T int64 | float64 | time.Duration](values []T) T {
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// once runs a benchmark whose figures come from one measurement of its own making.
+func once(b *testing.B, measure func(ctx context.Context)) {
+	b.Helper()
+	for range b.N {
+		measure(b.Context())
+	}
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,109 @@
+package serving
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	// pace is how many requests per second arrive, whether or not earlier ones were answered.
+	pace = 2600
+	// pacedConnections share the requests.
+	pacedConnections = 32
+	// pacedTime is how long they arrive.
+	pacedTime = 5 * time.Second
+)
+
+// BenchmarkPacedLatency measures the slowest hundredth of requests that arrive at a steady rate.
+func BenchmarkPacedLatency(b *testing.B) {
+	once(b, func(ctx context.Context) {
+		host := deploy(b, service(b, "paced", 1))
+		direct, stop := startApp(b)
+		defer stop()
+		through := gateway(b)
+		var added, directs []time.Duration
+		for range rounds {
+			without := paced(ctx, b, direct, host)
+			with := paced(ctx, b, through, host)
+			directs = append(directs, without)
+			added = append(added, with-without)
+		}
+		b.ReportMetric(milliseconds(median(directs)), "direct-p99-ms")
+		b.ReportMetric(milliseconds(median(added)), "gateway-added-p99-ms")
+	})
+}
+
+// paced returns the 99th percentile of the time from when a request was due to its answer.
+func paced(ctx context.Context, b *testing.B, address, host string) time.Duration {
+	b.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	begin := time.Now()
+	interval := time.Second * pacedConnections / pace
+	var mu sync.Mutex
+	var latencies []time.Duration
+	var running sync.WaitGroup
+	for i := range pacedConnections {
+		running.Go(func() {
+			mine, err := sender(ctx, u.Host, host, begin.Add(interval*time.Duration(i)/pacedConnections), interval)
+			if err != nil {
+				cancel(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			latencies = append(latencies, mine...)
+		})
+	}
+	running.Wait()
+	if err := context.Cause(ctx); err != nil {
+		b.Fatal(err)
+	}
+	slices.Sort(latencies)
+	return latencies[len(latencies)*99/100]
+}
+
+// sender sends a request over one connection at each of its times and returns how long the answers took.
+func sender(ctx context.Context, address, host string, first time.Time, interval time.Duration) ([]time.Duration, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	reader := bufio.NewReader(conn)
+	request := []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n")
+	count := int(pacedTime / interval)
+	latencies := make([]time.Duration, 0, count)
+	for i := range count {
+		due := first.Add(time.Duration(i) * interval)
+		//nolint:forbidigo // The load generator's clock.
+		time.Sleep(time.Until(due))
+		if _, err := conn.Write(request); err != nil {
+			return nil, err
+		}
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := reader.Discard(int(response.ContentLength)); err != nil {
+			return nil, err
+		}
+		if response.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("the answer is %s", response.Status)
+		}
+		latencies = append(latencies, time.Since(due))
+	}
+	return latencies, nil
+}

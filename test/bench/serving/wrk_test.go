@@ -1,0 +1,111 @@
+package serving
+
+import (
+	"context"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// rounds is how often the subjects take turns under load: what else the machine does weighs on all alike.
+const rounds = 5
+
+// load is what wrk measured.
+type load struct {
+	rate     float64 // requests per second
+	p50, p99 time.Duration
+}
+
+var (
+	wrkRate   = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
+	wrkP50    = regexp.MustCompile(`50%\s+([0-9.]+[a-z]+)`)
+	wrkP99    = regexp.MustCompile(`99%\s+([0-9.]+[a-z]+)`)
+	wrkFaults = regexp.MustCompile(`Non-2xx or 3xx responses: \d+|Socket errors: .*`)
+)
+
+// runWrk sends requests over keep-alive connections for some seconds.
+func runWrk(ctx context.Context, b *testing.B, url, host string, connections int) load {
+	b.Helper()
+	threads := min(2, connections)
+	out, err := exec.CommandContext(ctx, wrk, "-t", strconv.Itoa(threads), "-c", strconv.Itoa(connections), "-d", "3s", "--latency",
+		"-H", "Host: "+host, url).CombinedOutput()
+	if err != nil {
+		b.Fatalf("wrk: %v\n%s", err, out)
+	}
+	if fault := wrkFaults.Find(out); fault != nil {
+		b.Fatalf("wrk %s: %s", url, fault)
+	}
+	find := func(pattern *regexp.Regexp) string {
+		match := pattern.FindSubmatch(out)
+		if match == nil {
+			b.Fatalf("wrk printed nothing like %s:\n%s", pattern, out)
+		}
+		return string(match[1])
+	}
+	var l load
+	if l.rate, err = strconv.ParseFloat(find(wrkRate), 64); err != nil {
+		b.Fatal(err)
+	}
+	if l.p50, err = time.ParseDuration(find(wrkP50)); err != nil {
+		b.Fatal(err)
+	}
+	if l.p99, err = time.ParseDuration(find(wrkP99)); err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+// contenders are ways to the same application.
+type contenders struct{ direct, bare, gateway []load }
+
+// compare measures the application directly, behind a bare proxy, and behind the gateway, in turns.
+func compare(ctx context.Context, b *testing.B, name string, connections int) contenders {
+	b.Helper()
+	host := deploy(b, service(b, name, 1))
+	direct, stop := startApp(b)
+	defer stop()
+	bare := bareProxy(b, direct)
+	through := gateway(b)
+	var c contenders
+	for range rounds {
+		c.direct = append(c.direct, runWrk(ctx, b, direct, host, connections))
+		c.gateway = append(c.gateway, runWrk(ctx, b, through, host, connections))
+		c.bare = append(c.bare, runWrk(ctx, b, bare, host, connections))
+	}
+	return c
+}
+
+func medianOf[T int64 | float64 | time.Duration](loads []load, of func(load) T) T {
+	values := make([]T, len(loads))
+	for i, l := range loads {
+		values[i] = of(l)
+	}
+	return median(values)
+}
+
+// BenchmarkThroughput measures requests per second over 64 keep-alive connections.
+func BenchmarkThroughput(b *testing.B) {
+	once(b, func(ctx context.Context) {
+		c := compare(ctx, b, "throughput", 64)
+		rate := func(l load) float64 { return l.rate }
+		direct, bare, through := medianOf(c.direct, rate), medianOf(c.bare, rate), medianOf(c.gateway, rate)
+		b.ReportMetric(direct, "direct-req/s")
+		b.ReportMetric(through, "gateway-req/s")
+		b.ReportMetric(100*through/direct, "gateway-%-of-direct")
+		b.ReportMetric(100*bare/direct, "bare-ReverseProxy-%-of-direct")
+	})
+}
+
+// BenchmarkLatency measures what one connection waits longer than without a gateway.
+func BenchmarkLatency(b *testing.B) {
+	once(b, func(ctx context.Context) {
+		c := compare(ctx, b, "latency", 1)
+		p50 := func(l load) time.Duration { return l.p50 }
+		direct := medianOf(c.direct, p50)
+		b.ReportMetric(microseconds(direct), "direct-p50-µs")
+		b.ReportMetric(microseconds(medianOf(c.gateway, p50)-direct), "gateway-added-p50-µs")
+		b.ReportMetric(microseconds(medianOf(c.bare, p50)-direct), "bare-ReverseProxy-added-p50-µs")
+	})
+}

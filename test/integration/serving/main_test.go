@@ -1,0 +1,280 @@
+// Package serving tests the built server from `kubectl apply` to an answered request: revisions run as
+// processes, and requests go through its gateway.
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// shared is the server of all tests that do not start one themselves; each works in a namespace of its own.
+var shared *server
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// sharedConfig are the ConfigMaps of the shared server: as little time as the rules allow, so that tests see
+// revisions go to zero.
+const sharedConfig = `
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: config-autoscaler
+data:
+  allow-zero-initial-scale: "true"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: config-features
+data:
+  tag-header-based-routing: enabled
+`
+
+func run(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "serving-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	config := filepath.Join(dir, "config")
+	if err := errors.Join(os.Mkdir(config, 0o755), os.WriteFile(filepath.Join(config, "settings.yaml"), []byte(sharedConfig), 0o600)); err != nil {
+		return 0, err
+	}
+	standalone, err := harness.StartStandalone(filepath.Join(dir, "data"), "--config-dir", config)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		err = errors.Join(err, standalone.Stop())
+		if code != 0 {
+			log := standalone.Log()
+			fmt.Fprintf(os.Stderr, "the end of the shared server's output:\n%s\n", log[max(0, len(log)-8192):])
+		}
+	}()
+	if shared, err = newServer(standalone); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// server is a running server and its administrator's clients.
+type server struct {
+	*harness.Standalone
+	*harness.Clients
+	// gateway is the address of the gateway, host:port.
+	gateway string
+	// http sends requests to the gateway whatever host their URL names.
+	http *http.Client
+}
+
+func newServer(standalone *harness.Standalone) (*server, error) {
+	clients, err := harness.ClientsOf(standalone.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	gateway, err := url.Parse(standalone.Gateway)
+	if err != nil || gateway.Port() == "" {
+		return nil, fmt.Errorf("the server's ready line names the gateway %q, want a URL with a port", standalone.Gateway)
+	}
+	s := &server{Standalone: standalone, Clients: clients, gateway: net.JoinHostPort("127.0.0.1", gateway.Port())}
+	s.http = &http.Client{
+		Timeout: time.Minute,
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, s.gateway)
+			},
+			MaxIdleConnsPerHost: 1024,
+			DisableCompression:  true,
+		},
+	}
+	return s, nil
+}
+
+// start runs a server of a test's own.
+func start(t *testing.T, dataDir string, args ...string) *server {
+	t.Helper()
+	s, err := newServer(harness.RunStandalone(t, dataDir, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var namespaces atomic.Int64
+
+// namespace returns a namespace that no other test uses.
+func namespace() string { return fmt.Sprintf("test-%d", namespaces.Add(1)) }
+
+// option changes a Service that a test applies.
+type option func(*servingv1.Service)
+
+// env sets an environment variable of the sample application.
+func env(name, value string) option {
+	return func(s *servingv1.Service) {
+		c := &s.Spec.Template.Spec.Containers[0]
+		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
+	}
+}
+
+// annotation sets an annotation of the revision template.
+func annotation(key, value string) option {
+	return func(s *servingv1.Service) { metav1.SetMetaDataAnnotation(&s.Spec.Template.ObjectMeta, key, value) }
+}
+
+// concurrency sets the template's containerConcurrency.
+func concurrency(n int64) option {
+	return func(s *servingv1.Service) { s.Spec.Template.Spec.ContainerConcurrency = ptr.To(n) }
+}
+
+// traffic sets the distribution of requests.
+func traffic(targets ...servingv1.TrafficTarget) option {
+	return func(s *servingv1.Service) { s.Spec.Traffic = targets }
+}
+
+// revisionName names the template's revision, after the Service's name and a dash.
+func revisionName(suffix string) option {
+	return func(s *servingv1.Service) { s.Spec.Template.Name = s.Name + "-" + suffix }
+}
+
+// app returns a Service that runs the sample application.
+func app(t testing.TB, namespace, name string, options ...option) *servingv1.Service {
+	t.Helper()
+	service := &servingv1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: servingv1.ServiceSpec{ConfigurationSpec: servingv1.ConfigurationSpec{Template: servingv1.RevisionTemplateSpec{
+			Spec: servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{
+				Image:   "ko.local/app",
+				Command: []string{harness.AppBinary(t)},
+			}}}},
+		}}},
+	}
+	for _, o := range options {
+		o(service)
+	}
+	return service
+}
+
+// apply creates or replaces a Service and returns what the server stored.
+func (s *server) apply(t testing.TB, service *servingv1.Service) *servingv1.Service {
+	t.Helper()
+	services := s.Knative.ServingV1().Services(service.Namespace)
+	for {
+		stored, err := services.Get(t.Context(), service.Name, metav1.GetOptions{})
+		if err != nil {
+			if stored, err = services.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			return stored
+		}
+		stored.Spec = service.Spec
+		updated, err := services.Update(t.Context(), stored, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			return updated
+		case strings.Contains(err.Error(), "the object has been modified"):
+		default:
+			t.Fatal(err)
+		}
+	}
+}
+
+// ready waits until a Service's Ready condition is True for its present generation.
+func (s *server) ready(t testing.TB, namespace, name string) *servingv1.Service {
+	t.Helper()
+	return s.until(t, namespace, name, "is ready", func(service *servingv1.Service) error {
+		condition := service.Status.Conditions.Get(duckv1.ConditionReady)
+		if service.Status.ObservedGeneration != service.Generation || condition == nil || condition.Status != corev1.ConditionTrue {
+			return fmt.Errorf("generation %d, status %+v", service.Generation, service.Status)
+		}
+		return nil
+	})
+}
+
+// until waits until a Service is as a test wants it.
+func (s *server) until(t testing.TB, namespace, name, what string, check func(*servingv1.Service) error) *servingv1.Service {
+	t.Helper()
+	var service *servingv1.Service
+	harness.Eventually(t, "Service "+name+" "+what, func() (err error) {
+		if service, err = s.Knative.ServingV1().Services(namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		return check(service)
+	})
+	return service
+}
+
+// deploy applies a Service and waits until it is ready.
+func (s *server) deploy(t testing.TB, service *servingv1.Service) *servingv1.Service {
+	t.Helper()
+	s.apply(t, service)
+	return s.ready(t, service.Namespace, service.Name)
+}
+
+// answer is what came back for a request.
+type answer struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// get sends a GET request through the gateway.
+func (s *server) get(ctx context.Context, url string) (*answer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.do(request)
+}
+
+// do sends a request through the gateway.
+func (s *server) do(request *http.Request) (*answer, error) {
+	response, err := s.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	return &answer{code: response.StatusCode, header: response.Header, body: string(body)}, nil
+}
+
+// mustGet is get for requests that must be answered with 200.
+func (s *server) mustGet(t testing.TB, url string) string {
+	t.Helper()
+	a, err := s.get(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.code != http.StatusOK {
+		t.Fatalf("GET %s: %d %s", url, a.code, a.body)
+	}
+	return a.body
+}
