@@ -32,8 +32,8 @@ build: ## Build bin/knative-apiserver
 	go build -ldflags '$(LDFLAGS)' -o bin/knative-apiserver ./cmd/knative-apiserver
 
 .PHONY: run
-run: build ## Run the standalone server on ./knative-apiserver-data, until interrupted
-	bin/knative-apiserver standalone $(RUNFLAGS)
+run: build ## Run the standalone server on ./knative-apiserver-data with a sample, until interrupted
+	@hack/run.sh $(RUNFLAGS)
 
 .PHONY: test
 test: test-unit test-integration ## Run all tests, those through a real kube-apiserver too

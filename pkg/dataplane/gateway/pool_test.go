@@ -93,6 +93,23 @@ func TestLeastLoaded(t *testing.T) {
 	}
 }
 
+// TestFewerInstances covers that the turn of an instance which has gone is another one's.
+func TestFewerInstances(t *testing.T) {
+	g := New(Options{})
+	g.SetRevision(revision(0))
+	g.SetInstances(key("r"), ready("a", "b", "c", "d", "e"))
+	p := poolOf(g)
+	for range 4 {
+		p.tryAcquire()
+	}
+	g.SetInstances(key("r"), ready("a", "b"))
+	for _, want := range []string{"a", "b"} {
+		if inst := p.tryAcquire(); inst == nil || inst.name != want {
+			t.Errorf("of two instances left %v got the request, want %s", inst, want)
+		}
+	}
+}
+
 // TestColdStart covers that requests are held until an instance is ready, in order, and that one is asked for
 // (serving 8-7); 500 at once do not overflow when the first instance is ready.
 func TestColdStart(t *testing.T) {

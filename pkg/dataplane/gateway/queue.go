@@ -1,5 +1,13 @@
 package gateway
 
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
+)
+
 // waiter is a request that waits for an instance. It is in a queue until it is granted one or leaves.
 type waiter struct {
 	// granted gets the instance, whose slot is the waiter's then. It is closed where there will be none.
@@ -44,4 +52,124 @@ func (q *queue) remove(w *waiter) {
 	}
 	w.prev, w.next, w.queued = nil, nil, false
 	q.length--
+}
+
+// warmBound is how many requests may wait while there are usable instances.
+func (p *pool) warmBound(usable int) int {
+	if p.limit == math.MaxInt {
+		return coldBound
+	}
+	return max(queueDepth*p.limit*usable, p.burst)
+}
+
+// acquire takes a slot of an instance, or waits for one. again tells that the request has waited before: it comes
+// first then. Without instance and refusal, the client went away.
+func (p *pool) acquire(ctx context.Context, again bool) (inst *instance, first bool, refusal *http1.Refusal) {
+	p.mu.Lock()
+	if p.queue.length == 0 || again {
+		if inst := p.pick(); inst != nil {
+			p.mu.Unlock()
+			return inst, false, nil
+		}
+	}
+	usable := p.usable()
+	bound := coldBound
+	if usable > 0 && !p.cold {
+		bound = p.warmBound(usable)
+	}
+	if p.closed || p.queue.length >= bound && !again {
+		refusal = queueFull
+		if p.closed {
+			refusal = noLonger
+		}
+		p.mu.Unlock()
+		return nil, false, refusal
+	}
+	w := &waiter{granted: make(chan *instance, 1)}
+	p.queue.push(w, again)
+	p.observeQueue()
+	if usable == 0 {
+		first = p.chill()
+	}
+	p.mu.Unlock()
+	began := p.clock.Now()
+	if usable == 0 {
+		p.activate(p.key)
+		if first {
+			p.scheduled()
+		}
+	}
+	inst, refusal = p.wait(ctx, w)
+	if series := p.series.Load(); series != nil {
+		series.waiting.Observe(p.clock.Since(began).Seconds())
+	}
+	return inst, first, refusal
+}
+
+// wait waits until the waiter gets an instance or ctx ends.
+func (p *pool) wait(ctx context.Context, w *waiter) (*instance, *http1.Refusal) {
+	select {
+	case inst := <-w.granted:
+		if inst == nil {
+			return nil, noLonger
+		}
+		return inst, nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	queued := w.queued
+	if queued {
+		p.queue.remove(w)
+		p.warm()
+		p.observeQueue()
+	}
+	p.mu.Unlock()
+	if !queued {
+		// It was granted at this moment: the slot is the next one's.
+		if inst := <-w.granted; inst != nil {
+			p.mu.Lock()
+			drained := p.release(inst)
+			p.mu.Unlock()
+			if drained {
+				p.drained(p.key, inst.name)
+			}
+		}
+	}
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return nil, tooLate
+	}
+	return nil, nil
+}
+
+// dispatch grants free slots to those who wait.
+func (p *pool) dispatch() {
+	if p.queue.length == 0 && !p.cold {
+		return
+	}
+	for p.queue.first != nil {
+		inst := p.pick()
+		if inst == nil {
+			break
+		}
+		w := p.queue.first
+		p.queue.remove(w)
+		w.granted <- inst
+		p.started()
+	}
+	p.warm()
+	p.observeQueue()
+}
+
+// chill notes that requests wait without an instance. It tells whether a cold start begins thereby.
+func (p *pool) chill() bool {
+	p.cold = true
+	return p.start.begin(p.clock.Now())
+}
+
+// warm takes the larger bound away as soon as the smaller one would do.
+func (p *pool) warm() {
+	if p.cold {
+		usable := p.usable()
+		p.cold = usable == 0 && p.queue.length > 0 || p.queue.length > p.warmBound(usable)
+	}
 }

@@ -1,0 +1,102 @@
+package serving
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+)
+
+// TestConcurrencyLimitHolds has 100 clients of both protocols at instances that may have one request each. None
+// ever has two, and all requests are answered, since the burst capacity lets them wait.
+func TestConcurrencyLimitHolds(t *testing.T) {
+	t.Parallel()
+	s := shared.newSite(t, "one-each", concurrency(1), instances("3"), scaling("target-burst-capacity", "-1"))
+	s.untilScale(t, 3)
+	clients := s.clients(t)
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	seen := map[int]bool{}
+	for i := range 100 {
+		client := clients["HTTP/1.1"]
+		if i%2 == 1 {
+			client = clients["h2c"]
+		}
+		running.Go(func() {
+			for range 10 {
+				a, err := ask(t.Context(), client, http.MethodGet, s.url+"/concurrency?sleep=3ms", nil)
+				if err != nil || a.code != http.StatusOK {
+					t.Errorf("a request within the burst capacity got %+v, %v", a, err)
+					return
+				}
+				if r := decoded[concurrencyReport](t, a.body); r.Max != 1 || r.Current != 1 {
+					t.Errorf("an instance with containerConcurrency 1 had %d requests at a time, has %d", r.Max, r.Current)
+				}
+			}
+			a, err := ask(t.Context(), client, http.MethodGet, s.url+"/info", nil)
+			if err != nil || a.code != http.StatusOK {
+				t.Errorf("a request within the burst capacity got %+v, %v", a, err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen[decoded[infoReport](t, a.body).PID] = true
+		})
+	}
+	running.Wait()
+	if len(seen) != 3 {
+		t.Errorf("%d instances answered, want all 3", len(seen))
+	}
+}
+
+// TestQueue fills the queue of one instance: what comes then is refused, and those that wait are served in the
+// order in which they came (serving 8-7).
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	for protocol := range shared.clients(t) {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			const depth = 10
+			s := shared.newSite(t, "queue", concurrency(1), instances("1"))
+			client := s.clients(t)[protocol]
+			// It is served until its body ends. One that its client abandons would free its place before the
+			// application knows of that.
+			gate := s.mustDial(t)
+			if _, err := io.WriteString(gate, "POST /echo HTTP/1.1\r\nHost: "+s.host+"\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			s.untilMetric(t, "knative_gateway_in_flight_requests", 1)
+			order := make([]int64, depth)
+			var waiting sync.WaitGroup
+			for i := range depth {
+				waiting.Go(func() {
+					a, err := ask(t.Context(), client, http.MethodGet, s.url+"/count", nil)
+					if err != nil || a.code != http.StatusOK {
+						t.Errorf("request %d of those that waited got %+v, %v", i, a, err)
+						return
+					}
+					order[i] = decoded[countReport](t, a.body).Total
+				})
+				s.untilMetric(t, "knative_gateway_queued_requests", float64(i+1))
+			}
+			a := mustAsk(t, client, http.MethodGet, s.url+"/count", nil)
+			if a.code != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || trimmed(a.body) != "pending request queue full" {
+				t.Errorf("with %d requests waiting for one instance of containerConcurrency 1, the next got %+v, want 503 `pending request queue full` with Retry-After", depth, a)
+			}
+			if a, err := gate.exchange(http.MethodPost, "0\r\n\r\n"); err != nil || a.code != http.StatusOK {
+				t.Errorf("the request that was served meanwhile got %+v, %v", a, err)
+			}
+			waiting.Wait()
+			for i, total := range order {
+				// The first request was the gate.
+				if want := int64(i + 2); total != want {
+					t.Errorf("request %d was served as number %d, want %d: order %v", i, total, want, order)
+					break
+				}
+			}
+			if n := report[concurrencyReport](t, s, "/concurrency").Max; n != 1 {
+				t.Errorf("the instance had %d requests at a time, want 1", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package serving
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// TestNoRequestFailsWhileRolling replaces the revision 20 times under load by clients of both protocols. No
+// request fails, and once the Service is ready only the new revision answers (serving 8-1, 8-2).
+func TestNoRequestFailsWhileRolling(t *testing.T) {
+	t.Parallel()
+	const updates = 20
+	s := shared.newSite(t, "rolling", env("TARGET", "0"))
+	plain := generate(t, 8, 5*time.Millisecond, s.keepAlive("/?sleep=2ms"))
+	streams := generate(t, 8, 5*time.Millisecond, s.streams(t, "/?sleep=2ms"))
+	for i := 1; i <= updates; i++ {
+		s.deploy(t, app(t, s.namespace, s.name, env("TARGET", fmt.Sprint(i))))
+		for range 3 {
+			if got, want := s.mustGet(t, s.url+"/"), fmt.Sprintf("Hello %d!\n", i); got != want {
+				t.Fatalf("after update %d was ready the answer was %q, want %q", i, got, want)
+			}
+		}
+	}
+	plain.mustNotFail(t, 10*updates)
+	streams.mustNotFail(t, 10*updates)
+}
+
+// TestNoRequestFailsWhileScalingDown has ten instances under a load that one can bear: nine go, and no request
+// fails.
+func TestNoRequestFailsWhileScalingDown(t *testing.T) {
+	t.Parallel()
+	s := shared.newSite(t, "shrinking", scaling("initial-scale", "10"), scaling("window", "6s"))
+	s.untilScale(t, 10)
+	plain := generate(t, 8, 5*time.Millisecond, s.keepAlive("/?sleep=20ms"))
+	streams := generate(t, 8, 5*time.Millisecond, s.streams(t, "/?sleep=20ms"))
+	s.untilScale(t, 1)
+	plain.mustNotFail(t, 1000)
+	streams.mustNotFail(t, 1000)
+}
+
+// TestNoRequestFailsAtZero sends requests at the very moment at which revisions go to zero: all went idle at the
+// same time and are decided about together, so when the first one is seen to go the others are about to.
+func TestNoRequestFailsAtZero(t *testing.T) {
+	t.Parallel()
+	const services, rounds = 12, 2
+	in := namespace()
+	sites := make([]*site, services)
+	for i := range sites {
+		sites[i] = shared.newSiteIn(t, in, fmt.Sprintf("idle-%d", i), scaling("window", "6s"), scaling("scale-to-zero-pod-retention-period", "0s"))
+	}
+	all := func(when string) {
+		var running sync.WaitGroup
+		for i, s := range sites {
+			running.Go(func() {
+				method := []string{http.MethodGet, http.MethodPost}[i%2]
+				for range 3 {
+					a, err := ask(t.Context(), s.http, method, s.url+"/", nil)
+					if err != nil || a.code != http.StatusOK {
+						t.Errorf("%s, %s of %s got %+v, %v", when, method, s.name, a, err)
+					}
+				}
+			})
+		}
+		running.Wait()
+	}
+	all("at the start")
+	for round := range rounds {
+		watch, err := shared.Knative.ServingV1().Revisions(in).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, timeout := time.Now(), time.After(wirePatience)
+		// What the watch begins with may still tell of earlier times.
+		for running := map[string]bool{}; ; {
+			gone := false
+			select {
+			case event := <-watch.ResultChan():
+				if revision, ok := event.Object.(*servingv1.Revision); ok {
+					wanted := ptr.Deref(revision.Status.DesiredReplicas, 0) > 0
+					gone = running[revision.Name] && !wanted
+					running[revision.Name] = wanted
+				}
+			case <-timeout:
+				t.Fatalf("in round %d no revision went to zero within %s", round, time.Since(began))
+			}
+			if gone {
+				break
+			}
+		}
+		watch.Stop()
+		all(fmt.Sprintf("as revisions went to zero in round %d", round))
+	}
+}
