@@ -3,7 +3,6 @@ package main
 
 import (
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -16,15 +15,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 )
 
-// gcPercent lets the heap grow to three times what is live before it is collected. What is live is small
-// beside the garbage of serving requests, and at Go's default of 100 a tenth of the processor time goes to
-// collecting it. The environment variable GOGC overrides it.
-const gcPercent = 200
-
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	tuneGC()
 	os.Exit(cli.Run(newCommand()))
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -87,7 +88,7 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the controllers' client: %w", err)
 	}
-	s.informers = externalversions.NewSharedInformerFactory(client, 0)
+	s.informers = externalversions.NewSharedInformerFactoryWithOptions(client, 0, externalversions.WithTransform(withoutManagedFields))
 	kinds := s.informers.Serving().V1()
 
 	services, err := service.New(client.ServingV1(), kinds, o.recorder, now)
@@ -138,6 +139,15 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		}
 	})
 	return s, nil
+}
+
+// withoutManagedFields takes from cached objects what no controller reads, and what is a third of them. The
+// server keeps the managed fields of objects that are written without.
+func withoutManagedFields(obj any) (any, error) {
+	if object, ok := obj.(metav1.Object); ok {
+		object.SetManagedFields(nil)
+	}
+	return obj, nil
 }
 
 // prepare starts the controllers, and returns once the gateway knows all there is.

@@ -64,6 +64,8 @@ func Start(dir string) (_ *Embedded, err error) {
 	config.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:0"}}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.QuotaBackendBytes = quotaBytes
+	// Entries that were applied are kept in memory for members that lag behind, and there are none.
+	config.SnapshotCatchUpEntries = 100
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.logger())
 
 	if e.server, err = embed.StartEtcd(config); err != nil {

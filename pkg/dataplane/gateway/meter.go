@@ -11,8 +11,8 @@ import (
 type meteredRequest struct {
 	io.Reader
 	forward *forward
-	// begun tells that some of it may have been sent.
-	begun atomic.Bool
+	// begun tells that some of it may have been sent, ended that it was read to its end.
+	begun, ended atomic.Bool
 }
 
 // Read reads from the client.
@@ -21,7 +21,9 @@ func (b *meteredRequest) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	b.forward.sent.Add(int64(n))
 	b.forward.touch()
-	if err != nil && !errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
+		b.ended.Store(true)
+	} else if err != nil {
 		b.forward.badBody.Store(true)
 	}
 	return n, err

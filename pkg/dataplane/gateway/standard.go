@@ -43,8 +43,10 @@ type forward struct {
 	// sent and received count the bodies' bytes; badBody tells that the client's was not valid.
 	sent, received atomic.Int64
 	badBody        atomic.Bool
-	status         int
-	err            error
+	// body is that of the request once it is about to be sent, nil where there is none.
+	body   *meteredRequest
+	status int
+	err    error
 }
 
 type forwardKey struct{}
@@ -179,7 +181,17 @@ func meter(res *http.Response) error {
 		return nil
 	}
 	res.Body = &meteredAnswer{ReadCloser: res.Body, forward: f}
+	f.endConnection(res.Header)
 	return nil
+}
+
+// endConnection has a connection end with the answer that begins before the request's body has ended: if that
+// turns out to be malformed, net/http would take what follows for the next request.
+func (f *forward) endConnection(header http.Header) {
+	in := f.exchange.request
+	if in.ProtoMajor == 1 && in.Body != http.NoBody && (f.body == nil || !f.body.ended.Load()) {
+		header.Set("Connection", "close")
+	}
 }
 
 // fail answers a request that got no answer.
@@ -200,6 +212,7 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 		refusal = badBody
 	}
 	f.status = refusal.Status
+	f.endConnection(w.Header())
 	answer(w, refusal)
 }
 

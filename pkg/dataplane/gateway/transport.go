@@ -83,6 +83,7 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body *meteredRequest
 	if r.Body != nil && r.Body != http.NoBody {
 		body = &meteredRequest{Reader: r.Body, forward: f}
+		f.body = body
 	}
 	for {
 		upstream := x.TryAcquire()

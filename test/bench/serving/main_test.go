@@ -37,7 +37,6 @@ metadata:
   name: config-autoscaler
 data:
   allow-zero-initial-scale: "true"
-  stable-window: 600s
 `
 
 var (

@@ -40,8 +40,9 @@ type request struct {
 	options [][]byte
 	// chunked tells that the body is in chunks.
 	chunked bool
-	// other tells that the request is for the standard path, preface that it is the start of HTTP/2.
-	other, preface bool
+	// other tells that the request is for the standard path, old that it is HTTP/1.0, preface that it is the start
+	// of HTTP/2.
+	other, old, preface bool
 }
 
 // headSize returns the size of the head that b starts with, 0 if it is not there as a whole. b was looked at up
@@ -72,7 +73,7 @@ func (r *request) parse(b []byte) *Refusal {
 	if !ok {
 		return badLine
 	}
-	if refusal := r.parseLine(line); refusal != nil || r.other {
+	if refusal := r.parseLine(line); refusal != nil || r.preface {
 		return refusal
 	}
 	for {
@@ -87,8 +88,11 @@ func (r *request) parse(b []byte) *Refusal {
 			return refusal
 		}
 	}
-	if r.Host == nil {
+	if r.Host == nil && !r.old {
 		return badHost
+	}
+	if r.chunked && r.old {
+		return badCoding
 	}
 	if r.chunked {
 		if r.length >= 0 {
@@ -117,8 +121,8 @@ func (r *request) parseLine(line []byte) *Refusal {
 	case string(version) == "HTTP/1.1":
 		return r.checkTarget()
 	case string(version) == "HTTP/1.0":
-		r.other = true
-		return nil
+		r.other, r.old = true, true
+		return r.checkTarget()
 	case string(line) == "* HTTP/2.0" && string(r.Method) == "PRI":
 		r.other, r.preface = true, true
 		return nil
@@ -145,9 +149,20 @@ func (r *request) checkTarget() *Refusal {
 		}
 		return checkEscapes(path)
 	case string(t) == "*" && string(r.Method) == "OPTIONS":
-	case bytes.Contains(t, []byte("://")):
-		r.other = true
 	default:
+		r.other = true
+		return checkAbsolute(t)
+	}
+	return nil
+}
+
+// checkAbsolute refuses a target that is no URL with a host: net/http would take the Host header's instead.
+func checkAbsolute(target []byte) *Refusal {
+	_, rest, ok := bytes.Cut(target, []byte("://"))
+	if end := bytes.IndexAny(rest, "/?"); end >= 0 {
+		rest = rest[:end]
+	}
+	if !ok || !validHost(rest) {
 		return badTarget
 	}
 	return nil

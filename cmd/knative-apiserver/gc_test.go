@@ -1,0 +1,23 @@
+package main
+
+import "testing"
+
+func TestGCPercent(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		live uint64
+		want int
+	}{
+		{"at the very start", 0, 200},
+		{"a small heap", 10 << 20, 200},
+		{"the headroom as much as what is live", 96 << 20, 100},
+		{"in steps of ten", 100 << 20, 90},
+		{"a large heap", 10 << 30, 50},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := gcPercent(test.live); got != test.want {
+				t.Errorf("gcPercent(%d) = %d, want %d", test.live, got, test.want)
+			}
+		})
+	}
+}

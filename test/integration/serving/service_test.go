@@ -1,0 +1,309 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// A Service owns a Configuration and a Route of its name, which have its labels and annotations and say what it
+// says; its status says what theirs says (serving 7.0.1-1, 7.1-1, 7.1-2, 7.1-4, 7.1-6, 7.1-7, 9.1.1-1, 9.1.1-2,
+// 9.1.2-1, 9.1.2-2, 9.1.3-1, 9.1.3-3, 9.1.3-5, 9.1.3-9 to 9.1.3-12, 6-1, 6-2, 6-4, 6-5, 6-11).
+func TestServiceChildren(t *testing.T) {
+	t.Parallel()
+	ns := namespace()
+	client := shared.Knative.ServingV1()
+	service := shared.deploy(t, app(t, ns, "parent", object(func(s *servingv1.Service) {
+		s.Labels = map[string]string{"team": "a"}
+		s.Annotations = map[string]string{"note.example.com/why": "test"}
+	})))
+	configuration, route := read(t, client.Configurations(ns), "parent"), read(t, client.Routes(ns), "parent")
+
+	owner := []metav1.OwnerReference{{
+		APIVersion: "serving.knative.dev/v1", Kind: "Service", Name: "parent", UID: service.UID,
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}}
+	for kind, child := range map[string]metav1.Object{"Configuration": configuration, "Route": route} {
+		if diff := cmp.Diff(owner, child.GetOwnerReferences()); diff != "" {
+			t.Errorf("%s: owners (-want +got):\n%s", kind, diff)
+		}
+		if diff := cmp.Diff(map[string]string{"team": "a", servingv1.ServiceLabelKey: "parent"}, child.GetLabels()); diff != "" {
+			t.Errorf("%s: labels (-want +got):\n%s", kind, diff)
+		}
+		if diff := cmp.Diff(service.Annotations, child.GetAnnotations()); diff != "" {
+			t.Errorf("%s: annotations (-want +got):\n%s", kind, diff)
+		}
+	}
+	if diff := cmp.Diff(service.Spec.ConfigurationSpec, configuration.Spec); diff != "" {
+		t.Errorf("the Configuration's spec (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]servingv1.TrafficTarget{{ConfigurationName: "parent", LatestRevision: ptr.To(true), Percent: ptr.To[int64](100)}}, route.Spec.Traffic); diff != "" {
+		t.Errorf("the Route's traffic (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(configuration.Status.ConfigurationStatusFields, service.Status.ConfigurationStatusFields); diff != "" {
+		t.Errorf("what the status says of the Configuration (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(route.Status.RouteStatusFields, service.Status.RouteStatusFields); diff != "" {
+		t.Errorf("what the status says of the Route (-want +got):\n%s", diff)
+	}
+	if name := service.Status.LatestReadyRevisionName; name != "parent-00001" || service.Status.LatestCreatedRevisionName != name {
+		t.Errorf("latest ready Revision %q, latest created %q", name, service.Status.LatestCreatedRevisionName)
+	}
+	for _, c := range []duckv1.ConditionType{duckv1.ConditionReady, servingv1.ServiceConditionConfigurationsReady, servingv1.ServiceConditionRoutesReady} {
+		if err := condition(service, &service.Status.Status, c, corev1.ConditionTrue, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	if service.Status.Address == nil || hostOf(t, service.Status.Address.URL) == "" {
+		t.Errorf("status.address is %+v", service.Status.Address)
+	}
+}
+
+// Labels and annotations that change at the Service change at both children and go when they go there; what others
+// change in the children is undone. None of it makes a Revision (serving 7.1-3, 7.1-5, 9.2.1-1, 9.2.1-2).
+func TestServiceMetadata(t *testing.T) {
+	t.Parallel()
+	ns := namespace()
+	client := shared.Knative.ServingV1()
+	shared.deploy(t, app(t, ns, "labels", object(func(s *servingv1.Service) {
+		s.Labels = map[string]string{"stays": "old", "goes": "x"}
+		s.Annotations = map[string]string{"example.com/stays": "old", "example.com/goes": "x"}
+	})))
+	edit(t, client.Services(ns), "labels", func(s *servingv1.Service) {
+		delete(s.Labels, "goes")
+		delete(s.Annotations, "example.com/goes")
+		s.Labels["stays"], s.Annotations["example.com/stays"] = "new", "new"
+	})
+	follow := func(what string) {
+		t.Helper()
+		check := func(child metav1.Object) error {
+			if diff := cmp.Diff(map[string]string{"stays": "new", servingv1.ServiceLabelKey: "labels"}, child.GetLabels()); diff != "" {
+				return fmt.Errorf("labels (-want +got):\n%s", diff)
+			}
+			annotations := child.GetAnnotations()
+			if _, there := annotations["example.com/goes"]; there || annotations["example.com/stays"] != "new" {
+				return fmt.Errorf("annotations %v", annotations)
+			}
+			return nil
+		}
+		eventually(t, client.Configurations(ns), "labels", what, func(c *servingv1.Configuration) error {
+			return errors.Join(check(c), wantNumber("containers' concurrency", *c.Spec.Template.Spec.ContainerConcurrency, 0))
+		})
+		eventually(t, client.Routes(ns), "labels", what, func(r *servingv1.Route) error {
+			return errors.Join(check(r), wantNumber("traffic targets", int64(len(r.Spec.Traffic)), 1))
+		})
+	}
+	follow("follows the Service")
+
+	edit(t, client.Configurations(ns), "labels", func(c *servingv1.Configuration) {
+		c.Labels["goes"], c.Annotations["example.com/goes"] = "by-hand", "by hand"
+		delete(c.Labels, "stays")
+	})
+	edit(t, client.Routes(ns), "labels", func(r *servingv1.Route) {
+		r.Labels["goes"], r.Annotations["example.com/goes"] = "by-hand", "by hand"
+		r.Spec.Traffic = []servingv1.TrafficTarget{pinned("labels-00001", 50), pinned("labels-00001", 50)}
+	})
+	follow("is reset")
+
+	shared.ready(t, ns, "labels")
+	shared.mustHaveRevisions(t, ns, "labels-00001")
+	revision := read(t, client.Revisions(ns), "labels-00001")
+	for _, key := range []string{"stays", "goes"} {
+		if value, there := revision.Labels[key]; there {
+			t.Errorf("the Revision has the label %s=%s of its Configuration", key, value)
+		}
+		if value, there := revision.Annotations["example.com/"+key]; there {
+			t.Errorf("the Revision has the annotation %s: %s of its Configuration", key, value)
+		}
+	}
+}
+
+func wantNumber(what string, got, want int64) error {
+	if got != want {
+		return fmt.Errorf("%s: %d, want %d", what, got, want)
+	}
+	return nil
+}
+
+// A Configuration or Route that is there already is left alone, and the Service says so; once it is gone the Service
+// gets its own (serving 7.0.1-2, 7.0.1-3, 6-6, 6-12).
+func TestServiceNotOwned(t *testing.T) {
+	t.Parallel()
+	client := shared.Knative.ServingV1()
+	t.Run("Configuration", func(t *testing.T) {
+		t.Parallel()
+		ns := namespace()
+		foreign := &servingv1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "taken", Namespace: ns}}
+		foreign.Spec = app(t, ns, "taken", env("TARGET", "foreign")).Spec.ConfigurationSpec
+		if _, err := client.Configurations(ns).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		shared.apply(t, app(t, ns, "taken"))
+		notOwned(t, ns, servingv1.ServiceConditionConfigurationsReady)
+		configuration := read(t, client.Configurations(ns), "taken")
+		if metav1.GetControllerOf(configuration) != nil || configuration.Generation != 1 {
+			t.Errorf("the foreign Configuration was changed: %+v", configuration.ObjectMeta)
+		}
+		if err := client.Configurations(ns).Delete(t.Context(), "taken", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if url := shared.ready(t, ns, "taken").Status.URL; shared.mustGet(t, url) != "Hello World!\n" {
+			t.Error("the Service does not serve once the Configuration is its own")
+		}
+	})
+	t.Run("Route", func(t *testing.T) {
+		t.Parallel()
+		ns := namespace()
+		foreign := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Name: "taken", Namespace: ns}}
+		foreign.Spec.Traffic = []servingv1.TrafficTarget{{ConfigurationName: "other", Percent: ptr.To[int64](100)}}
+		if _, err := client.Routes(ns).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		shared.apply(t, app(t, ns, "taken"))
+		notOwned(t, ns, servingv1.ServiceConditionRoutesReady)
+		route := read(t, client.Routes(ns), "taken")
+		if metav1.GetControllerOf(route) != nil || route.Generation != 1 {
+			t.Errorf("the foreign Route was changed: %+v", route.ObjectMeta)
+		}
+		if err := client.Routes(ns).Delete(t.Context(), "taken", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		shared.ready(t, ns, "taken")
+	})
+}
+
+func notOwned(t *testing.T, namespace string, c duckv1.ConditionType) {
+	t.Helper()
+	shared.until(t, namespace, "taken", "says that it does not own what it needs", func(s *servingv1.Service) error {
+		return errors.Join(
+			condition(s, &s.Status.Status, c, corev1.ConditionFalse, "NotOwned"),
+			condition(s, &s.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "NotOwned"))
+	})
+}
+
+// What a Service owns is deleted with it, before it when that is asked for, and stays when that is asked for
+// (serving 7.0.1-4).
+func TestServiceDeletion(t *testing.T) {
+	t.Parallel()
+	client := shared.Knative.ServingV1()
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			ns, name := namespace(), "goes-"+map[bool]string{true: "first", false: "last"}[policy == metav1.DeletePropagationBackground]
+			url := shared.deploy(t, app(t, ns, name)).Status.URL
+			shared.mustGet(t, url)
+			if err := client.Services(ns).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+				t.Fatal(err)
+			}
+			deleted(t, client.Services(ns), name)
+			if policy == metav1.DeletePropagationForeground {
+				if left := shared.mustVersions(t, ns); len(left) > 0 {
+					t.Errorf("the Service went before %v", left)
+				}
+			}
+			shared.removed(t, ns)
+			harness.Eventually(t, "the host name is unknown and no process is left", func() error {
+				a, err := shared.get(t.Context(), url)
+				if err != nil || a.code != 404 {
+					return fmt.Errorf("%+v, %w", a, err)
+				}
+				if left := processesOf(t, name); len(left) > 0 {
+					return fmt.Errorf("processes %v run", left)
+				}
+				return nil
+			})
+		})
+	}
+	t.Run("Orphan", func(t *testing.T) {
+		t.Parallel()
+		ns := namespace()
+		service := shared.deploy(t, app(t, ns, "leaves"))
+		if err := client.Services(ns).Delete(t.Context(), "leaves", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}); err != nil {
+			t.Fatal(err)
+		}
+		deleted(t, client.Services(ns), "leaves")
+		for kind, child := range map[string]metav1.Object{
+			"Configuration": read(t, client.Configurations(ns), "leaves"), "Route": read(t, client.Routes(ns), "leaves"),
+		} {
+			if owners := child.GetOwnerReferences(); len(owners) > 0 {
+				t.Errorf("the orphaned %s has the owners %v", kind, owners)
+			}
+		}
+		shared.mustGet(t, service.Status.URL)
+	})
+}
+
+// Every state of a Service that a watch shows tells the truth: a status of the present generation never is ready with
+// what an older one left behind, and observedGeneration never runs ahead (serving 9.1.3-4, 9.2.3-3, 9.3.3-4, 6-13).
+func TestServiceStatusIsNeverStale(t *testing.T) {
+	t.Parallel()
+	const updates = 5
+	ns := namespace()
+	client := shared.Knative.ServingV1()
+	watched, err := client.Services(ns).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	for i := range updates {
+		// Every other update waits for the one before, so that both orders are seen.
+		shared.apply(t, app(t, ns, "stale", env("TARGET", fmt.Sprint(i))))
+		if i%2 == 0 {
+			shared.ready(t, ns, "stale")
+		}
+	}
+	timeout := time.After(20 * time.Second)
+	states := 0
+	for {
+		select {
+		case <-timeout:
+			t.Fatalf("the last generation was not seen ready in %d states", states)
+		case event := <-watched.ResultChan():
+			service, ok := event.Object.(*servingv1.Service)
+			if !ok {
+				t.Fatalf("the watch ended with %+v", event)
+			}
+			states++
+			status := &service.Status
+			if status.ObservedGeneration > service.Generation {
+				t.Errorf("observedGeneration %d of generation %d", status.ObservedGeneration, service.Generation)
+			}
+			if status.ObservedGeneration == 0 {
+				if len(status.Conditions) > 0 {
+					t.Errorf("conditions %+v without observedGeneration", status.Conditions)
+				}
+				continue
+			}
+			ready := status.Conditions.Get(duckv1.ConditionReady)
+			if ready == nil {
+				t.Fatalf("no condition Ready in %+v", status)
+			}
+			if ready.Status != corev1.ConditionTrue {
+				continue
+			}
+			// Ready of a generation means its own Revision.
+			want := fmt.Sprintf("stale-%05d", status.ObservedGeneration)
+			if status.LatestReadyRevisionName != want || len(status.Traffic) != 1 || status.Traffic[0].RevisionName != want {
+				t.Errorf("ready for generation %d with %+v", status.ObservedGeneration, status)
+			}
+			for _, c := range []duckv1.ConditionType{servingv1.ServiceConditionConfigurationsReady, servingv1.ServiceConditionRoutesReady} {
+				if got := status.Conditions.Get(c); got == nil || got.Status != corev1.ConditionTrue {
+					t.Errorf("ready although %s is %+v", c, got)
+				}
+			}
+			if status.ObservedGeneration == updates {
+				return
+			}
+		}
+	}
+}
