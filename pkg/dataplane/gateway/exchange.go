@@ -84,7 +84,7 @@ func (g *Gateway) begin(p *pool, peer netip.AddrPort, traceparent string) *excha
 	x.gateway, x.pool, x.peer, x.begun = g, p, peer, g.options.Clock.Now()
 	x.trace.set(traceparent)
 	p.begin(x.begun)
-	if x.series = p.series.Load(); x.series != nil {
+	if x.series = p.measured(); x.series != nil {
 		x.series.inFlight.Inc()
 	}
 	return x

@@ -158,14 +158,7 @@ func (g *Gateway) assign(key routing.Key, next *assigned, hosts map[string]*host
 func (g *Gateway) SetRevision(revision *routing.Revision) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.pool(revision.Key)
-	if s := p.series.Load(); s == nil || !s.same(revision) {
-		if s != nil {
-			s.remove()
-		}
-		p.series.Store(g.instruments.series(revision))
-	}
-	p.setSpec(revision)
+	g.pool(revision.Key).setSpec(revision)
 }
 
 // DeleteRevision forgets a revision. Requests wait for another of its name while a route refers to it; where none
@@ -176,9 +169,6 @@ func (g *Gateway) DeleteRevision(key routing.Key) {
 	p := g.pools[key]
 	if p == nil {
 		return
-	}
-	if s := p.series.Swap(nil); s != nil {
-		s.remove()
 	}
 	p.setSpec(nil)
 	g.drop(p)
@@ -222,7 +212,7 @@ func (g *Gateway) Sample(key routing.Key, now time.Time) (concurrency, rps float
 func (g *Gateway) pool(key routing.Key) *pool {
 	p := g.pools[key]
 	if p == nil {
-		p = newPool(key, &g.options)
+		p = newPool(key, &g.options, g.instruments)
 		g.pools[key] = p
 	}
 	return p

@@ -103,6 +103,19 @@ func (i *instruments) series(spec *routing.Revision) *series {
 	return s
 }
 
+// measured returns the series of the pool's revision, or nil where that is unknown.
+func (p *pool) measured() *series {
+	if series := p.series.Load(); series != nil {
+		return series
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if spec := p.spec.Load(); spec != nil && p.series.Load() == nil {
+		p.series.Store(p.instruments.series(spec))
+	}
+	return p.series.Load()
+}
+
 // same tells whether these are the series of a revision.
 func (s *series) same(spec *routing.Revision) bool {
 	return s.values[1] == spec.Service && s.values[2] == spec.Configuration

@@ -52,8 +52,9 @@ type pool struct {
 	drained  func(routing.Key, string)
 	// spec is nil while the revision is unknown: nothing is sent to its instances then.
 	spec atomic.Pointer[routing.Revision]
-	// series is nil where nothing is measured.
-	series atomic.Pointer[series]
+	// series is nil until the first request: most revisions at rest never have one.
+	series      atomic.Pointer[series]
+	instruments *instruments
 	// routes counts the hosts and tags that refer to the pool; the gateway's lock guards it.
 	routes int
 
@@ -74,10 +75,10 @@ type pool struct {
 	usage  usage
 }
 
-func newPool(key routing.Key, options *Options) *pool {
+func newPool(key routing.Key, options *Options, instruments *instruments) *pool {
 	now := options.Clock.Now()
 	return &pool{
-		key: key, clock: options.Clock, activate: options.Activate, drained: options.Drained,
+		key: key, clock: options.Clock, activate: options.Activate, drained: options.Drained, instruments: instruments,
 		limit: math.MaxInt, all: map[string]*instance{}, usage: usage{sampled: now, changed: now},
 	}
 }
@@ -87,6 +88,10 @@ func (p *pool) setSpec(spec *routing.Revision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.spec.Store(spec)
+	if series := p.series.Load(); series != nil && (spec == nil || !series.same(spec)) {
+		series.remove()
+		p.series.Store(nil)
+	}
 	p.limit, p.burst = math.MaxInt, 0
 	if spec != nil {
 		if spec.ContainerConcurrency > 0 {
