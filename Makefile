@@ -72,8 +72,8 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: ## Run the benchmarks
-	go test -run '^$$' -bench . ./test/bench/...
+bench: build ## Run the benchmarks; those of the gateway need wrk (apt-get install wrk)
+	go test -run '^$$' -bench . -p 1 -timeout 30m ./test/bench/... ./pkg/dataplane/...
 
 .PHONY: cluster
 cluster: ## Start a Kubernetes control plane in .cache/cluster and print its kubeconfig

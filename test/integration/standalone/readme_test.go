@@ -67,6 +67,9 @@ func TestReadme(t *testing.T) {
 	if want := filepath.Join(data, "kubeconfig"); ready[1] != want {
 		t.Errorf("kubeconfig %s, want %s", ready[1], want)
 	}
+	if _, err := run.WaitForOutput(regexp.MustCompile(`(?m)^curl http://hello\.default\.localhost:\d+\nHello World!$`)); err != nil {
+		t.Fatal(err)
+	}
 	kubectl := harness.NewKubectl(t, ready[1], "")
 	kubectl.Must(t, "", "apply", "-f", filepath.Join(root, "artifacts", "samples"))
 	kubectl.Must(t, "", "explain", "ksvc.spec.template.spec")
