@@ -11,9 +11,9 @@ const (
 	// gcHeadroom is how much garbage, in bytes, the heap may hold before it is collected. What is live is small
 	// beside the garbage of serving requests, and at Go's default of 100 % a tenth of the processor time goes
 	// to collecting it while the heap is small; a percentage that suits a small heap wastes memory on a large one.
-	gcHeadroom = 96 << 20
+	gcHeadroom = 80 << 20
 	// minGCPercent and maxGCPercent bound what that comes to.
-	minGCPercent, maxGCPercent = 50, 200
+	minGCPercent, maxGCPercent = 40, 200
 )
 
 // tuneGC has the garbage collector keep a headroom instead of a percentage. The environment variable GOGC
@@ -24,7 +24,7 @@ func tuneGC() {
 	}
 	debug.SetGCPercent(maxGCPercent)
 	// A finalizer of what nothing refers to runs after every collection.
-	type cycle struct{ self *cycle }
+	type cycle struct{ _ *byte }
 	var collected func(*cycle)
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	percent := maxGCPercent

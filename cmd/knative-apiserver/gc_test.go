@@ -10,9 +10,9 @@ func TestGCPercent(t *testing.T) {
 	}{
 		{"at the very start", 0, 200},
 		{"a small heap", 10 << 20, 200},
-		{"the headroom as much as what is live", 96 << 20, 100},
-		{"in steps of ten", 100 << 20, 90},
-		{"a large heap", 10 << 30, 50},
+		{"the headroom as much as what is live", 80 << 20, 100},
+		{"in steps of ten", 85 << 20, 90},
+		{"a large heap", 10 << 30, 40},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := gcPercent(test.live); got != test.want {

@@ -24,15 +24,15 @@ const (
 
 // BenchmarkPacedLatency measures the slowest hundredth of requests that arrive at a steady rate.
 func BenchmarkPacedLatency(b *testing.B) {
-	once(b, func(ctx context.Context) {
+	once(b, func() {
 		host := deploy(b, service(b, "paced", 1))
 		direct, stop := startApp(b)
 		defer stop()
 		through := gateway(b)
 		var added, directs []time.Duration
 		for range rounds {
-			without := paced(ctx, b, direct, host)
-			with := paced(ctx, b, through, host)
+			without := paced(b, direct, host)
+			with := paced(b, through, host)
 			directs = append(directs, without)
 			added = append(added, with-without)
 		}
@@ -42,13 +42,13 @@ func BenchmarkPacedLatency(b *testing.B) {
 }
 
 // paced returns the 99th percentile of the time from when a request was due to its answer.
-func paced(ctx context.Context, b *testing.B, address, host string) time.Duration {
+func paced(b *testing.B, address, host string) time.Duration {
 	b.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(b.Context())
 	defer cancel(nil)
 	begin := time.Now()
 	interval := time.Second * pacedConnections / pace

@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -22,7 +21,7 @@ const coldStarts = 40
 // BenchmarkColdStart measures the first request to a Service without an instance, against the time that the
 // application takes by itself from exec to its first answer.
 func BenchmarkColdStart(b *testing.B) {
-	once(b, func(ctx context.Context) {
+	once(b, func() {
 		hosts := make([]string, coldStarts)
 		for i := range hosts {
 			hosts[i] = deploy(b, service(b, fmt.Sprintf("cold-%d", i), 0))
@@ -34,7 +33,7 @@ func BenchmarkColdStart(b *testing.B) {
 			own[i] = time.Since(started)
 			stop()
 
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, gateway(b), nil)
+			request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, gateway(b), nil)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -61,9 +60,9 @@ const many = 1000
 // BenchmarkManyServices measures how long a thousand Services, created at once, take until all are ready, and
 // the memory of the server then.
 func BenchmarkManyServices(b *testing.B) {
-	once(b, func(ctx context.Context) {
+	once(b, func() {
 		services := clients.Knative.ServingV1().Services(namespace)
-		watch, err := services.Watch(ctx, metav1.ListOptions{LabelSelector: "bench=many"})
+		watch, err := services.Watch(b.Context(), metav1.ListOptions{LabelSelector: "bench=many"})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -75,7 +74,7 @@ func BenchmarkManyServices(b *testing.B) {
 				for i := worker; i < many; i += 8 {
 					s := service(b, fmt.Sprintf("many-%d", i), 1)
 					s.Labels = map[string]string{"bench": "many"}
-					if _, err := services.Create(ctx, s, metav1.CreateOptions{}); err != nil {
+					if _, err := services.Create(b.Context(), s, metav1.CreateOptions{}); err != nil {
 						b.Error(err)
 						return
 					}

@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"context"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -26,10 +25,10 @@ var (
 )
 
 // runWrk sends requests over keep-alive connections for some seconds.
-func runWrk(ctx context.Context, b *testing.B, url, host string, connections int) load {
+func runWrk(b *testing.B, url, host string, connections int) load {
 	b.Helper()
 	threads := min(2, connections)
-	out, err := exec.CommandContext(ctx, wrk, "-t", strconv.Itoa(threads), "-c", strconv.Itoa(connections), "-d", "3s", "--latency",
+	out, err := exec.CommandContext(b.Context(), wrk, "-t", strconv.Itoa(threads), "-c", strconv.Itoa(connections), "-d", "3s", "--latency",
 		"-H", "Host: "+host, url).CombinedOutput()
 	if err != nil {
 		b.Fatalf("wrk: %v\n%s", err, out)
@@ -61,7 +60,7 @@ func runWrk(ctx context.Context, b *testing.B, url, host string, connections int
 type contenders struct{ direct, bare, gateway []load }
 
 // compare measures the application directly, behind a bare proxy, and behind the gateway, in turns.
-func compare(ctx context.Context, b *testing.B, name string, connections int) contenders {
+func compare(b *testing.B, name string, connections int) contenders {
 	b.Helper()
 	host := deploy(b, service(b, name, 1))
 	direct, stop := startApp(b)
@@ -70,9 +69,9 @@ func compare(ctx context.Context, b *testing.B, name string, connections int) co
 	through := gateway(b)
 	var c contenders
 	for range rounds {
-		c.direct = append(c.direct, runWrk(ctx, b, direct, host, connections))
-		c.gateway = append(c.gateway, runWrk(ctx, b, through, host, connections))
-		c.bare = append(c.bare, runWrk(ctx, b, bare, host, connections))
+		c.direct = append(c.direct, runWrk(b, direct, host, connections))
+		c.gateway = append(c.gateway, runWrk(b, through, host, connections))
+		c.bare = append(c.bare, runWrk(b, bare, host, connections))
 	}
 	return c
 }
@@ -87,8 +86,8 @@ func medianOf[T int64 | float64 | time.Duration](loads []load, of func(load) T) 
 
 // BenchmarkThroughput measures requests per second over 64 keep-alive connections.
 func BenchmarkThroughput(b *testing.B) {
-	once(b, func(ctx context.Context) {
-		c := compare(ctx, b, "throughput", 64)
+	once(b, func() {
+		c := compare(b, "throughput", 64)
 		rate := func(l load) float64 { return l.rate }
 		direct, bare, through := medianOf(c.direct, rate), medianOf(c.bare, rate), medianOf(c.gateway, rate)
 		b.ReportMetric(direct, "direct-req/s")
@@ -100,8 +99,8 @@ func BenchmarkThroughput(b *testing.B) {
 
 // BenchmarkLatency measures what one connection waits longer than without a gateway.
 func BenchmarkLatency(b *testing.B) {
-	once(b, func(ctx context.Context) {
-		c := compare(ctx, b, "latency", 1)
+	once(b, func() {
+		c := compare(b, "latency", 1)
 		p50 := func(l load) time.Duration { return l.p50 }
 		direct := medianOf(c.direct, p50)
 		b.ReportMetric(microseconds(direct), "direct-p50-µs")
