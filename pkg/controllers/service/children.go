@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
@@ -29,23 +31,31 @@ type client[O any] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
 }
 
-// ensure has a Service's child say what the Service says, and returns it as it is stored then, or the zero
-// value and why there is none: errNotOwned, or an error of the server.
-func ensure[O metav1.Object](ctx context.Context, service *servingv1.Service, listed lister[O], stored client[O],
-	desired func(*servingv1.Service) O, update func(O, *servingv1.Service) O,
-) (O, error) {
+// child is how a Service's child of one kind is read, written and made.
+type child[O metav1.Object] struct {
+	kind    string
+	listed  lister[O]
+	stored  client[O]
+	desired func(*servingv1.Service) O
+	update  func(O, *servingv1.Service) O
+}
+
+// ensure has the child say what the Service says, and returns it as it is stored then, or the zero value and why
+// there is none: errNotOwned, or an error of the server. An Event of the Service tells that it was made.
+func (c child[O]) ensure(ctx context.Context, service *servingv1.Service, recorder record.EventRecorder) (O, error) {
 	var none O
-	existing, err := listed.Get(service.Name)
+	existing, err := c.listed.Get(service.Name)
 	if apierrors.IsNotFound(err) {
-		created, err := stored.Create(ctx, desired(service), metav1.CreateOptions{})
+		created, err := c.stored.Create(ctx, c.desired(service), metav1.CreateOptions{})
 		if err == nil {
+			recorder.Eventf(service, corev1.EventTypeNormal, controllers.ReasonCreated, "Created %s %q", c.kind, service.Name)
 			return created, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return none, err
 		}
 		// The informer lags behind.
-		if existing, err = stored.Get(ctx, service.Name, metav1.GetOptions{}); err != nil {
+		if existing, err = c.stored.Get(ctx, service.Name, metav1.GetOptions{}); err != nil {
 			return none, err
 		}
 	} else if err != nil {
@@ -57,11 +67,11 @@ func ensure[O metav1.Object](ctx context.Context, service *servingv1.Service, li
 	if existing.GetDeletionTimestamp() != nil {
 		return existing, nil
 	}
-	updated := update(existing, service)
+	updated := c.update(existing, service)
 	if equality.Semantic.DeepEqual(existing, updated) {
 		return existing, nil
 	}
-	updated, err = stored.Update(ctx, updated, metav1.UpdateOptions{})
+	updated, err = c.stored.Update(ctx, updated, metav1.UpdateOptions{})
 	if err != nil {
 		return none, err
 	}

@@ -83,9 +83,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 // reconcileChildren returns what there is of the children in the end. again is why to try again once that is
 // written down; err means that nothing new is known.
 func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.Service) (seen observation, again, err error) {
-	configurations := r.Client.Configurations(service.Namespace)
-	listed := r.Configurations.Configurations(service.Namespace)
-	seen.configuration, err = ensure(ctx, service, listed, configurations, resources.Configuration, resources.UpdateConfiguration)
+	seen.configuration, err = child[*servingv1.Configuration]{
+		kind:    "Configuration",
+		listed:  r.Configurations.Configurations(service.Namespace),
+		stored:  r.Client.Configurations(service.Namespace),
+		desired: resources.Configuration,
+		update:  resources.UpdateConfiguration,
+	}.ensure(ctx, service, r.Recorder)
 	if seen.configurationFault = fault(servingv1.ServiceConditionConfigurationsReady, "Configuration", service.Name, err); seen.configurationFault != nil {
 		// A Route would lead to a Configuration that is not what the Service says.
 		again = retryable(err)
@@ -105,7 +109,13 @@ func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.S
 		}
 		return seen, again, nil
 	}
-	seen.route, err = ensure(ctx, service, listedRoutes, r.Client.Routes(service.Namespace), resources.Route, resources.UpdateRoute)
+	seen.route, err = child[*servingv1.Route]{
+		kind:    "Route",
+		listed:  listedRoutes,
+		stored:  r.Client.Routes(service.Namespace),
+		desired: resources.Route,
+		update:  resources.UpdateRoute,
+	}.ensure(ctx, service, r.Recorder)
 	if seen.routeFault = fault(servingv1.ServiceConditionRoutesReady, "Route", service.Name, err); seen.routeFault != nil {
 		return seen, retryable(err), nil
 	}

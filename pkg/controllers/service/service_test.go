@@ -115,6 +115,10 @@ func TestCreate(t *testing.T) {
 	if diff := cmp.Diff([]string{"create configurations", "create routes", "update services/status"}, w.Writes()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
+	told := []string{`Normal Created Created Configuration "hello"`, `Normal Created Created Route "hello"`}
+	if diff := cmp.Diff(told, w.Events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
 	c, err := w.Client.ServingV1().Configurations(key.Namespace).Get(t.Context(), key.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -48,13 +49,37 @@ func (e *dialError) Unwrap() error { return e.error }
 type countedConn struct {
 	net.Conn
 	written atomic.Int64
+	// doubted tells that the next write is the start of a request on a connection that was used before.
+	doubted atomic.Bool
 }
 
 // Write implements net.Conn.
 func (c *countedConn) Write(p []byte) (int, error) {
+	if c.doubted.Swap(false) && c.ended() {
+		return 0, net.ErrClosed
+	}
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n))
 	return n, err
+}
+
+// ended tells whether the instance has closed the connection, or said something unasked: net/http may not have come
+// to read that yet, and what is written then is lost.
+func (c *countedConn) ended() bool {
+	conn, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	ended := false
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
+		ended = !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR)
+	})
+	return err != nil || ended
 }
 
 // CloseWrite ends what goes to the instance.
@@ -122,9 +147,12 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *transports) send(r *http.Request, f *forward, body *meteredRequest, address string) (res *http.Response, unsent bool, err error) {
 	var conn *countedConn
 	var written int64
+	spec := f.exchange.pool.spec.Load()
+	multiplexed := spec != nil && spec.Protocol == routing.H2C && r.Header.Get("Upgrade") == ""
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		if c, ok := info.Conn.(*countedConn); ok && info.Reused {
+		if c, ok := info.Conn.(*countedConn); ok && info.Reused && !multiplexed {
 			conn, written = c, c.written.Load()
+			c.doubted.Store(true)
 		}
 	}})
 	out := r.WithContext(ctx)
@@ -134,10 +162,8 @@ func (t *transports) send(r *http.Request, f *forward, body *meteredRequest, add
 	if body != nil {
 		out.Body = body
 	}
-	spec := f.exchange.pool.spec.Load()
-	upgrades := r.Header.Get("Upgrade") != ""
 	via := t.http1
-	if spec != nil && spec.Protocol == routing.H2C && !upgrades {
+	if multiplexed {
 		via = t.h2c
 	} else {
 		once(out)
@@ -152,7 +178,7 @@ func (t *transports) send(r *http.Request, f *forward, body *meteredRequest, add
 	}
 	f.touch()
 	res, err = via.RoundTrip(out)
-	return res, via == t.http1 && conn != nil && conn.written.Load() == written, err
+	return res, conn != nil && conn.written.Load() == written, err
 }
 
 // once keeps net/http from sending a request again that it thinks may be.

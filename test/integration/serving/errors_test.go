@@ -19,9 +19,8 @@ import (
 const toldWithin = 2 * time.Second
 
 // A mistake of the user's is told by the Revision, the Configuration and the Service, with the cause, and correcting
-// it makes the Service ready (serving 6-6, 6-12, 7.1-6, 7.2-5).
+// it makes the Service ready (serving 6-6, 6-12, 7.1-6, 7.2-5). No other test runs meanwhile, since it measures time.
 func TestMistakes(t *testing.T) {
-	t.Parallel()
 	for name, test := range map[string]struct {
 		mistake option
 		// reason is the Revision's, message a part of what all three say.

@@ -28,9 +28,8 @@ const helloWithin = 2 * time.Second
 
 // The sample is ready soon after it is applied, its URL can be opened as it stands, an update and a rollback by
 // name take effect, and deletion leaves neither objects nor processes (serving 7.0.1-4, 7.2-2, 8-4, 8-7, 9.1.3-6,
-// 9.1.3-7).
+// 9.1.3-7, 10.2-1). It runs alone, since it measures time.
 func TestHello(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, dir)
 	kubectl := harness.NewKubectl(t, s.Kubeconfig, "default")
@@ -77,6 +76,13 @@ func TestHello(t *testing.T) {
 		}
 	}
 	s.mustHaveRevisions(t, "default", "hello-00001", "hello-earth", "hello-moon")
+
+	back := strings.Replace(variant("earth", "Earth"), "\nspec:\n", "\nspec:\n  traffic: [{revisionName: hello-00001, percent: 100}]\n", 1)
+	kubectl.Must(t, back, "apply", "-f", "-")
+	s.ready(t, "default", "hello")
+	if got := open(t, service.Status.URL); got != "Hello World!\n" {
+		t.Errorf("with all traffic back at the first Revision: %q", got)
+	}
 
 	if len(s.processes(t, dir)) == 0 {
 		t.Error("no process carries the mark of the server's data directory")

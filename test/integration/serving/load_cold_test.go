@@ -16,11 +16,12 @@ import (
 func trimmed(body string) string { return strings.TrimSpace(body) }
 
 // TestBurstAtZero sends 500 requests at once to a revision without instance. All wait for the one that is started,
-// by one decision, and succeed (serving 8-7).
+// by one decision, and succeed (serving 8-7). One instance's target is more than all of them, so that nothing but
+// their waiting asks for scale.
 func TestBurstAtZero(t *testing.T) {
 	t.Parallel()
 	const requests = 500
-	s := shared.newSite(t, "burst", scaling("initial-scale", "0"), env("START_DELAY", "300ms"))
+	s := shared.newSite(t, "burst", scaling("initial-scale", "0"), scaling("target", "1000"), env("START_DELAY", "300ms"))
 	label := fmt.Sprintf("namespace=%q", s.namespace)
 	if changes, _, err := s.metric(t.Context(), "knative_autoscaler_scale_changes_total", label); err != nil || changes != 0 {
 		t.Fatalf("before the first request the scale changed %v times (%v), want 0", changes, err)

@@ -84,19 +84,30 @@ func TestGRPC(t *testing.T) {
 			t.Errorf("the trailer tells of %v messages, want %d", got, messages)
 		}
 	})
-	t.Run("cancelled", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(ctx)
-		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Test/Echo")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stream.Header(); err != nil {
-			t.Fatal(err)
-		}
-		untilCurrent(t, s, 2)
-		cancel()
-		untilCurrent(t, s, 1)
-	})
+}
+
+// TestGRPCCancelled covers that the application learns of a call which its client cancels.
+func TestGRPCCancelled(t *testing.T) {
+	t.Parallel()
+	s := shared.newSite(t, "grpc-cancelled", h2c, instances("1"))
+	cancel := s.beginCall(t)
+	untilCurrent(t, s, 2)
+	cancel()
+	untilCurrent(t, s, 1)
+}
+
+// beginCall begins a call that goes on until cancel is called.
+func (s *site) beginCall(t testing.TB) (cancel context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := s.grpcClient(t).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Test/Echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Header(); err != nil {
+		t.Fatal(err)
+	}
+	return cancel
 }
 
 // TestGRPCColdStart covers a call that has to wait for an instance.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestUnknownHost covers hosts that no Route has (serving 8-3).
@@ -30,50 +31,52 @@ func TestMalformedRequests(t *testing.T) {
 	s := shared.newSite(t, "strict", instances("1"))
 	hidden := get(s.host, "/count?hidden")
 	for name, request := range map[string]string{
-		"length and chunks":             "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunks and length":             "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-		"two lengths":                   "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\nhello",
-		"equal lengths":                 "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
-		"length list":                   "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 5, 5\r\n\r\nhello",
-		"signed length":                 "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: +5\r\n\r\nhello",
-		"negative length":               "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: -5\r\n\r\nhello",
-		"hexadecimal length":            "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0x5\r\n\r\nhello",
-		"huge length":                   "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 99999999999999999999\r\n\r\n",
-		"two codings":                   "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"coding list":                   "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-		"identity coding":               "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: identity\r\n\r\n",
-		"unknown coding":                "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-		"coding with a vertical tab":    "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n",
-		"coding behind space":           "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-		"coding with chunks in 1.0":     "POST /echo HTTP/1.0\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
-		"folded field":                  "GET /count HTTP/1.1\r\nHost: HOST\r\nX-Folded: a\r\n b\r\n\r\n",
-		"folded first field":            "GET /count HTTP/1.1\r\n Host: HOST\r\n\r\n",
-		"bare line feeds":               "GET /count HTTP/1.1\nHost: HOST\n\n",
-		"one bare line feed":            "GET /count HTTP/1.1\r\nHost: HOST\nX-A: b\r\n\r\n",
-		"bare carriage return":          "GET /count HTTP/1.1\r\nHost: HOST\r\nX-A: b\rX-B: c\r\n\r\n",
-		"space before colon":            "GET /count HTTP/1.1\r\nHost : HOST\r\n\r\n",
-		"field without name":            "GET /count HTTP/1.1\r\nHost: HOST\r\n: empty\r\n\r\n",
-		"field without colon":           "GET /count HTTP/1.1\r\nHost: HOST\r\nnonsense\r\n\r\n",
-		"zero byte in a field":          "GET /count HTTP/1.1\r\nHost: HOST\r\nX-Zero: a\x00b\r\n\r\n",
-		"control in a name":             "GET /count HTTP/1.1\r\nHost: HOST\r\nX-\x01: a\r\n\r\n",
-		"two hosts":                     "GET /count HTTP/1.1\r\nHost: HOST\r\nHost: other.localhost\r\n\r\n",
-		"equal hosts":                   "GET /count HTTP/1.1\r\nHost: HOST\r\nHost: HOST\r\n\r\n",
-		"no host":                       "GET /count HTTP/1.1\r\nX-A: b\r\n\r\n",
-		"list of hosts":                 "GET /count HTTP/1.1\r\nHost: HOST, other.localhost\r\n\r\n",
-		"user in the host":              "GET /count HTTP/1.1\r\nHost: user@HOST\r\n\r\n",
-		"path in the host":              "GET /count HTTP/1.1\r\nHost: HOST/count\r\n\r\n",
-		"two spaces after the method":   "GET  /count HTTP/1.1\r\nHost: HOST\r\n\r\n",
-		"tab after the method":          "GET\t/count HTTP/1.1\r\nHost: HOST\r\n\r\n",
-		"space in the target":           "GET /count x HTTP/1.1\r\nHost: HOST\r\n\r\n",
-		"no target":                     "GET HTTP/1.1\r\nHost: HOST\r\n\r\n",
-		"relative target":               "GET count HTTP/1.1\r\nHost: HOST\r\n\r\n",
-		"broken escape":                 "GET /count%zz HTTP/1.1\r\nHost: HOST\r\n\r\n",
-		"no version":                    "GET /count\r\nHost: HOST\r\n\r\n",
-		"malformed version":             "GET /count HTTP/1.1x\r\nHost: HOST\r\n\r\n",
-		"lower case version":            "GET /count http/1.1\r\nHost: HOST\r\n\r\n",
-		"broken method":                 "G(T /count HTTP/1.1\r\nHost: HOST\r\n\r\n",
-		"line before the request":       "nonsense\r\nGET /count HTTP/1.1\r\nHost: HOST\r\n\r\n",
-		"host with another in absolute": "GET http:///count HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"length and chunks":           "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunks and length":           "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+		"two lengths":                 "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\nhello",
+		"equal lengths":               "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+		"length list":                 "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 5, 5\r\n\r\nhello",
+		"signed length":               "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: +5\r\n\r\nhello",
+		"negative length":             "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: -5\r\n\r\nhello",
+		"hexadecimal length":          "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0x5\r\n\r\nhello",
+		"huge length":                 "POST /echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 99999999999999999999\r\n\r\n",
+		"two codings":                 "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"coding list":                 "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"identity coding":             "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: identity\r\n\r\n",
+		"unknown coding":              "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+		"coding with a vertical tab":  "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n",
+		"coding behind space":         "POST /echo HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+		"coding with chunks in 1.0":   "POST /echo HTTP/1.0\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+		"length and chunks, absolute": "POST http://HOST/echo HTTP/1.1\r\nHost: HOST\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"user in the absolute form":   "GET http://user@HOST/count HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"folded field":                "GET /count HTTP/1.1\r\nHost: HOST\r\nX-Folded: a\r\n b\r\n\r\n",
+		"folded first field":          "GET /count HTTP/1.1\r\n Host: HOST\r\n\r\n",
+		"bare line feeds":             "GET /count HTTP/1.1\nHost: HOST\n\n",
+		"one bare line feed":          "GET /count HTTP/1.1\r\nHost: HOST\nX-A: b\r\n\r\n",
+		"bare carriage return":        "GET /count HTTP/1.1\r\nHost: HOST\r\nX-A: b\rX-B: c\r\n\r\n",
+		"space before colon":          "GET /count HTTP/1.1\r\nHost : HOST\r\n\r\n",
+		"field without name":          "GET /count HTTP/1.1\r\nHost: HOST\r\n: empty\r\n\r\n",
+		"field without colon":         "GET /count HTTP/1.1\r\nHost: HOST\r\nnonsense\r\n\r\n",
+		"zero byte in a field":        "GET /count HTTP/1.1\r\nHost: HOST\r\nX-Zero: a\x00b\r\n\r\n",
+		"control in a name":           "GET /count HTTP/1.1\r\nHost: HOST\r\nX-\x01: a\r\n\r\n",
+		"two hosts":                   "GET /count HTTP/1.1\r\nHost: HOST\r\nHost: other.localhost\r\n\r\n",
+		"equal hosts":                 "GET /count HTTP/1.1\r\nHost: HOST\r\nHost: HOST\r\n\r\n",
+		"no host":                     "GET /count HTTP/1.1\r\nX-A: b\r\n\r\n",
+		"list of hosts":               "GET /count HTTP/1.1\r\nHost: HOST, other.localhost\r\n\r\n",
+		"user in the host":            "GET /count HTTP/1.1\r\nHost: user@HOST\r\n\r\n",
+		"path in the host":            "GET /count HTTP/1.1\r\nHost: HOST/count\r\n\r\n",
+		"two spaces after the method": "GET  /count HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"tab after the method":        "GET\t/count HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"space in the target":         "GET /count x HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"no target":                   "GET HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"relative target":             "GET count HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"broken escape":               "GET /count%zz HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"no version":                  "GET /count\r\nHost: HOST\r\n\r\n",
+		"malformed version":           "GET /count HTTP/1.1x\r\nHost: HOST\r\n\r\n",
+		"lower case version":          "GET /count http/1.1\r\nHost: HOST\r\n\r\n",
+		"broken method":               "G(T /count HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"line before the request":     "nonsense\r\nGET /count HTTP/1.1\r\nHost: HOST\r\n\r\n",
+		"absolute form without host":  "GET http:///count HTTP/1.1\r\nHost: HOST\r\n\r\n",
 	} {
 		w := s.mustDial(t)
 		if _, err := io.WriteString(w, strings.ReplaceAll(request, "HOST", s.host)+hidden); err != nil {
@@ -111,6 +114,9 @@ func TestMalformedBodies(t *testing.T) {
 	}
 	for name, body := range bodies {
 		w := s.mustDial(t)
+		if err := w.SetDeadline(time.Now().Add(wirePatience / 3)); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := io.WriteString(w, strings.ReplaceAll(chunked, "HOST", s.host)+body+hidden); err != nil {
 			t.Fatal(err)
 		}

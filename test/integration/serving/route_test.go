@@ -225,7 +225,7 @@ func TestClusterLocal(t *testing.T) {
 	}
 
 	edit(t, shared.Knative.ServingV1().Services(ns), "inner", func(s *servingv1.Service) { delete(s.Labels, servingv1.VisibilityLabelKey) })
-	service = shared.until(t, ns, "inner", "has a public URL", func(s *servingv1.Service) error {
+	shared.until(t, ns, "inner", "has a public URL", func(s *servingv1.Service) error {
 		if s.Status.URL != public {
 			return fmt.Errorf("status %+v", s.Status)
 		}
@@ -253,6 +253,9 @@ func TestHostnameConflict(t *testing.T) {
 		err := condition(s, &s.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "HostnameConflict")
 		if err == nil && !strings.Contains(s.Status.Conditions.Get(duckv1.ConditionReady).Message, ns+"/b-c") {
 			return fmt.Errorf("the message is %q", s.Status.Conditions.Get(duckv1.ConditionReady).Message)
+		}
+		if err == nil && len(s.Status.Traffic) == 0 {
+			return errors.New("nothing is assigned yet")
 		}
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
@@ -97,7 +98,7 @@ func TestServiceMetadata(t *testing.T) {
 			return nil
 		}
 		eventually(t, client.Configurations(ns), "labels", what, func(c *servingv1.Configuration) error {
-			return errors.Join(check(c), wantNumber("containers' concurrency", *c.Spec.Template.Spec.ContainerConcurrency, 0))
+			return check(c)
 		})
 		eventually(t, client.Routes(ns), "labels", what, func(r *servingv1.Route) error {
 			return errors.Join(check(r), wantNumber("traffic targets", int64(len(r.Spec.Traffic)), 1))
@@ -243,65 +244,96 @@ func TestServiceDeletion(t *testing.T) {
 	})
 }
 
-// Every state of a Service that a watch shows tells the truth: a status of the present generation never is ready with
-// what an older one left behind, and observedGeneration never runs ahead (serving 9.1.3-4, 9.2.3-3, 9.3.3-4, 6-13).
-func TestServiceStatusIsNeverStale(t *testing.T) {
+// Every state that a watch shows of a Service, its Configuration and its Route tells the truth: none is ready for a
+// generation with what an older one left behind, and observedGeneration comes with its conditions (serving 9.1.3-4,
+// 9.2.3-3, 9.3.3-4, 6-13).
+func TestStatusIsNeverStale(t *testing.T) {
 	t.Parallel()
 	const updates = 5
 	ns := namespace()
 	client := shared.Knative.ServingV1()
-	watched, err := client.Services(ns).Watch(t.Context(), metav1.ListOptions{})
+	services, err := client.Services(ns).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer watched.Stop()
-	for i := range updates {
+	configurations, err := client.Configurations(ns).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes, err := client.Routes(ns).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag := func(generation int64) string { return fmt.Sprintf("t%d", generation) }
+	for i := range int64(updates) {
+		// Each changes the template and the traffic: all three kinds get a new generation.
+		shared.apply(t, app(t, ns, "stale", env("TARGET", fmt.Sprint(i)), traffic(tagged(tag(i+1), latest(100)))))
 		// Every other update waits for the one before, so that both orders are seen.
-		shared.apply(t, app(t, ns, "stale", env("TARGET", fmt.Sprint(i))))
 		if i%2 == 0 {
 			shared.ready(t, ns, "stale")
 		}
 	}
+	// What readiness for a generation means.
+	migrated := func(generation int64, traffic []servingv1.TrafficTarget) error {
+		if len(traffic) != 1 || traffic[0].Tag != tag(generation) {
+			return fmt.Errorf("the traffic is %+v", traffic)
+		}
+		return nil
+	}
+	runs := func(generation int64, status servingv1.ConfigurationStatusFields) error {
+		if want := fmt.Sprintf("stale-%05d", generation); status.LatestReadyRevisionName != want || status.LatestCreatedRevisionName != want {
+			return fmt.Errorf("the Revisions are %+v", status)
+		}
+		return nil
+	}
+	followStatus(t, services, updates, func(s *servingv1.Service) (*duckv1.Status, error) {
+		observed := s.Status.ObservedGeneration
+		err := errors.Join(runs(observed, s.Status.ConfigurationStatusFields), migrated(observed, s.Status.Traffic))
+		for _, c := range []duckv1.ConditionType{servingv1.ServiceConditionConfigurationsReady, servingv1.ServiceConditionRoutesReady} {
+			if got := s.Status.Conditions.Get(c); got == nil || got.Status != corev1.ConditionTrue {
+				err = errors.Join(err, fmt.Errorf("%s is %+v", c, got))
+			}
+		}
+		return &s.Status.Status, err
+	})
+	followStatus(t, configurations, updates, func(c *servingv1.Configuration) (*duckv1.Status, error) {
+		return &c.Status.Status, runs(c.Status.ObservedGeneration, c.Status.ConfigurationStatusFields)
+	})
+	followStatus(t, routes, updates, func(r *servingv1.Route) (*duckv1.Status, error) {
+		return &r.Status.Status, migrated(r.Status.ObservedGeneration, r.Status.Traffic)
+	})
+}
+
+// followStatus looks at all states of an object until it is ready for a generation. check returns the status, and why it
+// must not be ready.
+func followStatus[O metav1.Object](t *testing.T, watched watch.Interface, last int64, check func(O) (*duckv1.Status, error)) {
+	t.Helper()
+	defer watched.Stop()
 	timeout := time.After(20 * time.Second)
-	states := 0
 	for {
 		select {
 		case <-timeout:
-			t.Fatalf("the last generation was not seen ready in %d states", states)
+			t.Fatalf("generation %d was not seen ready", last)
 		case event := <-watched.ResultChan():
-			service, ok := event.Object.(*servingv1.Service)
+			object, ok := event.Object.(O)
 			if !ok {
 				t.Fatalf("the watch ended with %+v", event)
 			}
-			states++
-			status := &service.Status
-			if status.ObservedGeneration > service.Generation {
-				t.Errorf("observedGeneration %d of generation %d", status.ObservedGeneration, service.Generation)
-			}
-			if status.ObservedGeneration == 0 {
-				if len(status.Conditions) > 0 {
-					t.Errorf("conditions %+v without observedGeneration", status.Conditions)
-				}
-				continue
+			status, fault := check(object)
+			if status.ObservedGeneration > object.GetGeneration() {
+				t.Errorf("%T: observedGeneration %d of generation %d", object, status.ObservedGeneration, object.GetGeneration())
 			}
 			ready := status.Conditions.Get(duckv1.ConditionReady)
-			if ready == nil {
-				t.Fatalf("no condition Ready in %+v", status)
+			if (ready == nil) != (status.ObservedGeneration == 0) {
+				t.Errorf("%T: observedGeneration %d with Ready %+v", object, status.ObservedGeneration, ready)
 			}
-			if ready.Status != corev1.ConditionTrue {
+			if ready == nil || ready.Status != corev1.ConditionTrue {
 				continue
 			}
-			// Ready of a generation means its own Revision.
-			want := fmt.Sprintf("stale-%05d", status.ObservedGeneration)
-			if status.LatestReadyRevisionName != want || len(status.Traffic) != 1 || status.Traffic[0].RevisionName != want {
-				t.Errorf("ready for generation %d with %+v", status.ObservedGeneration, status)
+			if fault != nil {
+				t.Errorf("%T: ready for generation %d although %v", object, status.ObservedGeneration, fault)
 			}
-			for _, c := range []duckv1.ConditionType{servingv1.ServiceConditionConfigurationsReady, servingv1.ServiceConditionRoutesReady} {
-				if got := status.Conditions.Get(c); got == nil || got.Status != corev1.ConditionTrue {
-					t.Errorf("ready although %s is %+v", c, got)
-				}
-			}
-			if status.ObservedGeneration == updates {
+			if status.ObservedGeneration == last {
 				return
 			}
 		}

@@ -1,0 +1,44 @@
+package serving
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// What happens to a Service can be read from the Events of the objects that it happens to.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	ns := namespace()
+	kubectl := harness.NewKubectl(t, shared.Kubeconfig, ns)
+	shows := func(resource, name string, events ...string) {
+		t.Helper()
+		harness.Eventually(t, "the Events of "+resource+" "+name+" are shown", func() error {
+			out := kubectl.Must(t, "", "describe", resource, name)
+			for _, want := range events {
+				if !regexp.MustCompile(`(?m)^  ` + want).MatchString(out) {
+					return fmt.Errorf("no line matches %s in:\n%s", want, out)
+				}
+			}
+			return nil
+		})
+	}
+	shared.deploy(t, app(t, ns, "told"))
+	shows("ksvc", "told", `Normal\s+Created\s.*Created Configuration "told"`, `Normal\s+Created\s.*Created Route "told"`, `Normal\s+Ready\s.*Became ready`)
+	shows("cfg", "told", `Normal\s+Created\s.*Created Revision "told-00001"`)
+	shows("rev", "told-00001", `Normal\s+Ready\s`, `Normal\s+Scaled\s.*Scaled from 0 to 1 instances`)
+	shows("rt", "told", `Normal\s+TrafficChanged\s.*Requests go to told-00001 \(100%\)`)
+
+	shared.apply(t, app(t, ns, "told", env("START_FAIL", "3:out of luck")))
+	shared.until(t, ns, "told", "has failed", func(s *servingv1.Service) error {
+		return condition(s, &s.Status.Status, "Ready", "False", "RevisionFailed")
+	})
+	shows("rev", "told-00002", `Warning\s+ExitCode3\s.*Container failed with: out of luck`)
+	shows("ksvc", "told", `Warning\s+RevisionFailed\s.*out of luck`)
+
+	shared.deploy(t, app(t, ns, "told", env("TARGET", "third"), traffic(latest(50), pinned("told-00001", 50))))
+	shows("rt", "told", `Normal\s+TrafficChanged\s.*Requests go to told-00003 \(50%\), told-00001 \(50%\)`)
+}

@@ -1,0 +1,67 @@
+package serving
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+var gatewayOf = regexp.MustCompile(`knative-apiserver is ready at (\S+), kubeconfig (\S+) \(gateway ([^,)\s]+)`)
+
+// startWithFiles runs a server that may have only so many files open.
+func startWithFiles(t *testing.T, files int) *server {
+	t.Helper()
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	process, err := harness.StartProcess(nil, "/bin/sh", "-c", `ulimit -n "$1" && shift && exec "$@"`, "sh", fmt.Sprint(files),
+		binary, "standalone", "--data-dir", filepath.Join(t.TempDir(), "data"), "--secure-port", "0", "--gateway-port", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	process.StopAfter(t)
+	match, err := process.WaitForOutput(gatewayOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newServer(&harness.Standalone{Process: process, URL: match[1], Kubeconfig: match[2], Gateway: match[3]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestConnectionsRunOut opens more connections than a server with few files takes at a time, which send nothing or
+// a part of a head. Requests of others are answered nevertheless.
+func TestConnectionsRunOut(t *testing.T) {
+	t.Parallel()
+	const files, idlers, requests = 1024, 400, 20
+	s := startWithFiles(t, files).newSite(t, "scarce", instances("1"))
+	for i := range idlers {
+		w := s.mustDial(t)
+		if i%2 == 0 {
+			if _, err := io.WriteString(w, "GET / HTTP/1.1\r\nHost: "); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range requests {
+		began := time.Now()
+		w := s.mustDial(t)
+		a, err := w.exchange(http.MethodGet, get(s.host, "/"))
+		if err != nil || a.code != http.StatusOK {
+			t.Fatalf("after %s among %d idle connections a request got %+v, %v", time.Since(began), idlers, a, err)
+		}
+		w.Close()
+	}
+	if _, err := s.Send(t.Context(), harness.Request{Method: http.MethodGet, Path: "/readyz"}); err != nil {
+		t.Errorf("the API server is not reached: %v", err)
+	}
+}

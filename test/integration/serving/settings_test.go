@@ -1,0 +1,143 @@
+package serving
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// settingsDir is a directory of ConfigMaps.
+type settingsDir struct{ dir string }
+
+func writeSettings(t testing.TB, configMaps map[string]map[string]string) settingsDir {
+	t.Helper()
+	s := settingsDir{t.TempDir()}
+	for name, data := range configMaps {
+		s.write(t, name, data)
+	}
+	return s
+}
+
+// write puts a ConfigMap in the place of the one of its name, in one step.
+func (s settingsDir) write(t testing.TB, name string, data map[string]string) {
+	t.Helper()
+	content, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{"name": name}, "data": data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := filepath.Join(s.dir, "."+name)
+	if err := os.WriteFile(fresh, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(fresh, filepath.Join(s.dir, name+".yaml")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Settings are in force as soon as their file changes: the domain of URLs, defaults of new objects, and which Revisions
+// are kept. A bad value keeps the last good one, and an Event says so (serving 7.3-2, 9.4.2-3).
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	config := writeSettings(t, nil)
+	s := start(t, t.TempDir(), "--config-dir", config.dir)
+	const ns = "default"
+	client := s.Knative.ServingV1()
+
+	t.Run("domain", func(t *testing.T) {
+		service := s.deploy(t, app(t, ns, "domain", scaling("min-scale", "1")))
+		old := service.Status.URL
+		config.write(t, "config-domain", map[string]string{"apps.example.com": ""})
+		fresh := strings.Replace(old, ".localhost:", ".apps.example.com:", 1)
+		s.until(t, ns, "domain", "has another URL", func(service *servingv1.Service) error {
+			if service.Status.URL != fresh {
+				return fmt.Errorf("URL %s", service.Status.URL)
+			}
+			return isReady(service, &service.Status.Status)
+		})
+		s.mustGet(t, fresh)
+		if a, err := s.get(t.Context(), old); err != nil || a.code != http.StatusNotFound {
+			t.Errorf("the old URL: %+v, %v, want 404", a, err)
+		}
+	})
+
+	t.Run("defaults", func(t *testing.T) {
+		timeout := func() int64 {
+			t.Helper()
+			service, err := client.Services(ns).Create(t.Context(), app(t, ns, "defaults"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ptr.Deref(service.Spec.Template.Spec.TimeoutSeconds, 0)
+		}
+		until := func(want int64) {
+			t.Helper()
+			harness.Eventually(t, "the default has changed", func() error { return wantNumber("timeoutSeconds", timeout(), want) })
+		}
+		until(300)
+		config.write(t, "config-defaults", map[string]string{"revision-timeout-seconds": "120"})
+		until(120)
+		config.write(t, "config-defaults", map[string]string{"revision-timeout-seconds": "never"})
+		kubectl := harness.NewKubectl(t, s.Kubeconfig, "knative-system")
+		event := func(reason, message string) {
+			t.Helper()
+			harness.Eventually(t, "there is an Event", func() error {
+				out := kubectl.Must(t, "", "get", "events", "-o", `jsonpath={range .items[*]}{.reason} {.involvedObject.kind} {.involvedObject.name} {.message}{"\n"}{end}`)
+				for line := range strings.Lines(out) {
+					if strings.HasPrefix(line, reason+" ConfigMap config-defaults ") && strings.Contains(line, message) {
+						return nil
+					}
+				}
+				return fmt.Errorf("there are %q", out)
+			})
+		}
+		event("InvalidSettings", "revision-timeout-seconds")
+		if got := timeout(); got != 120 {
+			t.Errorf("with a bad value timeoutSeconds is %d, want the last good one", got)
+		}
+		config.write(t, "config-defaults", map[string]string{"revision-timeout-seconds": "60"})
+		until(60)
+		event("ValidSettings", "")
+	})
+
+	t.Run("retention", func(t *testing.T) {
+		for i := range 4 {
+			s.deploy(t, app(t, ns, "kept", env("TARGET", fmt.Sprint(i))))
+		}
+		kept := func() ([]string, error) {
+			list, err := client.Revisions(ns).List(t.Context(), metav1.ListOptions{LabelSelector: servingv1.ConfigurationLabelKey + "=kept"})
+			if err != nil {
+				return nil, err
+			}
+			var names []string
+			for i := range list.Items {
+				names = append(names, list.Items[i].Name)
+			}
+			return names, nil
+		}
+		if names, err := kept(); err != nil || len(names) != 4 {
+			t.Fatalf("by default there are %q, %v", names, err)
+		}
+		config.write(t, "config-gc", map[string]string{"min-non-active-revisions": "0", "max-non-active-revisions": "1"})
+		harness.Eventually(t, "the surplus is deleted", func() error {
+			names, err := kept()
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff([]string{"kept-00003", "kept-00004"}, names); diff != "" {
+				return fmt.Errorf("(-want +got):\n%s", diff)
+			}
+			return nil
+		})
+	})
+}
