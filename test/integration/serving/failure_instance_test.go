@@ -56,7 +56,7 @@ func TestKilledInstance(t *testing.T) {
 			harness.Eventually(t, "the process is gone", func() error {
 				// A process whose first thread has ended may have others that hold its connections.
 				if err := syscall.Kill(victim, 0); !errors.Is(err, syscall.ESRCH) {
-					return fmt.Errorf("process %d is there (%v)", victim, err)
+					return fmt.Errorf("process %d is there: %w", victim, errors.Join(err, os.ErrExist))
 				}
 				return nil
 			})
