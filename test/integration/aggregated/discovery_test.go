@@ -69,8 +69,16 @@ func TestAggregatedDiscovery(t *testing.T) {
 					t.Errorf("%s is %s", group.Name, version.Freshness)
 				}
 				check(t, resource.Resource, names{resource.SingularResource, resource.ShortNames, resource.Categories}, resource.Verbs)
-				if len(resource.Subresources) != 1 || resource.Subresources[0].Subresource != "status" || resource.Scope != apidiscoveryv2.ScopeNamespace {
-					t.Errorf("%s: scope %s, subresources %+v", resource.Resource, resource.Scope, resource.Subresources)
+				var subresources []string
+				for _, s := range resource.Subresources {
+					subresources = append(subresources, s.Subresource)
+				}
+				want := []string{"status"}
+				if resource.Resource == "revisions" {
+					want = []string{"scale", "status"}
+				}
+				if !slices.Equal(subresources, want) || resource.Scope != apidiscoveryv2.ScopeNamespace {
+					t.Errorf("%s: scope %s, subresources %v, want %v", resource.Resource, resource.Scope, subresources, want)
 				}
 			}
 		}
