@@ -109,7 +109,8 @@ func newStandaloneCommand() *cobra.Command {
 }
 
 func (o *standaloneOptions) run(command *cobra.Command) error {
-	ctx := command.Context()
+	ctx, stop := context.WithCancel(command.Context())
+	defer stop()
 	if !o.runs(componentGateway) {
 		return o.api.RunServer(ctx, command.OutOrStdout())
 	}
@@ -124,6 +125,7 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 		ConfigDir: o.configDir,
 		AccessLog: o.accessLogFile(),
 		Listener:  listener,
+		Stop:      stop,
 	})
 	if err != nil {
 		return err

@@ -111,7 +111,7 @@ func (o *Options) RunServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return server.Run(ctx, func() {})
+	return server.Run(ctx, func(context.Context) {})
 }
 
 // preflight looks at the host cluster before anything is served.

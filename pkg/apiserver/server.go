@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -111,17 +112,21 @@ func (s *Server) ControllersConfig() *rest.Config {
 	return config
 }
 
-// Run serves until ctx ends, and calls ready once the server is.
-func (s *Server) Run(ctx context.Context, ready func()) error {
+// Run serves until ctx ends, and calls ready once the server is. The context that ready gets ends when the server
+// does, however that comes about; Run returns after ready.
+func (s *Server) Run(ctx context.Context, ready func(ctx context.Context)) error {
 	prepared := s.GenericAPIServer.PrepareRun()
-	waiting, stopWaiting := context.WithCancel(ctx)
-	defer stopWaiting()
-	go func() {
-		if s.waitUntilReady(waiting) == nil {
-			ready()
+	serving, stop := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		if s.waitUntilReady(serving) == nil {
+			ready(serving)
 		}
-	}()
-	return prepared.RunWithContext(ctx)
+	})
+	err := prepared.RunWithContext(ctx)
+	stop()
+	beside.Wait()
+	return err
 }
 
 // waitUntilReady returns once /readyz answers 200, or with the error of ctx. It asks in process: start-up is

@@ -32,7 +32,8 @@ type StandaloneOptions struct {
 	// Settings returns the operator's settings in force. Nil means the defaults.
 	Settings func() servingv1.Settings
 	// Start starts what runs beside the API, once that is served, and returns where else the server can be
-	// reached, for the line that tells it is ready. An error stops the server. Nil means that nothing does.
+	// reached, for the line that tells it is ready. Its context ends with the server. An error stops the server.
+	// Nil means that nothing does.
 	Start func(ctx context.Context, server *Server) (addresses []string, err error)
 }
 
@@ -104,10 +105,10 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	}
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	err = server.Run(running, func() {
+	err = server.Run(running, func(ctx context.Context) {
 		var others string
 		if o.Start != nil {
-			addresses, err := o.Start(running, server)
+			addresses, err := o.Start(ctx, server)
 			if err != nil {
 				stop(err)
 				return

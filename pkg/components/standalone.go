@@ -44,6 +44,9 @@ type StandaloneOptions struct {
 	AccessLog string
 	// Listener takes the requests to revisions.
 	Listener net.Listener
+	// Stop is called when a part has ended that should not have, since the rest is of no use without it. It has
+	// the context of Start end. See Wait.
+	Stop func()
 }
 
 // Standalone is Knative Serving on this machine: revisions run as processes.
@@ -53,7 +56,7 @@ type Standalone struct {
 	faults   *faults
 
 	running sync.WaitGroup
-	// mu guards err, the first reason why something ended that should not have.
+	// mu guards err: why parts have ended that should not have.
 	mu  sync.Mutex
 	err error
 }
@@ -99,12 +102,13 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	s.faults.recordBy(recorder)
+	log := s.accessLog()
 	serving, err := newServing(ctx, servingOptions{
 		config:         config,
 		runtime:        processes,
 		settings:       s.settings,
 		recorder:       recorder,
-		accessLog:      s.accessLog(),
+		accessLog:      log,
 		urls:           route.URLs{Port: s.port(), PublicAddress: true},
 		collectGarbage: true,
 		stopTimeout:    stopTimeout,
@@ -118,30 +122,49 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	s.run(ctx, func(ctx context.Context) error { return serving.serve(ctx, s.options.Listener) })
+	s.run(ctx, func(ctx context.Context) error {
+		// Nothing is written any more when serve returns.
+		defer closeLog(ctx, log)
+		return serving.serve(ctx, s.options.Listener)
+	})
 	return nil
 }
 
-// accessLog opens the access log, which rotates by size.
-func (s *Standalone) accessLog() io.Writer {
+// accessLog returns the access log, which rotates by size and is opened when it is first written to.
+func (s *Standalone) accessLog() io.WriteCloser {
 	if s.options.AccessLog == "-" {
-		return os.Stderr
+		return standardError{os.Stderr}
 	}
 	return &lumberjack.Logger{Filename: s.options.AccessLog, MaxSize: accessLogMegabytes, MaxBackups: accessLogBackups}
 }
+
+func closeLog(ctx context.Context, log io.Closer) {
+	if err := log.Close(); err != nil {
+		klog.FromContext(ctx).Error(err, "Closing the access log failed")
+	}
+}
+
+// standardError stays open for all others who write to it.
+type standardError struct{ io.Writer }
+
+func (standardError) Close() error { return nil }
+
+// run has a part run until ctx ends. If it fails before, everything else ends too.
 
 func (s *Standalone) run(ctx context.Context, part func(context.Context) error) {
 	s.running.Go(func() {
 		if err := part(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Serving ended")
 			s.mu.Lock()
-			defer s.mu.Unlock()
 			s.err = errors.Join(s.err, err)
+			s.mu.Unlock()
+			s.options.Stop()
 		}
 	})
 }
 
-// Wait returns when everything that Start started has ended: no request is under way, no process runs.
+// Wait returns when everything that Start started has ended: no request is under way, no process runs. Start must
+// have returned before. The error tells why a part ended before the context of Start did.
 func (s *Standalone) Wait() error {
 	s.running.Wait()
 	s.mu.Lock()

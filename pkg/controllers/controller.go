@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +22,10 @@ type Reconciler interface {
 	Reconcile(ctx context.Context, key types.NamespacedName) error
 }
 
+// timeout bounds one call of a Reconciler. It is tried again, so that neither a worker nor the first pass hangs on
+// a server that does not answer.
+const timeout = 30 * time.Second
+
 // Controller calls a Reconciler for each key that was enqueued: one call at a time for a key, and again with
 // exponential delay where it fails.
 type Controller struct {
@@ -30,10 +33,7 @@ type Controller struct {
 	reconciler Reconciler
 	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	synced     []cache.InformerSynced
-
-	// unseen counts the keys of the first pass that were not reconciled yet; primed closes when there is none.
-	unseen atomic.Int64
-	primed chan struct{}
+	first      *firstPass
 }
 
 // New returns a controller whose name is that of its queue in metrics and logs.
@@ -42,13 +42,16 @@ func New(name string, reconciler Reconciler) *Controller {
 	return &Controller{
 		name:       name,
 		reconciler: reconciler,
-		primed:     make(chan struct{}),
+		first:      newFirstPass(),
 		queue:      workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: name}),
 	}
 }
 
 // Enqueue has a key reconciled.
-func (c *Controller) Enqueue(key types.NamespacedName) { c.queue.Add(key) }
+func (c *Controller) Enqueue(key types.NamespacedName) {
+	c.first.enqueued(key)
+	c.queue.Add(key)
+}
 
 // EnqueueAfter has a key reconciled after some time.
 func (c *Controller) EnqueueAfter(key types.NamespacedName, after time.Duration) {
@@ -64,7 +67,7 @@ func (c *Controller) Watch(informer cache.SharedIndexInformer, keys func(obj met
 		}
 		if obj, ok := obj.(metav1.Object); ok {
 			for _, key := range keys(obj) {
-				c.queue.Add(key)
+				c.Enqueue(key)
 			}
 		}
 	}
@@ -97,13 +100,7 @@ func ControllerOf(kind string) func(obj metav1.Object) []types.NamespacedName {
 
 // Primed is closed once every object that there was when Run began has been reconciled once, with whatever
 // outcome.
-func (c *Controller) Primed() <-chan struct{} { return c.primed }
-
-func (c *Controller) saw() {
-	if c.unseen.Add(-1) == 0 {
-		close(c.primed)
-	}
-}
+func (c *Controller) Primed() <-chan struct{} { return c.first.over }
 
 // Run reconciles by a number of workers until ctx ends, from when the watched informers have synced.
 func (c *Controller) Run(ctx context.Context, workers int) {
@@ -111,9 +108,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
 		return
 	}
-	// The queue is first in, first out: what is in it now comes before all that is added later.
-	c.unseen.Store(int64(c.queue.Len()) + 1)
-	c.saw()
+	c.first.begin()
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
@@ -130,14 +125,16 @@ func (c *Controller) work(ctx context.Context) {
 			return
 		}
 		c.reconcile(ctx, key)
-		c.saw()
+		c.first.reconciled(key)
 	}
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 	defer c.queue.Done(key)
 	logger := klog.FromContext(ctx).WithValues("controller", c.name, "object", key)
-	err := c.reconciler.Reconcile(klog.NewContext(ctx, logger), key)
+	limited, cancel := context.WithTimeout(klog.NewContext(ctx, logger), timeout)
+	defer cancel()
+	err := c.reconciler.Reconcile(limited, key)
 	switch {
 	case err == nil:
 		c.queue.Forget(key)

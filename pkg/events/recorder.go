@@ -14,9 +14,13 @@ import (
 )
 
 // NewRecorder returns what writes Events in the name of a component, about objects of our kinds, through the
-// API server of config. Recording never blocks: Events are written one after another in the background,
-// those alike as one that counts, and are lost where the server does not take them. It ends with ctx or by
-// stop, whichever comes first; an error means that config makes no client.
+// API server of config. It ends with ctx or by stop, whichever comes first; an error means that config makes no
+// client.
+//
+// Recording never blocks: Events are written one after another in the background, those alike as one that
+// counts. Some are lost: those that the server does not take, those that find 1,000 others waiting, as when
+// very many objects are made at once, and those of one object beyond 25 and then one each 5 minutes. What must
+// not be lost is in the status of objects.
 func NewRecorder(ctx context.Context, config *rest.Config, component string) (recorder record.EventRecorder, stop func(), err error) {
 	client, err := typedcorev1.NewForConfig(config)
 	if err != nil {

@@ -89,15 +89,9 @@ func keysOfRevision(configurations cache.Indexer) func(metav1.Object) []types.Na
 
 // Reconcile makes the Revision of a Configuration's present template, if there is none, and writes the status.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	configuration, err := r.Configurations.Configurations(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	configuration, ok, err := controllers.Live(r.Configurations.Configurations(key.Namespace), key.Name)
+	if err != nil || !ok {
 		return err
-	}
-	if configuration.DeletionTimestamp != nil {
-		return nil
 	}
 	owned, err := controllers.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
 	if err != nil {

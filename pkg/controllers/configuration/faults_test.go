@@ -86,37 +86,18 @@ func TestKeysOfRevision(t *testing.T) {
 
 // Wherever the work is interrupted, doing it again leads to the same.
 func TestInterrupted(t *testing.T) {
-	end := func(interruptedAt int) []any {
+	start := func() (*controllertest.World, func() error) {
 		w := controllertest.New(t, configuration(1, "hello"))
 		r := reconciler(t, w)
-		broken := errors.New("interrupted")
-		w.Sync()
-		w.FailOnce(interruptedAt, broken)
-		err := r.Reconcile(t.Context(), key)
-		if interrupted := interruptedAt < 2; interrupted != errors.Is(err, broken) {
-			t.Errorf("interrupted at write %d: got error %v", interruptedAt, err)
-		}
-		for range 2 {
-			w.Sync()
-			if err := r.Reconcile(t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if writes := w.Writes(); len(writes) > 0 {
-			t.Errorf("writes at rest: %v", writes)
-		}
+		return w, func() error { return r.Reconcile(t.Context(), key) }
+	}
+	controllertest.Interrupted(t, 2, start, func(w *controllertest.World) []any {
 		revisions, err := w.Informers.Revisions().Lister().List(labels.Everything())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return []any{statusOf(t, w), revisions}
-	}
-	want := end(2)
-	for i := range 2 {
-		if diff := cmp.Diff(want, end(i)); diff != "" {
-			t.Errorf("interrupted at write %d (-want +got):\n%s", i, diff)
-		}
-	}
+	})
 }
 
 // The controller hears of Configurations, of their Revisions' state, and of names that become free.

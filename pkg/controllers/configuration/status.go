@@ -13,7 +13,6 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/resources"
 )
 
 // Reasons of the conditions of Configurations alone.
@@ -41,7 +40,7 @@ func taken(configuration *servingv1.Configuration, revision *servingv1.Revision)
 	switch {
 	case !metav1.IsControlledBy(revision, configuration):
 		return &fault{controllers.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q that we do not own.", revision.Name)}
-	case resources.Generation(revision) == configuration.Generation,
+	case controllers.Generation(revision) == configuration.Generation,
 		equality.Semantic.DeepEqual(revision.Spec, configuration.Spec.Template.Spec):
 		return nil
 	default:
@@ -127,7 +126,7 @@ func latestReady(configuration *servingv1.Configuration, seen observation) (late
 	recorded := configuration.Status.LatestReadyRevisionName
 	latest = candidate{rank: -1, generation: -1}
 	consider := func(revision *servingv1.Revision) {
-		c := candidate{name: revision.Name, generation: resources.Generation(revision)}
+		c := candidate{name: revision.Name, generation: controllers.Generation(revision)}
 		c.rank = c.generation
 		switch {
 		case seen.current != nil && c.name == seen.current.Name:

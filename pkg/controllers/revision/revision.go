@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -95,13 +94,11 @@ func New(client servingclient.RevisionsGetter, informers servinginformers.Interf
 
 // Reconcile has a Revision run and known, and writes what is observed of it.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	revision, err := r.Lister.Revisions(key.Namespace).Get(key.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return r.remove(ctx, key)
-	case err != nil:
+	revision, ok, err := controllers.Live(r.Lister.Revisions(key.Namespace), key.Name)
+	if err != nil {
 		return err
-	case revision.DeletionTimestamp != nil:
+	}
+	if !ok {
 		return r.remove(ctx, key)
 	}
 	if err := r.Runtime.Apply(ctx, revision); err != nil {

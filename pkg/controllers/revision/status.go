@@ -24,7 +24,7 @@ const (
 )
 
 // startedAnnotationKey in status is "true" on a Revision that has been ready and whose containers fail now.
-const startedAnnotationKey = "serving.knative.dev/started"
+const startedAnnotationKey = servingv1.GroupName + "/started"
 
 // A scale that changes is written no more often than that. A Revision that was never ready has less to tell:
 // its next write is to be the one that says it is.
@@ -102,7 +102,7 @@ func (f *facts) health(before *servingv1.RevisionStatus) (resources, healthy duc
 		if next = begun.Add(deadline).Sub(f.now); next <= 0 {
 			next = 0
 			resources = controllers.False(resources.Type, ReasonProgressDeadlineExceeded,
-				fmt.Sprintf("The revision did not become ready within %v (%s).", deadline, servingv1.ProgressDeadlineAnnotationKey))
+				fmt.Sprintf("Initial scale was never achieved. The revision did not become ready within %v (%s).", deadline, servingv1.ProgressDeadlineAnnotationKey))
 		}
 	}
 	return resources, healthy, next

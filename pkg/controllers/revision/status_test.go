@@ -168,7 +168,8 @@ func TestObserveDetails(t *testing.T) {
 	}
 }
 
-// TestObserveDeadline gives a Revision that this process did not see begin all its time.
+// TestObserveDeadline gives a Revision that this process did not see begin all its time, and then tells that it was
+// up (serving 6-6).
 func TestObserveDeadline(t *testing.T) {
 	revision := newRevision()
 	revision.Annotations = map[string]string{servingv1.ProgressDeadlineAnnotationKey: "30s"}
@@ -176,5 +177,10 @@ func TestObserveDeadline(t *testing.T) {
 	status, next := observe(facts{revision: revision, initial: 1, since: since, now: since.Add(10 * time.Second)})
 	if next != 20*time.Second || line(status, duckv1.ConditionReady) != "Unknown Deploying" {
 		t.Errorf("Ready is %q and next %v, want to wait 20s", line(status, duckv1.ConditionReady), next)
+	}
+	status, _ = observe(facts{revision: revision, initial: 1, since: since, now: since.Add(30 * time.Second)})
+	want := "Initial scale was never achieved. The revision did not become ready within 30s (serving.knative.dev/progress-deadline)."
+	if got := status.Conditions.Get(duckv1.ConditionReady).Message; got != want {
+		t.Errorf("the message is %q, want %q", got, want)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -87,7 +86,7 @@ func (r *Reconciler) supersede(ctx context.Context, namespace string, refs sets.
 			return err
 		}
 		for _, revision := range pending {
-			if refs.Has(revision.Name) || generationOf(revision) >= generationOf(followed) {
+			if refs.Has(revision.Name) || controllers.Generation(revision) >= controllers.Generation(followed) {
 				continue
 			}
 			if err := r.label(ctx, revision, routesOf(revision)); err != nil {
@@ -151,13 +150,4 @@ func routesOf(revision *servingv1.Revision) []string {
 		return nil
 	}
 	return strings.Split(list, ",")
-}
-
-// generationOf is the generation of the Configuration that a Revision was made from, or 0.
-func generationOf(revision *servingv1.Revision) int64 {
-	generation, err := strconv.ParseInt(revision.Labels[servingv1.ConfigurationGenerationLabelKey], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return generation
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // rolloutAnnotationKey in status holds the rollouts in progress, so that a restart goes on where it was.
-const rolloutAnnotationKey = "serving.knative.dev/rollout"
+const rolloutAnnotationKey = servingv1.GroupName + "/rollout"
 
 // minStep is the least time between two steps of a rollout; short ones take fewer and greater steps.
 const minStep = time.Second

@@ -65,13 +65,11 @@ type Reconciler struct {
 // Reconcile brings gateway, Revisions and status in line with a Route, in this order, so that the status never
 // promises what is not served yet. Each of them follows from what is stored: what a crash cut off is done again.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	route, err := r.Routes.Routes(key.Namespace).Get(key.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return r.remove(ctx, key)
-	case err != nil:
+	route, ok, err := controllers.Live(r.Routes.Routes(key.Namespace), key.Name)
+	if err != nil {
 		return err
-	case route.DeletionTimestamp != nil:
+	}
+	if !ok {
 		return r.remove(ctx, key)
 	}
 	current := r.Settings()

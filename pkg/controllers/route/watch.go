@@ -18,9 +18,8 @@ import (
 
 // Indexes, all by namespace/name.
 const (
-	// routesByConfiguration and routesByRevision find the Routes that have to know of a change.
+	// routesByConfiguration finds the Routes that have to know of a change of a Configuration.
 	routesByConfiguration = "route-configurations"
-	routesByRevision      = "route-revisions"
 	// revisionsByRoute finds the Revisions that say a Route refers to them.
 	revisionsByRoute = "revision-routes"
 	// pendingByConfiguration finds the Revisions of a Configuration that no Route has referred to yet.
@@ -38,13 +37,15 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		fn       cache.IndexFunc
 	}{
 		{routes.Informer(), routesByConfiguration, indexed(configurationsOf)},
-		{routes.Informer(), routesByRevision, indexed(revisionsOf)},
 		{revisions.Informer(), revisionsByRoute, indexed(routesOf)},
 		{revisions.Informer(), pendingByConfiguration, indexed(pendingOf)},
 	} {
 		if err := controllers.AddIndex(index.informer, index.name, index.fn); err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := controllers.IndexRoutesByRevision(routes.Informer()); err != nil {
+		return nil, nil, err
 	}
 	reconciler := &Reconciler{
 		Client:         client,
@@ -68,7 +69,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		return nil, nil, err
 	}
 	// A Route that is gone is still in the list of its Revisions until it has been reconciled.
-	byRevision := referring(index, routesByRevision)
+	byRevision := referring(index, controllers.RoutesByRevision)
 	err := controller.Watch(revisions.Informer(), func(obj metav1.Object) []types.NamespacedName {
 		keys := byRevision(obj)
 		if revision, ok := obj.(*servingv1.Revision); ok {
@@ -129,18 +130,6 @@ func configurationsOf(route *servingv1.Route) []string {
 	for _, t := range wanted(route) {
 		if t.ConfigurationName != "" {
 			names = append(names, t.ConfigurationName)
-		}
-	}
-	return names
-}
-
-func revisionsOf(route *servingv1.Route) []string {
-	var names []string
-	for _, traffic := range [][]servingv1.TrafficTarget{route.Spec.Traffic, route.Status.Traffic} {
-		for _, t := range traffic {
-			if t.RevisionName != "" {
-				names = append(names, t.RevisionName)
-			}
 		}
 	}
 	return names

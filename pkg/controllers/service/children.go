@@ -19,11 +19,6 @@ import (
 // errNotOwned means that another object has the name of a child (serving 7.0.1-2).
 var errNotOwned = errors.New("not controlled by the Service")
 
-// lister is the part of a kind's lister that reads one namespace.
-type lister[O any] interface {
-	Get(name string) (O, error)
-}
-
 // client is the part of a kind's client that children need.
 type client[O any] interface {
 	Create(ctx context.Context, obj O, opts metav1.CreateOptions) (O, error)
@@ -34,7 +29,7 @@ type client[O any] interface {
 // child is how a Service's child of one kind is read, written and made.
 type child[O metav1.Object] struct {
 	kind    string
-	listed  lister[O]
+	listed  controllers.NamespaceLister[O]
 	stored  client[O]
 	desired func(*servingv1.Service) O
 	update  func(O, *servingv1.Service) O

@@ -98,25 +98,12 @@ func TestGoneAndConflict(t *testing.T) {
 
 // Wherever the work is interrupted, doing it again leads to the same.
 func TestInterrupted(t *testing.T) {
-	end := func(interruptedAt int) []any {
+	start := func() (*controllertest.World, func() error) {
 		w := controllertest.New(t, service())
 		r := reconciler(w)
-		broken := errors.New("interrupted")
-		w.Sync()
-		w.FailOnce(interruptedAt, broken)
-		err := r.Reconcile(t.Context(), key)
-		if interrupted := interruptedAt < 3; interrupted != errors.Is(err, broken) {
-			t.Errorf("interrupted at write %d: got error %v", interruptedAt, err)
-		}
-		for range 2 {
-			w.Sync()
-			if err := r.Reconcile(t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if writes := w.Writes(); len(writes) > 0 {
-			t.Errorf("writes at rest: %v", writes)
-		}
+		return w, func() error { return r.Reconcile(t.Context(), key) }
+	}
+	controllertest.Interrupted(t, 3, start, func(w *controllertest.World) []any {
 		configurations, err := w.Informers.Configurations().Lister().List(labels.Everything())
 		if err != nil {
 			t.Fatal(err)
@@ -126,13 +113,7 @@ func TestInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		return []any{statusOf(t, w), configurations, routes}
-	}
-	want := end(3)
-	for i := range 3 {
-		if diff := cmp.Diff(want, end(i)); diff != "" {
-			t.Errorf("interrupted at write %d (-want +got):\n%s", i, diff)
-		}
-	}
+	})
 }
 
 // The controller hears of Services and of all that has their name: when somebody else's Configuration is gone,

@@ -57,15 +57,9 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 
 // Reconcile brings the Configuration and the Route of a Service in line with it, and its status with theirs.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	service, err := r.Services.Services(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	service, ok, err := controllers.Live(r.Services.Services(key.Namespace), key.Name)
+	if err != nil || !ok {
 		return err
-	}
-	if service.DeletionTimestamp != nil {
-		return nil
 	}
 	seen, again, err := r.reconcileChildren(ctx, service)
 	if err != nil {

@@ -36,7 +36,7 @@ type accessLog struct {
 	lines, spare []byte
 }
 
-// entry is what a line tells. Either head or request is set.
+// entry is what a line tells. Either head or request is set, or none where a request was not even that.
 type entry struct {
 	time                     time.Time
 	took                     time.Duration
@@ -64,10 +64,12 @@ func (x *exchange) entry(now time.Time, took time.Duration, result http1.Result)
 	return e
 }
 
-// refused tells of a request that no revision got.
+// refused tells of a request that no revision got. Either head or request is set, or none.
 func (g *Gateway) refused(peer netip.AddrPort, refusal *http1.Refusal, head *http1.Head, request *http.Request) {
 	if refusal == notFound {
 		g.unknownHosts.Inc()
+	} else {
+		g.instruments.refused.WithLabelValues(strconv.Itoa(refusal.Status)).Inc()
 	}
 	if g.log != nil {
 		g.log.write(&entry{time: g.options.Clock.Now(), peer: peer, status: refusal.Status, head: head, request: request})

@@ -163,13 +163,18 @@ func appendJoined(dst []byte, head *http1.Head, name string) []byte {
 	return dst
 }
 
+// Answered implements http1.Exchange.
+func (x *exchange) Answered() {
+	if x.first {
+		x.first = false
+		x.pool.forwarded()
+	}
+}
+
 // Done implements http1.Exchange.
 func (x *exchange) Done(result http1.Result) {
 	now := x.gateway.options.Clock.Now()
 	x.pool.end(x.instance, now)
-	if x.first && x.instance != nil {
-		x.pool.forwarded(now)
-	}
 	took := now.Sub(x.begun)
 	if x.series != nil {
 		x.series.done(result.Status, took)

@@ -15,7 +15,8 @@ import (
 // instruments are the metrics of a Gateway. Those of a revision have the labels namespace, service, configuration
 // and revision, and go with it.
 type instruments struct {
-	requests, unknownHosts      *metrics.CounterVec
+	requests                    *metrics.CounterVec
+	unknownHosts, refused       *metrics.CounterVec
 	latency, waiting, coldStart *metrics.HistogramVec
 	queued, inFlight            *metrics.GaugeVec
 	logLinesDropped             *metrics.CounterVec
@@ -42,17 +43,18 @@ func newInstruments(register func(...metrics.Registerable)) *instruments {
 	i := &instruments{
 		requests:     counter("requests_total", "Number of requests that were answered, by status code; 0 where the client got none.", append(labels, "code")...),
 		unknownHosts: counter("unknown_host_requests_total", "Number of requests to host names that no Route has."),
+		refused:      counter("refused_requests_total", "Number of requests that were refused for their form, by status code.", "code"),
 		latency:      histogram("request_duration_seconds", "Time from a request's arrival to the end of its answer."),
 		waiting:      histogram("queue_wait_seconds", "Time that requests waited for an instance; those that did not wait are not counted."),
 		coldStart: histogram("cold_start_seconds", "Time that the first request to a revision without instance spent by phase: "+
-			"scheduling (until scale was asked for), starting (until an instance was ready), forwarding (until the answer).", "phase"),
+			"scheduling (until scale was asked for), starting (until an instance was ready), forwarding (until the answer began).", "phase"),
 		queued:   gauge("queued_requests", "Number of requests that wait for an instance."),
 		inFlight: gauge("in_flight_requests", "Number of requests that are not answered yet, those that wait included."),
 
 		logLinesDropped: counter("access_log_lines_dropped_total", "Number of lines of the access log that were dropped, as its writer was too slow."),
 	}
 	if register != nil {
-		register(i.requests, i.unknownHosts, i.latency, i.waiting, i.coldStart, i.queued, i.inFlight, i.logLinesDropped)
+		register(i.requests, i.unknownHosts, i.refused, i.latency, i.waiting, i.coldStart, i.queued, i.inFlight, i.logLinesDropped)
 	}
 	return i
 }
@@ -212,8 +214,9 @@ func (p *pool) started() {
 	}
 }
 
-// forwarded notes that the first request of a cold start was answered.
-func (p *pool) forwarded(now time.Time) {
+// forwarded notes that the answer to the first request of a cold start begins.
+func (p *pool) forwarded() {
+	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.start.ready.IsZero() {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"k8s.io/component-base/metrics"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -146,11 +147,17 @@ func TestMetrics(t *testing.T) {
 	other := b.request(t, http.MethodGet, nil)
 	other.Host = "other"
 	b.do(t, other)
+	malformed := b.request(t, http.MethodGet, nil)
+	malformed.Host = "a b"
+	if res, _ := b.do(t, malformed); res.StatusCode != http.StatusBadRequest {
+		t.Errorf("a malformed host: %s", res.Status)
+	}
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
 	}
 	got := gather(t, registry)
 	for name, want := range map[string]float64{
+		"refused_requests_total 400":                  1,
 		"requests_total 200 c default r s":            1,
 		"unknown_host_requests_total":                 1,
 		"request_duration_seconds c default r s":      1,
@@ -170,6 +177,36 @@ func TestMetrics(t *testing.T) {
 		if strings.Contains(name, " default ") {
 			t.Errorf("%s is left", name)
 		}
+	}
+}
+
+// TestForwardingEndsWithFirstByte covers that the last phase of a cold start is over when the answer begins.
+func TestForwardingEndsWithFirstByte(t *testing.T) {
+	registry := metrics.NewKubeRegistry()
+	fake := clocktesting.NewFakePassiveClock(time.Now())
+	g := New(Options{Register: registry.MustRegister, Clock: fake})
+	g.SetRevision(revision(0))
+	p := poolOf(g)
+	x := g.begin(p, netip.AddrPort{}, "")
+	x.first, p.start.ready = true, fake.Now()
+	fake.SetTime(fake.Now().Add(time.Second))
+	x.Answered()
+	fake.SetTime(fake.Now().Add(time.Minute))
+	x.Done(http1.Result{Status: http.StatusOK})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, family := range families {
+		if family.GetName() == "knative_gateway_cold_start_seconds" {
+			for _, m := range family.Metric {
+				sum += m.GetHistogram().GetSampleSum()
+			}
+		}
+	}
+	if sum != 1 {
+		t.Errorf("the phases took %v s, want 1", sum)
 	}
 }
 

@@ -120,6 +120,10 @@ func (p *pool) wait(ctx context.Context, w *waiter) (*instance, *http1.Refusal) 
 	queued := w.queued
 	if queued {
 		p.queue.remove(w)
+		if p.queue.length == 0 && !p.start.began.IsZero() {
+			// Nobody waits for its end.
+			p.start = coldStart{}
+		}
 		p.warm()
 		p.observeQueue()
 	}

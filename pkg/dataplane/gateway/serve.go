@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -78,19 +79,22 @@ func newServing(g *Gateway) *serving {
 		places:     make(chan struct{}, connectionLimit()),
 		conns:      map[*clientConn]struct{}{},
 	}
+	refused := func(peer netip.AddrPort, refusal *http1.Refusal, head *http1.Head) {
+		g.refused(peer, refusal, head, nil)
+	}
 	s.patient = http1.Server{
-		Router: g, Standard: s.handedOver.add,
+		Router: g, Standard: s.handedOver.add, Refused: refused,
 		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 	}
 	s.hurried = http1.Server{
-		Router: g, Standard: s.handedOver.add,
+		Router: g, Standard: s.handedOver.add, Refused: refused,
 		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: hurriedTimeout, IdleTimeout: hurriedTimeout,
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.standard = &http.Server{
-		Handler: g, Protocols: protocols,
+		Handler: g, Protocols: protocols, ConnState: http1.ConnState,
 		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,

@@ -471,3 +471,30 @@ func TestStop(t *testing.T) {
 		}
 	})
 }
+
+// TestStopWithHalfARequest covers that Serve does not wait for heads that are still arriving.
+func TestStopWithHalfARequest(t *testing.T) {
+	b := serve(t, Options{StopTimeout: time.Hour}, revision(0), http.NotFoundHandler())
+	conn, err := net.Dial("tcp", b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// The answer to the first one tells that the gateway has the start of the second one.
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: app\r\n\r\nGET / HTTP"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- b.stop() }()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("Serve waits for the rest of a head")
+	}
+}

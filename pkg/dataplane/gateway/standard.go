@@ -175,6 +175,7 @@ func rewrite(r *httputil.ProxyRequest) {
 func meter(res *http.Response) error {
 	f := forwardOf(res.Request)
 	f.status = res.StatusCode
+	f.exchange.Answered()
 	f.touch()
 	if tunnel, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
 		res.Body = &meteredTunnel{ReadWriteCloser: tunnel, forward: f}

@@ -16,21 +16,19 @@ const (
 	RoutingStateLabelKey = GroupName + "/routingState"
 	// RoutingStateModifiedAnnotationKey on Revisions is when that label last changed, in RFC 3339.
 	RoutingStateModifiedAnnotationKey = GroupName + "/routingStateModified"
-
 	// RoutesAnnotationKey on Revisions holds the names of the Routes that refer to them, separated by commas.
 	RoutesAnnotationKey = GroupName + "/routes"
-
 	// NoGCAnnotationKey on Revisions keeps them from being collected where it is "true".
 	NoGCAnnotationKey = GroupName + "/no-gc"
 	// CreatorAnnotationKey and LastModifierAnnotationKey hold the users who made an object and last changed its
 	// spec.
 	CreatorAnnotationKey      = GroupName + "/creator"
 	LastModifierAnnotationKey = GroupName + "/lastModifier"
-	// RolloutDurationLegacyAnnotationKey is the older spelling of RolloutDurationAnnotationKey.
-	RolloutDurationLegacyAnnotationKey = GroupName + "/rolloutDuration"
 
 	// RolloutDurationAnnotationKey on Services and Routes is how long traffic takes to move to a new Revision.
 	RolloutDurationAnnotationKey = GroupName + "/rollout-duration"
+	// RolloutDurationLegacyAnnotationKey is the older spelling of RolloutDurationAnnotationKey.
+	RolloutDurationLegacyAnnotationKey = GroupName + "/rolloutDuration"
 	// ProgressDeadlineAnnotationKey on templates is how long a Revision may take to become ready.
 	ProgressDeadlineAnnotationKey = GroupName + "/progress-deadline"
 )

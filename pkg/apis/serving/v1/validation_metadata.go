@@ -14,16 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-const (
-	creatorAnnotationKey      = GroupName + "/creator"
-	lastModifierAnnotationKey = GroupName + "/lastModifier"
-	// rolloutDurationLegacyKey is the older spelling of RolloutDurationAnnotationKey.
-	rolloutDurationLegacyKey = GroupName + "/rolloutDuration"
-
-	visibilityLabelKey     = "networking.knative.dev/visibility"
-	visibilityClusterLocal = "cluster-local"
-)
-
 // validateMetadata checks the metadata of a new Service, Configuration, Route or Revision against what
 // Kubernetes asks of every object; its name, and the prefix it was generated from, are DNS-1035 labels.
 func validateMetadata(meta *metav1.ObjectMeta) field.ErrorList {
@@ -47,7 +37,7 @@ func validateDurationAnnotations(annotations map[string]string, path *field.Path
 	var errs field.ErrorList
 	rolloutKey := RolloutDurationAnnotationKey
 	if _, ok := annotations[rolloutKey]; !ok {
-		rolloutKey = rolloutDurationLegacyKey
+		rolloutKey = RolloutDurationLegacyAnnotationKey
 	}
 	for _, key := range []string{rolloutKey, ProgressDeadlineAnnotationKey} {
 		value, ok := annotations[key]
@@ -73,11 +63,11 @@ func validateUserAnnotations(meta, old *metav1.ObjectMeta, specChanged bool, pat
 		return nil
 	}
 	var errs field.ErrorList
-	if value := meta.Annotations[creatorAnnotationKey]; value != old.Annotations[creatorAnnotationKey] {
-		errs = append(errs, field.Invalid(path.Key(creatorAnnotationKey), value, apivalidation.FieldImmutableErrorMsg))
+	if value := meta.Annotations[CreatorAnnotationKey]; value != old.Annotations[CreatorAnnotationKey] {
+		errs = append(errs, field.Invalid(path.Key(CreatorAnnotationKey), value, apivalidation.FieldImmutableErrorMsg))
 	}
-	if value := meta.Annotations[lastModifierAnnotationKey]; !specChanged && value != old.Annotations[lastModifierAnnotationKey] {
-		errs = append(errs, field.Invalid(path.Key(lastModifierAnnotationKey), value, "may not change unless the spec changes"))
+	if value := meta.Annotations[LastModifierAnnotationKey]; !specChanged && value != old.Annotations[LastModifierAnnotationKey] {
+		errs = append(errs, field.Invalid(path.Key(LastModifierAnnotationKey), value, "may not change unless the spec changes"))
 	}
 	return errs
 }
@@ -110,12 +100,12 @@ func validateOwnerLabelUpdate(meta, old *metav1.ObjectMeta, key, ownerKind strin
 // validateVisibility checks the label that keeps an address inside the cluster: a misspelt value would
 // make it public.
 func validateVisibility(labels map[string]string) field.ErrorList {
-	value, ok := labels[visibilityLabelKey]
-	if !ok || value == visibilityClusterLocal {
+	value, ok := labels[VisibilityLabelKey]
+	if !ok || value == VisibilityClusterLocal {
 		return nil
 	}
-	return field.ErrorList{field.NotSupported(field.NewPath("metadata", "labels").Key(visibilityLabelKey), value,
-		[]string{visibilityClusterLocal})}
+	return field.ErrorList{field.NotSupported(field.NewPath("metadata", "labels").Key(VisibilityLabelKey), value,
+		[]string{VisibilityClusterLocal})}
 }
 
 // validateTemplateMetadata checks the part of a template's metadata that the Revision takes over (serving

@@ -22,14 +22,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// byRevision is the index of Routes by the namespace and name of the Revisions that they name.
-const byRevision = "revision"
-
 // Reconciler deletes the Revisions of a Configuration that are not to be kept.
 type Reconciler struct {
 	Client         servingclient.ServingV1Interface
 	Configurations servinglisters.ConfigurationLister
-	// RevisionIndex has the index controllers.ByController, RouteIndex that of Routes by Revision.
+	// RevisionIndex has the index controllers.ByController, RouteIndex controllers.RoutesByRevision.
 	RevisionIndex, RouteIndex cache.Indexer
 	Clock                     clock.PassiveClock
 	Settings                  func() *settings.Settings
@@ -49,7 +46,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 	if err := controllers.IndexByController(revisions); err != nil {
 		return nil, err
 	}
-	if err := controllers.AddIndex(routes, byRevision, revisionsOf); err != nil {
+	if err := controllers.IndexRoutesByRevision(routes); err != nil {
 		return nil, err
 	}
 	reconciler := &Reconciler{
@@ -87,34 +84,11 @@ func (c *Controller) SettingsChanged() error {
 	return nil
 }
 
-// revisionsOf returns the Revisions that a Route names: those it is to lead to, and those it leads to.
-func revisionsOf(obj any) ([]string, error) {
-	route, ok := obj.(*servingv1.Route)
-	if !ok {
-		return nil, nil
-	}
-	var revisions []string
-	for _, traffic := range [][]servingv1.TrafficTarget{route.Spec.Traffic, route.Status.Traffic} {
-		for _, target := range traffic {
-			if target.RevisionName != "" {
-				revisions = append(revisions, route.Namespace+"/"+target.RevisionName)
-			}
-		}
-	}
-	return revisions, nil
-}
-
 // Reconcile deletes what there is too much of, and comes back when the next Revision has been kept long enough.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	configuration, err := r.Configurations.Configurations(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	configuration, ok, err := controllers.Live(r.Configurations.Configurations(key.Namespace), key.Name)
+	if err != nil || !ok {
 		return err
-	}
-	if configuration.DeletionTimestamp != nil {
-		return nil
 	}
 	revisions, err := controllers.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
 	if err != nil {
@@ -158,7 +132,7 @@ func (r *Reconciler) collectable(configuration *servingv1.Configuration, revisio
 			revision.Annotations[servingv1.NoGCAnnotationKey] == "true":
 			continue
 		}
-		routes, err := r.RouteIndex.ByIndex(byRevision, revision.Namespace+"/"+revision.Name)
+		routes, err := r.RouteIndex.ByIndex(controllers.RoutesByRevision, revision.Namespace+"/"+revision.Name)
 		if err != nil {
 			return nil, err
 		}

@@ -98,7 +98,7 @@ func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...ru
 	if err := controllers.IndexByController(revisions); err != nil {
 		t.Fatal(err)
 	}
-	if err := controllers.AddIndex(routes, byRevision, revisionsOf); err != nil {
+	if err := controllers.IndexRoutesByRevision(routes); err != nil {
 		t.Fatal(err)
 	}
 	st := settings.Default("localhost")

@@ -65,13 +65,3 @@ func Revision(configuration *servingv1.Configuration, now time.Time) *servingv1.
 		Spec: *template.Spec.DeepCopy(),
 	}
 }
-
-// Generation returns the generation of the Configuration that a Revision was made from, or 0 if its label does
-// not say.
-func Generation(revision *servingv1.Revision) int64 {
-	generation, err := strconv.ParseInt(revision.Labels[servingv1.ConfigurationGenerationLabelKey], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return generation
-}

@@ -12,6 +12,7 @@ import (
 // for a client that got nothing yet.
 func (c *conn) answer() (*Refusal, error) {
 	x := &c.x
+	x.Answered()
 	size, have, err := c.readHead()
 	if err != nil {
 		if isInvalid(err) {

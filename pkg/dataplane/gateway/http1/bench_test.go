@@ -29,6 +29,7 @@ func (e *openExchange) Acquire(context.Context) (*Upstream, *Refusal) { return e
 func (e *openExchange) Unreachable(*Upstream)                         {}
 func (e *openExchange) Timeouts() (total, start, idle time.Duration)  { return 5 * time.Minute, 0, 0 }
 func (e *openExchange) Passes([]byte) bool                            { return true }
+func (e *openExchange) Answered()                                     {}
 func (e *openExchange) Done(Result)                                   {}
 
 func (e *openExchange) AppendFields(dst []byte) []byte {

@@ -10,7 +10,7 @@ const (
 	maxTrailers  = 64 << 10
 )
 
-var errChunk = errors.New("malformed chunk in the response")
+var errChunk = errors.New("malformed chunk")
 
 // chunks follows a body in chunks (RFC 9112 7.1), which is passed on as it comes, and finds its end.
 type chunks struct {

@@ -24,7 +24,7 @@ var errStopped = errors.New("server stops")
 // What a connection is doing, so that it can be stopped.
 const (
 	busy int32 = iota
-	// waiting is for the first byte of a request.
+	// waiting is for bytes of a request's head.
 	waiting
 	stopping
 )
@@ -71,28 +71,24 @@ type conn struct {
 
 // serve serves requests until the connection ends or is handed over.
 func (c *conn) serve() {
+	var refusal *Refusal
+	var err error
 	for {
-		refusal, err := c.next()
-		if err != nil {
+		if refusal, err = c.next(); err != nil {
 			break
+		}
+		if refusal == nil && c.in.req.preface && c.answered {
+			refusal = badVersion
 		}
 		if refusal != nil {
-			c.refuse(refusal, false, true) //nolint:errcheck // the connection ends anyway
+			c.refused(refusal)
 			break
 		}
-		then := endConn
-		switch req := &c.in.req; {
-		case req.preface && c.answered:
-			c.refuse(badVersion, false, true) //nolint:errcheck // the connection ends anyway
-		case req.other || !c.whole():
-			then = handOver
-		default:
+		then := handOver
+		if !c.in.req.other && c.whole() {
 			then = c.serveRequest()
 		}
-		if then == handOver {
-			read := append([]byte(nil), c.in.unread()...)
-			c.in.release()
-			c.server.handOver(c.conn, read)
+		if then == handOver && !c.handOver() {
 			return
 		}
 		if then == endConn {
@@ -101,7 +97,7 @@ func (c *conn) serve() {
 		c.answered = true
 	}
 	if c.in != nil {
-		if len(c.in.unread()) > 0 {
+		if len(c.in.unread()) > 0 && !errors.Is(err, errStopped) {
 			c.linger()
 		}
 		c.in.release()
@@ -109,10 +105,24 @@ func (c *conn) serve() {
 	c.conn.Close()
 }
 
+// refused answers a request that is refused for its form, as the connection's last.
+func (c *conn) refused(refusal *Refusal) {
+	c.refuse(refusal, false, true) //nolint:errcheck // the connection ends anyway
+	if c.server.Refused == nil {
+		return
+	}
+	var head *Head
+	if c.size > 0 {
+		head = &c.in.req.Head
+	}
+	c.server.Refused(c.peer, refusal, head)
+}
+
 // next reads and parses the next head. The error tells that the connection ended.
 func (c *conn) next() (*Refusal, error) {
 	limit := c.server.maxHeaderBytes()
 	scanned := 0
+	c.size = 0
 	var deadline time.Time
 	for {
 		if c.in == nil || len(c.in.unread()) == 0 {
@@ -137,7 +147,7 @@ func (c *conn) next() (*Refusal, error) {
 		}
 		c.setReadDeadline(deadline)
 		c.in.makeRoom()
-		if err := c.fill(); err != nil {
+		if err := c.receive(); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				return headTimeout, nil
 			}
@@ -181,6 +191,11 @@ func (c *conn) wait() error {
 	if idle := c.server.idleTimeout(); c.readDeadline.Sub(c.now) < idle*3/4 || c.readDeadline.Sub(c.now) > idle {
 		c.setReadDeadline(c.now.Add(idle))
 	}
+	return c.receive()
+}
+
+// receive reads a part of a head, unless the server stops.
+func (c *conn) receive() error {
 	if !c.state.CompareAndSwap(busy, waiting) {
 		return errStopped
 	}
@@ -188,11 +203,14 @@ func (c *conn) wait() error {
 	if !c.state.CompareAndSwap(waiting, busy) {
 		<-c.stopped
 		c.readDeadline = time.Time{}
+		if err != nil {
+			return errStopped
+		}
 	}
 	return err
 }
 
-// stop ends the connection once it has no request.
+// stop ends the connection once it has no request, or only the start of its head.
 func (c *conn) stop() {
 	if c.state.Swap(stopping) == waiting {
 		c.conn.SetReadDeadline(longAgo) //nolint:errcheck // fails on closed connections only, as does the read

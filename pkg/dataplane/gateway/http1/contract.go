@@ -1,5 +1,6 @@
 // Package http1 forwards plain HTTP/1.1 requests: those that arrived whole, to instances that speak HTTP/1.1.
-// Connections that need more (upgrades, bodies that are still arriving, HTTP/1.0) it hands over unread.
+// Requests that need more (upgrades, bodies that are still arriving, HTTP/1.0) it has served by others, on the same
+// connection.
 package http1
 
 import (
@@ -11,7 +12,7 @@ import (
 // Router decides about the requests of a Server. Its methods are called concurrently.
 type Router interface {
 	// Begin says what becomes of a request. The head is valid until the exchange is done. A nil exchange
-	// without an error means that the request is not for this package: its connection is handed over.
+	// without an error means that the request is not for this package: it is handed over.
 	Begin(head *Head, peer netip.AddrPort) (Exchange, *Refusal)
 }
 
@@ -32,6 +33,8 @@ type Exchange interface {
 	Passes(name []byte) bool
 	// AppendFields appends the header lines that the request gets besides, each ended by CRLF.
 	AppendFields(dst []byte) []byte
+	// Answered tells that the answer begins to come from the instance.
+	Answered()
 	// Done ends the exchange, and gives back its upstream if it has one. The exchange may not be used after.
 	Done(Result)
 }

@@ -30,6 +30,7 @@ type fakeRouter struct {
 	mu          sync.Mutex
 	heads       []string
 	unreachable int
+	answered    int
 	// done gets the results.
 	done chan Result
 }
@@ -77,6 +78,12 @@ func (e *fakeExchange) Timeouts() (total, responseStart, idle time.Duration) {
 func (e *fakeExchange) Passes(name []byte) bool { return string(name) != e.router.drop }
 
 func (e *fakeExchange) AppendFields(dst []byte) []byte { return append(dst, e.router.add...) }
+
+func (e *fakeExchange) Answered() {
+	e.router.mu.Lock()
+	defer e.router.mu.Unlock()
+	e.router.answered++
+}
 
 func (e *fakeExchange) Done(r Result) { e.router.done <- r }
 

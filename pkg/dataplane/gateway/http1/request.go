@@ -23,6 +23,7 @@ var (
 	badLength   = &Refusal{Status: http.StatusBadRequest, Body: "malformed Content-Length header"}
 	badCoding   = &Refusal{Status: http.StatusBadRequest, Body: "unsupported Transfer-Encoding header"}
 	badOptions  = &Refusal{Status: http.StatusBadRequest, Body: "malformed Connection header"}
+	badExpect   = &Refusal{Status: http.StatusExpectationFailed, Body: "unsupported Expect header"}
 	badVersion  = &Refusal{Status: http.StatusHTTPVersionNotSupported, Body: "unsupported HTTP version"}
 	tooLarge    = &Refusal{Status: http.StatusRequestHeaderFieldsTooLarge, Body: "request header too large"}
 	headTimeout = &Refusal{Status: http.StatusRequestTimeout, Body: "request header did not arrive in time"}
@@ -223,7 +224,12 @@ func (r *request) parseField(line []byte) *Refusal {
 		r.chunked = true
 	case "connection":
 		return r.parseConnection(f.Value)
-	case "upgrade", "expect":
+	case "expect":
+		if !equalFold(f.Value, "100-continue") {
+			return badExpect
+		}
+		r.other = true
+	case "upgrade":
 		r.other = true
 	}
 	return nil

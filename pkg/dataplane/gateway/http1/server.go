@@ -20,9 +20,13 @@ type Server struct {
 	// Router decides about the requests.
 	Router Router
 	// Standard takes over connections with what this package does not do: HTTP/2, HTTP/1.0, upgrades, bodies that
-	// are still arriving, CONNECT, targets in absolute form. They start with the first request that was not
-	// answered, with the names of its header fields in lower case. The connection is Standard's to close.
+	// are still arriving, CONNECT, targets in absolute form. It has an http.Server serve them whose ConnState is
+	// that of this package. They have the one request, with the names of its header fields in lower case; after its
+	// answer they go on here. HTTP/2 and what was hijacked is Standard's for good.
 	Standard func(net.Conn)
+	// Refused, if not nil, is told of requests that are refused for their form. head is nil where that was not
+	// read, may be incomplete, and is valid until Refused returns.
+	Refused func(peer netip.AddrPort, refusal *Refusal, head *Head)
 	// MaxHeaderBytes bounds the head of a request; 0 means 64 KiB.
 	MaxHeaderBytes int
 	// HeaderTimeout bounds the arrival of a head from its first byte on, 0 means 10 s; IdleTimeout the wait for
@@ -31,7 +35,7 @@ type Server struct {
 }
 
 // ServeConn serves a connection until it ends or is handed over. When ctx ends, it closes once the request that
-// is being answered, if there is one, has its answer.
+// is being answered, if there is one, has its answer. It returns when the connection ended or is Standard's for good.
 func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	rawConn, ok := nc.(syscall.Conn)
 	if !ok {

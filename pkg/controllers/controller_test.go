@@ -1,0 +1,176 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// reconcile is a Reconciler.
+type reconcile func(ctx context.Context, key types.NamespacedName) error
+
+func (r reconcile) Reconcile(ctx context.Context, key types.NamespacedName) error { return r(ctx, key) }
+
+func named(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "default", Name: name}
+}
+
+// run has a controller run in a bubble until fn returns.
+func run(t *testing.T, c *Controller, workers int, fn func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { c.Run(ctx, workers) })
+	// Whether the informers have synced is looked for at intervals.
+	<-time.After(time.Second)
+	synctest.Wait()
+	fn()
+}
+
+func isPrimed(c *Controller) bool {
+	select {
+	case <-c.Primed():
+		return true
+	default:
+		return false
+	}
+}
+
+// A controller is primed once all that was there has been reconciled once, whatever came of it, and at once where
+// there is nothing.
+func TestPrimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := make(chan struct{})
+		c := New("test", reconcile(func(_ context.Context, key types.NamespacedName) error {
+			if key.Name == "held" {
+				<-held
+			}
+			return errors.New("broken")
+		}))
+		c.Enqueue(named("failing"))
+		c.Enqueue(named("held"))
+		run(t, c, 2, func() {
+			if isPrimed(c) {
+				t.Error("primed before all was reconciled")
+			}
+			close(held)
+			synctest.Wait()
+			if !isPrimed(c) {
+				t.Error("not primed after all was reconciled")
+			}
+		})
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := New("test", reconcile(nil))
+		run(t, c, 1, func() {
+			if !isPrimed(c) {
+				t.Error("not primed without any object")
+			}
+		})
+	})
+}
+
+// A server that does not answer holds up a worker for a bounded time.
+func TestReconcileIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New("test", reconcile(func(ctx context.Context, _ types.NamespacedName) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+		c.Enqueue(named("hanging"))
+		run(t, c, 1, func() {
+			if isPrimed(c) {
+				t.Error("primed before anything was reconciled")
+			}
+			<-time.After(timeout)
+			synctest.Wait()
+			if !isPrimed(c) {
+				t.Error("still not primed")
+			}
+		})
+	})
+}
+
+// What fails is tried again, later each time; what succeeds is not.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		c := New("test", reconcile(func(context.Context, types.NamespacedName) error {
+			if at = append(at, time.Now()); len(at) < 4 {
+				return errors.New("broken")
+			}
+			return nil
+		}))
+		c.Enqueue(named("a"))
+		run(t, c, 1, func() {
+			<-time.After(time.Hour)
+			synctest.Wait()
+			if len(at) != 4 {
+				t.Fatalf("%d calls, want 4", len(at))
+			}
+			for i := 2; i < len(at); i++ {
+				if before, after := at[i-1].Sub(at[i-2]), at[i].Sub(at[i-1]); after < 2*before {
+					t.Errorf("call %d comes %v after the one before, which came after %v", i, after, before)
+				}
+			}
+		})
+	})
+}
+
+// Changes concern the keys of an object's old and of its new state, and of one that was missed going.
+func TestWatch(t *testing.T) {
+	informer := &fakeInformer{}
+	c := New("test", reconcile(nil))
+	if err := c.Watch(informer, ControllerOf("Service")); err != nil {
+		t.Fatal(err)
+	}
+	owned := func(kind, name string) *servingv1.Route {
+		route := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "route"}}
+		route.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: name}, servingv1.SchemeGroupVersion.WithKind(kind))}
+		return route
+	}
+	next := func() types.NamespacedName {
+		key, _ := c.queue.Get()
+		c.queue.Done(key)
+		return key
+	}
+	informer.OnAdd(owned("Other", "none"), false)
+	informer.OnUpdate(owned("Service", "old"), owned("Service", "new"))
+	informer.OnDelete(cache.DeletedFinalStateUnknown{Key: "default/route", Obj: owned("Service", "gone")})
+	if got := c.queue.Len(); got != 3 {
+		t.Fatalf("%d keys, want 3", got)
+	}
+	for _, want := range []string{"old", "new", "gone"} {
+		if got := next(); got != named(want) {
+			t.Errorf("key is %q, want %q", got, named(want))
+		}
+	}
+}
+
+// fakeInformer keeps the handler that is added to it.
+type fakeInformer struct {
+	cache.SharedIndexInformer
+	cache.ResourceEventHandler
+}
+
+func (f *fakeInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	f.ResourceEventHandler = handler
+	return registration{}, nil
+}
+
+type registration struct {
+	cache.ResourceEventHandlerRegistration
+}
+
+func (registration) HasSynced() bool { return true }
