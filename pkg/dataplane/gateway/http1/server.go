@@ -2,10 +2,14 @@ package http1
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // What holds where a Server says nothing else.
@@ -51,7 +55,24 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	c.readFunc, c.tryFunc, c.writeFunc = c.read, c.tryRead, c.write
 	stop := context.AfterFunc(ctx, c.stop)
 	defer stop()
+	defer c.contain()
 	c.serve() //nolint:contextcheck // exchanges outlive ctx, and have one of their own
+}
+
+// contain keeps a panic to the connection that it happened on, as net/http does: others go on.
+func (c *conn) contain() {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	klog.Background().Error(nil, "Forwarding a request panicked", "panic", fault, "stack", string(debug.Stack()))
+	c.conn.Close()
+	if c.x.conn != nil {
+		c.x.conn.conn.Close()
+	}
+	if c.x.Exchange != nil {
+		c.x.Done(Result{Err: fmt.Errorf("panic: %v", fault)})
+	}
 }
 
 func peerOf(nc net.Conn) netip.AddrPort {

@@ -1,0 +1,35 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+)
+
+// TestPanic has a fault of one request end that request and its connection, and nothing else.
+func TestPanic(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	t.Cleanup(klog.ClearLogger)
+	router := newFakeRouter(answering(t, hi, nil))
+	addr := serve(t, &Server{Router: router})
+	other := dial(t, addr)
+	write(t, other, getA)
+	expect(t, other, hi)
+	router.result(t)
+
+	faulty := newFakeRouter("")
+	faulty.acquire = func(context.Context) (*Upstream, *Refusal) { panic("a fault") }
+	conn := dial(t, serve(t, &Server{Router: faulty}))
+	write(t, conn, getA)
+	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
+		t.Errorf("the client got %q, %v", rest, err)
+	}
+	if r := faulty.result(t); r.Err == nil || r.Err.Error() != "panic: a fault" {
+		t.Errorf("result %+v", r)
+	}
+	write(t, other, getA)
+	expect(t, other, hi)
+}
