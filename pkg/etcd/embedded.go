@@ -7,18 +7,20 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/lockfile"
 )
 
 // Embedded is a running etcd of one member.
 type Embedded struct {
 	server    *embed.Etcd
-	lock      *os.File
+	lock      *fileutil.LockedFile
 	socketDir string
 	logLevel  zap.AtomicLevel
 }
@@ -45,7 +47,9 @@ func Start(dir string) (_ *Embedded, err error) {
 			e.Stop()
 		}
 	}()
-	if e.lock, err = lock(filepath.Join(dir, "lock")); err != nil {
+	if e.lock, err = lockfile.Acquire(filepath.Join(dir, "lock")); errors.Is(err, lockfile.ErrHeld) {
+		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
+	} else if err != nil {
 		return nil, err
 	}
 	// The API server reaches etcd by a socket in a directory of our own user's: there is no port that others
@@ -111,21 +115,4 @@ func (e *Embedded) logger() *zap.Logger {
 
 func (e *Embedded) socket(name string) url.URL {
 	return url.URL{Scheme: "unix", Path: filepath.Join(e.socketDir, name)}
-}
-
-// lock takes the lock file that keeps two servers off one data directory. The kernel frees it when the
-// process ends, however it ends.
-func lock(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the lock of the data directory: %w", err)
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		file.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s", ErrInUse, filepath.Dir(path))
-		}
-		return nil, fmt.Errorf("locking %s: %w", path, err)
-	}
-	return file, nil
 }

@@ -4,6 +4,7 @@ package configuration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -97,6 +98,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	if err != nil {
 		return err
 	}
+	if err := r.label(ctx, configuration, owned); err != nil {
+		return err
+	}
 	current, fault, err := r.ensureRevision(ctx, configuration)
 	if err != nil && fault == nil {
 		return err
@@ -141,4 +145,33 @@ func (r *Reconciler) ensureRevision(ctx context.Context, configuration *servingv
 		return nil, fault, nil
 	}
 	return revision, nil, nil
+}
+
+// label gives Revisions back the labels that name their owners, where somebody took or changed them.
+func (r *Reconciler) label(ctx context.Context, configuration *servingv1.Configuration, owned []*servingv1.Revision) error {
+	labels := resources.OwnerLabels(configuration)
+	for _, revision := range owned {
+		if revision.DeletionTimestamp != nil || contains(revision.Labels, labels) {
+			continue
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": revision.UID, "labels": labels}})
+		if err != nil {
+			return err
+		}
+		_, err = r.Client.Revisions(revision.Namespace).Patch(ctx, revision.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("labelling Revision %q: %w", revision.Name, err)
+		}
+	}
+	return nil
+}
+
+// contains tells whether all of the wanted labels are among some.
+func contains(labels, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
 }

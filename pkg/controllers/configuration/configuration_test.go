@@ -197,6 +197,32 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestLabelsAreGivenBack restores the labels that name a Revision's owners (serving 9.2.1-3, 7.2-7).
+func TestLabelsAreGivenBack(t *testing.T) {
+	owner := configuration(1, "one")
+	stripped := revision(owner, succeeded)
+	delete(stripped.Labels, servingv1.ConfigurationLabelKey)
+	stripped.Labels[servingv1.ConfigurationUIDLabelKey] = "another"
+	w := controllertest.New(t, owner, stripped)
+	r := reconciler(t, w)
+	for _, want := range [][]string{{"patch revisions", "update configurations/status"}, nil} {
+		w.Sync()
+		if err := r.Reconcile(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, w.Writes()); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+	}
+	mended, err := r.Client.Revisions(stripped.Namespace).Get(t.Context(), stripped.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(revision(owner, succeeded).Labels, mended.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
 // A rollback by name makes the older Revision the latest again, and it stays the latest ready one while the next
 // is not ready, although Revisions made after it are (serving 7.2-7).
 func TestRollback(t *testing.T) {

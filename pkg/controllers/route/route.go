@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -80,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	r.enqueue(wake)
 	now := r.Clock.Now()
-	found, err := r.assign(route, current, now)
+	found, err := r.assign(ctx, route, current, now)
 	if err != nil {
 		return err
 	}
@@ -105,8 +106,18 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error
 
 // assign finds which Revisions a Route's requests are to go to now. If its spec cannot be met, these are those of
 // the last assignment that could.
-func (r *Reconciler) assign(route *servingv1.Route, current *settings.Settings, now time.Time) (findings, error) {
-	from := sources{configuration: r.Configurations.Configurations(route.Namespace).Get, revision: r.Revisions.Revisions(route.Namespace).Get}
+func (r *Reconciler) assign(ctx context.Context, route *servingv1.Route, current *settings.Settings, now time.Time) (findings, error) {
+	from := sources{
+		configuration: func(name string) (*servingv1.Configuration, error) {
+			configuration, err := r.Configurations.Configurations(route.Namespace).Get(name)
+			if apierrors.IsNotFound(err) {
+				// The informer may lag behind: a Service makes both at once.
+				return r.Client.Configurations(route.Namespace).Get(ctx, name, metav1.GetOptions{})
+			}
+			return configuration, err
+		},
+		revision: r.Revisions.Revisions(route.Namespace).Get,
+	}
 	targets, assigned, err := resolve(route, from)
 	if err != nil {
 		return findings{}, err

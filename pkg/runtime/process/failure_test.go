@@ -129,11 +129,11 @@ func TestStartFailures(t *testing.T) {
 	}{
 		"exit code and last line of stderr": {
 			revision: sample("exits", "exit", "CODE=7", "STDOUT=out", "STDERR=first\nlast\n\n"),
-			want:     runtime.Failure{Reason: "ExitCode7", Message: "Container failed with: last"},
+			want:     runtime.Failure{Reason: "ExitCode7", Message: "Container failed with: last (exit code 7)"},
 		},
 		"stdout where stderr is empty": {
 			revision: sample("exits", "exit", "CODE=1", "STDOUT=out"),
-			want:     runtime.Failure{Reason: "ExitCode1", Message: "Container failed with: out"},
+			want:     runtime.Failure{Reason: "ExitCode1", Message: "Container failed with: out (exit code 1)"},
 		},
 		"success": {
 			revision: sample("exits", "exit"),
@@ -199,7 +199,7 @@ func TestInitContainers(t *testing.T) {
 	r.Spec.InitContainers = []corev1.Container{{Name: "fail", Command: []string{"sh", "-c", "echo no database >&2; exit 4"}}}
 	h.apply(r, 1)
 	s := h.await(r, "the failure", failing)
-	want := &runtime.Failure{Reason: "ExitCode4", Message: `Container "fail" failed with: no database`}
+	want := &runtime.Failure{Reason: "ExitCode4", Message: `Container "fail" failed with: no database (exit code 4)`}
 	if diff := cmp.Diff(want, s.Failure); diff != "" {
 		t.Errorf("failure (-want +got):\n%s", diff)
 	}
@@ -221,7 +221,7 @@ func TestSidecar(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := h.await(r, "the failure", failing)
-	want := &runtime.Failure{Reason: "ExitCode5", Message: `Container "side" failed with: enough`}
+	want := &runtime.Failure{Reason: "ExitCode5", Message: `Container "side" failed with: enough (exit code 5)`}
 	if diff := cmp.Diff(want, s.Failure); diff != "" {
 		t.Errorf("failure (-want +got):\n%s", diff)
 	}
@@ -317,7 +317,7 @@ func TestUser(t *testing.T) {
 	c.SecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](65534)}
 	c.Command = []string{"sh", "-c", "echo $(id -u) $(id -g) $(id -G) >&2; exit 1"}
 	h.apply(r, 1)
-	want := "Container failed with: 65534 65534 65534"
+	want := "Container failed with: 65534 65534 65534 (exit code 1)"
 	if s := h.await(r, "the failure", failing); s.Failure.Message != want {
 		t.Errorf("message %q, want %q", s.Failure.Message, want)
 	}

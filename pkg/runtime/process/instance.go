@@ -264,13 +264,14 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 // exit says why a container that has exited has failed.
 func (i *instance) exit(p *running) *runtime.Failure {
 	code := p.state.ExitCode()
-	why := i.runtime.logs.lastLine(i.revision.key, i.name, p.container)
-	if why == "" {
-		why = p.state.String()
-	}
 	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		// As shells and containers count.
 		code = 128 + int(status.Signal())
+	}
+	// Configuration and Service repeat the message, with reasons of their own: so the code is in it as well.
+	why := p.state.String()
+	if line := i.runtime.logs.lastLine(i.revision.key, i.name, p.container); line != "" {
+		why = fmt.Sprintf("%s (exit code %d)", line, code)
 	}
 	subject := "Container"
 	if !p.container.serving {

@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/lockfile"
 )
 
 // ownerVariable marks the processes that belong to a Runtime: <id>@<directory>/<instance>.
@@ -34,8 +36,8 @@ type owner struct {
 
 // newOwner locks the directory.
 func newOwner(dir string) (*owner, error) {
-	lock, err := fileutil.TryLockFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_WRONLY, 0o600)
-	if errors.Is(err, fileutil.ErrLocked) {
+	lock, err := lockfile.Acquire(filepath.Join(dir, "lock"))
+	if errors.Is(err, lockfile.ErrHeld) {
 		return nil, fmt.Errorf("another server uses %s for its processes: stop it, or choose another directory", dir)
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -97,7 +98,9 @@ func sender(ctx context.Context, address, host string, first time.Time, interval
 		if err != nil {
 			return nil, err
 		}
-		if _, err := reader.Discard(int(response.ContentLength)); err != nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		if err != nil {
 			return nil, err
 		}
 		if response.StatusCode != http.StatusOK {

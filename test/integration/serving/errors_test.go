@@ -41,7 +41,7 @@ func TestMistakes(t *testing.T) {
 		"exits": {
 			mistake: env("START_FAIL", "3:the licence has expired"),
 			reason:  "ExitCode3",
-			message: "Container failed with: the licence has expired",
+			message: "Container failed with: the licence has expired (exit code 3)",
 		},
 		"other-port": {
 			mistake: func(s *servingv1.Service) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
@@ -16,7 +17,9 @@ import (
 func decide(collectable []*servingv1.Revision, st settings.GC, now time.Time) (remove []*servingv1.Revision, again time.Duration) {
 	sorted := slices.Clone(collectable)
 	slices.SortFunc(sorted, func(a, b *servingv1.Revision) int {
-		return cmp.Or(lastActive(a).Compare(lastActive(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+		return cmp.Or(lastActive(a).Compare(lastActive(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			// Times are whole seconds.
+			cmp.Compare(controllers.Generation(a), controllers.Generation(b)), strings.Compare(a.Name, b.Name))
 	})
 	surplus := 0
 	if st.MaxNonActiveRevisions >= 0 {

@@ -38,14 +38,9 @@ func Revision(configuration *servingv1.Configuration, now time.Time) *servingv1.
 	template := &configuration.Spec.Template
 	labels := make(map[string]string, len(template.Labels)+6)
 	maps.Copy(labels, template.Labels)
-	labels[servingv1.ConfigurationLabelKey] = configuration.Name
-	labels[servingv1.ConfigurationUIDLabelKey] = string(configuration.UID)
+	maps.Copy(labels, OwnerLabels(configuration))
 	labels[servingv1.ConfigurationGenerationLabelKey] = strconv.FormatInt(configuration.Generation, 10)
 	labels[servingv1.RoutingStateLabelKey] = servingv1.RoutingStatePending
-	if owner := metav1.GetControllerOfNoCopy(configuration); owner != nil && owner.Kind == "Service" {
-		labels[servingv1.ServiceLabelKey] = owner.Name
-		labels[servingv1.ServiceUIDLabelKey] = string(owner.UID)
-	}
 
 	annotations := make(map[string]string, len(template.Annotations)+3)
 	maps.Copy(annotations, template.Annotations)
@@ -64,4 +59,17 @@ func Revision(configuration *servingv1.Configuration, now time.Time) *servingv1.
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
+}
+
+// OwnerLabels are the labels of a Configuration's Revisions that name it and its Service (serving 9.2.1-3).
+func OwnerLabels(configuration *servingv1.Configuration) map[string]string {
+	labels := map[string]string{
+		servingv1.ConfigurationLabelKey:    configuration.Name,
+		servingv1.ConfigurationUIDLabelKey: string(configuration.UID),
+	}
+	if owner := metav1.GetControllerOfNoCopy(configuration); owner != nil && owner.Kind == "Service" {
+		labels[servingv1.ServiceLabelKey] = owner.Name
+		labels[servingv1.ServiceUIDLabelKey] = string(owner.UID)
+	}
+	return labels
 }
