@@ -29,6 +29,8 @@ type exchange struct {
 	begun    time.Time
 	peer     netip.AddrPort
 	trace    trace
+	// begins tells that the trace does not go on from the client's.
+	begins bool
 	// waited tells that it was in the queue, first that a cold start began with it.
 	waited, first bool
 	// head or request is what is asked for: on the plain path the one, on the standard path the other.
@@ -59,9 +61,23 @@ func (g *Gateway) Begin(head *http1.Head, peer netip.AddrPort) (http1.Exchange, 
 	} else if !p.plain() {
 		return nil, nil
 	}
-	x := g.begin(p, peer, string(head.Get(traceparentField)))
+	x := g.begin(p, peer, string(only(head, traceparentField)))
 	x.head = head
 	return x, nil
+}
+
+// only returns the value of the only field of a name, or nil.
+func only(head *http1.Head, name string) (value []byte) {
+	found := false
+	for i := range head.Fields {
+		if f := &head.Fields[i]; string(f.Name) == name {
+			if found {
+				return nil
+			}
+			value, found = f.Value, true
+		}
+	}
+	return value
 }
 
 // plain tells whether the revision is known to speak HTTP/1.1.
@@ -82,7 +98,7 @@ func (g *Gateway) tagged(h *host, tag string) *pool {
 func (g *Gateway) begin(p *pool, peer netip.AddrPort, traceparent string) *exchange {
 	x := exchanges.Get().(*exchange)
 	x.gateway, x.pool, x.peer, x.begun = g, p, peer, g.options.Clock.Now()
-	x.trace.set(traceparent)
+	x.begins = x.trace.set(traceparent)
 	p.begin(x.begun)
 	if x.series = p.measured(); x.series != nil {
 		x.series.inFlight.Inc()
@@ -128,7 +144,9 @@ func (x *exchange) Timeouts() (total, responseStart, idle time.Duration) {
 }
 
 // Passes implements http1.Exchange.
-func (x *exchange) Passes(name []byte) bool { return passes(name) }
+func (x *exchange) Passes(name []byte) bool {
+	return passes(name) && !(x.begins && string(name) == tracestateField)
+}
 
 // AppendFields implements http1.Exchange: what there was of the fields goes on, with this hop's part appended.
 func (x *exchange) AppendFields(dst []byte) []byte {
@@ -152,13 +170,19 @@ func (x *exchange) appendPeer(dst []byte) []byte {
 	return x.peer.Addr().WithZone("").AppendTo(dst)
 }
 
-// appendJoined appends the values of all fields of a name, each followed by a comma.
+// appendJoined appends the values of all fields of a name, each followed by a comma, unless they cannot be extended.
 func appendJoined(dst []byte, head *http1.Head, name string) []byte {
+	size := len(dst)
 	for i := range head.Fields {
-		if f := &head.Fields[i]; string(f.Name) == name && len(f.Value) > 0 {
-			dst = append(dst, f.Value...)
-			dst = append(dst, ", "...)
+		f := &head.Fields[i]
+		if string(f.Name) != name || len(f.Value) == 0 {
+			continue
 		}
+		if openQuote(f.Value) {
+			return dst[:size]
+		}
+		dst = append(dst, f.Value...)
+		dst = append(dst, ", "...)
 	}
 	return dst
 }

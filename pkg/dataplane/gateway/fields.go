@@ -12,6 +12,7 @@ const (
 	forwardedHostField  = "x-forwarded-host"
 	forwardedProtoField = "x-forwarded-proto"
 	traceparentField    = "traceparent"
+	tracestateField     = "tracestate"
 	tagField            = "knative-serving-tag"
 )
 
@@ -50,18 +51,38 @@ func appendForwarded[T string | []byte](dst []byte, peer netip.Addr, host T) []b
 	return append(dst, `";proto=http`...)
 }
 
+// openQuote tells whether a list ends within a quoted string: what is appended would be part of that.
+func openQuote[T string | []byte](list T) bool {
+	open := false
+	for i := 0; i < len(list); i++ {
+		switch {
+		case list[i] == '"':
+			open = !open
+		case list[i] == '\\' && open:
+			i++
+		}
+	}
+	return open
+}
+
 // trace is the value of a traceparent header of W3C trace context: version, trace id, parent id, flags.
 type trace [55]byte
 
 // id is the trace id.
 func (t *trace) id() []byte { return t[3:35] }
 
-// set continues the trace that a traceparent header names, or begins one where that is no valid one.
-func (t *trace) set(parent string) {
+// set continues the trace that a traceparent header names, or begins one where that is no valid one. Of the flags,
+// sampled and random go on, the others mean nothing yet.
+func (t *trace) set(parent string) (begins bool) {
 	copy(t[:], "00-")
-	if validTraceparent(parent) {
+	begins = !validTraceparent(parent)
+	if !begins {
 		copy(t[3:], parent[3:35])
-		copy(t[53:], parent[53:55])
+		flags := parent[54]
+		if flags >= 'a' {
+			flags -= 'a' - 10
+		}
+		t[53], t[54] = '0', '0'+flags&3
 	} else {
 		putHex(t[3:], nonZero())
 		putHex(t[19:], rand.Uint64())
@@ -70,6 +91,7 @@ func (t *trace) set(parent string) {
 	}
 	t[35], t[52] = '-', '-'
 	putHex(t[36:], nonZero())
+	return begins
 }
 
 // validTraceparent checks a traceparent header. Those of later versions may be longer.

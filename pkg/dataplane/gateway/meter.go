@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"io"
+	"net/http"
 	"sync/atomic"
 )
 
@@ -11,6 +12,8 @@ import (
 type meteredRequest struct {
 	io.Reader
 	forward *forward
+	// trailer is sent after the body: the fields that were announced.
+	trailer http.Header
 	// begun tells that some of it may have been sent, ended that it was read to its end.
 	begun, ended atomic.Bool
 }
@@ -22,6 +25,9 @@ func (b *meteredRequest) Read(p []byte) (int, error) {
 	b.forward.sent.Add(int64(n))
 	b.forward.touch()
 	if errors.Is(err, io.EOF) {
+		for name := range b.trailer {
+			b.trailer[name] = b.forward.exchange.request.Trailer[name]
+		}
 		b.ended.Store(true)
 	} else if err != nil {
 		b.forward.badBody.Store(true)

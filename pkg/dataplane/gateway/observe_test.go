@@ -24,8 +24,12 @@ import (
 // TestTraceparent covers which traces are continued.
 func TestTraceparent(t *testing.T) {
 	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	flags := map[string]string{"00": "00", "01": "01", "02": "02", "ff": "03", "98": "00"}
 	for value, continued := range map[string]bool{
 		"00-" + id + "-" + parent + "-00":                      true,
+		"00-" + id + "-" + parent + "-02":                      true,
+		"00-" + id + "-" + parent + "-ff":                      true,
+		"00-" + id + "-" + parent + "-98":                      true,
 		"01-" + id + "-" + parent + "-01-more":                 true,
 		"00-" + id + "-" + parent + "-01-more":                 false,
 		"ff-" + id + "-" + parent + "-01":                      false,
@@ -42,11 +46,13 @@ func TestTraceparent(t *testing.T) {
 		"00-" + id + "-" + strings.Repeat("\x00", 16) + "-01":  false,
 	} {
 		var got trace
-		got.set(value)
+		if begins := got.set(value); begins == continued {
+			t.Errorf("%q begins a trace: %v", value, begins)
+		}
 		if (string(got.id()) == id) != continued {
 			t.Errorf("%q becomes %q, want continued %v", value, got[:], continued)
 		}
-		if continued && (string(got[53:]) != value[53:55] || string(got[36:52]) == parent) {
+		if continued && (string(got[53:]) != flags[value[53:55]] || string(got[36:52]) == parent) {
 			t.Errorf("%q becomes %q, want its flags and another parent", value, got[:])
 		}
 		if !validTraceparent(string(got[:])) {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,17 +20,23 @@ import (
 
 var (
 	noTunnel  = &http1.Refusal{Status: http.StatusMethodNotAllowed, Body: "CONNECT is not supported"}
+	badTarget = &http1.Refusal{Status: http.StatusBadRequest, Body: "malformed request target"}
+	badHost   = &http1.Refusal{Status: http.StatusBadRequest, Body: "the Host header differs from the authority"}
 	badBody   = &http1.Refusal{Status: http.StatusBadRequest, Body: "the request body is not valid"}
+	badAnswer = &http1.Refusal{Status: http.StatusBadGateway, Body: "the instance's answer is not valid HTTP"}
 	brokenOff = &http1.Refusal{Status: http.StatusBadGateway, Body: "the instance closed the connection without an answer"}
 
 	errTimeout = fmt.Errorf("request timeout: %w", context.DeadlineExceeded)
 	errBroken  = errors.New("the answer broke off")
 
+	// longAgo is a deadline that ends reads at once.
+	longAgo = time.Unix(1, 0)
+
 	_ http.Handler = &Gateway{}
 )
 
-// unblockAfter is how long after its total timeout a request's connection stops waiting for a client that
-// neither sends nor reads.
+// unblockAfter is how long after its total timeout a request's connection stops waiting for a client that does not
+// read: the refusal is written meanwhile.
 const unblockAfter = time.Second
 
 // forward is the way of a request through the standard path. What reads and writes bodies may outlive it.
@@ -47,6 +54,11 @@ type forward struct {
 	body   *meteredRequest
 	status int
 	err    error
+
+	control *http.ResponseController
+	// mu guards ended, which tells that control may not be used any more.
+	mu    sync.Mutex
+	ended bool
 }
 
 type forwardKey struct{}
@@ -63,45 +75,90 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// An invalid one is the zero value, which stands for an unknown peer.
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
-	if r.Method == http.MethodConnect {
-		g.refused(peer, noTunnel, nil, r)
-		answer(w, noTunnel)
-		return
-	}
 	h := lookup(g.table.Load(), r.Host)
-	if h == nil {
-		g.refused(peer, notFound, nil, r)
-		answer(w, notFound)
+	refusal := unfit(r)
+	if refusal == nil && h == nil {
+		refusal = notFound
+	}
+	if refusal != nil {
+		g.refused(peer, refusal, nil, r)
+		answer(w, refusal)
 		return
 	}
 	p := g.tagged(h, r.Header.Get(tagField))
 	if p == nil {
 		p = g.chooser.choose(h)
 	}
-	x := g.begin(p, peer, r.Header.Get(traceparentField))
+	traceparent := ""
+	if values := r.Header.Values(traceparentField); len(values) == 1 {
+		traceparent = values[0]
+	}
+	x := g.begin(p, peer, traceparent)
 	x.request = r
+	if !r.ProtoAtLeast(1, 1) {
+		w = finalWriter{w}
+	}
 	g.forward(w, r, x)
 }
 
+// unfit says why a request is not forwarded, or returns nil: what HTTP/2 lets pass may not be so for HTTP/1.
+func unfit(r *http.Request) *http1.Refusal {
+	if r.Method == http.MethodConnect {
+		return noTunnel
+	}
+	if r.RequestURI == "*" && r.Method != http.MethodOptions {
+		return badTarget
+	}
+	for _, host := range r.Header["Host"] {
+		if !strings.EqualFold(host, r.Host) {
+			return badHost
+		}
+	}
+	return nil
+}
+
+// finalWriter drops interim answers, which clients of HTTP/1.0 do not know (RFC 9110 15.2).
+type finalWriter struct{ http.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w finalWriter) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (w finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
 	total, _, idle := x.Timeouts()
-	f := &forward{exchange: x, client: r.Context(), idle: idle}
+	f := &forward{exchange: x, client: r.Context(), idle: idle, control: http.NewResponseController(w)}
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), forwardKey{}, f))
 	f.cancel = cancel
-	control := http.NewResponseController(w)
 	var unblock time.Time
 	if total > 0 {
-		timer := time.AfterFunc(total, func() { cancel(errTimeout) })
+		timer := time.AfterFunc(total, f.expire)
 		defer timer.Stop()
 		unblock = time.Now().Add(total + unblockAfter)
 	}
-	if err := errors.Join(control.SetReadDeadline(unblock), control.SetWriteDeadline(unblock), control.EnableFullDuplex()); err != nil {
+	if err := errors.Join(f.control.SetWriteDeadline(unblock), f.control.EnableFullDuplex()); err != nil {
 		f.err = err
 	}
 	defer f.done()
 	// Not guessed where the instance does not say it.
 	w.Header()["Content-Type"] = nil
 	g.proxy.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// expire ends a request that takes too long. What reads its body is unblocked after that, not by a deadline set
+// before: an answer waits for it, and net/http takes a read that fails for a client that left.
+func (f *forward) expire() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cancel(errTimeout)
+	if !f.ended {
+		f.control.SetReadDeadline(longAgo) //nolint:errcheck // fails on closed connections only, as do the reads
+	}
 }
 
 // done ends the exchange; where the answer breaks off, by a panic that goes on.
@@ -111,6 +168,9 @@ func (f *forward) done() {
 		f.err = errBroken
 	}
 	f.cancel(nil)
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
 	if quiet := f.quiet.Load(); quiet != nil {
 		quiet.Stop()
 	}
@@ -158,22 +218,44 @@ func rewrite(r *httputil.ProxyRequest) {
 		header.Del("Connection")
 		header.Del("Http2-Settings")
 	}
-	joined := func(name string) []byte {
-		if values := r.In.Header.Values(name); len(values) > 0 {
-			return []byte(strings.Join(values, ", ") + ", ")
-		}
-		return nil
+	if x.begins {
+		header.Del(tracestateField)
 	}
-	header.Set(forwardedForField, string(x.appendPeer(joined(forwardedForField))))
+	for name := range r.Out.Trailer {
+		if !passes(strings.ToLower(name)) {
+			delete(r.Out.Trailer, name)
+		}
+	}
+	if len(r.Out.Trailer) > 0 {
+		// They need chunks, also where a client of HTTP/2 has told the length.
+		r.Out.ContentLength = -1
+	}
+	header.Set(forwardedForField, string(x.appendPeer(joined(r.In.Header, forwardedForField))))
 	header.Set(forwardedHostField, r.In.Host)
 	header.Set(forwardedProtoField, "http")
-	header.Set(forwardedField, string(appendForwarded(joined(forwardedField), x.peer.Addr(), r.In.Host)))
+	header.Set(forwardedField, string(appendForwarded(joined(r.In.Header, forwardedField), x.peer.Addr(), r.In.Host)))
 	header.Set(traceparentField, string(x.trace[:]))
+}
+
+// joined returns the values of all fields of a name that can be extended, each followed by a comma.
+func joined(header http.Header, name string) (all []byte) {
+	for _, value := range header.Values(name) {
+		if openQuote(value) {
+			return nil
+		}
+		if value != "" {
+			all = append(append(all, value...), ", "...)
+		}
+	}
+	return all
 }
 
 // meter has the bytes of an answer counted.
 func meter(res *http.Response) error {
 	f := forwardOf(res.Request)
+	if res.StatusCode < 100 || res.StatusCode > 999 {
+		return refusedError{badAnswer}
+	}
 	f.status = res.StatusCode
 	f.exchange.Answered()
 	f.touch()

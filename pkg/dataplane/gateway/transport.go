@@ -107,7 +107,7 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	var body *meteredRequest
 	if r.Body != nil && r.Body != http.NoBody {
-		body = &meteredRequest{Reader: r.Body, forward: f}
+		body = &meteredRequest{Reader: r.Body, forward: f, trailer: r.Trailer}
 		f.body = body
 	}
 	for {
@@ -170,11 +170,11 @@ func (t *transports) send(r *http.Request, f *forward, body *meteredRequest, add
 	}
 	_, start, _ := f.exchange.Timeouts()
 	if start > 0 {
-		timer := time.AfterFunc(start, func() { f.cancel(errTimeout) })
+		timer := time.AfterFunc(start, f.expire)
 		defer timer.Stop()
 	}
 	if f.idle > 0 && f.quiet.Load() == nil {
-		f.quiet.Store(time.AfterFunc(f.idle, func() { f.cancel(errTimeout) }))
+		f.quiet.Store(time.AfterFunc(f.idle, f.expire))
 	}
 	f.touch()
 	res, err = via.RoundTrip(out)

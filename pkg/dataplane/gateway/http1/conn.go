@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -123,6 +124,7 @@ func (c *conn) next() (*Refusal, error) {
 	limit := c.server.maxHeaderBytes()
 	scanned := 0
 	c.size = 0
+	skipped := false
 	var deadline time.Time
 	for {
 		if c.in == nil || len(c.in.unread()) == 0 {
@@ -131,7 +133,16 @@ func (c *conn) next() (*Refusal, error) {
 			}
 		}
 		unread := c.in.unread()
-		size, refusal := headSize(unread, scanned)
+		if !skipped && bytes.HasPrefix(unread, crlf) {
+			// Some clients send an empty line after a body (RFC 9112 2.2).
+			c.in.skip(len(crlf))
+			skipped, scanned = true, 0
+			continue
+		}
+		size, refusal := 0, (*Refusal)(nil)
+		if skipped || string(unread) != "\r" {
+			size, refusal = headSize(unread, scanned)
+		}
 		switch {
 		case refusal != nil:
 			return refusal, nil

@@ -235,3 +235,22 @@ func TestPipe(t *testing.T) {
 		t.Errorf("handed over %v", got)
 	}
 }
+
+// TestEmptyLineFirst expects one empty line before each request to be skipped (RFC 9112 2.2), however it arrives.
+func TestEmptyLineFirst(t *testing.T) {
+	for name, pieces := range map[string][]string{
+		"whole":      {"\r\n" + getA},
+		"two pieces": {getA + "\r", "\n" + getA, "\r\n", getA},
+	} {
+		t.Run(name, func(t *testing.T) {
+			router := newFakeRouter(answering(t, hi, nil))
+			conn := dial(t, serve(t, &Server{Router: router}))
+			for _, piece := range pieces {
+				write(t, conn, piece)
+				if strings.Contains(piece, getA) {
+					expect(t, conn, hi)
+				}
+			}
+		})
+	}
+}

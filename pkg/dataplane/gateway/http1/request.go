@@ -27,6 +27,7 @@ var (
 	badVersion  = &Refusal{Status: http.StatusHTTPVersionNotSupported, Body: "unsupported HTTP version"}
 	tooLarge    = &Refusal{Status: http.StatusRequestHeaderFieldsTooLarge, Body: "request header too large"}
 	headTimeout = &Refusal{Status: http.StatusRequestTimeout, Body: "request header did not arrive in time"}
+	crlf        = []byte("\r\n")
 	crlfcrlf    = []byte("\r\n\r\n")
 )
 

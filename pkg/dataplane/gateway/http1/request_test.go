@@ -15,7 +15,8 @@ func TestRefusedRequests(t *testing.T) {
 	for _, tc := range []struct {
 		name, request, status string
 	}{
-		{"empty line first", "\r\nGET / HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"two empty lines first", "\r\n\r\nGET / HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"CR first", "\rGET / HTTP/1.1\r\n" + host + "\r\n", "400"},
 		{"no target", "GET HTTP/1.1\r\n" + host + "\r\n", "400"},
 		{"empty target", "GET  HTTP/1.1\r\n" + host + "\r\n", "400"},
 		{"space in target", "GET /a b HTTP/1.1\r\n" + host + "\r\n", "400"},
