@@ -86,20 +86,17 @@ func (p *Plugin) ValidateInitialization() error {
 	return nil
 }
 
-// Validate asks the host about a new template, or one that makes another Pod than before. The answer is a 422 with the host's causes at the
+// Validate asks the host about a new or changed template. The answer is a 422 with the host's causes at the
 // field paths of the template.
 func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetSubresource() != "" {
 		return nil
 	}
 	template := templateOf(a.GetObject())
-	if template == nil {
+	if template == nil || equality.Semantic.DeepEqual(template, templateOf(a.GetOldObject())) {
 		return nil
 	}
 	pod := podFor(a.GetName(), a.GetNamespace(), template)
-	if old := templateOf(a.GetOldObject()); old != nil && equality.Semantic.DeepEqual(pod, podFor(a.GetName(), a.GetNamespace(), old)) {
-		return nil
-	}
 	key, err := p.verdicts.key(pod)
 	if err != nil {
 		return err
