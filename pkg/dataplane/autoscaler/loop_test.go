@@ -186,6 +186,26 @@ func TestLoopServesAndRests(t *testing.T) {
 	})
 }
 
+// TestLoopActivatesOnce has hundreds of requests wait for a first instance that takes its time: one decision,
+// until a whole tick has passed, whenever the ticks fall.
+func TestLoopActivatesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, other, r := newWorld(), revisionNamed("other"), revisionNamed("a")
+		other.Annotations = annotated(map[string]string{"min-scale": "1"})
+		w.stuck = true
+		w.start(t)
+		w.setRevision(other)
+		w.setRevision(r)
+		w.check(t, 5*time.Minute+TickInterval*3/4, r.Key)
+		w.setLoad(r.Key, Sample{Concurrency: 500, Waiting: 500})
+		w.Activate(r.Key)
+		w.check(t, TickInterval-time.Millisecond, r.Key, 1)
+		if scales := w.after(TickInterval, r.Key); len(scales) < 2 {
+			t.Errorf("with 500 requests that wait: scales = %v, want more than one instance after a tick", scales)
+		}
+	})
+}
+
 // TestLoopReactsWithinATick gets a burst onto running instances.
 func TestLoopReactsWithinATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -36,6 +36,8 @@ type revision struct {
 	// this process did not ask for.
 	running   runtime.State
 	adoptable bool
+	// activated is when a request last had it scaled from zero.
+	activated time.Time
 	// failed tells that the runtime could not be told what was decided, listed that the revision is in
 	// Loop.active.
 	failed, listed bool
@@ -69,7 +71,11 @@ func (l *Loop) handle(ctx context.Context, r *revision, now time.Time, resettled
 	if told.requested {
 		in.Waiting = max(in.Waiting, 1)
 	}
+	before := r.desired
 	l.decide(ctx, r, &in, again)
+	if told.requested && before == 0 && r.desired > 0 {
+		r.activated = now
+	}
 	if r.needsTicks() && !r.listed {
 		r.listed = true
 		l.active = append(l.active, r)
@@ -126,10 +132,16 @@ func (l *Loop) step(ctx context.Context, r *revision, now time.Time, tick bool) 
 	if !tick && !r.failed {
 		return
 	}
-	sampled := tick && r.measure(now)
+	sampled := tick && !r.activating(now) && r.measure(now)
 	in := r.input(now)
 	in.Waiting, in.Sampled = waiting, sampled
 	l.decide(ctx, r, &in, true)
+}
+
+// activating tells whether the first instance after zero still has a tick's time to begin: how many more there
+// should be shows when it answers, not by what piled up before.
+func (r *revision) activating(now time.Time) bool {
+	return r.running.Ready == 0 && now.Sub(r.activated) < TickInterval
 }
 
 // input is what is known of a revision, with the requests of the latest tick.

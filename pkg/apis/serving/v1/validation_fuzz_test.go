@@ -25,7 +25,7 @@ spec:
   template:
     spec:
       containers:
-      - image: ghcr.io/knative/helloworld-go:latest
+      - image: registry.example.com/helloworld-go:latest
         ports: [{containerPort: 8080}]
         env: [{name: TARGET, value: World}]
 `, `
