@@ -150,7 +150,6 @@ type standardError struct{ io.Writer }
 func (standardError) Close() error { return nil }
 
 // run has a part run until ctx ends. If it fails before, everything else ends too.
-
 func (s *Standalone) run(ctx context.Context, part func(context.Context) error) {
 	s.running.Go(func() {
 		if err := part(ctx); err != nil && ctx.Err() == nil {

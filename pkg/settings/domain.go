@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 )
@@ -15,22 +16,13 @@ import (
 const DomainConfigMapName = "config-domain"
 
 // For returns the domain for a Route of these labels: that of the most specific selector that they meet.
-func (d Domain) For(labels map[string]string) string {
+func (d Domain) For(have map[string]string) string {
 	for _, candidate := range d.Domains {
-		if candidate.matches(labels) {
+		if labels.SelectorFromSet(candidate.Labels).Matches(labels.Set(have)) {
 			return candidate.Domain
 		}
 	}
 	return ""
-}
-
-func (s DomainSelector) matches(labels map[string]string) bool {
-	for key, value := range s.Labels {
-		if got, ok := labels[key]; !ok || got != value {
-			return false
-		}
-	}
-	return true
 }
 
 // parseDomain writes what config-domain says to s: each key is a domain, its value empty or the labels that a

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -149,12 +150,13 @@ func (r *Reconciler) ensureRevision(ctx context.Context, configuration *servingv
 
 // label gives Revisions back the labels that name their owners, where somebody took or changed them.
 func (r *Reconciler) label(ctx context.Context, configuration *servingv1.Configuration, owned []*servingv1.Revision) error {
-	labels := resources.OwnerLabels(configuration)
+	wanted := resources.OwnerLabels(configuration)
+	selector := labels.SelectorFromSet(wanted)
 	for _, revision := range owned {
-		if revision.DeletionTimestamp != nil || contains(revision.Labels, labels) {
+		if revision.DeletionTimestamp != nil || selector.Matches(labels.Set(revision.Labels)) {
 			continue
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": revision.UID, "labels": labels}})
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": revision.UID, "labels": wanted}})
 		if err != nil {
 			return err
 		}
@@ -164,14 +166,4 @@ func (r *Reconciler) label(ctx context.Context, configuration *servingv1.Configu
 		}
 	}
 	return nil
-}
-
-// contains tells whether all of the wanted labels are among some.
-func contains(labels, wanted map[string]string) bool {
-	for key, value := range wanted {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
 }

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -208,25 +207,14 @@ func (s *server) apply(t testing.TB, service *servingv1.Service) *servingv1.Serv
 func (s *server) ready(t testing.TB, namespace, name string) *servingv1.Service {
 	t.Helper()
 	return s.until(t, namespace, name, "is ready", func(service *servingv1.Service) error {
-		condition := service.Status.Conditions.Get(duckv1.ConditionReady)
-		if service.Status.ObservedGeneration != service.Generation || condition == nil || condition.Status != corev1.ConditionTrue {
-			return fmt.Errorf("generation %d, status %+v", service.Generation, service.Status)
-		}
-		return nil
+		return isReady(service, &service.Status.Status)
 	})
 }
 
 // until waits until a Service is as a test wants it.
 func (s *server) until(t testing.TB, namespace, name, what string, check func(*servingv1.Service) error) *servingv1.Service {
 	t.Helper()
-	var service *servingv1.Service
-	harness.Eventually(t, "Service "+name+" "+what, func() (err error) {
-		if service, err = s.Knative.ServingV1().Services(namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		return check(service)
-	})
-	return service
+	return eventually(t, s.Knative.ServingV1().Services(namespace), name, what, check)
 }
 
 // deploy applies a Service and waits until it is ready.
