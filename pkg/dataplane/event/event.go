@@ -1,0 +1,94 @@
+// Package event holds CloudEvents as the broker handles them: read from HTTP in any content mode, kept in the event
+// log, and written to HTTP, with their data byte for byte.
+package event
+
+// Event is a CloudEvent. Immutable once read: whoever changes one makes a copy.
+type Event struct {
+	// Attributes are all attributes besides specversion, which always is 1.0: id, source, type, the optional ones
+	// and extensions, in the order of arrival.
+	Attributes []Attribute
+	// Data is the data as its content type has it, not base64. Nil tells that the event has none.
+	Data []byte
+	// Structured tells that the event arrived in structured (or batched) mode.
+	Structured bool
+	// Headers are those of the request that travel with the event: x-request-id, x-b3-*, b3, traceparent, tracestate,
+	// knative-*. Names are in lower case.
+	Headers []Header
+}
+
+// Attribute is one attribute of a CloudEvent, with its value in the canonical text form of its type.
+type Attribute struct {
+	Name, Value string
+	Type        Type
+}
+
+// Type is the type of an attribute's value, as far as JSON tells them apart.
+type Type byte
+
+// The types of attributes (CloudEvents 1.0.2, Type System).
+const (
+	// String stands for all types whose JSON form is a string.
+	String Type = iota
+	Integer
+	Boolean
+)
+
+// Header is an HTTP header field.
+type Header struct {
+	Name, Value string
+}
+
+// Names of attributes.
+const (
+	ID              = "id"
+	Source          = "source"
+	EventType       = "type"
+	Subject         = "subject"
+	Time            = "time"
+	DataContentType = "datacontenttype"
+	DataSchema      = "dataschema"
+	// TTL counts down how many brokers an event may still pass through (behaviour of brokers, loops).
+	TTL = "knativebrokerttl"
+	// ErrorDest, ErrorCode and ErrorData tell of a dead letter where it could not be delivered, the HTTP status of the
+	// last answer, and the beginning of its body in base64.
+	ErrorDest = "knativeerrordest"
+	ErrorCode = "knativeerrorcode"
+	ErrorData = "knativeerrordata"
+)
+
+// Get returns the value of an attribute.
+func (e *Event) Get(name string) (value string, found bool) {
+	for i := range e.Attributes {
+		if e.Attributes[i].Name == name {
+			return e.Attributes[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// With returns a copy of the event in which attributes have other values; those with an empty value are left out.
+// Data is shared.
+func (e *Event) With(attributes ...Attribute) *Event {
+	changed := *e
+	changed.Attributes = make([]Attribute, 0, len(e.Attributes)+len(attributes))
+	for _, have := range e.Attributes {
+		if !named(attributes, have.Name) {
+			changed.Attributes = append(changed.Attributes, have)
+		}
+	}
+	for _, a := range attributes {
+		if a.Value != "" {
+			changed.Attributes = append(changed.Attributes, a)
+		}
+	}
+	return &changed
+}
+
+func named(attributes []Attribute, name string) bool {
+	for i := range attributes {
+		if attributes[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
