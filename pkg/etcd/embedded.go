@@ -2,6 +2,7 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -23,6 +24,8 @@ type Embedded struct {
 	lock      *fileutil.LockedFile
 	socketDir string
 	logLevel  zap.AtomicLevel
+	// stopReserve ends keepReserve.
+	stopReserve context.CancelFunc
 }
 
 const (
@@ -77,6 +80,9 @@ func Start(dir string) (_ *Embedded, err error) {
 	}
 	select {
 	case <-e.server.Server.ReadyNotify():
+		var ctx context.Context
+		ctx, e.stopReserve = context.WithCancel(context.Background())
+		go keepReserve(ctx, filepath.Join(config.Dir, "member", "snap", "db"))
 		return e, nil
 	case err := <-e.server.Err():
 		return nil, fmt.Errorf("the embedded etcd on %s failed: %w", config.Dir, err)
@@ -93,6 +99,9 @@ func (e *Embedded) Endpoints() []string {
 
 // Stop ends etcd and frees the data directory.
 func (e *Embedded) Stop() {
+	if e.stopReserve != nil {
+		e.stopReserve()
+	}
 	if e.server != nil {
 		// It calls the end of its own listeners an error.
 		e.logLevel.SetLevel(zap.FatalLevel)
