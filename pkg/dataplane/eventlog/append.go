@@ -1,0 +1,309 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// maxFrame and maxRecords bound a frame, maxMessages and maxBatch a commit, in bytes where they are no counts.
+	// Servers take no more than 1,000 messages at once.
+	maxFrame    = 4 << 20
+	maxRecords  = 1024
+	maxMessages = 512
+	maxBatch    = 32 << 20
+	// headroom is what a message takes besides its data.
+	headroom = 1 << 10
+
+	// ackTimeout is how long an external server may take to acknowledge; retryFor how long what failed is tried
+	// again before the error is told, retryEvery the time between.
+	ackTimeout = 4 * time.Second
+	retryFor   = 5 * time.Second
+	retryEvery = 100 * time.Millisecond
+)
+
+// Record is what is appended: an event, or a delivery to be made again.
+type Record struct {
+	// Queue is a consumer's UID, or empty for the shared queue.
+	Queue string
+	Data  []byte
+	// Alone gives the record a frame of its own, so that it is done or comes again alone.
+	Alone bool
+}
+
+// batch is what is committed together.
+type batch struct {
+	frames  []*frame
+	open    map[string]*frame // the last frame of each queue that takes more records
+	records int
+	bytes   int
+	done    chan struct{} // closed after err is set
+	err     error
+}
+
+// frame is a message that is being filled.
+type frame struct {
+	queue   string
+	records int
+	data    []byte
+}
+
+// Append returns nil when all records are durable: synced by the embedded server, or acknowledged by the cluster.
+// Appends that wait at the same time are committed together. The records' data may be reused after it returns. When
+// ctx ends first, its error is returned, and the records may or may not be stored; so they may after ErrUnavailable.
+func (s *Stream) Append(ctx context.Context, records ...Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	if err := s.admit(); err != nil {
+		return fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
+	}
+	b, err := s.gather(records) //nolint:contextcheck // a commit is for all who wait, it does not end with one of them
+	if err != nil {
+		return fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
+	}
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// admit says whether the log takes records at present.
+func (s *Stream) admit() error {
+	l := s.log
+	if s.deleted.Load() || l.ctx.Err() != nil {
+		return ErrClosed
+	}
+	if err := l.unusable(); err != nil {
+		return err
+	}
+	if l.space != nil && !s.config.Memory {
+		return l.space.look()
+	}
+	return nil
+}
+
+// gather adds records to the batch to be committed next, all to the same one.
+func (s *Stream) gather(records []Record) (*batch, error) {
+	limit := maxPayload
+	if session := s.log.current.Load(); session != nil {
+		limit = int(session.nc.MaxPayload())
+	}
+	limit -= headroom
+	bytes := 0
+	for i := range records {
+		size := recordSize(len(records[i].Data))
+		if size+1 > limit {
+			return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLarge, len(records[i].Data), limit)
+		}
+		bytes += size
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b *batch
+	if n := len(s.batches); n > 0 {
+		b = s.batches[n-1]
+	}
+	if b == nil || len(b.frames)+len(records) > maxMessages || b.bytes+bytes > maxBatch {
+		b = &batch{open: map[string]*frame{}, done: make(chan struct{})}
+		s.batches = append(s.batches, b)
+	}
+	for i := range records {
+		b.add(&records[i], min(limit, maxFrame))
+	}
+	b.bytes += bytes
+	if !s.committing {
+		s.committing = true
+		go s.commit()
+	}
+	return b, nil
+}
+
+// add puts a record into the open frame of its queue, or a new one.
+func (b *batch) add(r *Record, limit int) {
+	b.records++
+	size := recordSize(len(r.Data))
+	f := b.open[r.Queue]
+	if r.Alone || f == nil || f.records == maxRecords || len(f.data)+size > limit {
+		f = &frame{queue: r.Queue}
+		b.frames = append(b.frames, f)
+		// What comes after a record of its own may not be stored before it.
+		b.open[r.Queue] = f
+		if r.Alone {
+			delete(b.open, r.Queue)
+		}
+	}
+	f.data = appendRecord(f.data, r.Data)
+	f.records++
+}
+
+// commit writes one batch after the other until there is none. It runs once per stream at a time.
+func (s *Stream) commit() {
+	for {
+		s.mu.Lock()
+		if len(s.batches) == 0 {
+			s.committing = false
+			s.batches = nil
+			s.mu.Unlock()
+			return
+		}
+		b := s.batches[0]
+		s.batches = s.batches[1:]
+		s.mu.Unlock()
+
+		if err := s.write(b.frames); err != nil {
+			s.log.metrics.failures.Inc()
+			b.err = fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
+		} else {
+			s.log.metrics.commits.Inc()
+			s.log.metrics.frames.Add(float64(len(b.frames)))
+			s.log.metrics.records.Add(float64(b.records))
+		}
+		close(b.done)
+	}
+}
+
+// write stores frames, and tries for a while if the server is unavailable. Its errors wrap those of the package.
+func (s *Stream) write(frames []*frame) error {
+	started := time.Now()
+	for {
+		err := s.admit()
+		if err == nil {
+			err = s.writeOnce(frames)
+		}
+		if err == nil || !errors.Is(err, ErrUnavailable) || time.Since(started) > retryFor {
+			return err
+		}
+		select {
+		case <-time.After(retryEvery):
+		case <-s.log.ctx.Done():
+			return ErrClosed
+		}
+	}
+}
+
+func (s *Stream) writeOnce(frames []*frame) error {
+	ctx, cancel := context.WithTimeout(s.log.ctx, retryFor)
+	defer cancel()
+	session, err := s.log.session(ctx)
+	if err != nil {
+		if s.log.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			return ErrUnavailable
+		}
+		return err
+	}
+	for len(frames) > 0 && err == nil {
+		n := min(len(frames), maxMessages)
+		if n >= s.atomicFrom() {
+			err = s.writeAtomically(session, frames[:n])
+		} else {
+			err = s.writeEach(session, frames[:n])
+		}
+		frames = frames[n:]
+	}
+	if s.config.Memory && !s.deleted.Load() && errors.Is(err, jetstream.ErrNoStreamResponse) {
+		// A stream in memory is gone with the server that had it; the caller tries again.
+		if _, err := session.js.CreateOrUpdateStream(ctx, s.log.config(s.config)); err != nil {
+			return s.log.classify(err)
+		}
+	}
+	return s.log.classify(err)
+}
+
+// atomicFrom is the number of messages from which on it is cheaper to write them as an atomic batch. With replicas,
+// it is one proposal instead of many. On the disk of a single server, a batch is written twice and its second copy
+// removed again, which costs as much as syncing twelve messages, however many it has.
+func (s *Stream) atomicFrom() int {
+	if s.log.opts.Replicas > 1 || s.config.Memory {
+		return 2
+	}
+	return 13
+}
+
+func (s *Stream) writeEach(session *session, frames []*frame) error {
+	futures := make([]jetstream.PubAckFuture, 0, len(frames))
+	var failed error
+	for _, f := range frames {
+		future, err := session.js.PublishMsgAsync(&nats.Msg{Subject: s.subject(f.queue), Data: f.data})
+		if err != nil {
+			failed = err
+			break
+		}
+		futures = append(futures, future)
+	}
+	for _, future := range futures {
+		if err := s.await(session, future); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+var errEnded = errors.New("the server was stopped")
+
+// await waits for an acknowledgement. The embedded server sends none after a write error, so one that is slow has
+// supervise look at it.
+func (s *Stream) await(session *session, future jetstream.PubAckFuture) error {
+	slow := time.NewTimer(time.Second)
+	defer slow.Stop()
+	for {
+		select {
+		case <-future.Ok():
+			return nil
+		case err := <-future.Err():
+			return err
+		case <-session.ended:
+			return errEnded
+		case <-slow.C:
+			s.log.doubt()
+			slow.Reset(time.Second)
+		}
+	}
+}
+
+// classify makes an error of NATS one that wraps those of the package.
+func (l *Log) classify(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case err == nil, errors.Is(err, ErrClosed), errors.Is(err, ErrFull), errors.Is(err, ErrUnavailable):
+		return err
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.As(err, &api):
+		switch server.ErrorIdentifier(api.ErrorCode) {
+		case server.JSStreamMessageExceedsMaximumErr:
+			return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		case server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr,
+			server.JSMemoryResourcesExceededErr, server.JSStorageResourcesExceededErr:
+			return fmt.Errorf("%w: %w", ErrFull, err)
+		case server.JSStreamStoreFailedF:
+			// The code stands for whatever the store says, which comes as text.
+			if api.Description == server.ErrMaxBytes.Error() || api.Description == server.ErrMaxMsgs.Error() {
+				return fmt.Errorf("%w: %w", ErrFull, err)
+			}
+		}
+	}
+	if l.embedded() {
+		l.doubt()
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// explain says what could not be done besides appending. An error that a limit or the server caused wraps those of
+// the package.
+func (l *Log) explain(what string, err error) error {
+	var api *jetstream.APIError
+	if errors.As(err, &api) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("event log: %s: %w", what, err)
+	}
+	return fmt.Errorf("event log: %s: %w", what, l.classify(err))
+}

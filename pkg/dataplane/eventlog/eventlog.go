@@ -1,0 +1,222 @@
+// Package eventlog is the durable log behind brokers and channels, on NATS JetStream: embedded in this process, or
+// an existing NATS cluster.
+//
+// A Stream holds the events of one Broker or Channel until every frame of them is done. Its records are in queues:
+// the shared one, and one for each consumer that has events to be sent again. Appends that run at the same time
+// are written together, those of one queue as one message (a frame), so that what durability costs is paid per
+// commit and not per event. A frame is removed when it is done, and handed to a consumer again, also by the next
+// process, until then: at least once, never not at all (eventing Event Acknowledgement and Delivery Retry).
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/component-base/metrics"
+)
+
+// Errors of Append, to be told apart by errors.Is. With ErrTooLarge nothing was stored; with any other some records
+// may be, so that who appends them again has them twice.
+var (
+	// ErrFull says that a limit of the log or its disk is reached; it takes records again when frames are done.
+	ErrFull = errors.New("the event log is full")
+	// ErrTooLarge says that a record is larger than the server's messages may be.
+	ErrTooLarge = errors.New("the record is too large for the event log")
+	// ErrClosed says that the log was closed, or the stream deleted.
+	ErrClosed = errors.New("the event log is closed")
+	// ErrUnavailable says that the log cannot be reached or written at present.
+	ErrUnavailable = errors.New("the event log is unavailable")
+)
+
+// Options say where the log is.
+type Options struct {
+	// Dir holds the embedded server's store, which is used if URL is empty. It is created, with mode 0700.
+	Dir string
+	// URL is that of an existing NATS cluster, its servers separated by commas.
+	URL string
+	// CredentialsFile, CAFile, CertFile and KeyFile are for the connection to URL; each may be empty.
+	CredentialsFile, CAFile, CertFile, KeyFile string
+	// Replicas is the number of servers of URL that hold each stream; 0 means 1.
+	Replicas int
+
+	// MaxBytes bounds the embedded store as a whole, MaxStreamBytes each stream; 0 means no bound. With both, the
+	// server creates no more streams than have room if each is full.
+	MaxBytes, MaxStreamBytes int64
+	// MinFreeBytes is the free space of Dir's filesystem below which the embedded log is full, for a server that
+	// meets the end of its disk fails. 0 means 64 MiB, less on filesystems below 1 GiB.
+	MinFreeBytes int64
+
+	// Installation tells our streams from those of others in the same NATS: letters, digits, "-" and "_". Empty
+	// means "local".
+	Installation string
+	Logger       logr.Logger
+	// Register takes the log's metrics, which have no labels; nil for none.
+	Register func(...metrics.Registerable)
+}
+
+// Log is the event log. Its methods may be called from several goroutines.
+type Log struct {
+	opts    Options
+	logger  logr.Logger
+	metrics *instruments
+	space   *space // nil unless embedded
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // supervise, keepAlive
+
+	current atomic.Pointer[session]
+	// trouble is why there is no usable session, wrapping ErrFull or ErrUnavailable; nil if there is one.
+	trouble atomic.Pointer[error]
+	// suspect has supervise look at the embedded server right away.
+	suspect chan struct{}
+
+	mu           sync.Mutex
+	changed      chan struct{} // closed and replaced whenever current is
+	streams      map[string]*Stream
+	consumptions map[*Consumption]struct{}
+}
+
+// session is a connection to one run of a server. Immutable.
+type session struct {
+	server     *server.Server  // nil unless embedded
+	unmendable map[string]bool // what the server found wrong with its streams when it started
+	nc         *nats.Conn
+	js         jetstream.JetStream
+	ended      chan struct{} // closed when another takes its place, or the log is closed
+}
+
+var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+
+// Open starts the embedded server, or connects to the one at the URL, for which it takes 10 s at most. Its errors say
+// which directory cannot be written, which URL not be reached, or what its JetStream lacks.
+func Open(ctx context.Context, o Options) (*Log, error) {
+	if o.Installation == "" {
+		o.Installation = "local"
+	}
+	if !names.MatchString(o.Installation) {
+		return nil, fmt.Errorf("event log: installation '%s' must consist of letters, digits, '-' and '_'", o.Installation)
+	}
+	o.Replicas = max(o.Replicas, 1)
+	l := &Log{
+		opts: o, logger: o.Logger.WithName("eventlog"), metrics: newInstruments(o.Register),
+		suspect: make(chan struct{}, 1), changed: make(chan struct{}),
+		streams: map[string]*Stream{}, consumptions: map[*Consumption]struct{}{},
+	}
+	// What the log does in the background ends with Close, not with what opened it.
+	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	var s *session
+	var err error
+	if o.URL == "" {
+		s, err = l.openEmbedded()
+	} else {
+		s, err = l.openExternal(ctx)
+	}
+	if err != nil {
+		l.cancel()
+		return nil, err
+	}
+	l.current.Store(s)
+	l.wg.Go(l.keepAlive)
+	if l.embedded() {
+		l.wg.Go(l.supervise)
+	}
+	return l, nil
+}
+
+func (l *Log) embedded() bool { return l.opts.URL == "" }
+
+// Close stops all consumptions and the embedded server. What was done is done for good when it returns; frames
+// that are not come again at once when the log is opened next.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	select {
+	case <-l.ctx.Done():
+		l.mu.Unlock()
+		return nil
+	default:
+	}
+	l.cancel()
+	consumptions := make([]*Consumption, 0, len(l.consumptions))
+	for c := range l.consumptions {
+		consumptions = append(consumptions, c)
+	}
+	l.mu.Unlock()
+	l.wg.Wait()
+	for _, c := range consumptions {
+		c.release()
+	}
+	l.mu.Lock()
+	s := l.current.Swap(nil)
+	l.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	// A round trip after the acknowledgements: the server has taken them in.
+	err := s.nc.FlushTimeout(5 * time.Second)
+	s.end()
+	if err != nil {
+		return fmt.Errorf("event log: flush acknowledgements: %w", err)
+	}
+	return nil
+}
+
+// end stops what a session consists of.
+func (s *session) end() {
+	close(s.ended)
+	s.nc.Close()
+	if s.server != nil {
+		s.server.Shutdown()
+		s.server.WaitForShutdown()
+	}
+}
+
+// session returns the one in use, which it waits for, until ctx ends or the log is closed.
+func (l *Log) session(ctx context.Context) (*session, error) {
+	for {
+		l.mu.Lock()
+		changed, s := l.changed, l.current.Load()
+		l.mu.Unlock()
+		if l.ctx.Err() != nil {
+			return nil, ErrClosed
+		}
+		if s != nil {
+			return s, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if err := l.unusable(); err != nil {
+				return nil, err
+			}
+			return nil, ctx.Err()
+		case <-l.ctx.Done():
+		}
+	}
+}
+
+// use makes s the session in use; nil for none.
+func (l *Log) use(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current.Store(s)
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// unusable returns why there is no usable session, nil if there is one.
+func (l *Log) unusable() error {
+	if err := l.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

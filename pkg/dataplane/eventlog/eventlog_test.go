@@ -1,0 +1,522 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/natstest"
+)
+
+const patience = 20 * time.Second
+
+func open(t testing.TB, o Options) *Log {
+	t.Helper()
+	if tt, ok := t.(*testing.T); ok && testing.Verbose() {
+		o.Logger = testr.New(tt)
+	}
+	l, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func stream(t testing.TB, l *Log, id string) *Stream {
+	t.Helper()
+	s, err := l.Stream(t.Context(), StreamConfig{ID: id, Description: "Broker default/" + id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func appendAll(t testing.TB, s *Stream, queue string, data ...string) {
+	t.Helper()
+	for _, d := range data {
+		if err := s.Append(t.Context(), Record{Queue: queue, Data: []byte(d)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// sink collects what a consumption hands over.
+type sink struct {
+	frames chan *Frame
+}
+
+func consume(t testing.TB, s *Stream, queue string, o ConsumeOptions) (*sink, *Consumption) {
+	t.Helper()
+	k := &sink{frames: make(chan *Frame, 10000)}
+	c, err := s.Consume(queue, o, func(f *Frame) { k.frames <- f })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return k, c
+}
+
+func (k *sink) next(t testing.TB) *Frame {
+	t.Helper()
+	select {
+	case f := <-k.frames:
+		return f
+	case <-time.After(patience):
+		t.Fatal("no frame came")
+		return nil
+	}
+}
+
+func (k *sink) none(t testing.TB, within time.Duration) {
+	t.Helper()
+	select {
+	case f := <-k.frames:
+		t.Fatalf("a frame of %d records came in attempt %d, none should", len(f.Records), f.Attempt)
+	case <-time.After(within):
+	}
+}
+
+// collect takes n records that are done.
+func (k *sink) collect(t testing.TB, n int) []string {
+	t.Helper()
+	var all []string
+	for len(all) < n {
+		f := k.next(t)
+		for _, r := range f.Records {
+			all = append(all, string(r))
+		}
+		f.Done()
+	}
+	return all
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not so after %v", what, patience)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+func queues(t testing.TB, s *Stream) map[string]uint64 {
+	t.Helper()
+	q, err := s.Queues(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func numbers(from, to int) []string {
+	var all []string
+	for i := from; i < to; i++ {
+		all = append(all, strconv.Itoa(i))
+	}
+	return all
+}
+
+// eventing Event Acknowledgement and Delivery Retry: what was accepted is kept until it is delivered.
+func TestLog(t *testing.T) {
+	external := natstest.Start(t, natstest.Options{})
+	servers := map[string]func(t *testing.T) Options{
+		"embedded": func(t *testing.T) Options { return Options{Dir: t.TempDir()} },
+		"external": func(t *testing.T) Options {
+			return Options{URL: external.URL(), Installation: fmt.Sprint(time.Now().UnixNano())}
+		},
+	}
+	tests := map[string]func(t *testing.T, o Options){
+		"order":        testOrder,
+		"again":        testAgain,
+		"group commit": testGroupCommit,
+		"queues":       testQueues,
+		"window":       testWindow,
+		"stop":         testStop,
+		"streams":      testStreams,
+		"memory":       testMemory,
+		"full":         testFull,
+		"too large":    testTooLarge,
+		"reopen":       testReopen,
+		"idempotence":  testDoneOnce,
+		"long handle":  testLongHandle,
+	}
+	for server, options := range servers {
+		for name, test := range tests {
+			t.Run(server+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				test(t, options(t))
+			})
+		}
+	}
+}
+
+func testOrder(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	appendAll(t, s, "", numbers(0, 20)...)
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	before := time.Now()
+	appendAll(t, s, "", numbers(20, 40)...)
+	if diff := cmp.Diff(numbers(0, 40), k.collect(t, 40)); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	if err := s.Append(t.Context(), Record{Data: []byte("x")}, Record{Data: nil}, Record{Data: []byte("z"), Alone: true}, Record{Data: []byte("last")}); err != nil {
+		t.Fatal(err)
+	}
+	f := k.next(t)
+	if diff := cmp.Diff([][]byte{[]byte("x"), {}}, f.Records); diff != "" {
+		t.Errorf("records of a frame (-want +got):\n%s", diff)
+	}
+	if f.Attempt != 1 || f.Queue != "" || f.Accepted.Before(before.Add(-time.Second)) {
+		t.Errorf("frame has attempt %d, queue '%s', accepted %v", f.Attempt, f.Queue, f.Accepted)
+	}
+	f.Done()
+	if f := k.next(t); len(f.Records) != 1 || string(f.Records[0]) != "z" {
+		t.Errorf("record that is to be alone is in %q", f.Records)
+	}
+	if f := k.next(t); len(f.Records) != 1 || string(f.Records[0]) != "last" {
+		t.Errorf("record after one that is alone is in %q", f.Records)
+	}
+}
+
+func testAgain(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	appendAll(t, s, "", "x")
+	k.next(t).Again(0)
+	f := k.next(t)
+	if f.Attempt != 2 {
+		t.Errorf("attempt is %d, want 2", f.Attempt)
+	}
+	f.Again(700 * time.Millisecond)
+	k.none(t, 500*time.Millisecond)
+	f = k.next(t)
+	if f.Attempt != 3 {
+		t.Errorf("attempt is %d, want 3", f.Attempt)
+	}
+	f.Done()
+	eventually(t, "frame is removed", func() bool { return len(queues(t, s)) == 0 })
+}
+
+func testDoneOnce(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	k, c := consume(t, s, "", ConsumeOptions{})
+	appendAll(t, s, "", "x", "y")
+	first, second := k.next(t), k.next(t)
+	first.Done()
+	first.Again(0)
+	first.Done()
+	c.Stop()
+	second.Done()
+	eventually(t, "frames are removed, also after Stop", func() bool { return len(queues(t, s)) == 0 })
+	k.none(t, 200*time.Millisecond)
+}
+
+func testGroupCommit(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	const appenders, each = 64, 10
+	var wg sync.WaitGroup
+	for a := range appenders {
+		wg.Go(func() {
+			data := make([]byte, 0, 16)
+			for i := range each {
+				data = fmt.Appendf(data[:0], "%d/%d", a, i)
+				if err := s.Append(t.Context(), Record{Data: data}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	frames := queues(t, s)[""]
+	if frames == 0 || frames > appenders*each/4 {
+		t.Errorf("%d appends at once took %d frames, want few", appenders*each, frames)
+	}
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	got := k.collect(t, appenders*each)
+	for a := range appenders {
+		i := -1
+		for j := range each {
+			next := slices.Index(got, fmt.Sprintf("%d/%d", a, j))
+			if next <= i {
+				t.Fatalf("record %d of appender %d is missing or out of order", j, a)
+			}
+			i = next
+		}
+	}
+}
+
+func testQueues(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	// Few messages are written one by one, many as an atomic batch.
+	for _, n := range []int{3, 40, 600} {
+		records := []Record{{Data: []byte("event")}}
+		for i := range n {
+			records = append(records, Record{Queue: "q" + strconv.Itoa(i), Data: []byte(strconv.Itoa(i))})
+		}
+		if err := s.Append(t.Context(), records...); err != nil {
+			t.Fatal(err)
+		}
+		if got := queues(t, s); len(got) != n+1 || got[""] != 1 || got["q1"] != 1 {
+			t.Errorf("%d queues with frames, want %d: %v", len(got), n+1, got[""])
+		}
+		k, c := consume(t, s, "q2", ConsumeOptions{})
+		if f := k.next(t); string(f.Records[0]) != "2" || f.Queue != "q2" {
+			t.Errorf("record %q of queue '%s' came, want 2 of q2", f.Records, f.Queue)
+		}
+		c.Stop()
+		if n == 3 {
+			if err := s.DeleteQueue(t.Context(), "q2"); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := queues(t, s), map[string]uint64{"": 1, "q0": 1, "q1": 1}; !cmp.Equal(got, want) {
+				t.Errorf("queues after one was deleted: %v, want %v", got, want)
+			}
+			if err := s.DeleteQueue(t.Context(), "q2"); err != nil {
+				t.Errorf("deleting a queue that is gone: %v", err)
+			}
+		}
+		for queue := range queues(t, s) {
+			if n < 600 {
+				if err := s.DeleteQueue(t.Context(), queue); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+func testWindow(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	appendAll(t, s, "", numbers(0, 30)...)
+	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 8})
+	var held []*Frame
+	for range 8 {
+		held = append(held, k.next(t))
+	}
+	k.none(t, 300*time.Millisecond)
+	for _, f := range held {
+		f.Done()
+	}
+	if got := k.collect(t, 22); got[21] != "29" {
+		t.Errorf("last record is %s, want 29", got[21])
+	}
+	// Of frames of 100 KiB, 250 KiB take two; one that is larger than the bound comes alone.
+	big := string(make([]byte, 100<<10))
+	appendAll(t, s, "q", big, big, big, big, big[:1]+big+big+big, big)
+	k, _ = consume(t, s, "q", ConsumeOptions{MaxBytes: 250 << 10})
+	first, second := k.next(t), k.next(t)
+	k.none(t, 300*time.Millisecond)
+	first.Done()
+	second.Done()
+	got := 2
+	for got < 6 {
+		k.next(t).Done()
+		got++
+	}
+}
+
+func testStop(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	appendAll(t, s, "", numbers(0, 10)...)
+	began, release := make(chan struct{}), make(chan struct{})
+	var handed []*Frame
+	c, err := s.Consume("", ConsumeOptions{}, func(f *Frame) {
+		handed = append(handed, f)
+		began <- struct{}{}
+		<-release
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	c.Stop()
+	c.Stop()
+	close(release)
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	got := k.collect(t, 9)
+	slices.SortFunc(got, func(a, b string) int { return len(a) - len(b) })
+	if slices.Contains(got, "0") {
+		t.Error("the frame that was handed over came again at once")
+	}
+	if len(handed) != 1 {
+		t.Errorf("%d frames were handed over by the consumption that was stopped, want 1", len(handed))
+	}
+	// It is not kept alive any more.
+	if f := k.next(t); string(f.Records[0]) != "0" || f.Attempt != 2 {
+		t.Errorf("record %s came in attempt %d, want 0 in attempt 2", f.Records[0], f.Attempt)
+	}
+}
+
+func testLongHandle(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	appendAll(t, s, "", "x")
+	f := k.next(t)
+	k.none(t, s.log.ackWait()+2*time.Second)
+	f.Done()
+	eventually(t, "frame is removed", func() bool { return len(queues(t, s)) == 0 })
+}
+
+func testStreams(t *testing.T, o Options) {
+	l := open(t, o)
+	a := stream(t, l, "a")
+	stream(t, l, "b")
+	if again := stream(t, l, "a"); again != a {
+		t.Error("a second Stream of the same ID")
+	}
+	ids := func() []string {
+		ids, err := l.StreamIDs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, ids()); diff != "" {
+		t.Errorf("streams (-want +got):\n%s", diff)
+	}
+	for range 2 {
+		if err := l.DeleteStream(t.Context(), "a"); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+	}
+	if diff := cmp.Diff([]string{"b"}, ids()); diff != "" {
+		t.Errorf("streams (-want +got):\n%s", diff)
+	}
+	if err := a.Append(t.Context(), Record{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("append to a deleted stream: %v, want ErrClosed", err)
+	}
+	if _, err := a.Consume("", ConsumeOptions{}, func(*Frame) {}); !errors.Is(err, ErrClosed) {
+		t.Errorf("consume a deleted stream: %v, want ErrClosed", err)
+	}
+	if _, err := l.Stream(t.Context(), StreamConfig{ID: "a.b"}); err == nil {
+		t.Error("a stream with a dot in its ID was accepted")
+	}
+	// What a stream of another installation holds is not ours.
+	if o.URL != "" {
+		o.Installation += "x"
+		if ids, err := open(t, o).StreamIDs(t.Context()); err != nil || len(ids) != 0 {
+			t.Errorf("streams of another installation: %v, %v", ids, err)
+		}
+	}
+}
+
+func testMemory(t *testing.T, o Options) {
+	l := open(t, o)
+	s, err := l.Stream(t.Context(), StreamConfig{ID: "m", Memory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	appendAll(t, s, "", "x", "y")
+	if diff := cmp.Diff([]string{"x", "y"}, k.collect(t, 2)); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+}
+
+func testFull(t *testing.T, o Options) {
+	o.MaxStreamBytes = 1 << 20
+	s := stream(t, open(t, o), "a")
+	data := make([]byte, 100<<10)
+	n := 0
+	var err error
+	for ; n < 20 && err == nil; n++ {
+		err = s.Append(t.Context(), Record{Data: data})
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Fatalf("append to a full stream: %v, want ErrFull", err)
+	}
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	k.collect(t, n-1)
+	eventually(t, "stream takes records again", func() bool { return s.Append(t.Context(), Record{Data: data}) == nil })
+}
+
+func testTooLarge(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	if err := s.Append(t.Context(), Record{Data: make([]byte, 17<<20)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("append of 17 MiB: %v, want ErrTooLarge", err)
+	}
+	largest := int(s.log.current.Load().nc.MaxPayload()) - headroom - recordSize(0) - 1
+	appendAll(t, s, "", string(make([]byte, largest)), "small")
+	k, _ := consume(t, s, "", ConsumeOptions{MaxBytes: 1 << 10})
+	if f := k.next(t); len(f.Records[0]) != largest {
+		t.Errorf("record has %d bytes, want %d", len(f.Records[0]), largest)
+	} else {
+		f.Done()
+	}
+	k.collect(t, 1)
+}
+
+func testReopen(t *testing.T, o Options) {
+	l := open(t, o)
+	s := stream(t, l, "a")
+	appendAll(t, s, "", "done", "delayed", "handed", "waiting")
+	// The first blocks the others of its consumption after it took three.
+	k := make(chan *Frame)
+	_, err := s.Consume("", ConsumeOptions{}, func(f *Frame) { k <- f })
+	if err != nil {
+		t.Fatal(err)
+	}
+	(<-k).Done()
+	(<-k).Again(3 * time.Second)
+	delayed := time.Now()
+	<-k
+	eventually(t, "done frame is removed", func() bool { return queues(t, s)[""] == 3 })
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Append(t.Context(), Record{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("append after Close: %v, want ErrClosed", err)
+	}
+
+	again, _ := consume(t, stream(t, open(t, o), "a"), "", ConsumeOptions{})
+	attempts := map[string]int{}
+	for range 2 {
+		f := again.next(t)
+		attempts[string(f.Records[0])] = f.Attempt
+		f.Done()
+	}
+	if elapsed := time.Since(delayed); elapsed > 2*time.Second {
+		t.Errorf("frames came %v after Close, want them at once", elapsed)
+	}
+	f := again.next(t)
+	attempts[string(f.Records[0])] = f.Attempt
+	if elapsed := time.Since(delayed); elapsed < 1900*time.Millisecond {
+		t.Errorf("delayed frame came after %v", elapsed)
+	}
+	f.Done()
+	if diff := cmp.Diff(map[string]int{"handed": 2, "waiting": 2, "delayed": 2}, attempts); diff != "" {
+		// The one that waited may not have been fetched before.
+		if attempts["waiting"] != 1 {
+			t.Errorf("attempts (-want +got):\n%s", diff)
+		}
+	}
+	again.none(t, 300*time.Millisecond)
+}
+
+func TestAppendContext(t *testing.T) {
+	s := stream(t, open(t, Options{Dir: t.TempDir()}), "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.mu.Lock()
+	s.committing = true // as if a commit were under way that does not end
+	s.mu.Unlock()
+	if err := s.Append(ctx, Record{Data: []byte("x")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("append: %v, want context.Canceled", err)
+	}
+}

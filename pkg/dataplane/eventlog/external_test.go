@@ -1,0 +1,139 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/natstest"
+)
+
+func TestSecured(t *testing.T) {
+	ca, cert, key := natstest.Certificates(t)
+	config, creds := natstest.Credentials(t)
+	servers := natstest.Start(t, natstest.Options{
+		Config: config, CAFile: ca, CertFile: cert, KeyFile: key,
+		ConnectOptions: []nats.Option{nats.RootCAs(ca), nats.ClientCert(cert, key), nats.UserCredentials(creds)},
+	})
+	o := Options{URL: servers.URL(), CredentialsFile: creds, CAFile: ca, CertFile: cert, KeyFile: key}
+	s := stream(t, open(t, o), "a")
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	appendAll(t, s, "", "x")
+	k.collect(t, 1)
+
+	for name, change := range map[string]func(*Options){
+		"no credentials": func(o *Options) { o.CredentialsFile = "" },
+		"no authority":   func(o *Options) { o.CAFile = "" },
+		"no certificate": func(o *Options) { o.CertFile, o.KeyFile = "", "" },
+	} {
+		without := o
+		change(&without)
+		if l, err := Open(t.Context(), without); err == nil {
+			t.Errorf("%s: no error", name)
+			l.Close()
+		} else {
+			t.Logf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUnsuitable(t *testing.T) {
+	single := natstest.Start(t, natstest.Options{})
+	plain := natstest.Start(t, natstest.Options{NoJetStream: true})
+	for name, o := range map[string]Options{
+		"more replicas than servers": {URL: single.URL(), Replicas: 3},
+		"without JetStream":          {URL: plain.URL()},
+	} {
+		if l, err := Open(t.Context(), o); err == nil {
+			t.Errorf("%s: no error", name)
+			l.Close()
+		} else {
+			t.Logf("%s: %v", name, err)
+		}
+	}
+}
+
+// A server that is gone for a while stops appends, not for good, and loses nothing.
+func TestReconnect(t *testing.T) {
+	servers := natstest.Start(t, natstest.Options{})
+	s := stream(t, open(t, Options{URL: servers.URL()}), "a")
+	m, err := s.log.Stream(t.Context(), StreamConfig{ID: "m", Memory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	appendAll(t, s, "", "x")
+	k.collect(t, 1)
+	servers.Nodes[0].Kill()
+	if err := s.Append(t.Context(), Record{Data: []byte("y")}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("append without server: %v, want ErrUnavailable", err)
+	}
+	servers.Nodes[0].Restart()
+	servers.Wait()
+	appendAll(t, s, "", "z")
+	for range 2 {
+		// What was refused may have been stored.
+		if got := k.collect(t, 1); got[0] == "z" {
+			break
+		}
+	}
+	// Its stream was gone with the server.
+	eventually(t, "append to memory", func() bool { return m.Append(t.Context(), Record{Data: []byte("x")}) == nil })
+}
+
+// eventing Event Acknowledgement and Delivery Retry: what a cluster acknowledged survives the loss of a server.
+func TestCluster(t *testing.T) {
+	servers := natstest.Start(t, natstest.Options{Nodes: 3})
+	s := stream(t, open(t, Options{URL: servers.URL(), Replicas: 3}), "a")
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	var mu sync.Mutex
+	stored := map[string]bool{}
+	var failures, stop atomic.Int64
+	var wg sync.WaitGroup
+	for a := range 8 {
+		wg.Go(func() {
+			for i := 0; stop.Load() == 0; i++ {
+				data := fmt.Sprintf("%d-%d", a, i)
+				records := []Record{{Data: []byte(data)}, {Queue: "q", Data: []byte(data)}}
+				if err := s.Append(t.Context(), records...); err != nil {
+					failures.Add(1)
+					continue
+				}
+				mu.Lock()
+				stored[data] = true
+				mu.Unlock()
+			}
+		})
+	}
+	for _, node := range servers.Nodes[:2] {
+		<-time.After(time.Second)
+		node.Kill()
+		<-time.After(2 * time.Second)
+		node.Restart()
+		servers.Wait()
+	}
+	stop.Store(1)
+	wg.Wait()
+	q, _ := consume(t, s, "q", ConsumeOptions{})
+	for queue, k := range map[string]*sink{"": k, "q": q} {
+		missing := map[string]bool{}
+		for r := range stored {
+			missing[r] = true
+		}
+		duplicates := 0
+		for len(missing) > 0 {
+			for _, r := range k.collect(t, 1) {
+				if !missing[r] {
+					duplicates++
+				}
+				delete(missing, r)
+			}
+		}
+		t.Logf("queue '%s': %d records stored, %d more came, %d appends failed", queue, len(stored), duplicates, failures.Load())
+	}
+}

@@ -1,0 +1,204 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// StreamConfig describes a stream.
+type StreamConfig struct {
+	// ID is the UID of a Broker or Channel.
+	ID string
+	// Description is for people who look at the NATS server.
+	Description string
+	// Memory keeps the records in the server's memory: they do not survive its restart.
+	Memory bool
+}
+
+// Stream is the log of one Broker or Channel.
+type Stream struct {
+	log     *Log
+	config  StreamConfig
+	name    string
+	deleted atomic.Bool
+
+	mu         sync.Mutex
+	batches    []*batch // gathered, to be committed in order
+	committing bool
+}
+
+const (
+	sharedQueue      = "shared"
+	installationMeta = "knative-installation"
+	idMeta           = "knative-uid"
+)
+
+func (l *Log) streamName(id string) string { return "KN_" + l.opts.Installation + "_" + id }
+
+// subject is that of a queue's messages. Queues are UIDs.
+func (s *Stream) subject(queue string) string {
+	prefix := "KN." + s.log.opts.Installation + "." + s.config.ID
+	if queue == "" {
+		return prefix + "." + sharedQueue
+	}
+	return prefix + ".queue." + queue
+}
+
+// durable is the name of a queue's consumer.
+func durable(queue string) string {
+	if queue == "" {
+		return sharedQueue
+	}
+	return "queue_" + queue
+}
+
+func (l *Log) config(c StreamConfig) jetstream.StreamConfig {
+	config := jetstream.StreamConfig{
+		Name:        l.streamName(c.ID),
+		Description: c.Description,
+		Subjects:    []string{"KN." + l.opts.Installation + "." + c.ID + ".>"},
+		Metadata:    map[string]string{installationMeta: l.opts.Installation, idMeta: c.ID},
+		// What is done is removed, and nothing else: not by age, not by size.
+		Retention:          jetstream.WorkQueuePolicy,
+		Discard:            jetstream.DiscardNew,
+		MaxBytes:           -1,
+		Replicas:           l.opts.Replicas,
+		AllowAtomicPublish: true,
+	}
+	if l.opts.MaxStreamBytes > 0 {
+		config.MaxBytes = l.opts.MaxStreamBytes
+	}
+	if c.Memory {
+		config.Storage = jetstream.MemoryStorage
+	}
+	return config
+}
+
+// Stream returns the stream of an ID, which it creates if there is none. There is one Stream per ID. One that is
+// there already gets the description and the log's limits; it is an error if it is stored otherwise.
+func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
+	if !names.MatchString(c.ID) {
+		return nil, fmt.Errorf("event log: stream '%s' must be named by letters, digits, '-' and '_'", c.ID)
+	}
+	l.mu.Lock()
+	stream := l.streams[c.ID]
+	l.mu.Unlock()
+	if stream != nil && stream.config == c {
+		return stream, nil
+	}
+	s, err := l.session(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("event log: stream '%s': %w", c.ID, err)
+	}
+	if _, err := s.js.CreateOrUpdateStream(ctx, l.config(c)); err != nil {
+		return nil, l.explain(fmt.Sprintf("create stream '%s'", c.ID), err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if stream = l.streams[c.ID]; stream == nil {
+		stream = &Stream{log: l, config: c, name: l.streamName(c.ID)}
+		l.streams[c.ID] = stream
+	}
+	return stream, nil
+}
+
+func (l *Log) cached() []*Stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*Stream, 0, len(l.streams))
+	for _, s := range l.streams {
+		all = append(all, s)
+	}
+	return all
+}
+
+// DeleteStream deletes a stream with its records, and ends its consumptions. It is no error if there is none.
+func (l *Log) DeleteStream(ctx context.Context, id string) error {
+	l.mu.Lock()
+	if s := l.streams[id]; s != nil {
+		s.deleted.Store(true)
+		delete(l.streams, id)
+	}
+	l.mu.Unlock()
+	l.stop(func(c *Consumption) bool { return c.stream.config.ID == id })
+	s, err := l.session(ctx)
+	if err != nil {
+		return fmt.Errorf("event log: delete stream '%s': %w", id, err)
+	}
+	if err := s.js.DeleteStream(ctx, l.streamName(id)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return l.explain(fmt.Sprintf("delete stream '%s'", id), err)
+	}
+	return nil
+}
+
+// StreamIDs returns the IDs of this installation's streams.
+func (l *Log) StreamIDs(ctx context.Context) ([]string, error) {
+	s, err := l.session(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("event log: list streams: %w", err)
+	}
+	var ids []string
+	list := s.js.ListStreams(ctx, jetstream.WithStreamListSubject("KN."+l.opts.Installation+".>"))
+	for info := range list.Info() {
+		if info.Config.Metadata[installationMeta] == l.opts.Installation {
+			ids = append(ids, info.Config.Metadata[idMeta])
+		}
+	}
+	if list.Err() != nil {
+		return nil, l.explain("list streams", list.Err())
+	}
+	return ids, nil
+}
+
+// Queues returns the queues that hold frames, and how many.
+func (s *Stream) Queues(ctx context.Context) (map[string]uint64, error) {
+	session, err := s.log.session(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("event log: queues of stream '%s': %w", s.config.ID, err)
+	}
+	stream, err := session.js.Stream(ctx, s.name)
+	if err != nil {
+		return nil, s.log.explain(fmt.Sprintf("queues of stream '%s'", s.config.ID), err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter("KN."+s.log.opts.Installation+"."+s.config.ID+".>"))
+	if err != nil {
+		return nil, s.log.explain(fmt.Sprintf("queues of stream '%s'", s.config.ID), err)
+	}
+	queues := make(map[string]uint64, len(info.State.Subjects))
+	for subject, n := range info.State.Subjects {
+		if queue, ok := strings.CutPrefix(subject, s.subject("x")[:len(s.subject("x"))-1]); ok {
+			queues[queue] = n
+		} else {
+			queues[""] = n
+		}
+	}
+	return queues, nil
+}
+
+// DeleteQueue removes a queue's frames, and ends its consumptions.
+func (s *Stream) DeleteQueue(ctx context.Context, queue string) error {
+	what := fmt.Sprintf("delete queue '%s' of stream '%s'", queue, s.config.ID)
+	s.log.stop(func(c *Consumption) bool { return c.stream == s && c.queue == queue })
+	session, err := s.log.session(ctx)
+	if err != nil {
+		return fmt.Errorf("event log: %s: %w", what, err)
+	}
+	err = session.js.DeleteConsumer(ctx, s.name, durable(queue))
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return s.log.explain(what, err)
+	}
+	stream, err := session.js.Stream(ctx, s.name)
+	if err == nil {
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(s.subject(queue)))
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return s.log.explain(what, err)
+	}
+	return nil
+}
