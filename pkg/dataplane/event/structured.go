@@ -1,0 +1,272 @@
+package event
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode/utf8"
+)
+
+// The SDK's reader of the JSON format keeps neither the bytes of JSON data in all cases, nor tells integers from other
+// numbers, nor notices members that are given twice.
+
+const (
+	dataMember   = "data"
+	base64Member = "data_base64"
+)
+
+// readStructured reads an event in the JSON format (CloudEvents JSON Event Format 1.0.2).
+func readStructured(body []byte, headers []Header) ([]*Event, error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	e, err := readObject(decoder)
+	if err != nil {
+		return nil, err
+	}
+	if err := end(decoder); err != nil {
+		return nil, err
+	}
+	e.Headers = headers
+	return []*Event{e}, nil
+}
+
+// readBatch reads an array of events. It may be empty.
+func readBatch(body []byte, headers []Header) ([]*Event, error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if err := begin(decoder, '[', "a JSON array"); err != nil {
+		return nil, err
+	}
+	events := []*Event{}
+	for decoder.More() {
+		e, err := readObject(decoder)
+		if err != nil {
+			return nil, fmt.Errorf("event [%d] of the batch: %w", len(events), err)
+		}
+		e.Headers = headers
+		events = append(events, e)
+	}
+	if _, err := decoder.Token(); err != nil {
+		return nil, syntax(err)
+	}
+	if err := end(decoder); err != nil {
+		return nil, err
+	}
+	return events, nil
+}
+
+func begin(decoder *json.Decoder, delimiter json.Delim, want string) error {
+	token, err := decoder.Token()
+	if err != nil {
+		return syntax(err)
+	}
+	if token != delimiter {
+		return fmt.Errorf("it must be %s", want)
+	}
+	return nil
+}
+
+func end(decoder *json.Decoder) error {
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("nothing may follow the end of the JSON")
+	}
+	return nil
+}
+
+func syntax(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("it must be valid JSON: %w", err)
+}
+
+// members are those of an event that are not attributes, or not like the others. Nil are those left out.
+type members struct{ version, data, base64 json.RawMessage }
+
+// readObject reads one event.
+func readObject(decoder *json.Decoder) (*Event, error) {
+	if err := begin(decoder, '{', "a JSON object"); err != nil {
+		return nil, err
+	}
+	e := &Event{Structured: true}
+	var m members
+	var value json.RawMessage
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return nil, syntax(err)
+		}
+		name, _ := token.(string)
+		target := m.named(name)
+		switch {
+		case target == nil:
+			target = &value
+		case *target != nil:
+			return nil, fmt.Errorf("member '%s' may not be given twice", name)
+		}
+		if err := decoder.Decode(target); err != nil {
+			return nil, syntax(err)
+		}
+		if target == &value {
+			if err := e.add(name, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if _, err := decoder.Token(); err != nil {
+		return nil, syntax(err)
+	}
+	return e, e.complete(&m)
+}
+
+func (m *members) named(name string) *json.RawMessage {
+	switch name {
+	case specVersion:
+		return &m.version
+	case dataMember:
+		return &m.data
+	case base64Member:
+		return &m.base64
+	}
+	return nil
+}
+
+// add adds the attribute that a JSON value stands for. Null is an attribute left out.
+func (e *Event) add(name string, value json.RawMessage) error {
+	// Names are checked again with the rest; here they would show in errors.
+	if !isName(name) {
+		return (&Attribute{Name: name}).validate()
+	}
+	if len(e.Attributes) == maxAttributes {
+		return fmt.Errorf("it may have at most %d attributes", maxAttributes)
+	}
+	a := Attribute{Name: name}
+	switch value[0] {
+	case 'n':
+		return nil
+	case '"':
+		s, err := text(value)
+		if err != nil {
+			return fmt.Errorf("attribute '%s' %w", name, err)
+		}
+		a.Value = s
+	case 't', 'f':
+		a.Value, a.Type = string(value), Boolean
+	default:
+		number, err := strconv.ParseInt(string(value), 10, 32)
+		if err != nil {
+			return fmt.Errorf("attribute '%s' must be a string, a boolean or an integer of 32 bits", name)
+		}
+		a.Value, a.Type = strconv.FormatInt(number, 10), Integer
+	}
+	e.Attributes = append(e.Attributes, a)
+	return nil
+}
+
+// complete checks the event and adds its data.
+func (e *Event) complete(m *members) error {
+	given := ""
+	if m.version != nil {
+		if m.version[0] != '"' {
+			return fmt.Errorf("attribute '%s' must be a string", specVersion)
+		}
+		var err error
+		if given, err = text(m.version); err != nil {
+			return fmt.Errorf("attribute '%s' %w", specVersion, err)
+		}
+	}
+	if err := checkVersion(given); err != nil {
+		return err
+	}
+	if err := e.validate(); err != nil {
+		return err
+	}
+	if string(m.base64) == "null" {
+		m.base64 = nil
+	}
+	mediaType, typed := e.Get(DataContentType)
+	switch {
+	case m.base64 != nil && m.data != nil:
+		return fmt.Errorf("member '%s' may not be given besides '%s'", base64Member, dataMember)
+	case m.base64 != nil:
+		// JSON has such a form of bytes: a string of base64.
+		data := []byte{}
+		if err := json.Unmarshal(m.base64, &data); err != nil || m.base64[0] != '"' {
+			return fmt.Errorf("member '%s' must be a string of base64 with padding", base64Member)
+		}
+		e.Data = data
+	case m.data == nil:
+	case !typed || isJSON(mediaType):
+		e.Data = m.data
+	case m.data[0] == '"':
+		s, err := text(m.data)
+		if err != nil {
+			return fmt.Errorf("member '%s' %w", dataMember, err)
+		}
+		e.Data = []byte(s)
+	case m.data[0] != 'n':
+		return fmt.Errorf("member '%s' must be a string, as its content type is '%.80s'", dataMember, mediaType)
+	}
+	return nil
+}
+
+// text returns a JSON string.
+func text(value json.RawMessage) (string, error) {
+	// Package json replaces what is no UTF-8.
+	if !utf8.Valid(value) {
+		return "", errUnicode
+	}
+	if bytes.IndexByte(value, '\\') < 0 {
+		return string(value[1 : len(value)-1]), nil
+	}
+	var s string
+	err := json.Unmarshal(value, &s)
+	return s, err
+}
+
+// MarshalStructured returns the event in the JSON format (eventing Minimum supported protocol). JSON data is embedded
+// byte for byte, text in UTF-8 as a string, other data as base64.
+func (e *Event) MarshalStructured() ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(len(e.Data)*4/3 + 512)
+	b.WriteString(`{"` + specVersion + `":"` + version + `"`)
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	str := func(s string) error {
+		if err := encoder.Encode(s); err != nil {
+			return err
+		}
+		// The encoder ends values with a new line.
+		b.Truncate(b.Len() - 1)
+		return nil
+	}
+	for i := range e.Attributes {
+		a := &e.Attributes[i]
+		b.WriteString(`,"` + a.Name + `":`)
+		if a.Type != String {
+			b.WriteString(a.Value)
+		} else if err := str(a.Value); err != nil {
+			return nil, fmt.Errorf("encoding attribute '%s': %w", a.Name, err)
+		}
+	}
+	mediaType, typed := e.Get(DataContentType)
+	switch {
+	case e.Data == nil:
+	case (!typed || isJSON(mediaType)) && json.Valid(e.Data) && utf8.Valid(e.Data):
+		b.WriteString(`,"` + dataMember + `":`)
+		b.Write(e.Data)
+	case typed && isText(mediaType) && utf8.Valid(e.Data):
+		b.WriteString(`,"` + dataMember + `":`)
+		if err := str(string(e.Data)); err != nil {
+			return nil, fmt.Errorf("encoding data: %w", err)
+		}
+	default:
+		b.WriteString(`,"` + base64Member + `":"`)
+		b.Write(base64.StdEncoding.AppendEncode(b.AvailableBuffer(), e.Data))
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}

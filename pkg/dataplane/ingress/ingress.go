@@ -1,0 +1,152 @@
+// Package ingress takes events in: CloudEvents in HTTP requests to brokers and channels.
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/semaphore"
+	"k8s.io/component-base/metrics"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// Options are those of a Handler. Accept and Exists are required.
+type Options struct {
+	// Accept makes events durable, for a stream that exists; all of them or none. It returns nil once they are. It
+	// may not use the events' Data after it returned, as their memory is used again. Errors that match *Refusal say
+	// how the request is answered; others are answered 503 if ctx ended, and 500 otherwise.
+	Accept func(ctx context.Context, to eventing.Key, events []*event.Event) error
+	// Exists tells whether there is a stream. Requests to others are answered 404.
+	Exists func(eventing.Key) bool
+
+	// MaxBody is how many bytes a body may have; 0 stands for 1 MiB.
+	MaxBody int64
+	// MaxMemory is how many bytes the bodies of all requests may take up at a time; 0 stands for 256 MiB. Requests
+	// beyond are answered 503. The data of events in structured mode takes up as much again.
+	MaxMemory int64
+	// StallTimeout is how long a client may send nothing of a body it has not sent all of, and ReadTimeout how long it
+	// may take for all of it; 0 stand for 10 and 30 s. Slower clients are answered 408.
+	StallTimeout, ReadTimeout time.Duration
+
+	// TracerProvider makes the spans; nil stands for none.
+	TracerProvider trace.TracerProvider
+	// Register registers metrics; nil if they are not wanted.
+	Register func(...metrics.Registerable)
+}
+
+// Handler answers requests to /<namespace>/<broker>, to /channels/<namespace>/<channel>, and to / of hosts
+// <channel>-kn-channel.<namespace>.svc.
+type Handler struct {
+	accept      func(ctx context.Context, to eventing.Key, events []*event.Event) error
+	exists      func(eventing.Key) bool
+	bodies      bodies
+	tracer      trace.Tracer
+	instruments *instruments
+}
+
+var _ http.Handler = (*Handler)(nil)
+
+// New returns a Handler.
+func New(options Options) *Handler {
+	h := &Handler{
+		accept: options.Accept, exists: options.Exists,
+		bodies: bodies{
+			max:          orDefault(options.MaxBody, 1<<20),
+			stallTimeout: orDefault(options.StallTimeout, 10*time.Second),
+			readTimeout:  orDefault(options.ReadTimeout, 30*time.Second),
+		},
+		instruments: newInstruments(options.Register),
+	}
+	// A body of the greatest size always fits while there is no other, also while its buffer grows.
+	h.bodies.memory = semaphore.NewWeighted(max(orDefault(options.MaxMemory, 256<<20), 2*(h.bodies.max+smallBody)))
+	if options.TracerProvider != nil {
+		h.tracer = options.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress")
+	}
+	return h
+}
+
+func orDefault[T int64 | time.Duration](value, standard T) T {
+	if value == 0 {
+		return standard
+	}
+	return value
+}
+
+// allowed are the methods of all paths (eventing HTTP Verbs).
+const allowed = "POST, OPTIONS"
+
+// ServeHTTP answers 202 once the events of the request are accepted (eventing Event Acknowledgement and Delivery
+// Retry), and says in plain text why it did not.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	code := http.StatusAccepted
+	switch r.Method {
+	case http.MethodPost:
+		if err := h.post(w, r, start); err != nil {
+			code = answer(w, err)
+		} else {
+			w.WriteHeader(code)
+		}
+	case http.MethodOptions:
+		code = h.options(w, r)
+	default:
+		w.Header().Set("Allow", allowed)
+		code = answer(w, &Refusal{Status: http.StatusMethodNotAllowed, Message: "events must be sent by POST"})
+	}
+	h.instruments.done(code, time.Since(start))
+}
+
+// options answers OPTIONS requests, and lets everybody send any number of events who asks so (CloudEvents HTTP 1.1
+// Web Hooks 1.0.2, 4).
+func (h *Handler) options(w http.ResponseWriter, r *http.Request) (code int) {
+	if _, err := h.target(r); err != nil {
+		return answer(w, err)
+	}
+	header := w.Header()
+	header.Set("Allow", allowed)
+	if origin := r.Header.Get("WebHook-Request-Origin"); origin != "" {
+		header.Set("WebHook-Allowed-Origin", origin)
+		header.Set("WebHook-Allowed-Rate", "*")
+	}
+	w.WriteHeader(http.StatusOK)
+	return http.StatusOK
+}
+
+// post accepts the events of a request that began at start.
+func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time) error {
+	to, err := h.target(r)
+	if err != nil {
+		return err
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		w.Header().Set("Accept-Encoding", "identity")
+		return &Refusal{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content coding %.40q is not supported", coding)}
+	}
+	body, err := h.bodies.read(w, r)
+	if err != nil {
+		return err
+	}
+	defer h.bodies.release(body)
+	events, err := event.FromRequest(r.Header, body.data) //nolint:contextcheck // it waits for nothing
+	if err != nil {
+		status := http.StatusBadRequest
+		if errors.Is(err, event.ErrFormat) {
+			status = http.StatusUnsupportedMediaType
+		}
+		return &Refusal{Status: status, Message: "the request " + err.Error()}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	if h.tracer == nil {
+		return h.accept(r.Context(), to, events)
+	}
+	return h.traced(r, start, to, events)
+}
