@@ -1,0 +1,154 @@
+package delivery
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is a connection to a recipient. One request uses it at a time.
+type conn struct {
+	net.Conn
+	transport *plain
+	host      *host
+	reader    *bufio.Reader
+	// room is how many bytes of the answer may still be read.
+	room int64
+	// expiry closes the connection after some time of being idle.
+	expiry *time.Timer
+
+	// raw is nil for a connection without descriptor. look is poll, made a function value once; fds and readable are
+	// its argument and its result.
+	raw      syscall.RawConn
+	look     func(fd uintptr)
+	fds      [1]unix.PollFd
+	readable bool
+}
+
+func newConn(made net.Conn, t *plain, h *host) *conn {
+	c := &conn{Conn: made, transport: t, host: h}
+	c.reader = bufio.NewReader(c)
+	c.look = c.poll
+	if described, ok := made.(syscall.Conn); ok {
+		if raw, err := described.SyscallConn(); err == nil {
+			c.raw = raw
+		}
+	}
+	return c
+}
+
+// writers hold what is written of a request until it is enough, or all.
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 8<<10) }}
+
+// exchange sends a request and returns its answer, without interim ones.
+func (c *conn) exchange(r *http.Request) (*http.Response, error) {
+	w := writers.Get().(*bufio.Writer)
+	w.Reset(c.Conn)
+	unwritten := r.Write(w)
+	if unwritten == nil {
+		unwritten = w.Flush()
+	}
+	w.Reset(nil)
+	writers.Put(w)
+
+	// What refuses to read a request may have answered it.
+	interim := 0
+	for range maxInterim {
+		c.room = maxHeader
+		res, err := http.ReadResponse(c.reader, r)
+		switch {
+		case err != nil && unwritten != nil:
+			return nil, unwritten
+		case err != nil && interim != 0:
+			return nil, &interimError{code: interim, err: err}
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return nil, fmt.Errorf("the recipient closed the connection without an answer: %w", err)
+		case err != nil:
+			return nil, err
+		case res.StatusCode/100 != 1 || res.StatusCode == http.StatusSwitchingProtocols:
+			c.room = math.MaxInt64
+			res.Close = res.Close || unwritten != nil
+			return res, nil
+		}
+		interim = res.StatusCode
+	}
+	return nil, &interimError{code: interim, err: errInterim}
+}
+
+var errHeader = errors.New("the header of the answer exceeds the limit")
+
+// Read reads as long as there is room.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.room <= 0 {
+		return 0, errHeader
+	}
+	n, err := c.Conn.Read(p)
+	c.room -= int64(n)
+	return n, err
+}
+
+// interrupt ends whatever is going on.
+func (c *conn) interrupt() {
+	c.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // fails on closed connections only
+}
+
+// expire closes an idle connection.
+func (c *conn) expire() {
+	c.transport.remove(c.host, c)
+	c.Close()
+}
+
+// unusable tells that the recipient has closed an idle connection, or said something unasked. Whatever would be
+// written now might never be read.
+func (c *conn) unusable() bool {
+	if c.raw == nil {
+		return false
+	}
+	return c.raw.Control(c.look) != nil || c.readable
+}
+
+func (c *conn) poll(fd uintptr) {
+	c.fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	n, err := unix.Poll(c.fds[:], 0)
+	c.readable = n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+}
+
+// body is the body of an answer.
+type body struct {
+	io.ReadCloser
+	conn *conn
+	// stop keeps the end of the request's context from interrupting the connection.
+	stop func() bool
+	// keep tells that the connection can be used again after the body's end, ended that this was read.
+	keep, ended bool
+	closed      bool
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.ended = b.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// Close lets go of the connection. A body that was not read to its end is not read any further.
+func (b *body) Close() error {
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	if b.stop() && b.keep && b.ended && b.conn.reader.Buffered() == 0 {
+		b.conn.host.put(b.conn)
+		return nil
+	}
+	return b.conn.Close()
+}

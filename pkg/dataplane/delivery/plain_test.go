@@ -1,0 +1,132 @@
+package delivery
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// hostCount returns how many hosts have connections.
+func hostCount(s *Sender) int {
+	n := 0
+	s.transports.plain.hosts.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+// TestIdleConnections has idle connections closed after some time, those in use longer, and nothing left of hosts that
+// get no more events.
+func TestIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opened, open atomic.Int32
+		s := New(Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			opened.Add(1)
+			open.Add(1)
+			go func() {
+				defer open.Add(-1)
+				defer far.Close()
+				reader := bufio.NewReader(far)
+				for {
+					r, err := http.ReadRequest(reader)
+					if err != nil {
+						return
+					}
+					io.Copy(io.Discard, r.Body) //nolint:errcheck // seen by the next request
+					fmt.Fprint(far, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+				}
+			}()
+			return near, nil
+		}})
+		send := func(to string) {
+			t.Helper()
+			if result := s.Send(t.Context(), order(), eventing.Endpoint{URL: to}, Attempt{}); result.Err != nil {
+				t.Fatal(result.Err)
+			}
+		}
+		for range 5 {
+			send("http://a")
+			<-time.After(keepIdle - time.Second)
+		}
+		send("http://b")
+		if opened.Load() != 2 || hostCount(s) != 2 {
+			t.Errorf("%d connections were opened to %d hosts", opened.Load(), hostCount(s))
+		}
+		<-time.After(keepIdle + time.Second)
+		synctest.Wait()
+		if open.Load() != 0 || hostCount(s) != 0 {
+			t.Errorf("%d connections to %d hosts are left after some time", open.Load(), hostCount(s))
+		}
+		send("http://a")
+		s.Close()
+		synctest.Wait()
+		if open.Load() != 0 {
+			t.Error("a connection is left after Close")
+		}
+	})
+}
+
+// TestManyAtOnce has as many connections as deliveries at a time, and their answers to the right ones.
+func TestManyAtOnce(t *testing.T) {
+	var connections atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, values := range r.Header {
+			if strings.HasPrefix(name, "Ce-") {
+				w.Header()[name] = values
+			}
+		}
+		data, _ := io.ReadAll(r.Body)
+		w.Write(data) //nolint:errcheck // seen by the sender
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	s := newSender(t, Options{})
+	const senders = 20
+	var wait sync.WaitGroup
+	for i := range senders {
+		wait.Go(func() {
+			e := order()
+			for step := range 50 {
+				e.Data = []byte(fmt.Sprintf(`"%d.%d%s"`, i, step, strings.Repeat("x", step*100)))
+				result := s.Send(t.Context(), e, eventing.Endpoint{URL: server.URL}, Attempt{ExpectReply: true})
+				if result.Err != nil || result.Reply == nil || string(result.Reply.Data) != string(e.Data) {
+					t.Errorf("event %d of %d: %+v", step, i, result)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if n := connections.Load(); n > senders {
+		t.Errorf("%d connections for %d senders", n, senders)
+	}
+}
+
+// TestEarlyAnswers has recipients answer before they have read large events.
+func TestEarlyAnswers(t *testing.T) {
+	to := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
+	e := order()
+	e.Data = make([]byte, 100<<10)
+	s := newSender(t, Options{})
+	for range 20 {
+		if result := s.Send(t.Context(), e, to, Attempt{}); result.Code != http.StatusRequestEntityTooLarge || result.Retryable {
+			t.Fatalf("%+v", result)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package filter
+
+import (
+	"strings"
+
+	sdk "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+)
+
+// operator is what a node of a filter does.
+type operator byte
+
+const (
+	always operator = iota
+	never
+	// Conditions on the value of one attribute, which must be there.
+	exact
+	prefix
+	suffix
+	present
+	// What other nodes are combined by.
+	all
+	anyOf
+	not
+	cesql
+)
+
+// cost ranks operators by what evaluating them may take.
+func (o operator) cost() int {
+	switch o {
+	case cesql:
+		return 2
+	case all, anyOf, not:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// node is a filter, or part of one.
+type node struct {
+	op operator
+	// condition is set for the operators that are conditions, query for cesql.
+	condition condition
+	query     *query
+	children  []node
+}
+
+// condition is what one attribute must be.
+type condition struct {
+	op          operator
+	name, value string
+}
+
+// subject is an event that filters are asked about, and what they found out of it.
+type subject struct {
+	event *event.Event
+	// sdk is the event as the SDK has it, once asked is set.
+	sdk   *sdk.Event
+	asked bool
+}
+
+// converted returns the event as the SDK has it, or nil if it cannot have it. Converting costs more than most filters.
+func (s *subject) converted() *sdk.Event {
+	if !s.asked {
+		s.asked = true
+		if converted, err := s.event.ToSDK(); err == nil {
+			s.sdk = converted
+		}
+	}
+	return s.sdk
+}
+
+// matches tells whether an event passes.
+func (n *node) matches(s *subject) bool {
+	switch n.op {
+	case always:
+		return true
+	case never:
+		return false
+	case all:
+		for i := range n.children {
+			if !n.children[i].matches(s) {
+				return false
+			}
+		}
+		return true
+	case anyOf:
+		for i := range n.children {
+			if n.children[i].matches(s) {
+				return true
+			}
+		}
+		return false
+	case not:
+		return !n.children[0].matches(s)
+	case cesql:
+		return n.query.matches(s)
+	default:
+		return n.condition.holds(s.event)
+	}
+}
+
+// node returns the node of a condition. All events have the same specversion, which Event does not hold.
+func (c condition) node() node {
+	if c.name != "specversion" {
+		return node{op: c.op, condition: c}
+	}
+	if c.accepts("1.0") {
+		return node{op: always}
+	}
+	return node{op: never}
+}
+
+// holds tells whether an event has the attribute as the condition wants it.
+func (c *condition) holds(e *event.Event) bool {
+	value, found := e.Get(c.name)
+	return found && c.accepts(value)
+}
+
+func (c *condition) accepts(value string) bool {
+	switch c.op {
+	case exact:
+		return value == c.value
+	case prefix:
+		return strings.HasPrefix(value, c.value)
+	case suffix:
+		return strings.HasSuffix(value, c.value)
+	default: // present
+		return true
+	}
+}
