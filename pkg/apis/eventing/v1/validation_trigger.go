@@ -21,6 +21,7 @@ func ValidateTrigger(t *Trigger) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&t.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
 	errs = append(errs, validateDependency(t, metadata.Child("annotations").Key(DependencyAnnotationKey))...)
+	errs = append(errs, duckv1.ValidateDeliveryOrder(t.Annotations, metadata.Child("annotations"))...)
 	if t.Spec.Broker == "" {
 		errs = append(errs, field.Required(spec.Child("broker"), "must name a Broker of the same namespace"))
 	} else {

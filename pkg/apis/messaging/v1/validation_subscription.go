@@ -10,8 +10,9 @@ import (
 // ValidateSubscription returns the faults of a Subscription: it names a channel of its own namespace, and a
 // subscriber, a reply or both (eventing Subscription Lifecycle).
 func ValidateSubscription(s *Subscription) field.ErrorList {
-	spec := field.NewPath("spec")
-	errs := apivalidation.ValidateObjectMeta(&s.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
+	errs := apivalidation.ValidateObjectMeta(&s.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
+	errs = append(errs, duckv1.ValidateDeliveryOrder(s.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, validateSubscribedChannel(s.Spec.Channel, spec.Child("channel"))...)
 	if s.Spec.Subscriber == nil && s.Spec.Reply == nil {
 		errs = append(errs, field.Required(spec.Child("subscriber"), "must have at least one of `subscriber` and `reply`"))

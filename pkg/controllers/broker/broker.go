@@ -1,0 +1,122 @@
+// Package broker reconciles Brokers: the data plane keeps their events, and an address accepts them (eventing Broker
+// Lifecycle).
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	eventingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
+	eventinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/eventing/v1"
+	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
+)
+
+// Streams keep events. Both calls may be repeated; RemoveStream of what is not there does nothing.
+type Streams interface {
+	SetStream(ctx context.Context, stream eventing.Stream) error
+	RemoveStream(ctx context.Context, key eventing.Key) error
+}
+
+// Reconciler has the events of Brokers kept, and writes the status of Brokers.
+type Reconciler struct {
+	Client  eventingclient.EventingV1Interface
+	Brokers eventinglisters.BrokerLister
+	Streams Streams
+	// Address is where a stream accepts events.
+	Address  func(eventing.Key) duckv1.Addressable
+	Tracker  *destination.Tracker
+	Recorder record.EventRecorder
+	Clock    clock.PassiveClock
+}
+
+// New returns the controller of Brokers.
+func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, streams Streams,
+	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
+) (*controllers.Controller, error) {
+	reconciler := &Reconciler{
+		Client:   client,
+		Brokers:  informers.Brokers().Lister(),
+		Streams:  streams,
+		Address:  address,
+		Recorder: recorder,
+		Clock:    now,
+	}
+	controller := controllers.New("broker", reconciler)
+	var err error
+	if reconciler.Tracker, err = resolver.Track(controller); err != nil {
+		return nil, err
+	}
+	return controller, controller.Watch(informers.Brokers().Informer(), controllers.KeyOf)
+}
+
+// Key is the stream's key of a Broker.
+func Key(broker types.NamespacedName) eventing.Key {
+	return eventing.Key{Kind: eventing.Broker, Namespace: broker.Namespace, Name: broker.Name}
+}
+
+// StreamOf returns the stream of a Broker, and false if another controller serves its class. What spec.config refers
+// to does not matter: it has options of implementations that are not this one.
+func StreamOf(broker *eventingv1.Broker) (eventing.Stream, bool) {
+	switch broker.Annotations[eventingv1.BrokerClassAnnotationKey] {
+	case "", eventingv1.BrokerClassJetStream, eventingv1.BrokerClassMTChannelBased:
+		return eventing.Stream{Key: Key(types.NamespacedName{Namespace: broker.Namespace, Name: broker.Name}), UID: broker.UID}, true
+	default:
+		return eventing.Stream{}, false
+	}
+}
+
+// Reconcile brings stream and status in line with a Broker, in this order: what the status promises is served
+// already. Brokers of other classes are left to their own controller.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	broker, ok, err := controllers.Live(r.Brokers.Brokers(key.Namespace), key.Name)
+	if err != nil {
+		return err
+	}
+	var stream eventing.Stream
+	if ok {
+		stream, ok = StreamOf(broker)
+	}
+	if !ok {
+		r.Tracker.Forget(key)
+		if err := r.Streams.RemoveStream(ctx, Key(key)); err != nil {
+			return fmt.Errorf("removing the stream of %s: %w", Key(key), err)
+		}
+		return nil
+	}
+	failed := r.Streams.SetStream(ctx, stream)
+	refs := r.Tracker.Begin(key)
+	deadLetter, resolved, err := refs.DeadLetterSink(ctx, broker.Spec.Delivery)
+	if err != nil {
+		return fmt.Errorf("resolving the dead letter sink of %s: %w", stream.Key, err)
+	}
+	refs.End()
+
+	updated := *broker
+	updated.Status = *broker.Status.DeepCopy()
+	updated.Status.DeliveryStatus = deadLetter
+	// An address that was given out stays: senders are told there to come back.
+	if failed == nil {
+		address := r.Address(stream.Key)
+		updated.Status.Address = &address
+	}
+	found := append(serving(&updated, failed), resolved)
+	controllers.Observe(&updated.Status.Status, broker.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
+	if err := controllers.UpdateStatus(ctx, r.Client.Brokers(key.Namespace), broker, &updated); err != nil {
+		return err
+	}
+	controllers.RecordReady(r.Recorder, &updated, broker.Status.Conditions, updated.Status.Conditions)
+	if failed != nil {
+		return fmt.Errorf("setting the stream of %s: %w", stream.Key, failed)
+	}
+	return nil
+}

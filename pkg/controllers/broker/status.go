@@ -1,0 +1,46 @@
+package broker
+
+import (
+	"fmt"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+)
+
+// ReasonStreamFailed tells that the Broker's events cannot be kept.
+const ReasonStreamFailed = "StreamFailed"
+
+// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+var dependents = []duckv1.ConditionType{
+	eventingv1.BrokerConditionIngressReady,
+	eventingv1.BrokerConditionFilterReady,
+	eventingv1.BrokerConditionAddressable,
+	eventingv1.BrokerConditionTriggerChannelReady,
+	destination.ConditionDeadLetterSinkResolved,
+}
+
+// serving are the conditions that follow from whether the Broker's stream could be set.
+func serving(broker *eventingv1.Broker, failed error) []duckv1.Condition {
+	if failed == nil {
+		return []duckv1.Condition{
+			controllers.True(eventingv1.BrokerConditionIngressReady),
+			controllers.True(eventingv1.BrokerConditionFilterReady),
+			controllers.True(eventingv1.BrokerConditionAddressable),
+			controllers.True(eventingv1.BrokerConditionTriggerChannelReady),
+		}
+	}
+	message := fmt.Sprintf("The Broker's events cannot be kept: %v", failed)
+	addressable := controllers.True(eventingv1.BrokerConditionAddressable)
+	if broker.Status.Address.GetURL() == "" {
+		addressable = controllers.Unknown(eventingv1.BrokerConditionAddressable, ReasonStreamFailed, message)
+	}
+	return []duckv1.Condition{
+		controllers.False(eventingv1.BrokerConditionIngressReady, ReasonStreamFailed, message),
+		// Events that were accepted before are matched already.
+		controllers.Unknown(eventingv1.BrokerConditionFilterReady, ReasonStreamFailed, message),
+		addressable,
+		controllers.False(eventingv1.BrokerConditionTriggerChannelReady, ReasonStreamFailed, message),
+	}
+}

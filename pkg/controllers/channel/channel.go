@@ -1,0 +1,184 @@
+// Package channel reconciles Channels: the broker keeps their events, an address accepts them, and the Subscriptions
+// to a Channel are listed in it (eventing Channel Lifecycle).
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	messagingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
+	messaginginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging/v1"
+	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
+)
+
+// ReasonStreamFailed tells that the broker cannot keep the Channel's events.
+const ReasonStreamFailed = "StreamFailed"
+
+// gathering is how long changes of Subscriptions are gathered before their Channel is written: a thousand of them
+// that are made at once do not write it a thousand times.
+const gathering = 100 * time.Millisecond
+
+// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+var dependents = []duckv1.ConditionType{
+	messagingv1.ChannelConditionBackingChannelReady,
+	messagingv1.ChannelConditionAddressable,
+	destination.ConditionDeadLetterSinkResolved,
+}
+
+// Streams keep events. Both calls may be repeated; RemoveStream of what is not there does nothing.
+type Streams interface {
+	SetStream(ctx context.Context, stream eventing.Stream) error
+	RemoveStream(ctx context.Context, key eventing.Key) error
+}
+
+// Reconciler has the broker keep the events of Channels, lists the Subscriptions to them, and writes their status.
+type Reconciler struct {
+	Client   messagingclient.MessagingV1Interface
+	Channels messaginglisters.ChannelLister
+	// SubscriptionIndex is that of the Subscriptions' informer, with controllers.SubscriptionsByChannel.
+	SubscriptionIndex cache.Indexer
+	Streams           Streams
+	// Address is where a stream accepts events.
+	Address  func(eventing.Key) duckv1.Addressable
+	Tracker  *destination.Tracker
+	Recorder record.EventRecorder
+	Clock    clock.PassiveClock
+}
+
+// New returns the controller of Channels.
+func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, streams Streams,
+	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
+) (*controllers.Controller, error) {
+	channels, subscriptions := informers.Channels(), informers.Subscriptions()
+	if err := controllers.IndexSubscriptionsByChannel(subscriptions.Informer()); err != nil {
+		return nil, err
+	}
+	reconciler := &Reconciler{
+		Client:            client,
+		Channels:          channels.Lister(),
+		SubscriptionIndex: subscriptions.Informer().GetIndexer(),
+		Streams:           streams,
+		Address:           address,
+		Recorder:          recorder,
+		Clock:             now,
+	}
+	controller := controllers.New("channel", reconciler)
+	var err error
+	if reconciler.Tracker, err = resolver.Track(controller); err != nil {
+		return nil, err
+	}
+	if err := controller.Watch(channels.Informer(), controllers.KeyOf); err != nil {
+		return nil, err
+	}
+	err = controller.Watch(subscriptions.Informer(), func(obj metav1.Object) []types.NamespacedName {
+		if subscription, ok := obj.(*messagingv1.Subscription); ok {
+			if kind, name := controllers.ChannelOf(subscription); kind == controllers.ChannelKind {
+				controller.EnqueueAfter(name, gathering)
+			}
+		}
+		return nil
+	})
+	return controller, err
+}
+
+// StreamOf returns the stream of a Channel, and false if its template asks for a kind that another controller serves.
+func StreamOf(channel *messagingv1.Channel) (eventing.Stream, bool) {
+	stream := eventing.Stream{Key: Key(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), UID: channel.UID}
+	template := channel.Spec.ChannelTemplate
+	if template == nil || schema.FromAPIVersionAndKind(template.APIVersion, template.Kind).Group != messagingv1.GroupName {
+		return stream, false
+	}
+	stream.Memory = template.Kind == messagingv1.ChannelKindInMemory
+	return stream, stream.Memory || template.Kind == messagingv1.ChannelKindJetStream
+}
+
+// Key is the stream's key of a Channel.
+func Key(channel types.NamespacedName) eventing.Key {
+	return eventing.Key{Kind: eventing.Channel, Namespace: channel.Namespace, Name: channel.Name}
+}
+
+// Reconcile brings stream, subscribers and status in line with a Channel, in this order: what the status promises is
+// served already. Channels whose template is not ours are left to their own controller.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	channel, ok, err := controllers.Live(r.Channels.Channels(key.Namespace), key.Name)
+	if err != nil {
+		return err
+	}
+	var stream eventing.Stream
+	if ok {
+		stream, ok = StreamOf(channel)
+	}
+	if !ok {
+		r.Tracker.Forget(key)
+		if err := r.Streams.RemoveStream(ctx, Key(key)); err != nil {
+			return fmt.Errorf("removing the stream of %s: %w", Key(key), err)
+		}
+		return nil
+	}
+	failed := r.Streams.SetStream(ctx, stream)
+	refs := r.Tracker.Begin(key)
+	deadLetter, resolved, err := refs.DeadLetterSink(ctx, channel.Spec.Delivery)
+	if err != nil {
+		return fmt.Errorf("resolving the dead letter sink of %s: %w", stream.Key, err)
+	}
+	refs.End()
+
+	subscribers, states, err := r.subscribers(channel)
+	if err != nil {
+		return err
+	}
+	// What Subscriptions are listed matters to who reads it, not to whether events are accepted.
+	channel, unlisted := r.list(ctx, channel, subscribers)
+	if apierrors.IsConflict(unlisted) {
+		return unlisted
+	}
+	updated := *channel
+	updated.Status = *channel.Status.DeepCopy()
+	updated.Status.Subscribers, updated.Status.DeliveryStatus = states, deadLetter
+	found := []duckv1.Condition{resolved}
+	if failed != nil {
+		// An address given out stays: senders are told there to come back.
+		found = append(found, controllers.False(messagingv1.ChannelConditionBackingChannelReady, ReasonStreamFailed,
+			fmt.Sprintf("The Channel's events cannot be kept: %v", failed)))
+	} else {
+		address := r.Address(stream.Key)
+		updated.Status.Address = &address
+		found = append(found, controllers.True(messagingv1.ChannelConditionBackingChannelReady), controllers.True(messagingv1.ChannelConditionAddressable))
+	}
+	controllers.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
+	if err := controllers.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated); err != nil {
+		return err
+	}
+	controllers.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
+	return errors.Join(failed, unlisted)
+}
+
+// list writes the subscribers of a Channel, and returns it as it is stored.
+func (r *Reconciler) list(ctx context.Context, channel *messagingv1.Channel, subscribers []duckv1.SubscriberSpec) (*messagingv1.Channel, error) {
+	if equality.Semantic.DeepEqual(channel.Spec.Subscribers, subscribers) {
+		return channel, nil
+	}
+	listing := *channel
+	listing.Spec.Subscribers = subscribers
+	stored, err := r.Client.Channels(channel.Namespace).Update(ctx, &listing, metav1.UpdateOptions{})
+	if err != nil {
+		return channel, fmt.Errorf("listing the Subscriptions to Channel \"%s/%s\" in it: %w", channel.Namespace, channel.Name, err)
+	}
+	return stored, nil
+}

@@ -1,0 +1,247 @@
+package channel
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// A Channel becomes ready and has its address once its events are kept, in one write, and none at rest (eventing
+// Channel Lifecycle). The template says where they are kept.
+func TestReady(t *testing.T) {
+	for kind, memory := range map[string]bool{messagingv1.ChannelKindJetStream: false, messagingv1.ChannelKindInMemory: true} {
+		t.Run(kind, func(t *testing.T) {
+			f := newFixture(t, channelOf(kind))
+			if diff := cmp.Diff([]string{"update channels/status"}, f.reconcile()); diff != "" {
+				t.Errorf("writes (-want +got):\n%s", diff)
+			}
+			want := eventing.Stream{Key: Key(key), UID: "channel-uid", Memory: memory}
+			if diff := cmp.Diff(map[eventing.Key]eventing.Stream{want.Key: want}, f.streams.streams); diff != "" {
+				t.Errorf("streams (-want +got):\n%s", diff)
+			}
+			for condition, want := range map[duckv1.ConditionType]string{
+				duckv1.ConditionReady: "True", messagingv1.ChannelConditionBackingChannelReady: "True", messagingv1.ChannelConditionAddressable: "True",
+				destination.ConditionDeadLetterSinkResolved: "True DeadLetterSinkNotConfigured No dead letter sink is configured.",
+			} {
+				if got := f.condition(condition); got != want {
+					t.Errorf("%s is %q, want %q", condition, got, want)
+				}
+			}
+			if got := f.channel().Status.Address.GetURL(); got != "http://localhost/channels/default/orders" {
+				t.Errorf("address is %q", got)
+			}
+			if got := f.channel().Status.ObservedGeneration; got != 1 {
+				t.Errorf("observed generation %d, want 1", got)
+			}
+			if diff := cmp.Diff([]string{"Normal Ready Became ready"}, f.Events()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if writes := f.reconcile(); len(writes) > 0 {
+				t.Errorf("writes at rest: %v", writes)
+			}
+		})
+	}
+}
+
+// Channels of other templates are left alone (eventing Channel Lifecycle), whatever was there before under the name.
+func TestForeignTemplate(t *testing.T) {
+	for name, change := range map[string]func(*messagingv1.Channel){
+		"other kind":  func(c *messagingv1.Channel) { c.Spec.ChannelTemplate.Kind = "KafkaChannel" },
+		"other group": func(c *messagingv1.Channel) { c.Spec.ChannelTemplate.APIVersion = "example.com/v1" },
+		"no template": func(c *messagingv1.Channel) { c.Spec.ChannelTemplate = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, change), subscription("a"))
+			f.streams.streams[Key(key)] = eventing.Stream{Key: Key(key), UID: "earlier"}
+			if writes := f.reconcile(); len(writes) > 0 {
+				t.Errorf("writes: %v", writes)
+			}
+			if len(f.streams.streams) > 0 {
+				t.Errorf("streams: %v", f.streams.streams)
+			}
+		})
+	}
+	f := newFixture(t, channelOf(messagingv1.ChannelKindInMemory, func(c *messagingv1.Channel) { c.Spec.ChannelTemplate.APIVersion = "messaging.knative.dev/v1beta1" }))
+	if f.reconcile(); len(f.streams.streams) != 1 {
+		t.Error("another version of our kind has no stream")
+	}
+}
+
+// A Channel whose events cannot be kept says so, and is tried again (eventing Channel Lifecycle). The address it gave
+// out stays.
+func TestStreamFails(t *testing.T) {
+	broken := errors.New("no space left on device")
+	for name, before := range map[string]bool{"from the start": false, "later": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
+			if before {
+				f.reconcile()
+			}
+			f.streams.err = broken
+			if err := f.Reconcile(t.Context(), key); !errors.Is(err, broken) {
+				t.Errorf("got error %v, want %v", err, broken)
+			}
+			const want = "False StreamFailed The Channel's events cannot be kept: no space left on device"
+			for _, condition := range []duckv1.ConditionType{duckv1.ConditionReady, messagingv1.ChannelConditionBackingChannelReady} {
+				if got := f.condition(condition); got != want {
+					t.Errorf("%s is %q, want %q", condition, got, want)
+				}
+			}
+			addressable := map[bool]string{false: "Unknown", true: "True"}[before]
+			if got := f.condition(messagingv1.ChannelConditionAddressable); got != addressable {
+				t.Errorf("Addressable is %q, want %q", got, addressable)
+			}
+			if got := f.channel().Status.Address.GetURL(); (got != "") != before {
+				t.Errorf("address is %q", got)
+			}
+			f.SyncEventing()
+			f.streams.err = nil
+			if f.reconcile(); f.condition(duckv1.ConditionReady) != "True" {
+				t.Errorf("Ready is %q once the stream is back", f.condition(duckv1.ConditionReady))
+			}
+		})
+	}
+}
+
+// The dead letter sink is resolved and reported (eventing Channel v1, eventing Destination Resolution), emptied where
+// that fails, and comes back.
+func TestDeadLetterSink(t *testing.T) {
+	ref := duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "eventing.knative.dev/v1", Kind: "Broker", Namespace: key.Namespace, Name: "dead"}, CACerts: ptr.To("certs")}
+	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, deadLetters(ref)))
+	f.reconcile()
+	const want = `False DeadLetterSinkNotFound eventing.knative.dev/v1 Broker "default/dead" does not exist`
+	for _, condition := range []duckv1.ConditionType{duckv1.ConditionReady, destination.ConditionDeadLetterSinkResolved} {
+		if got := f.condition(condition); got != want {
+			t.Errorf("%s is %q, want %q", condition, got, want)
+		}
+	}
+	broker := &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "dead"}}
+	broker.Status.Address = &duckv1.Addressable{URL: "http://dead/", Audience: ptr.To("audience")}
+	if err := f.World.Client.Tracker().Add(broker); err != nil {
+		t.Fatal(err)
+	}
+	f.SyncEventing()
+	f.reconcile()
+	if got := f.condition(duckv1.ConditionReady); got != "True" {
+		t.Errorf("Ready is %q", got)
+	}
+	resolved := duckv1.DeliveryStatus{DeadLetterSinkURI: "http://dead/", DeadLetterSinkCACerts: ptr.To("certs"), DeadLetterSinkAudience: ptr.To("audience")}
+	if diff := cmp.Diff(resolved, f.channel().Status.DeliveryStatus); diff != "" {
+		t.Errorf("delivery status (-want +got):\n%s", diff)
+	}
+	if err := f.World.Client.EventingV1().Brokers(key.Namespace).Delete(t.Context(), "dead", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.SyncEventing()
+	f.reconcile()
+	if diff := cmp.Diff(duckv1.DeliveryStatus{}, f.channel().Status.DeliveryStatus); diff != "" {
+		t.Errorf("delivery status once it is gone (-want +got):\n%s", diff)
+	}
+}
+
+// The stream goes with its Channel, and a Channel of the same name has one of its own (eventing Channel Lifecycle).
+func TestDeletion(t *testing.T) {
+	now := metav1.NewTime(controllertest.Now)
+	for name, going := range map[string]func(f *fixture) error{
+		"gone": func(f *fixture) error {
+			return f.World.Client.MessagingV1().Channels(key.Namespace).Delete(f.t.Context(), key.Name, metav1.DeleteOptions{})
+		},
+		"going": func(f *fixture) error {
+			channel := f.channel()
+			channel.DeletionTimestamp, channel.Finalizers = &now, []string{"foregroundDeletion"}
+			_, err := f.World.Client.MessagingV1().Channels(key.Namespace).Update(f.t.Context(), channel, metav1.UpdateOptions{})
+			return err
+		},
+		"made anew": func(f *fixture) error {
+			channel := f.channel()
+			channel.UID = "another-uid"
+			_, err := f.World.Client.MessagingV1().Channels(key.Namespace).Update(f.t.Context(), channel, metav1.UpdateOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
+			f.reconcile()
+			if err := going(f); err != nil {
+				t.Fatal(err)
+			}
+			f.SyncEventing()
+			if name != "made anew" {
+				f.streams.err = errors.New("busy")
+				if err := f.Reconcile(t.Context(), key); !errors.Is(err, f.streams.err) {
+					t.Errorf("got error %v, want %v", err, f.streams.err)
+				}
+				f.streams.err = nil
+			}
+			f.reconcile()
+			if stream, ok := f.streams.streams[Key(key)]; ok != (name == "made anew") || ok && stream.UID != "another-uid" {
+				t.Errorf("streams: %v", f.streams.streams)
+			}
+		})
+	}
+}
+
+// What the server answers to the list of subscribers is returned, so that it is tried again. It keeps the Channel from
+// nothing else (eventing Channel Lifecycle).
+func TestListingFails(t *testing.T) {
+	resource := messagingv1.Resource("channels")
+	for name, test := range map[string]struct {
+		err   error
+		ready string
+	}{
+		"conflict": {apierrors.NewConflict(resource, key.Name, errors.New("changed")), "missing"},
+		"refused":  {apierrors.NewRequestEntityTooLargeError("too many"), "True"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream), subscription("a"))
+			f.FailOnce(0, test.err)
+			if err := f.Reconcile(t.Context(), key); !errors.Is(err, test.err) {
+				t.Errorf("got error %v, want %v", err, test.err)
+			}
+			if got := f.condition(duckv1.ConditionReady); got != test.ready {
+				t.Errorf("Ready is %q, want %q", got, test.ready)
+			}
+			f.SyncEventing()
+			if f.reconcile(); len(f.channel().Spec.Subscribers) != 1 {
+				t.Error("the Subscription is not listed in the end")
+			}
+		})
+	}
+}
+
+// Wherever the work is interrupted, doing it again leads to the same.
+func TestInterrupted(t *testing.T) {
+	var f *fixture
+	start := func() (*controllertest.World, func() error) {
+		f = newFixture(t, channelOf(messagingv1.ChannelKindJetStream), subscription("a"))
+		return f.World, func() error {
+			f.SyncEventing()
+			return f.Reconcile(t.Context(), key)
+		}
+	}
+	controllertest.Interrupted(t, 2, start, func(*controllertest.World) []any { return []any{f.channel(), f.streams.streams} })
+}
+
+// Conditions of an earlier generation do not count (eventing Channel v1 status): all is found anew in one write.
+func TestNewGeneration(t *testing.T) {
+	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, func(c *messagingv1.Channel) {
+		c.Generation = 2
+		c.Status.ObservedGeneration = 1
+		c.Status.Conditions.Set(controllers.False(messagingv1.ChannelConditionBackingChannelReady, "Old", ""), metav1.NewTime(controllertest.Now))
+	}))
+	if f.reconcile(); f.condition(duckv1.ConditionReady) != "True" || f.channel().Status.ObservedGeneration != 2 {
+		t.Errorf("Ready is %q of generation %d", f.condition(duckv1.ConditionReady), f.channel().Status.ObservedGeneration)
+	}
+}

@@ -1,0 +1,110 @@
+package channel
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+)
+
+// Subscriber is a Subscription as its channel knows it: with addresses found for it, and with delivery options, which
+// are those of the channel where it has none of its own (eventing duckv1.SubscriberSpec).
+func Subscriber(subscription *messagingv1.Subscription, addresses *messagingv1.PhysicalSubscriptionStatus, delivery *duckv1.DeliverySpec) duckv1.SubscriberSpec {
+	if subscription.Spec.Delivery != nil {
+		delivery = subscription.Spec.Delivery
+	}
+	if delivery != nil && delivery.DeadLetterSink != nil {
+		delivery = ptr.To(*delivery)
+		delivery.DeadLetterSink = &duckv1.Destination{
+			URI: addresses.DeadLetterSinkURI, CACerts: addresses.DeadLetterSinkCACerts, Audience: addresses.DeadLetterSinkAudience,
+		}
+	}
+	return duckv1.SubscriberSpec{
+		UID:                subscription.UID,
+		Name:               ptr.To(subscription.Name),
+		Generation:         subscription.Generation,
+		SubscriberURI:      addresses.SubscriberURI,
+		SubscriberCACerts:  addresses.SubscriberCACerts,
+		SubscriberAudience: addresses.SubscriberAudience,
+		ReplyURI:           addresses.ReplyURI,
+		ReplyCACerts:       addresses.ReplyCACerts,
+		ReplyAudience:      addresses.ReplyAudience,
+		Delivery:           delivery,
+	}
+}
+
+// Listed returns the entry of a Subscription in its Channel, or nil.
+func Listed(channel *messagingv1.Channel, uid types.UID) *duckv1.SubscriberSpec {
+	for i := range channel.Spec.Subscribers {
+		if channel.Spec.Subscribers[i].UID == uid {
+			return &channel.Spec.Subscribers[i]
+		}
+	}
+	return nil
+}
+
+// subscribers returns what a Channel is to say of its Subscriptions, in the order of their UIDs: those that have been
+// resolved, as they were when they were last. Events go on to them meanwhile.
+func (r *Reconciler) subscribers(channel *messagingv1.Channel) ([]duckv1.SubscriberSpec, []duckv1.SubscriberStatus, error) {
+	id := controllers.ChannelID(controllers.ChannelKind, types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name})
+	subscriptions, err := controllers.Indexed[*messagingv1.Subscription](r.SubscriptionIndex, controllers.SubscriptionsByChannel, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	subscriptions = slices.DeleteFunc(subscriptions, func(s *messagingv1.Subscription) bool { return s.DeletionTimestamp != nil })
+	slices.SortFunc(subscriptions, func(a, b *messagingv1.Subscription) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	listed := make(map[types.UID]*duckv1.SubscriberSpec, len(channel.Spec.Subscribers))
+	for i := range channel.Spec.Subscribers {
+		listed[channel.Spec.Subscribers[i].UID] = &channel.Spec.Subscribers[i]
+	}
+	var specs []duckv1.SubscriberSpec
+	var states []duckv1.SubscriberStatus
+	for _, subscription := range subscriptions {
+		entry := listed[subscription.UID]
+		if current := entryOf(subscription, channel); current != nil && (entry == nil || !equality.Semantic.DeepEqual(*current, *entry)) {
+			// One that the server would refuse must not keep the others from being listed.
+			if len(current.Validate(nil)) == 0 {
+				entry = current
+			}
+		}
+		if entry == nil {
+			continue
+		}
+		specs = append(specs, *entry)
+		states = append(states, stateOf(subscription, entry))
+	}
+	return specs, states, nil
+}
+
+// entryOf returns the entry of a Subscription that is resolved, or nil.
+func entryOf(subscription *messagingv1.Subscription, channel *messagingv1.Channel) *duckv1.SubscriberSpec {
+	resolved := subscription.Status.Conditions.Get(messagingv1.SubscriptionConditionReferencesResolved)
+	if subscription.Status.ObservedGeneration != subscription.Generation || resolved == nil || resolved.Status != corev1.ConditionTrue {
+		return nil
+	}
+	addresses := &subscription.Status.PhysicalSubscription
+	entry := Subscriber(subscription, addresses, channel.Spec.Delivery)
+	if entry.Delivery != nil && entry.Delivery.DeadLetterSink != nil && addresses.DeadLetterSinkURI == "" {
+		// That of the Channel is not resolved, or the Subscription does not know of it yet.
+		return nil
+	}
+	return &entry
+}
+
+// stateOf tells whether events reach a Subscription, as its own condition does.
+func stateOf(subscription *messagingv1.Subscription, entry *duckv1.SubscriberSpec) duckv1.SubscriberStatus {
+	state := duckv1.SubscriberStatus{
+		UID: subscription.UID, Generation: entry.Generation, ObservedGeneration: entry.Generation, Ready: corev1.ConditionUnknown,
+	}
+	if added := subscription.Status.Conditions.Get(messagingv1.SubscriptionConditionAddedToChannel); added != nil {
+		state.Ready, state.Message = added.Status, added.Message
+	}
+	return state
+}

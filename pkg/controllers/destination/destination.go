@@ -1,0 +1,190 @@
+// Package destination resolves what Triggers, Subscriptions, Brokers and Channels refer to into URLs, and has them
+// reconciled again when that changes (eventing Destination Resolution).
+package destination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
+)
+
+// Options are what a Resolver reads.
+type Options struct {
+	// Informers have the kinds of this server.
+	Informers externalversions.SharedInformerFactory
+	// Host is the cluster that has all other kinds; nil where this server runs without one.
+	Host *Host
+	// ClusterDomain ends the DNS names of core Services; empty stands for cluster.local.
+	ClusterDomain string
+	// AllowCrossNamespace lets objects refer to those of other namespaces.
+	AllowCrossNamespace bool
+}
+
+// Resolver finds the addresses of destinations. It is safe for concurrent use.
+type Resolver struct {
+	own                 map[schema.GroupVersionKind]ownKind
+	host                *hostKinds
+	clusterDomain       string
+	allowCrossNamespace bool
+}
+
+// New returns a Resolver. Call it before the informers start; the informers of the host's kinds, which it starts as
+// they are referred to, end with ctx.
+func New(ctx context.Context, o Options) *Resolver {
+	r := &Resolver{own: ownKinds(o.Informers), clusterDomain: o.ClusterDomain, allowCrossNamespace: o.AllowCrossNamespace}
+	if r.clusterDomain == "" {
+		r.clusterDomain = "cluster.local"
+	}
+	if o.Host != nil {
+		r.host = newHostKinds(ctx, *o.Host)
+	}
+	return r
+}
+
+// Controller is the part of a controllers.Controller that a Tracker needs.
+type Controller interface {
+	Watch(informer cache.SharedIndexInformer, keys func(obj metav1.Object) []types.NamespacedName) error
+	Queue
+}
+
+// Track has a controller reconcile the objects whose References are affected by a change. Call it once for each
+// controller, before that runs and the informers start.
+func (r *Resolver) Track(controller Controller) (*Tracker, error) {
+	t := newTracker(r, controller)
+	for kind, own := range r.own {
+		err := controller.Watch(own.informer, func(obj metav1.Object) []types.NamespacedName {
+			return t.referring(object{kind: kind.GroupKind(), name: types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if r.host != nil {
+		r.host.subscribe(t)
+	}
+	return t, nil
+}
+
+// Resolve returns the absolute http or https URL of a destination, with the certificates and the audience that go
+// with it. It fails with *Unresolved if the destination has none, and with another error if that could not be found out.
+func (refs *References) Resolve(ctx context.Context, d *duckv1.Destination) (duckv1.Addressable, error) {
+	if d.Ref == nil {
+		return absolute(d)
+	}
+	ref := refs.qualified(d.Ref)
+	found, err := refs.address(ctx, ref)
+	if err != nil {
+		return duckv1.Addressable{}, err
+	}
+	base, err := parse(found.URL)
+	if err != nil {
+		return duckv1.Addressable{}, unresolved(ReasonNotAddressable, "%s has the address %q: %v", describe(ref), found.URL, err)
+	}
+	resolved := duckv1.Addressable{Name: found.Name, URL: found.URL, CACerts: join(found.CACerts, d.CACerts), Audience: found.Audience}
+	if ptr.Deref(resolved.Audience, "") == "" {
+		resolved.Audience = d.Audience
+	}
+	if d.URI != "" {
+		relative, err := url.Parse(d.URI)
+		if err != nil {
+			return duckv1.Addressable{}, unresolved(ReasonInvalid, "uri is no URL: %v", err)
+		}
+		resolved.URL = base.ResolveReference(relative).String()
+	}
+	return resolved, nil
+}
+
+// absolute is a destination that needs no object.
+func absolute(d *duckv1.Destination) (duckv1.Addressable, error) {
+	if _, err := parse(d.URI); err != nil {
+		return duckv1.Addressable{}, unresolved(ReasonInvalid, "uri is %q: %v", d.URI, err)
+	}
+	return duckv1.Addressable{URL: d.URI, CACerts: d.CACerts, Audience: d.Audience}, nil
+}
+
+// parse parses a URL that events can be sent to.
+func parse(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, errors.New("not an absolute http or https URL")
+	}
+	return u, nil
+}
+
+// join is the certificates of both.
+func join(a, b *string) *string {
+	switch {
+	case ptr.Deref(a, "") == "":
+		return b
+	case ptr.Deref(b, "") == "":
+		return a
+	}
+	return ptr.To(strings.TrimSuffix(*a, "\n") + "\n" + *b)
+}
+
+// address returns the address of an object. References of these methods are qualified.
+func (refs *References) address(ctx context.Context, ref *duckv1.KReference) (duckv1.Addressable, error) {
+	r := refs.tracker.resolver
+	found, err := refs.get(ctx, ref)
+	if err != nil {
+		return duckv1.Addressable{}, err
+	}
+	if isCoreService(ref) {
+		// A core Service has no status.address: it is reached by its DNS name.
+		found = state{address: &duckv1.Addressable{URL: fmt.Sprintf("http://%s.%s.svc.%s", ref.Name, ref.Namespace, r.clusterDomain)}}
+	}
+	return found.pick(ref)
+}
+
+// get returns what is known of an object, and has the referrer reconciled when that changes.
+func (refs *References) get(ctx context.Context, ref *duckv1.KReference) (state, error) {
+	r := refs.tracker.resolver
+	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	if name.Namespace != refs.referrer.Namespace && !r.allowCrossNamespace {
+		return state{}, unresolved(ReasonForbidden, "%s is in another namespace than %q", describe(ref), refs.referrer.Namespace)
+	}
+	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	if own, ok := r.own[kind]; ok {
+		// Recorded before it is read: a change in between is not missed.
+		refs.add(object{kind: kind.GroupKind(), name: name})
+		return own.get(ref, name)
+	}
+	if r.host == nil {
+		if isCoreService(ref) {
+			// Nobody can tell whether it is there, but its address is known.
+			return state{}, nil
+		}
+		return state{}, unresolved(ReasonNotFound,
+			"%s cannot be read: this server runs without a cluster, where only Services, Routes, Brokers and Channels of Knative can be referred to", describe(ref))
+	}
+	obj, err := refs.hostObject(ctx, ref)
+	if err != nil {
+		return state{}, err
+	}
+	return stateOf(ref, obj)
+}
+
+// qualified is a reference that names its namespace.
+func (refs *References) qualified(ref *duckv1.KReference) *duckv1.KReference {
+	named := *ref
+	named.SetNamespace(refs.referrer.Namespace)
+	return &named
+}
+
+func isCoreService(ref *duckv1.KReference) bool {
+	return ref.APIVersion == "v1" && ref.Kind == "Service"
+}

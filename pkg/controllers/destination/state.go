@@ -1,0 +1,125 @@
+package destination
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+)
+
+// state is what matters of an object that is referred to. It shares memory with the object.
+type state struct {
+	// address is nil, and addresses are empty, where the object has none.
+	address   *duckv1.Addressable
+	addresses []duckv1.Addressable
+	// ready is the Ready condition of the object's present generation, or nil.
+	ready *duckv1.Condition
+}
+
+// pick returns the address that a reference asks for: the one of that name, or status.address, or the first of
+// status.addresses.
+func (s state) pick(ref *duckv1.KReference) (duckv1.Addressable, error) {
+	all := s.addresses
+	if s.address != nil {
+		all = append([]duckv1.Addressable{*s.address}, all...)
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(a duckv1.Addressable) bool { return a.URL == "" })
+	if ref.Address != nil {
+		i := slices.IndexFunc(all, func(a duckv1.Addressable) bool { return ptr.Deref(a.Name, "") == *ref.Address })
+		if i < 0 {
+			return duckv1.Addressable{}, unresolved(ReasonNotAddressable, "%s has no address named %q", describe(ref), *ref.Address)
+		}
+		return all[i], nil
+	}
+	if len(all) == 0 {
+		return duckv1.Addressable{}, unresolved(ReasonNotAddressable, "%s has no address in status.address.url yet", describe(ref))
+	}
+	return all[0], nil
+}
+
+// stateOf reads an object of the host cluster.
+func stateOf(ref *duckv1.KReference, obj *unstructured.Unstructured) (state, error) {
+	content, _, err := unstructured.NestedMap(obj.Object, "status")
+	if err != nil {
+		return state{}, unresolved(ReasonNotAddressable, "%s has a status that is no object", describe(ref))
+	}
+	var addresses struct {
+		Address   *duckv1.Addressable  `json:"address"`
+		Addresses []duckv1.Addressable `json:"addresses"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &addresses); err != nil {
+		return state{}, unresolved(ReasonNotAddressable, "%s has a status.address of another form: %v", describe(ref), err)
+	}
+	var status duckv1.Status
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &status); err != nil {
+		// Conditions of a form of their own say nothing about the address.
+		status = duckv1.Status{}
+	}
+	found := state{address: addresses.Address, addresses: addresses.Addresses}
+	// Not every kind tells the generation it observed.
+	if status.ObservedGeneration == 0 || status.ObservedGeneration == obj.GetGeneration() {
+		found.ready = status.Conditions.Get(duckv1.ConditionReady)
+	}
+	return found, nil
+}
+
+// Ready returns the Ready condition that an object has for its present generation, or nil if it has none. It fails
+// with *Unresolved if there is no such object.
+func (refs *References) Ready(ctx context.Context, ref *duckv1.KReference) (*duckv1.Condition, error) {
+	found, err := refs.get(ctx, refs.qualified(ref))
+	return found.ready, err
+}
+
+// ConditionDeadLetterSinkResolved tells of the dead letter sink of Brokers, Triggers and Channels.
+const ConditionDeadLetterSinkResolved duckv1.ConditionType = "DeadLetterSinkResolved"
+
+// ReasonDeadLetterSinkNotConfigured is why ConditionDeadLetterSinkResolved is True where there is none.
+const ReasonDeadLetterSinkNotConfigured = "DeadLetterSinkNotConfigured"
+
+// DeadLetterSink resolves the dead letter sink of delivery options, which may be nil. It returns what the status says of
+// it, and its condition; an error means that neither could be found out.
+func (refs *References) DeadLetterSink(ctx context.Context, delivery *duckv1.DeliverySpec) (duckv1.DeliveryStatus, duckv1.Condition, error) {
+	resolved := controllers.True(ConditionDeadLetterSinkResolved)
+	if delivery == nil || delivery.DeadLetterSink == nil {
+		resolved.Reason, resolved.Message = ReasonDeadLetterSinkNotConfigured, "No dead letter sink is configured."
+		return duckv1.DeliveryStatus{}, resolved, nil
+	}
+	address, err := refs.Resolve(ctx, delivery.DeadLetterSink)
+	if fault, ok := AsUnresolved(err); ok {
+		return duckv1.DeliveryStatus{}, fault.Condition(ConditionDeadLetterSinkResolved, "DeadLetterSink"), nil
+	}
+	if err != nil {
+		return duckv1.DeliveryStatus{}, duckv1.Condition{}, err
+	}
+	return duckv1.DeliveryStatus{
+		DeadLetterSinkURI:      address.URL,
+		DeadLetterSinkCACerts:  address.CACerts,
+		DeadLetterSinkAudience: address.Audience,
+	}, resolved, nil
+}
+
+// ownKind reads a kind of this server.
+type ownKind struct {
+	informer cache.SharedIndexInformer
+	// read returns false for objects of another type.
+	read func(obj any) (state, bool)
+}
+
+func (k ownKind) get(ref *duckv1.KReference, name types.NamespacedName) (state, error) {
+	obj, ok, err := k.informer.GetIndexer().GetByKey(name.String())
+	if err != nil {
+		return state{}, err
+	}
+	found, is := k.read(obj)
+	if !ok || !is {
+		return state{}, unresolved(ReasonNotFound, "%s does not exist", describe(ref))
+	}
+	return found, nil
+}

@@ -1,0 +1,151 @@
+package subscription
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
+
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+)
+
+// Finalizer keeps a Subscription until it is not listed any more in its channel, where that is one of the host cluster.
+const Finalizer = "subscriptions.messaging.knative.dev"
+
+// patience is how long a Subscription waits for the host cluster to let it be taken from its channel: it is not to
+// keep its namespace from being deleted.
+const patience = 2 * time.Minute
+
+// channelResource reaches the channels of the kind that a Subscription refers to, in its namespace.
+func (r *Reconciler) channelResource(subscription *messagingv1.Subscription) (dynamic.ResourceInterface, error) {
+	reference := &subscription.Spec.Channel
+	kind := schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind)
+	mapping, err := r.Host.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, fmt.Errorf("asking the cluster for %s: %w", kind, err)
+	}
+	return r.Host.Client.Resource(mapping.Resource).Namespace(subscription.Namespace), nil
+}
+
+// replaceEntry puts an entry into spec.subscribers of an object in place of those of a Subscription; nil takes them
+// away. Entries of others stay as they are. It returns whether that changed the object. obj may be out of date.
+func replaceEntry(ctx context.Context, resource dynamic.ResourceInterface, obj *unstructured.Unstructured, uid types.UID, entry map[string]any) (changed bool, err error) {
+	current := obj
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if current == nil {
+			latest, err := resource.Get(ctx, obj.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			current = latest
+		}
+		listed, _, err := unstructured.NestedSlice(current.Object, "spec", "subscribers")
+		if err != nil {
+			return err
+		}
+		subscribers := slices.DeleteFunc(slices.Clone(listed), func(listed any) bool {
+			other, ok := listed.(map[string]any)
+			return ok && other["uid"] == string(uid)
+		})
+		if entry != nil {
+			subscribers = append(subscribers, entry)
+		} else if len(subscribers) == len(listed) {
+			return nil
+		}
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"resourceVersion": current.GetResourceVersion()},
+			"spec":     map[string]any{"subscribers": subscribers},
+		})
+		if err != nil {
+			return err
+		}
+		stored, err := resource.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			current = nil
+			return err
+		}
+		changed = stored.GetResourceVersion() != current.GetResourceVersion()
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("writing spec.subscribers of %s \"%s/%s\": %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
+	}
+	return changed, nil
+}
+
+// hold gives a Subscription its finalizer, and returns it as it is stored.
+func (r *Reconciler) hold(ctx context.Context, subscription *messagingv1.Subscription) (*messagingv1.Subscription, error) {
+	if slices.Contains(subscription.Finalizers, Finalizer) {
+		return subscription, nil
+	}
+	return r.setFinalizers(ctx, subscription, append(slices.Clone(subscription.Finalizers), Finalizer))
+}
+
+// release lets a Subscription go that is being deleted, once its channel does not list it any more, or is gone
+// itself.
+func (r *Reconciler) release(ctx context.Context, subscription *messagingv1.Subscription) error {
+	if !slices.Contains(subscription.Finalizers, Finalizer) {
+		return nil
+	}
+	if err := r.unlist(ctx, subscription); err != nil {
+		if r.Clock.Since(subscription.DeletionTimestamp.Time) < patience {
+			return err
+		}
+		r.Recorder.Eventf(subscription, corev1.EventTypeWarning, ReasonSubscriberLeft,
+			"The channel may go on sending events to the Subscription: %v", err)
+	}
+	_, err := r.setFinalizers(ctx, subscription, slices.DeleteFunc(slices.Clone(subscription.Finalizers), func(f string) bool { return f == Finalizer }))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// unlist takes a Subscription from its channel of the host cluster.
+func (r *Reconciler) unlist(ctx context.Context, subscription *messagingv1.Subscription) error {
+	if r.Host == nil {
+		return nil
+	}
+	resource, err := r.channelResource(subscription)
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// An informer may not know yet of the entry.
+	obj, err := resource.Get(ctx, subscription.Spec.Channel.Name, metav1.GetOptions{})
+	if err == nil {
+		_, err = replaceEntry(ctx, resource, obj, subscription.UID, nil)
+	}
+	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return err
+}
+
+// setFinalizers replaces the finalizers of a Subscription, if it is still as it was seen.
+func (r *Reconciler) setFinalizers(ctx context.Context, subscription *messagingv1.Subscription, finalizers []string) (*messagingv1.Subscription, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": subscription.UID, "resourceVersion": subscription.ResourceVersion, "finalizers": finalizers,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	stored, err := r.Client.Subscriptions(subscription.Namespace).Patch(ctx, subscription.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("changing the finalizers of Subscription \"%s/%s\": %w", subscription.Namespace, subscription.Name, err)
+	}
+	return stored, nil
+}

@@ -1,0 +1,150 @@
+package subscription
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+)
+
+// channelable is what channels of all kinds have in common.
+type channelable struct {
+	Spec struct {
+		Subscribers []duckv1.SubscriberSpec `json:"subscribers"`
+		Delivery    *duckv1.DeliverySpec    `json:"delivery"`
+	} `json:"spec"`
+	Status struct {
+		duckv1.Status         `json:",inline"`
+		duckv1.DeliveryStatus `json:",inline"`
+		Subscribers           []duckv1.SubscriberStatus `json:"subscribers"`
+	} `json:"status"`
+}
+
+// parse reads an object of the host cluster.
+func parse(obj *unstructured.Unstructured) (*channelable, error) {
+	var c channelable
+	return &c, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &c)
+}
+
+// listed returns the entry of a Subscription in spec.subscribers, or nil.
+func (c *channelable) listed(uid types.UID) *duckv1.SubscriberSpec {
+	for i := range c.Spec.Subscribers {
+		if c.Spec.Subscribers[i].UID == uid {
+			return &c.Spec.Subscribers[i]
+		}
+	}
+	return nil
+}
+
+// added returns what a channelable says of a Subscription, for the condition AddedToChannel.
+func (c *channelable) added(subscription *messagingv1.Subscription) duckv1.Condition {
+	const t = messagingv1.SubscriptionConditionAddedToChannel
+	for _, s := range c.Status.Subscribers {
+		if s.UID != subscription.UID {
+			continue
+		}
+		// Not every kind tells the generation it observed.
+		observed := max(s.ObservedGeneration, s.Generation)
+		switch {
+		case observed != 0 && observed < subscription.Generation:
+			return controllers.Unknown(t, ReasonNotAdded, "The channel has not taken over the latest change of the Subscription yet.")
+		case s.Ready == corev1.ConditionTrue:
+			return controllers.True(t)
+		case s.Ready == corev1.ConditionFalse:
+			return controllers.False(t, ReasonNotAdded, "The channel does not send events to the Subscription: "+s.Message)
+		}
+	}
+	return controllers.Unknown(t, ReasonNotAdded, "The channel does not report the Subscription as ready yet.")
+}
+
+// subscribeToForeign lists a Subscription in a channel of the host cluster, whose own controller sends the events. It
+// returns the Subscription as it is stored. again is why to try again once the findings are written down; err means
+// that nothing new is known.
+func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription, found *findings,
+) (stored *messagingv1.Subscription, again, err error) {
+	reference := subscription.Spec.Channel
+	reference.Namespace = subscription.Namespace
+	name := types.NamespacedName{Namespace: subscription.Namespace, Name: reference.Name}
+	obj, err := refs.HostObject(ctx, &reference)
+	if fault, ok := destination.AsUnresolved(err); ok {
+		reason := "Channel" + fault.Reason
+		if fault.Reason == destination.ReasonNotFound {
+			reason = ReasonChannelDoesNotExist
+		}
+		found.missing(reason, fault.Message)
+		return subscription, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading %s %q: %w", reference.Kind, name, err)
+	}
+	if obj.GetDeletionTimestamp() != nil || obj.GetNamespace() != subscription.Namespace {
+		found.missing(ReasonChannelDoesNotExist, fmt.Sprintf("%s %q does not exist", reference.Kind, name))
+		return subscription, nil, nil
+	}
+	to, err := parse(obj)
+	if err != nil {
+		found.missing(ReasonNotChannelable, fmt.Sprintf("%s %q has not the fields of a channel: %v", reference.Kind, name, err))
+		return subscription, nil, nil
+	}
+	found.repeat(reference.Kind, name, to.Status.Conditions.Get(duckv1.ConditionReady))
+	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery)
+	listed := to.listed(subscription.UID)
+	subscriber := found.subscriber(subscription, to.Spec.Delivery, listed)
+	switch {
+	case subscriber == nil && listed == nil:
+		found.notAdded(ReasonReferencesNotResolved, "The channel is told of the Subscription when its references are resolved.")
+		return subscription, nil, nil
+	case subscriber == nil || listed != nil && sameSubscriber(*listed, *subscriber):
+		found.added = to.added(subscription)
+		return subscription, nil, nil
+	}
+	// The entry is not to outlive the Subscription.
+	subscription, err = r.hold(ctx, subscription)
+	if err != nil {
+		return nil, nil, err
+	}
+	written, err := r.enlist(ctx, subscription, obj, *subscriber)
+	switch {
+	case controllers.Refused(err):
+		found.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded, err.Error())
+		return subscription, err, nil
+	case err != nil:
+		return nil, nil, err
+	case written:
+		// What it says of the Subscription is about the entry of before.
+		found.notAdded(ReasonNotAdded, "The channel has not taken over the latest change of the Subscription yet.")
+	default:
+		found.added = to.added(subscription)
+	}
+	return subscription, nil, nil
+}
+
+// sameSubscriber compares what is told to channels. Older kinds know no names of subscribers.
+func sameSubscriber(listed, subscriber duckv1.SubscriberSpec) bool {
+	listed.Name, subscriber.Name = nil, nil
+	return equality.Semantic.DeepEqual(listed, subscriber)
+}
+
+// enlist writes the entry of a Subscription into a channelable. It returns false if that changed nothing: a kind may
+// not keep all fields of it.
+func (r *Reconciler) enlist(ctx context.Context, subscription *messagingv1.Subscription, obj *unstructured.Unstructured, subscriber duckv1.SubscriberSpec) (bool, error) {
+	subscriber.Name = nil
+	entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&subscriber)
+	if err != nil {
+		return false, fmt.Errorf("encoding the entry of Subscription \"%s/%s\": %w", subscription.Namespace, subscription.Name, err)
+	}
+	resource, err := r.channelResource(subscription)
+	if err != nil {
+		return false, err
+	}
+	return replaceEntry(ctx, resource, obj, subscription.UID, entry)
+}

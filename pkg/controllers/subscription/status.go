@@ -1,0 +1,180 @@
+package subscription
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+)
+
+// Reasons of the conditions of a Subscription, and of its Events. Those of references are the reasons of
+// destination.Unresolved after Subscriber, Reply or DeadLetterSink.
+const (
+	ReasonChannelDoesNotExist = "ChannelDoesNotExist"
+	ReasonChannelNotReady     = "ChannelNotReady"
+	// ReasonChannelNotServed tells that the Channel's template asks for a kind that another controller serves.
+	ReasonChannelNotServed = "ChannelNotServed"
+	// ReasonNotChannelable tells that the object that is referred to takes no subscribers.
+	ReasonNotChannelable = "NotChannelable"
+	// ReasonReferencesNotResolved tells that the channel is not told of addresses before all are known.
+	ReasonReferencesNotResolved = "ReferencesNotResolved"
+	// ReasonNotAdded tells that the channel did not take the Subscription, or has not yet.
+	ReasonNotAdded = "NotAdded"
+	// ReasonSubscriberLeft is the reason of Events that tell of a channel that may go on sending events to a
+	// Subscription that is gone.
+	ReasonSubscriberLeft = "SubscriberLeft"
+)
+
+// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+var dependents = []duckv1.ConditionType{
+	messagingv1.SubscriptionConditionReferencesResolved,
+	messagingv1.SubscriptionConditionAddedToChannel,
+	messagingv1.SubscriptionConditionChannelReady,
+}
+
+// findings are what a Subscription's status follows from.
+type findings struct {
+	addresses messagingv1.PhysicalSubscriptionStatus
+	// resolved, added and ready are the conditions that Ready depends on.
+	resolved, added, ready duckv1.Condition
+}
+
+// resolve finds the addresses that a Subscription itself names (eventing Destination Resolution). Those that have none
+// are empty.
+func resolve(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription) (findings, error) {
+	found := findings{resolved: controllers.True(messagingv1.SubscriptionConditionReferencesResolved)}
+	addresses, spec := &found.addresses, &subscription.Spec
+	var reason string
+	var messages []string
+	for _, reference := range []struct {
+		role, field       string
+		to                *duckv1.Destination
+		url               *string
+		caCerts, audience **string
+	}{
+		{"Subscriber", "spec.subscriber", spec.Subscriber, &addresses.SubscriberURI, &addresses.SubscriberCACerts, &addresses.SubscriberAudience},
+		{"Reply", "spec.reply", spec.Reply, &addresses.ReplyURI, &addresses.ReplyCACerts, &addresses.ReplyAudience},
+		{"DeadLetterSink", "spec.delivery.deadLetterSink", deadLetterSink(spec.Delivery), &addresses.DeadLetterSinkURI, &addresses.DeadLetterSinkCACerts, &addresses.DeadLetterSinkAudience},
+	} {
+		if reference.to == nil {
+			continue
+		}
+		address, err := refs.Resolve(ctx, reference.to)
+		if fault, ok := destination.AsUnresolved(err); ok {
+			if reason == "" {
+				reason = reference.role + fault.Reason
+			}
+			messages = append(messages, reference.field+": "+fault.Message)
+			continue
+		}
+		if err != nil {
+			return found, fmt.Errorf("resolving %s of Subscription \"%s/%s\": %w", reference.field, subscription.Namespace, subscription.Name, err)
+		}
+		*reference.url, *reference.caCerts, *reference.audience = address.URL, address.CACerts, address.Audience
+	}
+	if len(messages) > 0 {
+		found.resolved = controllers.False(found.resolved.Type, reason, strings.Join(messages, "; "))
+	}
+	return found, nil
+}
+
+// inherit takes over a channel's dead letter sink, where the Subscription has no delivery options of its own: the
+// channel's count as a whole then.
+func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.DeliveryStatus, delivery *duckv1.DeliverySpec) {
+	if subscription.Spec.Delivery == nil && deadLetterSink(delivery) != nil {
+		f.addresses.DeliveryStatus = sink
+	}
+}
+
+// subscriber returns the Subscription as its channel is to know it, or nil while an address was never known. An address
+// that is not known any more stays what the channel knew before, which may be nil: events are tried again there, instead
+// of passing by.
+func (f *findings) subscriber(subscription *messagingv1.Subscription, delivery *duckv1.DeliverySpec, before *duckv1.SubscriberSpec) *duckv1.SubscriberSpec {
+	subscriber := channel.Subscriber(subscription, &f.addresses, delivery)
+	if before == nil {
+		before = &duckv1.SubscriberSpec{}
+	}
+	if subscription.Spec.Subscriber != nil && subscriber.SubscriberURI == "" {
+		subscriber.SubscriberURI, subscriber.SubscriberCACerts, subscriber.SubscriberAudience = before.SubscriberURI, before.SubscriberCACerts, before.SubscriberAudience
+		if subscriber.SubscriberURI == "" {
+			return nil
+		}
+	}
+	if subscription.Spec.Reply != nil && subscriber.ReplyURI == "" {
+		subscriber.ReplyURI, subscriber.ReplyCACerts, subscriber.ReplyAudience = before.ReplyURI, before.ReplyCACerts, before.ReplyAudience
+		if subscriber.ReplyURI == "" {
+			return nil
+		}
+	}
+	if sink := deadLetterSink(subscriber.Delivery); sink != nil && sink.URI == "" {
+		known := deadLetterSink(before.Delivery)
+		if known == nil || known.URI == "" {
+			return nil
+		}
+		*sink = *known
+	}
+	return &subscriber
+}
+
+// deadLetterSink returns that of delivery options, or nil.
+func deadLetterSink(delivery *duckv1.DeliverySpec) *duckv1.Destination {
+	if delivery == nil {
+		return nil
+	}
+	return delivery.DeadLetterSink
+}
+
+// missing records that there is no channel.
+func (f *findings) missing(reason, message string) {
+	f.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, reason, message)
+	f.ready = controllers.False(messagingv1.SubscriptionConditionChannelReady, reason, message)
+}
+
+// notAdded records that the channel does not know the Subscription yet.
+func (f *findings) notAdded(reason, message string) {
+	f.added = controllers.Unknown(messagingv1.SubscriptionConditionAddedToChannel, reason, message)
+}
+
+// repeat records the Ready condition of a channel, which may be missing. What the channel is waiting for, its
+// Subscriptions are not ready for either.
+func (f *findings) repeat(kind string, name types.NamespacedName, ready *duckv1.Condition) {
+	if ready != nil && ready.Status == corev1.ConditionTrue {
+		f.ready = controllers.True(messagingv1.SubscriptionConditionChannelReady)
+		return
+	}
+	message := fmt.Sprintf("%s %q is not ready", kind, name)
+	if ready != nil {
+		for _, detail := range []string{ready.Reason, ready.Message} {
+			if detail != "" {
+				message += ": " + detail
+			}
+		}
+	}
+	f.ready = controllers.False(messagingv1.SubscriptionConditionChannelReady, ReasonChannelNotReady, message)
+}
+
+// write stores the status that follows from findings, unless it says nothing new.
+func (r *Reconciler) write(ctx context.Context, observed *messagingv1.Subscription, found *findings) error {
+	key, now := types.NamespacedName{Namespace: observed.Namespace, Name: observed.Name}, metav1.NewTime(r.Clock.Now())
+	updated := *observed
+	updated.Status = *observed.Status.DeepCopy()
+	status := &updated.Status
+	status.PhysicalSubscription = found.addresses
+	controllers.Observe(&status.Status, observed.Generation, now, dependents, found.resolved, found.added, found.ready)
+	controllers.ObserveDelivery(&status.Conditions, r.Consumers.Health(keyOf(key)), now)
+	if err := controllers.UpdateStatus(ctx, r.Client.Subscriptions(key.Namespace), observed, &updated); err != nil {
+		return err
+	}
+	controllers.RecordReady(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
+	controllers.RecordDelivery(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
+	return nil
+}

@@ -1,0 +1,130 @@
+// Package subscription reconciles Subscriptions: it finds the addresses that they name, has their channel send events
+// there, and says so in their status (eventing Subscription Lifecycle).
+package subscription
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	messagingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
+	messaginginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging/v1"
+	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
+)
+
+// Consumers get the events of streams. Calls may be repeated; RemoveConsumer of what is not there does nothing.
+type Consumers interface {
+	// SetConsumer returns nil once every event accepted from then on reaches the consumer.
+	SetConsumer(ctx context.Context, consumer eventing.Consumer) error
+	RemoveConsumer(ctx context.Context, key eventing.Key) error
+	Health(key eventing.Key) eventing.Health
+}
+
+// Reconciler has channels send events to Subscriptions, and writes the status of these.
+type Reconciler struct {
+	Client        messagingclient.MessagingV1Interface
+	Subscriptions messaginglisters.SubscriptionLister
+	Channels      messaginglisters.ChannelLister
+	Consumers     Consumers
+	// Host has the channels of other kinds; nil where there is none.
+	Host     *destination.Host
+	Tracker  *destination.Tracker
+	Recorder record.EventRecorder
+	Clock    clock.PassiveClock
+
+	// mu guards handed: what the broker has.
+	mu     sync.Mutex
+	handed map[types.NamespacedName]handover
+}
+
+// New returns the controller of Subscriptions. It is to be told by Enqueue when the health of a consumer changes.
+// Run it once that of Channels is Primed: Subscriptions to streams that are not set yet would be told not to be ready.
+func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, consumers Consumers,
+	host *destination.Host, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
+) (*controllers.Controller, error) {
+	channels, subscriptions := informers.Channels(), informers.Subscriptions()
+	if err := controllers.IndexSubscriptionsByChannel(subscriptions.Informer()); err != nil {
+		return nil, err
+	}
+	reconciler := &Reconciler{
+		Client:        client,
+		Subscriptions: subscriptions.Lister(),
+		Channels:      channels.Lister(),
+		Consumers:     consumers,
+		Host:          host,
+		Recorder:      recorder,
+		Clock:         now,
+	}
+	controller := controllers.New("subscription", reconciler)
+	var err error
+	if reconciler.Tracker, err = resolver.Track(controller); err != nil {
+		return nil, err
+	}
+	if err := controller.Watch(subscriptions.Informer(), controllers.KeyOf); err != nil {
+		return nil, err
+	}
+	// Channels change with each of their Subscriptions, which is nothing to the others.
+	err = controller.Watch(controllers.Changes(channels.Informer(), sameToSubscriptions),
+		controllers.SubscriptionsOf(subscriptions.Informer().GetIndexer(), controllers.ChannelKind))
+	return controller, err
+}
+
+// sameToSubscriptions tells whether two states of a Channel say the same to those who subscribe to it.
+func sameToSubscriptions(old, current *messagingv1.Channel) bool {
+	for _, t := range []duckv1.ConditionType{duckv1.ConditionReady, messagingv1.ChannelConditionBackingChannelReady} {
+		if !equality.Semantic.DeepEqual(old.Status.Conditions.Get(t), current.Status.Conditions.Get(t)) {
+			return false
+		}
+	}
+	return old.UID == current.UID &&
+		(old.DeletionTimestamp == nil) == (current.DeletionTimestamp == nil) &&
+		equality.Semantic.DeepEqual(old.Spec.Delivery, current.Spec.Delivery) &&
+		equality.Semantic.DeepEqual(old.Status.DeliveryStatus, current.Status.DeliveryStatus)
+}
+
+// Reconcile brings a Subscription's channel in line with it, and then its status: when that says Ready, events are
+// on their way already.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	subscription, err := r.Subscriptions.Subscriptions(key.Namespace).Get(key.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Tracker.Forget(key)
+		return r.remove(ctx, key)
+	case err != nil:
+		return err
+	case subscription.DeletionTimestamp != nil:
+		r.Tracker.Forget(key)
+		return errors.Join(r.remove(ctx, key), r.release(ctx, subscription))
+	}
+	refs := r.Tracker.Begin(key)
+	found, err := resolve(ctx, refs, subscription)
+	if err != nil {
+		return err
+	}
+	var again error
+	if kind, name := controllers.ChannelOf(subscription); kind == controllers.ChannelKind {
+		again, err = r.subscribe(ctx, subscription, name, &found)
+	} else if err = r.removeOther(ctx, key, subscription.UID, ""); err == nil {
+		subscription, again, err = r.subscribeToForeign(ctx, refs, subscription, &found)
+	}
+	if err != nil {
+		return err
+	}
+	refs.End()
+	return errors.Join(r.write(ctx, subscription, &found), again)
+}
+
+func keyOf(subscription types.NamespacedName) eventing.Key {
+	return eventing.Key{Kind: eventing.Subscription, Namespace: subscription.Namespace, Name: subscription.Name}
+}

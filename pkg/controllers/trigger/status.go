@@ -1,0 +1,137 @@
+package trigger
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// Reasons of the conditions of a Trigger, besides those of destinations.
+const (
+	// ReasonBrokerDoesNotExist tells that there is no Broker of that name.
+	ReasonBrokerDoesNotExist = "BrokerDoesNotExist"
+	// ReasonBrokerNotConfigured tells that the Broker has not been seen by its controller yet, or is not ready for a
+	// cause without a reason of its own.
+	ReasonBrokerNotConfigured = "BrokerNotConfigured"
+	// ReasonNotSubscribed tells that the Broker's events do not reach the subscriber.
+	ReasonNotSubscribed = "NotSubscribed"
+	// ReasonDependencyNotReady tells that the object is not ready that the Trigger waits for.
+	ReasonDependencyNotReady = "DependencyNotReady"
+)
+
+// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+var dependents = []duckv1.ConditionType{
+	eventingv1.TriggerConditionBrokerReady,
+	eventingv1.TriggerConditionSubscriberResolved,
+	destination.ConditionDeadLetterSinkResolved,
+	eventingv1.TriggerConditionDependencyReady,
+	eventingv1.TriggerConditionSubscriptionReady,
+}
+
+// findings are what a Trigger's status follows from.
+type findings struct {
+	// subscriber and deadLetter are empty where they are not resolved.
+	subscriber duckv1.Addressable
+	deadLetter duckv1.DeliveryStatus
+
+	broker, subscriberResolved, deadLetterResolved, dependency, subscription duckv1.Condition
+}
+
+// resolve finds what a Trigger refers to. parent is nil where there is no Broker.
+func resolve(ctx context.Context, refs *destination.References, trigger *eventingv1.Trigger, parent *eventingv1.Broker) (found findings, err error) {
+	found.broker = brokerReady(trigger, parent)
+	found.subscriberResolved = controllers.True(eventingv1.TriggerConditionSubscriberResolved)
+	found.subscriber, err = refs.Resolve(ctx, &trigger.Spec.Subscriber)
+	if fault, ok := destination.AsUnresolved(err); ok {
+		found.subscriberResolved = fault.Condition(eventingv1.TriggerConditionSubscriberResolved, "Subscriber")
+	} else if err != nil {
+		return found, err
+	}
+	// The Broker's own dead letter sink is in the same namespace, so that its address is the same from here.
+	found.deadLetter, found.deadLetterResolved, err = refs.DeadLetterSink(ctx, deliveryOf(trigger, parent))
+	if err != nil {
+		return found, err
+	}
+	found.dependency, err = dependencyReady(ctx, refs, trigger)
+	return found, err
+}
+
+// configured tells whether a Broker's controller has seen it, and had its events kept.
+func configured(parent *eventingv1.Broker) bool {
+	return parent.Status.Address.GetURL() != "" && parent.Status.Conditions.Get(duckv1.ConditionReady) != nil
+}
+
+// brokerReady is False, never Unknown, unless the Broker is ready (eventing Trigger Lifecycle). What the Broker says of an
+// older generation counts until it says something else: a change of its delivery does not interrupt its Triggers.
+func brokerReady(trigger *eventingv1.Trigger, parent *eventingv1.Broker) duckv1.Condition {
+	const t = eventingv1.TriggerConditionBrokerReady
+	if parent == nil {
+		return controllers.False(t, ReasonBrokerDoesNotExist, fmt.Sprintf("Broker \"%s/%s\" does not exist.", trigger.Namespace, trigger.Spec.Broker))
+	}
+	ready := parent.Status.Conditions.Get(duckv1.ConditionReady)
+	if ready != nil && ready.Status != corev1.ConditionTrue && ready.Reason != "" {
+		return controllers.False(t, ready.Reason, fmt.Sprintf("Broker \"%s/%s\" is not ready: %s", parent.Namespace, parent.Name, ready.Message))
+	}
+	if !configured(parent) || ready.Status != corev1.ConditionTrue {
+		return controllers.False(t, ReasonBrokerNotConfigured, fmt.Sprintf("Broker \"%s/%s\" has not been configured yet.", parent.Namespace, parent.Name))
+	}
+	return controllers.True(t)
+}
+
+// dependencyReady tells whether the object that an annotation names is ready.
+func dependencyReady(ctx context.Context, refs *destination.References, trigger *eventingv1.Trigger) (duckv1.Condition, error) {
+	const t = eventingv1.TriggerConditionDependencyReady
+	value, found := trigger.Annotations[eventingv1.DependencyAnnotationKey]
+	if !found {
+		return controllers.True(t), nil
+	}
+	var reference corev1.ObjectReference
+	if err := json.Unmarshal([]byte(value), &reference); err != nil {
+		// Validation keeps it away; nothing but an update of the Trigger can help.
+		return controllers.False(t, "Dependency"+destination.ReasonInvalid,
+			fmt.Sprintf("Annotation %s is no JSON ObjectReference: %v", eventingv1.DependencyAnnotationKey, err)), nil
+	}
+	ready, err := refs.Ready(ctx, &duckv1.KReference{
+		APIVersion: reference.APIVersion, Kind: reference.Kind,
+		Namespace: cmp.Or(reference.Namespace, trigger.Namespace), Name: reference.Name,
+	})
+	if fault, ok := destination.AsUnresolved(err); ok {
+		return fault.Condition(t, "Dependency"), nil
+	}
+	name := fmt.Sprintf("%s %s \"%s/%s\"", reference.APIVersion, reference.Kind, trigger.Namespace, reference.Name)
+	switch {
+	case err != nil:
+		return duckv1.Condition{}, err
+	case ready == nil:
+		return controllers.Unknown(t, ReasonDependencyNotReady, name+" has no Ready condition yet."), nil
+	case ready.Status == corev1.ConditionTrue:
+		return controllers.True(t), nil
+	}
+	condition := controllers.Unknown(t, ReasonDependencyNotReady, fmt.Sprintf("%s is not ready: %s: %s", name, ready.Reason, ready.Message))
+	if ready.Status == corev1.ConditionFalse {
+		condition.Status = corev1.ConditionFalse
+	}
+	return condition, nil
+}
+
+// status returns the status that follows for a Trigger.
+func (f *findings) status(trigger *eventingv1.Trigger, health eventing.Health, now metav1.Time) eventingv1.TriggerStatus {
+	status := *trigger.Status.DeepCopy()
+	status.SubscriberURI = f.subscriber.URL
+	status.SubscriberCACerts, status.SubscriberAudience = f.subscriber.CACerts, f.subscriber.Audience
+	status.DeliveryStatus = f.deadLetter
+	controllers.ObserveDelivery(&status.Conditions, health, now)
+	controllers.Observe(&status.Status, trigger.Generation, now, dependents,
+		f.broker, f.subscription, f.dependency, f.subscriberResolved, f.deadLetterResolved)
+	return status
+}

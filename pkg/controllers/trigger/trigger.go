@@ -1,0 +1,144 @@
+// Package trigger reconciles Triggers: the data plane sends the events of their Broker that match to their subscriber
+// (eventing Trigger Lifecycle).
+package trigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	eventingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
+	eventinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/eventing/v1"
+	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
+)
+
+// Consumers get events. When SetConsumer returned nil, every event reaches the consumer that is accepted from then on
+// and passes its filters. Calls may be repeated; RemoveConsumer of what is not there does nothing.
+type Consumers interface {
+	SetConsumer(ctx context.Context, consumer eventing.Consumer) error
+	RemoveConsumer(ctx context.Context, key eventing.Key) error
+	// Health returns what is known of the deliveries to a consumer; the zero value if there is none.
+	Health(key eventing.Key) eventing.Health
+}
+
+// Reconciler hands Triggers to the data plane as consumers, and writes the status of Triggers.
+type Reconciler struct {
+	Client    eventingclient.EventingV1Interface
+	Triggers  eventinglisters.TriggerLister
+	Brokers   eventinglisters.BrokerLister
+	Consumers Consumers
+	Tracker   *destination.Tracker
+	Recorder  record.EventRecorder
+	Clock     clock.PassiveClock
+
+	// mu guards handed: what the data plane was handed last, for the addresses in it.
+	mu     sync.Mutex
+	handed map[types.NamespacedName]eventing.Consumer
+}
+
+// triggersByBroker is the name of the index of Triggers by the namespace/name of their Broker.
+const triggersByBroker = "trigger-broker"
+
+// New returns the controller of Triggers. Its Enqueue is to be called when the Health of a Trigger's deliveries turns.
+// Run it once that of Brokers is Primed: Triggers of streams that are not set yet would be told not to be ready.
+func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, consumers Consumers,
+	resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
+) (*controllers.Controller, error) {
+	triggers, brokers := informers.Triggers(), informers.Brokers()
+	err := controllers.AddIndex(triggers.Informer(), triggersByBroker, func(obj any) ([]string, error) {
+		if trigger, ok := obj.(*eventingv1.Trigger); ok {
+			return []string{trigger.Namespace + "/" + trigger.Spec.Broker}, nil
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	reconciler := &Reconciler{
+		Client:    client,
+		Triggers:  triggers.Lister(),
+		Brokers:   brokers.Lister(),
+		Consumers: consumers,
+		Recorder:  recorder,
+		Clock:     now,
+	}
+	controller := controllers.New("trigger", reconciler)
+	if reconciler.Tracker, err = resolver.Track(controller); err != nil {
+		return nil, err
+	}
+	if err := controller.Watch(triggers.Informer(), controllers.KeyOf); err != nil {
+		return nil, err
+	}
+	index := triggers.Informer().GetIndexer()
+	err = controller.Watch(brokers.Informer(), func(obj metav1.Object) []types.NamespacedName {
+		triggers, err := controllers.Indexed[*eventingv1.Trigger](index, triggersByBroker, obj.GetNamespace()+"/"+obj.GetName())
+		if err != nil {
+			return nil
+		}
+		keys := make([]types.NamespacedName, 0, len(triggers))
+		for _, trigger := range triggers {
+			keys = append(keys, types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name})
+		}
+		return keys
+	})
+	return controller, err
+}
+
+// Key is the consumer's key of a Trigger.
+func Key(trigger types.NamespacedName) eventing.Key {
+	return eventing.Key{Kind: eventing.Trigger, Namespace: trigger.Namespace, Name: trigger.Name}
+}
+
+// Reconcile brings consumer and status in line with a Trigger, in this order: what the status promises is in force
+// already. Triggers of Brokers that another controller serves are left to that one.
+func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+	trigger, ok, err := controllers.Live(r.Triggers.Triggers(key.Namespace), key.Name)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return r.leave(ctx, key)
+	}
+	parent, exists, err := controllers.Live(r.Brokers.Brokers(key.Namespace), trigger.Spec.Broker)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		parent = nil
+	} else if _, ours := broker.StreamOf(parent); !ours {
+		return r.leave(ctx, key)
+	}
+	refs := r.Tracker.Begin(key)
+	found, err := resolve(ctx, refs, trigger, parent)
+	if err != nil {
+		return fmt.Errorf("resolving what %s refers to: %w", Key(key), err)
+	}
+	refs.End()
+	again := r.subscribe(ctx, trigger, parent, &found)
+
+	updated := *trigger
+	updated.Status = found.status(trigger, r.Consumers.Health(Key(key)), metav1.NewTime(r.Clock.Now()))
+	if err := controllers.UpdateStatus(ctx, r.Client.Triggers(key.Namespace), trigger, &updated); err != nil {
+		return errors.Join(err, again)
+	}
+	controllers.RecordReady(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
+	controllers.RecordDelivery(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
+	return again
+}
+
+// leave ends what a Trigger had that is gone, or another controller's.
+func (r *Reconciler) leave(ctx context.Context, key types.NamespacedName) error {
+	r.Tracker.Forget(key)
+	return r.remove(ctx, key)
+}

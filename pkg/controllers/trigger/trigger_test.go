@@ -1,0 +1,441 @@
+package trigger
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// billed is the consumer of newTrigger at newBroker, with the subscriber at a URL.
+func billed(url string) eventing.Consumer {
+	return eventing.Consumer{
+		Key: Key(key), UID: "trigger-uid",
+		Stream: eventing.Key{Kind: eventing.Broker, Namespace: "default", Name: "orders"}, StreamUID: "broker-uid",
+		Subscriber: eventing.Endpoint{URL: url}, Delivery: eventing.DeliveryOf(nil),
+	}
+}
+
+// TestReady tells that a Trigger is ready after its consumer was set, and not before; again, nothing is written
+// (eventing Trigger Lifecycle).
+func TestReady(t *testing.T) {
+	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
+	f.consumers.told = func() {
+		if status := f.stored(t); len(status.Conditions) > 0 {
+			t.Errorf("said before the consumer was set: %v", status.Conditions)
+		}
+	}
+	status := f.reconcile(t)
+	want := map[string]string{
+		"Ready": "True", "BrokerReady": "True", "SubscriptionReady": "True", "DependencyReady": "True", "SubscriberResolved": "True",
+		"DeadLetterSinkResolved": "True DeadLetterSinkNotConfigured",
+	}
+	if diff := cmp.Diff(want, brief(status.Conditions)); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	if status.ObservedGeneration != 1 || status.SubscriberURI != "http://billing" {
+		t.Errorf("status: %+v", status)
+	}
+	if diff := cmp.Diff(billed("http://billing"), f.consumers.set[Key(key)]); diff != "" {
+		t.Errorf("consumer (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"Normal Ready Became ready"}, f.Events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	f.consumers.told = func() {}
+	f.reconcile(t)
+	if writes := f.Writes(); len(writes) > 0 {
+		t.Errorf("writes at rest: %v", writes)
+	}
+}
+
+// TestBroker has Ready False, never Unknown, while the Broker is missing or not ready (eventing Trigger Lifecycle).
+func TestBroker(t *testing.T) {
+	tests := []struct {
+		name           string
+		broker         *eventingv1.Broker
+		ready, message string
+		subscription   string
+	}{
+		{"missing", nil, "False BrokerDoesNotExist", `Broker "default/orders" does not exist.`, "False NotSubscribed"},
+		{"going", newBroker(func(b *eventingv1.Broker) { b.DeletionTimestamp = &metav1.Time{Time: controllertest.Now} }),
+			"False BrokerDoesNotExist", `Broker "default/orders" does not exist.`, "False NotSubscribed"},
+		{"new", newBroker(func(b *eventingv1.Broker) { b.Status = eventingv1.BrokerStatus{} }),
+			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "False NotSubscribed"},
+		{"without an address", newBroker(func(b *eventingv1.Broker) { b.Status.Address = nil }),
+			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "False NotSubscribed"},
+		{"not ready", newBroker(says(controllers.False(duckv1.ConditionReady, "StreamFailed", "The disk is full"))),
+			"False StreamFailed", `Broker "default/orders" is not ready: The disk is full`, "True"},
+		{"unknown", newBroker(says(controllers.Unknown(duckv1.ConditionReady, "StreamPending", "Wait"))),
+			"False StreamPending", `Broker "default/orders" is not ready: Wait`, "True"},
+		{"unknown why", newBroker(says(controllers.Unknown(duckv1.ConditionReady, "", ""))),
+			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "True"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := start(t, newTrigger(), service("billing", "http://billing"))
+			if tt.broker != nil {
+				f.add(t, tt.broker)
+			}
+			status := f.reconcile(t)
+			got := brief(status.Conditions)
+			if got["Ready"] != tt.ready || got["BrokerReady"] != tt.ready || got["SubscriptionReady"] != tt.subscription {
+				t.Errorf("conditions: %v", got)
+			}
+			if ready := status.Conditions.Get(duckv1.ConditionReady); ready.Message != tt.message {
+				t.Errorf("message: %q", ready.Message)
+			}
+			if status.SubscriberURI != "http://billing" {
+				t.Errorf("the subscriber is resolved whatever the Broker does: %q", status.SubscriberURI)
+			}
+			if _, set := f.consumers.set[Key(key)]; set != (tt.subscription == "True") {
+				t.Errorf("consumer set: %v", set)
+			}
+		})
+	}
+}
+
+// TestBrokerMadeAnew ends the consumer with its Broker, and comes back by itself (eventing Trigger Lifecycle).
+func TestBrokerMadeAnew(t *testing.T) {
+	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
+	f.reconcile(t)
+	f.drop(t, brokers, "orders")
+	if got := brief(f.reconcile(t).Conditions)["Ready"]; got != "False BrokerDoesNotExist" || len(f.consumers.set) > 0 {
+		t.Errorf("gone: Ready is %q, consumers %v", got, f.consumers.set)
+	}
+	f.add(t, newBroker(func(b *eventingv1.Broker) { b.UID = "another" }))
+	if got := brief(f.reconcile(t).Conditions)["Ready"]; got != "True" || f.consumers.set[Key(key)].StreamUID != "another" {
+		t.Errorf("back: Ready is %q, consumers %v", got, f.consumers.set)
+	}
+}
+
+// TestForeignBroker leaves Triggers alone whose Broker another controller serves (eventing Broker Lifecycle).
+func TestForeignBroker(t *testing.T) {
+	f := start(t, newTrigger(), newBroker(func(b *eventingv1.Broker) { b.Annotations[eventingv1.BrokerClassAnnotationKey] = "Kafka" }))
+	if diff := cmp.Diff(eventingv1.TriggerStatus{}, f.reconcile(t)); diff != "" || len(f.consumers.set) > 0 {
+		t.Errorf("consumers %v, status (-want +got):\n%s", f.consumers.set, diff)
+	}
+}
+
+// TestNotSubscribed is not ready until the consumer could be set (eventing Trigger Lifecycle).
+func TestNotSubscribed(t *testing.T) {
+	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
+	f.consumers.err = errors.New("no such stream")
+	if err := f.r.Reconcile(t.Context(), key); !errors.Is(err, f.consumers.err) {
+		t.Fatalf("got %v, want to try again", err)
+	}
+	status := f.stored(t)
+	if got := brief(status.Conditions); got["Ready"] != "False NotSubscribed" || got["SubscriptionReady"] != "False NotSubscribed" {
+		t.Errorf("conditions: %v", got)
+	}
+	if ready := status.Conditions.Get(duckv1.ConditionReady); ready.Message != "Subscribing to the Broker failed: no such stream" {
+		t.Errorf("message: %q", ready.Message)
+	}
+	f.consumers.err = nil
+	if got := brief(f.reconcile(t).Conditions)["Ready"]; got != "True" {
+		t.Errorf("later: Ready is %q", got)
+	}
+}
+
+// TestSubscriber follows the subscriber; without an address status.subscriberUri is empty, and events go to where it
+// was last (eventing Trigger Lifecycle; eventing Destination Resolution).
+func TestSubscriber(t *testing.T) {
+	f := start(t, newTrigger(), newBroker())
+	expect := func(what, ready, uri, consumer string) {
+		t.Helper()
+		status := f.reconcile(t)
+		got := brief(status.Conditions)
+		resolved := ready
+		if ready != "True" {
+			if message := status.Conditions.Get(duckv1.ConditionReady).Message; !strings.HasPrefix(message, `serving.knative.dev/v1 Service "default/`) {
+				t.Errorf("%s: message %q", what, message)
+			}
+		}
+		if got["Ready"] != ready || got["SubscriberResolved"] != resolved {
+			t.Errorf("%s: %v", what, got)
+		}
+		if at := f.consumers.set[Key(key)].Subscriber.URL; status.SubscriberURI != uri || at != consumer {
+			t.Errorf("%s: status.subscriberUri is %q, events go to %q", what, status.SubscriberURI, at)
+		}
+	}
+	expect("missing", "False SubscriberNotFound", "", "")
+	f.add(t, service("billing", ""))
+	expect("without an address", "False SubscriberNotAddressable", "", "")
+	f.put(t, services, service("billing", "http://a"))
+	expect("there", "True", "http://a", "http://a")
+	f.put(t, services, service("billing", "http://b"))
+	expect("moved", "True", "http://b", "http://b")
+	f.drop(t, services, "billing")
+	expect("gone", "False SubscriberNotFound", "", "http://b")
+	f.put(t, triggers, newTrigger(func(trigger *eventingv1.Trigger) {
+		trigger.Generation, trigger.Spec.Filter = 2, &eventingv1.TriggerFilter{Attributes: map[string]string{"type": "order"}}
+	}))
+	expect("another filter meanwhile", "False SubscriberNotFound", "", "http://b")
+	if got := f.consumers.set[Key(key)].Attributes["type"]; got != "order" {
+		t.Errorf("another filter meanwhile: events of type %q match", got)
+	}
+	f.add(t, service("billing", "http://c"))
+	expect("made anew", "True", "http://c", "http://c")
+
+	f.add(t, service("other", "http://other"))
+	f.put(t, triggers, newTrigger(func(trigger *eventingv1.Trigger) { trigger.Generation, trigger.Spec.Subscriber = 3, *to("other") }))
+	expect("another one", "True", "http://other", "http://other")
+}
+
+// TestSubscriberDetails reports and uses what goes with an address (eventing duckv1.Addressable).
+func TestSubscriberDetails(t *testing.T) {
+	secure := service("billing", "https://billing")
+	secure.Status.Address.CACerts, secure.Status.Address.Audience = ptr.To("certificates"), ptr.To("them")
+	f := start(t, newTrigger(), newBroker(), secure)
+	status := f.reconcile(t)
+	if ptr.Deref(status.SubscriberCACerts, "") != "certificates" || ptr.Deref(status.SubscriberAudience, "") != "them" {
+		t.Errorf("status: %+v", status)
+	}
+	if got := f.consumers.set[Key(key)].Subscriber; got != (eventing.Endpoint{URL: "https://billing", CACerts: "certificates"}) {
+		t.Errorf("consumer: %+v", got)
+	}
+	f.drop(t, services, "billing")
+	if status := f.reconcile(t); status.SubscriberCACerts != nil || status.SubscriberAudience != nil {
+		t.Errorf("unresolved: %+v", status)
+	}
+}
+
+// TestDelivery takes the delivery of the Trigger or, as a whole, that of its Broker, with the dead letter sink in status
+// (eventing Trigger Lifecycle; eventing DeliverySpec).
+func TestDelivery(t *testing.T) {
+	options := func(retry int32, sink string) *duckv1.DeliverySpec {
+		spec := &duckv1.DeliverySpec{}
+		if retry > 0 {
+			spec.Retry = &retry
+		}
+		if sink != "" {
+			spec.DeadLetterSink = to(sink)
+		}
+		return spec
+	}
+	tests := []struct {
+		name            string
+		trigger, broker *duckv1.DeliverySpec
+		ready, resolved string
+		uri             string
+		want            *duckv1.DeliverySpec
+	}{
+		{"none", nil, nil, "True", "True DeadLetterSinkNotConfigured", "", nil},
+		{"the Broker's", nil, options(3, "theirs"), "True", "True", "http://theirs", options(3, "theirs")},
+		{"its own", options(5, "ours"), options(3, "theirs"), "True", "True", "http://ours", options(5, "ours")},
+		{"its own is not completed", options(5, ""), options(3, "theirs"), "True", "True DeadLetterSinkNotConfigured", "", options(5, "")},
+		{"its own sink alone", options(0, "ours"), options(3, "theirs"), "True", "True", "http://ours", options(0, "ours")},
+		{"its own is missing", options(5, "none"), nil, "False DeadLetterSinkNotFound", "False DeadLetterSinkNotFound", "", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := start(t, service("billing", "http://billing"), service("ours", "http://ours"), service("theirs", "http://theirs"),
+				newTrigger(func(trigger *eventingv1.Trigger) { trigger.Spec.Delivery = tt.trigger }),
+				newBroker(func(b *eventingv1.Broker) { b.Spec.Delivery = tt.broker }))
+			status := f.reconcile(t)
+			if got := brief(status.Conditions); got["Ready"] != tt.ready || got["DeadLetterSinkResolved"] != tt.resolved {
+				t.Errorf("conditions: %v", got)
+			}
+			if status.DeadLetterSinkURI != tt.uri {
+				t.Errorf("status.deadLetterSinkUri is %q", status.DeadLetterSinkURI)
+			}
+			consumer, set := f.consumers.set[Key(key)]
+			if set != (tt.ready == "True") {
+				t.Fatalf("consumer set: %v", set)
+			}
+			if !set {
+				return
+			}
+			if diff := cmp.Diff(eventing.DeliveryOf(tt.want), consumer.Delivery); diff != "" || consumer.DeadLetter.URL != tt.uri {
+				t.Errorf("dead letters go to %q, delivery (-want +got):\n%s", consumer.DeadLetter.URL, diff)
+			}
+		})
+	}
+}
+
+// TestDeadLetterSinkLost keeps dead letters going to where they went while their sink is made anew.
+func TestDeadLetterSinkLost(t *testing.T) {
+	f := start(t, service("billing", "http://billing"), service("sink", "http://sink"), newBroker(),
+		newTrigger(func(trigger *eventingv1.Trigger) {
+			trigger.Spec.Delivery = &duckv1.DeliverySpec{DeadLetterSink: to("sink")}
+		}))
+	f.reconcile(t)
+	f.drop(t, services, "sink")
+	status := f.reconcile(t)
+	if got := brief(status.Conditions)["Ready"]; got != "False DeadLetterSinkNotFound" || status.DeadLetterSinkURI != "" {
+		t.Errorf("Ready is %q, status.deadLetterSinkUri %q", got, status.DeadLetterSinkURI)
+	}
+	if got := f.consumers.set[Key(key)].DeadLetter.URL; got != "http://sink" {
+		t.Errorf("dead letters go to %q", got)
+	}
+}
+
+// TestConsumer hands over what the Trigger says (eventing Content Based Routing; eventing Trigger).
+func TestConsumer(t *testing.T) {
+	filters := []eventingv1.SubscriptionsAPIFilter{{Prefix: map[string]string{"type": "com."}}}
+	f := start(t, newBroker(), service("billing", "http://billing"), newTrigger(func(trigger *eventingv1.Trigger) {
+		trigger.Annotations = map[string]string{duckv1.DeliveryOrderKafkaAnnotationKey: duckv1.DeliveryOrdered}
+		trigger.Spec.Filter = &eventingv1.TriggerFilter{Attributes: map[string]string{"type": "order"}}
+		trigger.Spec.Filters = filters
+	}))
+	f.reconcile(t)
+	want := billed("http://billing")
+	want.Ordered, want.Attributes, want.Filters = true, map[string]string{"type": "order"}, filters
+	if diff := cmp.Diff(want, f.consumers.set[Key(key)]); diff != "" {
+		t.Errorf("consumer (-want +got):\n%s", diff)
+	}
+}
+
+// TestDependency waits for the object that the annotation names.
+func TestDependency(t *testing.T) {
+	source := service("source", "http://source")
+	f := start(t, newBroker(), service("billing", "http://billing"), newTrigger(func(trigger *eventingv1.Trigger) {
+		trigger.Annotations = map[string]string{eventingv1.DependencyAnnotationKey: `{"apiVersion":"serving.knative.dev/v1","kind":"Service","name":"source"}`}
+	}))
+	expect := func(what, want, message string) {
+		t.Helper()
+		status := f.reconcile(t)
+		if got := brief(status.Conditions); got["Ready"] != want || got["DependencyReady"] != want {
+			t.Errorf("%s: %v", what, got)
+		}
+		if got := status.Conditions.Get(duckv1.ConditionReady).Message; got != message {
+			t.Errorf("%s: message %q", what, got)
+		}
+	}
+	expect("missing", "False DependencyNotFound", `serving.knative.dev/v1 Service "default/source" does not exist`)
+	f.add(t, source)
+	expect("new", "Unknown DependencyNotReady", `serving.knative.dev/v1 Service "default/source" has no Ready condition yet.`)
+	for _, tt := range []struct {
+		ready         duckv1.Condition
+		want, message string
+	}{
+		{controllers.Unknown(duckv1.ConditionReady, "Deploying", "Wait"), "Unknown DependencyNotReady", `serving.knative.dev/v1 Service "default/source" is not ready: Deploying: Wait`},
+		{controllers.False(duckv1.ConditionReady, "ExitCode1", "Failed"), "False DependencyNotReady", `serving.knative.dev/v1 Service "default/source" is not ready: ExitCode1: Failed`},
+		{controllers.True(duckv1.ConditionReady), "True", ""},
+	} {
+		source = source.DeepCopy()
+		source.Status.ObservedGeneration = 1
+		source.Status.Conditions.Set(tt.ready, metav1.NewTime(controllertest.Now))
+		f.put(t, services, source)
+		if tt.want == "True" {
+			if got := brief(f.reconcile(t).Conditions); got["Ready"] != "True" {
+				t.Errorf("ready: %v", got)
+			}
+			continue
+		}
+		expect(string(tt.ready.Status), tt.want, tt.message)
+	}
+	f.put(t, triggers, newTrigger(func(trigger *eventingv1.Trigger) {
+		trigger.Annotations = map[string]string{eventingv1.DependencyAnnotationKey: "source"}
+	}))
+	if got := brief(f.reconcile(t).Conditions)["Ready"]; got != "False DependencyInvalid" {
+		t.Errorf("no reference: Ready is %q", got)
+	}
+}
+
+// TestRemove ends the consumer of a Trigger that is gone, and of one that another of its name has replaced (eventing
+// Trigger Lifecycle).
+func TestRemove(t *testing.T) {
+	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
+	f.reconcile(t)
+	f.drop(t, triggers, key.Name)
+	f.SyncEventing()
+	f.consumers.err = errors.New("not now")
+	if err := f.r.Reconcile(t.Context(), key); !errors.Is(err, f.consumers.err) {
+		t.Errorf("got %v, want to try again", err)
+	}
+	f.consumers.err = nil
+	if err := f.r.Reconcile(t.Context(), key); err != nil || len(f.consumers.set) > 0 {
+		t.Errorf("gone: %v, %v", f.consumers.set, err)
+	}
+
+	f = start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
+	f.reconcile(t)
+	f.drop(t, triggers, key.Name)
+	f.add(t, newTrigger(func(trigger *eventingv1.Trigger) { trigger.UID, trigger.Spec.Subscriber = "another", *to("none") }))
+	if got := brief(f.reconcile(t).Conditions)["Ready"]; got != "False SubscriberNotFound" || len(f.consumers.set) > 0 {
+		t.Errorf("made anew: Ready is %q, consumers %v", got, f.consumers.set)
+	}
+}
+
+// TestHealth tells that deliveries fail, why and since when, and that they succeed again, without a word in Ready.
+func TestHealth(t *testing.T) {
+	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
+	f.reconcile(t)
+	f.Events()
+	f.consumers.health = eventing.Health{Failing: true, Since: controllertest.Now, LastError: "POST http://billing: 503 Service Unavailable"}
+	const message = "POST http://billing: 503 Service Unavailable, since 2026-03-01T12:00:00Z"
+	condition := f.reconcile(t).Conditions.Get("DeliveryHealthy")
+	if condition == nil || condition.Status != "False" || condition.Reason != "DeliveryFailing" || condition.Severity != "Warning" || condition.Message != message {
+		t.Errorf("failing: %+v", condition)
+	}
+	if got := brief(f.stored(t).Conditions)["Ready"]; got != "True" {
+		t.Errorf("failing: Ready is %q", got)
+	}
+	f.consumers.health = eventing.Health{}
+	if got := brief(f.reconcile(t).Conditions)["DeliveryHealthy"]; got != "True" {
+		t.Errorf("recovered: DeliveryHealthy is %q", got)
+	}
+	want := []string{"Warning DeliveryFailing " + message, "Normal DeliveryRecovered Deliveries succeed again"}
+	if diff := cmp.Diff(want, f.Events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestNew has the controller notice what a Trigger depends on: its Broker, its subscriber, and itself (eventing Trigger
+// Lifecycle; eventing Destination Resolution).
+func TestNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, consumers := controllertest.New(t, newTrigger()), newConsumers()
+		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory})
+		controller, err := New(w.Client.EventingV1(), w.Factory.Eventing().V1(), consumers, resolver, w.Recorder, w.Clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Run(controller, func() {
+			client := w.Client.EventingV1()
+			expect := func(what, ready string) {
+				t.Helper()
+				synctest.Wait()
+				trigger, err := client.Triggers("default").Get(t.Context(), key.Name, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := brief(trigger.Status.Conditions)["Ready"]; got != ready {
+					t.Errorf("%s: Ready is %q, want %q", what, got, ready)
+				}
+			}
+			must := func(_ any, err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			expect("alone", "False BrokerDoesNotExist")
+			must(client.Brokers("default").Create(t.Context(), newBroker(), metav1.CreateOptions{}))
+			expect("with a Broker", "False SubscriberNotFound")
+			must(w.Client.ServingV1().Services("default").Create(t.Context(), service("billing", "http://billing"), metav1.CreateOptions{}))
+			expect("with a subscriber", "True")
+			must(nil, client.Brokers("default").Delete(t.Context(), "orders", metav1.DeleteOptions{}))
+			expect("without the Broker", "False BrokerDoesNotExist")
+			must(client.Brokers("default").Create(t.Context(), newBroker(), metav1.CreateOptions{}))
+			expect("with the Broker again", "True")
+			must(nil, client.Triggers("default").Delete(t.Context(), key.Name, metav1.DeleteOptions{}))
+			synctest.Wait()
+			if len(consumers.set) > 0 {
+				t.Errorf("gone: %v", consumers.set)
+			}
+		})
+	})
+}
