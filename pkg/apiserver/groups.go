@@ -35,6 +35,7 @@ type groups struct {
 	getter      generic.RESTOptionsGetter
 	controllers identity.Controllers
 	settings    func() servingv1.Settings
+	eventing    func() eventingv1.Settings
 	encoded     *lru.Cache
 }
 
@@ -49,7 +50,7 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 		return nil, err
 	}
 	eventing, err := g.group(eventingv1.GroupName,
-		g.storage(registry.NewStorage(broker.Resource(g.controllers), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(broker.Resource(g.controllers, g.eventing), g.scheme, g.getter)),
 		g.storage(registry.NewStorage(trigger.Resource(g.controllers), g.scheme, g.getter)),
 	)
 	if err != nil {

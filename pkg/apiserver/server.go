@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	baseversion "k8s.io/component-base/version"
 
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 )
@@ -30,6 +31,8 @@ type Config struct {
 	Controllers identity.Controllers
 	// Settings returns the operator's settings in force.
 	Settings func() servingv1.Settings
+	// EventingSettings returns those of them that are for Eventing.
+	EventingSettings func() eventingv1.Settings
 	// Events has core/v1 Events served, which is the host cluster's business where there is one.
 	Events bool
 
@@ -51,10 +54,11 @@ func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory) *Config {
 	generic.BuildHandlerChainFunc = handlerChain(codecs)
 	configureOpenAPI(&generic.Config, baseversion.Get().GitVersion)
 	return &Config{
-		Generic:  generic,
-		Settings: servingv1.DefaultSettings,
-		scheme:   scheme,
-		codecs:   codecs,
+		Generic:          generic,
+		Settings:         servingv1.DefaultSettings,
+		EventingSettings: eventingv1.DefaultSettings,
+		scheme:           scheme,
+		codecs:           codecs,
 	}
 }
 
@@ -81,6 +85,7 @@ func (c *Config) New() (*Server, error) {
 		getter:      c.Generic.RESTOptionsGetter,
 		controllers: c.Controllers,
 		settings:    c.Settings,
+		eventing:    c.EventingSettings,
 		encoded:     newListCache(),
 	}
 	infos, err := groups.all()

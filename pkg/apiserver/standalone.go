@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver/standalone"
 )
@@ -29,8 +30,9 @@ type StandaloneOptions struct {
 	DataDir    string
 	BindHost   net.IP
 	SecurePort int
-	// Settings returns the operator's settings in force. Nil means the defaults.
-	Settings func() servingv1.Settings
+	// Settings and EventingSettings return the operator's settings in force. Nil means the defaults.
+	Settings         func() servingv1.Settings
+	EventingSettings func() eventingv1.Settings
 	// Start starts what runs beside the API, once that is served, and returns where else the server can be
 	// reached, for the line that tells it is ready. Its context ends with the server. An error stops the server.
 	// Nil means that nothing does.
@@ -87,6 +89,9 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	config.Events = true
 	if o.Settings != nil {
 		config.Settings = o.Settings
+	}
+	if o.EventingSettings != nil {
+		config.EventingSettings = o.EventingSettings
 	}
 	if err := options.applyTo(config); err != nil {
 		return err

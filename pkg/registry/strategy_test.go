@@ -185,9 +185,41 @@ func TestStatusStrategyValidatesConditions(t *testing.T) {
 	}
 }
 
+// New Brokers get what the settings say; later settings do not change them (eventing Broker Lifecycle-5, -7).
+func TestBrokerSettings(t *testing.T) {
+	settings := eventingv1.Settings{Cluster: eventingv1.BrokerDefaults{Class: "Kafka", OwnNamespace: true}}
+	strategy, _ := registry.Strategies(broker.Resource(identity.Controllers{}, func() eventingv1.Settings { return settings }), runtime.NewScheme())
+	manifest := func() *eventingv1.Broker {
+		return &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "ns", ResourceVersion: "1"}}
+	}
+	b := manifest()
+	strategy.PrepareForCreate(alice(), b)
+	if got := b.Annotations[eventingv1.BrokerClassAnnotationKey]; got != "Kafka" || b.Spec.Config == nil {
+		t.Errorf("a new Broker has class %q and config %v", got, b.Spec.Config)
+	}
+	if errs := strategy.Validate(alice(), b); len(errs) > 0 {
+		t.Errorf("a new Broker is refused: %v", errs)
+	}
+	elsewhere := b.DeepCopy()
+	elsewhere.Spec.Config = &duckv1.KReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "other", Name: "c"}
+	if errs := strategy.Validate(alice(), elsewhere); len(errs) != 1 || errs[0].Field != "spec.config.namespace" {
+		t.Errorf("errors = %v, want one at spec.config.namespace", errs)
+	}
+
+	settings.Cluster = eventingv1.BrokerDefaults{Class: "Rabbit", Options: eventingv1.BrokerOptions{Delivery: &duckv1.DeliverySpec{}}}
+	update := manifest()
+	strategy.PrepareForUpdate(alice(), update, b)
+	if got := update.Annotations[eventingv1.BrokerClassAnnotationKey]; got != "Kafka" || update.Spec.Delivery != nil {
+		t.Errorf("after an update the class is %q and delivery %v, want them as they were", got, update.Spec.Delivery)
+	}
+	if errs := strategy.ValidateUpdate(alice(), update, b); len(errs) > 0 {
+		t.Errorf("the update is refused: %v", errs)
+	}
+}
+
 // The eventing kinds carry their own group's annotations.
 func TestUserAnnotationsOfTheGroup(t *testing.T) {
-	strategy, _ := registry.Strategies(broker.Resource(identity.Controllers{}), runtime.NewScheme())
+	strategy, _ := registry.Strategies(broker.Resource(identity.Controllers{}, eventingv1.DefaultSettings), runtime.NewScheme())
 	b := &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "ns"}}
 	strategy.PrepareForCreate(alice(), b)
 	if got := b.Annotations["eventing.knative.dev/creator"]; got != "alice" {

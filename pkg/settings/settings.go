@@ -5,13 +5,16 @@ import (
 	"text/template"
 	"time"
 
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
 // Settings are all the operator's choices at one moment. Immutable.
 type Settings struct {
 	// API is what defaulting and validation depend on (config-defaults, config-features, config-autoscaler).
-	API        servingv1.Settings
+	API servingv1.Settings
+	// Eventing is what new Brokers get that leave something out (config-br-defaults).
+	Eventing   eventingv1.Settings
 	Autoscaler Autoscaler
 	Domain     Domain
 	GC         GC
@@ -79,7 +82,8 @@ type Network struct {
 // Default returns what holds where no ConfigMap says otherwise. domain is that of public host names.
 func Default(domain string) Settings {
 	return Settings{
-		API: servingv1.DefaultSettings(),
+		API:      servingv1.DefaultSettings(),
+		Eventing: eventingv1.DefaultSettings(),
 		Autoscaler: Autoscaler{
 			TargetUtilization: 0.7, ConcurrencyTarget: 100, RPSTarget: 200, TargetBurstCapacity: 211,
 			StableWindow: time.Minute, PanicWindowPercentage: 10, PanicThresholdPercentage: 200,

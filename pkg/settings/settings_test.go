@@ -258,12 +258,12 @@ func TestLegacySpelling(t *testing.T) {
 
 // Names and keys do not drift apart from those in the API's package.
 func TestKnown(t *testing.T) {
-	for _, name := range []string{"config-autoscaler", "config-defaults", "config-domain", "config-features", "config-gc", "config-network"} {
+	for _, name := range []string{"config-autoscaler", "config-br-defaults", "config-defaults", "config-domain", "config-features", "config-gc", "config-network"} {
 		if !Known(name) {
 			t.Errorf("%s is not known", name)
 		}
 	}
-	if Known("config-br-defaults") || servingv1.FeaturesConfigMapName != "config-features" {
+	if Known("config-observability") || servingv1.FeaturesConfigMapName != "config-features" {
 		t.Error("other names are known")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
@@ -20,6 +21,7 @@ type configMap struct {
 func configMaps() []configMap {
 	return []configMap{
 		{AutoscalerConfigMapName, parseAutoscaler},
+		{BrokerDefaultsConfigMapName, parseBrokerDefaults},
 		{DefaultsConfigMapName, parseDefaults},
 		{DomainConfigMapName, parseDomain},
 		{servingv1.FeaturesConfigMapName, parseFeatures},
@@ -57,6 +59,9 @@ func (s *Store) Get() *Settings { return s.current.Load() }
 
 // API returns those settings in force that the API depends on.
 func (s *Store) API() servingv1.Settings { return s.Get().API }
+
+// Eventing returns those settings in force that new Brokers depend on.
+func (s *Store) Eventing() eventingv1.Settings { return s.Get().Eventing }
 
 // Subscribe has fn called after each change of the settings, one call at a time. fn must not block, nor
 // change the settings.

@@ -13,6 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -108,6 +110,47 @@ func TestSettings(t *testing.T) {
 		config.write(t, "config-defaults", map[string]string{"revision-timeout-seconds": "60"})
 		until(60)
 		event("ValidSettings", "")
+	})
+
+	t.Run("brokers", func(t *testing.T) {
+		brokers := s.Knative.EventingV1().Brokers(ns)
+		create := func(name string, how metav1.CreateOptions) *eventingv1.Broker {
+			t.Helper()
+			b, err := brokers.Create(t.Context(), &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: name}}, how)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		old := create("old", metav1.CreateOptions{})
+		config.write(t, "config-br-defaults", map[string]string{"default-br-config": `
+clusterDefault: {brokerClass: Kafka}
+namespaceDefaults:
+  default: {brokerClass: Rabbit, apiVersion: v1, kind: ConfigMap, name: rabbits, delivery: {retry: 7}}
+`})
+		harness.Eventually(t, "new Brokers get the defaults", func() error {
+			b := create("new", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			want := eventingv1.BrokerSpec{
+				Config:   &duckv1.KReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: ns, Name: "rabbits"},
+				Delivery: &duckv1.DeliverySpec{Retry: ptr.To[int32](7)},
+			}
+			if class := b.Annotations[eventingv1.BrokerClassAnnotationKey]; class != "Rabbit" {
+				return fmt.Errorf("the class is %q", class)
+			}
+			if diff := cmp.Diff(want, b.Spec); diff != "" {
+				return fmt.Errorf("spec (-want +got):\n%s", diff)
+			}
+			return nil
+		})
+		// The manifest again, with neither class nor config.
+		update, err := brokers.Update(t.Context(), &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "old"}}, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		class := update.Annotations[eventingv1.BrokerClassAnnotationKey]
+		if diff := cmp.Diff(old.Spec, update.Spec); diff != "" || class != eventingv1.BrokerClassJetStream {
+			t.Errorf("a Broker that there was has class %q and spec (-want +got):\n%s", class, diff)
+		}
 	})
 
 	t.Run("retention", func(t *testing.T) {

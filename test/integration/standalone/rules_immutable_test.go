@@ -6,7 +6,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// What is fixed at creation, named in the answer with its old and new value.
+// What is fixed at creation, named in the answer with its old and new value (eventing Broker Lifecycle-5, Trigger
+// Lifecycle-6, Channel Lifecycle-5, Subscription Lifecycle-10).
 func TestImmutableFields(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind string
@@ -64,7 +65,7 @@ func TestImmutableFields(t *testing.T) {
 	}
 }
 
-// What is not fixed can be changed in every way.
+// What is not fixed can be changed in every way (eventing Trigger Lifecycle-10, Subscription Lifecycle-13).
 func TestMutableFields(t *testing.T) {
 	sink := func(uri string) object { return object{"uri": uri} }
 	for _, tc := range []struct {

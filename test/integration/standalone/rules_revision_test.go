@@ -163,7 +163,7 @@ func TestControllers(t *testing.T) {
 	}
 }
 
-// messaging Channel: the subscribers are written by the controllers alone.
+// eventing Channel-1: the subscribers are written by the controllers alone.
 func TestUsersCannotWriteSubscribers(t *testing.T) {
 	k := harness.KindOf("Channel")
 	spec := object{"subscribers": []any{object{"uid": "2", "subscriberUri": "http://forged.example.com/"}}}

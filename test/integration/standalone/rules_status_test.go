@@ -22,7 +22,7 @@ func readyStatus() object {
 	}
 }
 
-// serving 5.1-1, eventing Resource Status: the status is the controllers', and is written through /status.
+// serving 5.1-1, eventing Detailed Resources-4: the status is the controllers', and is written through /status.
 func TestStatusIsIgnoredOnTheResource(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
@@ -131,7 +131,7 @@ func TestStatusIsNeverCreated(t *testing.T) {
 	})
 }
 
-// serving 6-2: a list of conditions has each type once, and a status of its own for each.
+// serving 6-2, eventing Error Signalling-1, -2: a list of conditions has each type once, and a status of its own for each.
 func TestConditionsAreValidated(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		before := stored(t, k)

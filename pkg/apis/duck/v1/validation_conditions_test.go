@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
-// TestValidateConditions covers eventing Error Signalling and serving 6-2.
+// TestValidateConditions covers eventing Error Signalling-2 and serving 6-2.
 func TestValidateConditions(t *testing.T) {
 	tests := []struct {
 		name string

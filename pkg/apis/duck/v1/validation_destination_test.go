@@ -93,7 +93,7 @@ func TestValidateDestination(t *testing.T) {
 	})
 }
 
-// TestValidateReference covers eventing KReference.
+// TestValidateReference covers eventing KReference-1 to -3.
 func TestValidateReference(t *testing.T) {
 	with := func(change func(*KReference)) *KReference {
 		r := &KReference{APIVersion: "serving.knative.dev/v1", Kind: "Service", Name: "orders"}

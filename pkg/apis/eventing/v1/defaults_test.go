@@ -18,31 +18,102 @@ func sink(namespace string) *duckv1.DeliverySpec {
 	return &duckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{Ref: reference(namespace)}}
 }
 
-// TestBrokerDefaults covers eventing Broker Lifecycle: class and config are populated on creation.
+func classed(class string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "shop", Annotations: map[string]string{BrokerClassAnnotationKey: class}}
+}
+
 func TestBrokerDefaults(t *testing.T) {
-	class := func(class string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: "shop", Annotations: map[string]string{BrokerClassAnnotationKey: class}}
-	}
 	tests := []struct {
 		name     string
 		in, want *Broker
 	}{
-		{"nothing said",
-			&Broker{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}},
-			&Broker{ObjectMeta: class(BrokerClassJetStream), Spec: BrokerSpec{Config: &duckv1.KReference{}}}},
-		{"empty class",
-			&Broker{ObjectMeta: class("")},
-			&Broker{ObjectMeta: class(BrokerClassJetStream), Spec: BrokerSpec{Config: &duckv1.KReference{}}}},
-		{"class stays, references get the namespace",
-			&Broker{ObjectMeta: class("Kafka"), Spec: BrokerSpec{Config: reference(""), Delivery: sink("")}},
-			&Broker{ObjectMeta: class("Kafka"), Spec: BrokerSpec{Config: reference("shop"), Delivery: sink("shop")}}},
+		{"nothing said stays so", &Broker{}, &Broker{}},
+		{"references get the namespace",
+			&Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference(""), Delivery: sink("")}},
+			&Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference("shop"), Delivery: sink("shop")}}},
 		{"everything said",
-			&Broker{ObjectMeta: class("Kafka"), Spec: BrokerSpec{Config: reference("a"), Delivery: sink("b")}},
-			&Broker{ObjectMeta: class("Kafka"), Spec: BrokerSpec{Config: reference("a"), Delivery: sink("b")}}},
+			&Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference("a"), Delivery: sink("b")}},
+			&Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference("a"), Delivery: sink("b")}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			SetDefaults_Broker(tt.in)
+			if diff := cmp.Diff(tt.want, tt.in); diff != "" {
+				t.Errorf("defaults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Class and config are populated when a Broker is created (eventing Broker Lifecycle-7, -8).
+func TestBrokerCreateDefaults(t *testing.T) {
+	options := func(namespace string) BrokerOptions {
+		return BrokerOptions{Config: reference(namespace), Delivery: sink("")}
+	}
+	cluster := Settings{Cluster: BrokerDefaults{Class: "Kafka", Options: options("system")}}
+	team := Settings{Cluster: cluster.Cluster, Namespaces: map[string]BrokerDefaults{"team": {Class: "Rabbit"}}}
+	shop := Settings{Cluster: cluster.Cluster, Namespaces: map[string]BrokerDefaults{"shop": {Class: "Rabbit"}}}
+	classes := Settings{Cluster: BrokerDefaults{Options: options("system"), Classes: map[string]BrokerOptions{"Rabbit": {Config: reference("rabbits")}}}}
+	unnamed := metav1.ObjectMeta{Namespace: "shop"}
+	tests := []struct {
+		name     string
+		settings Settings
+		in, want *Broker
+	}{
+		{"no settings", DefaultSettings(),
+			&Broker{ObjectMeta: unnamed},
+			&Broker{ObjectMeta: classed(BrokerClassJetStream), Spec: BrokerSpec{Config: &duckv1.KReference{}}}},
+		{"empty class", DefaultSettings(),
+			&Broker{ObjectMeta: classed("")},
+			&Broker{ObjectMeta: classed(BrokerClassJetStream), Spec: BrokerSpec{Config: &duckv1.KReference{}}}},
+		{"those of the cluster", team,
+			&Broker{ObjectMeta: unnamed},
+			&Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference("system"), Delivery: sink("shop")}}},
+		{"those of the namespace instead, as a whole", shop,
+			&Broker{ObjectMeta: unnamed},
+			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}}}},
+		{"those of the class", classes,
+			&Broker{ObjectMeta: classed("Rabbit")},
+			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: reference("rabbits")}}},
+		{"another class has none of its own", classes,
+			&Broker{ObjectMeta: unnamed},
+			&Broker{ObjectMeta: classed(BrokerClassJetStream), Spec: BrokerSpec{Config: reference("system"), Delivery: sink("shop")}}},
+		{"the reference gets the namespace", Settings{Cluster: BrokerDefaults{Options: options("")}},
+			&Broker{ObjectMeta: unnamed},
+			&Broker{ObjectMeta: classed(BrokerClassJetStream), Spec: BrokerSpec{Config: reference("shop"), Delivery: sink("shop")}}},
+		{"everything said", cluster,
+			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}, Delivery: &duckv1.DeliverySpec{}}},
+			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}, Delivery: &duckv1.DeliverySpec{}}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := tt.in.DeepCopy()
+			in.SetCreateDefaults(tt.settings)
+			if diff := cmp.Diff(tt.want, in); diff != "" {
+				t.Errorf("defaults (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if diff := cmp.Diff(options("system"), cluster.Cluster.Options); diff != "" {
+		t.Errorf("the settings changed (-want +got):\n%s", diff)
+	}
+}
+
+// An update that leaves class and config out does not change them (eventing Broker Lifecycle-5).
+func TestBrokerUpdateDefaults(t *testing.T) {
+	old := &Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference("system"), Delivery: sink("shop")}}
+	for name, tt := range map[string]struct{ in, want *Broker }{
+		"left out": {
+			&Broker{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}},
+			&Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference("system")}},
+		},
+		"given": {
+			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}}},
+			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.in.SetUpdateDefaults(old)
 			if diff := cmp.Diff(tt.want, tt.in); diff != "" {
 				t.Errorf("defaults (-want +got):\n%s", diff)
 			}

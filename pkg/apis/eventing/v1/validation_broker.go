@@ -23,6 +23,18 @@ func ValidateBroker(b *Broker) field.ErrorList {
 	return append(errs, b.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
+// ValidateNewBroker returns the faults of a Broker to be created: those of the Broker itself, and a configuration
+// of another namespace where settings do not allow it.
+func ValidateNewBroker(b *Broker, st Settings) field.ErrorList {
+	errs := ValidateBroker(b)
+	config := b.Spec.Config
+	if config != nil && config.Namespace != "" && config.Namespace != b.Namespace && st.of(b.Namespace).OwnNamespace {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "config", "namespace"), config.Namespace,
+			"must be the namespace of the Broker, as the operator decided"))
+	}
+	return errs
+}
+
 // ValidateBrokerUpdate returns the faults of a Broker that replaces old: those of the Broker itself, and
 // changes of its class or configuration, which are immutable (eventing Broker Lifecycle).
 func ValidateBrokerUpdate(b, old *Broker) field.ErrorList {

@@ -20,7 +20,7 @@ func newBroker(changes ...func(*Broker)) *Broker {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"},
 		Spec:       BrokerSpec{Config: &duckv1.KReference{APIVersion: "v1", Kind: "ConfigMap", Name: "options"}},
 	}
-	SetDefaults_Broker(b)
+	b.SetCreateDefaults(DefaultSettings())
 	for _, change := range changes {
 		change(b)
 	}
@@ -63,7 +63,29 @@ func TestValidateBroker(t *testing.T) {
 	}
 }
 
-// TestValidateBrokerUpdate covers eventing Broker Lifecycle: class and config are immutable.
+// A Broker's configuration may have to be in its own namespace.
+func TestValidateNewBroker(t *testing.T) {
+	own := Settings{Namespaces: map[string]BrokerDefaults{"shop": {OwnNamespace: true}}}
+	elsewhere := func(b *Broker) { b.Spec.Config.Namespace = "system" }
+	for name, tt := range map[string]struct {
+		in       *Broker
+		settings Settings
+		want     []fault
+	}{
+		"own namespace":         {newBroker(), own, nil},
+		"no configuration":      {newBroker(func(b *Broker) { b.Spec.Config = &duckv1.KReference{} }), own, nil},
+		"anywhere":              {newBroker(elsewhere), DefaultSettings(), nil},
+		"elsewhere":             {newBroker(elsewhere), own, []fault{{field.ErrorTypeInvalid, "spec.config.namespace", "must be the namespace of the Broker"}}},
+		"anywhere for others":   {newBroker(elsewhere, func(b *Broker) { b.Namespace = "team" }), own, nil},
+		"the rest is validated": {newBroker(func(b *Broker) { b.Annotations = nil }), own, []fault{{field.ErrorTypeRequired, classPath, "must name the class"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			apitest.ExpectFaults(t, ValidateNewBroker(tt.in, tt.settings), tt.want...)
+		})
+	}
+}
+
+// TestValidateBrokerUpdate covers eventing Broker Lifecycle-5, -6: class and config are immutable.
 func TestValidateBrokerUpdate(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -101,6 +123,6 @@ func FuzzBrokerValidation(f *testing.F) {
 		`"retry":5,"timeout":"PT30S","backoffPolicy":"exponential","backoffDelay":"PT0.5S","retryAfterMax":"P1D","format":"json"}}}`))
 	f.Add([]byte(`{"metadata":{"generateName":"b-","namespace":"shop","labels":{}},"spec":{"config":{},"delivery":{"deadLetterSink":{"uri":"https://dead/","CACerts":"-----BEGIN CERTIFICATE-----","audience":"a"}}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		apitest.FuzzObject(t, data, func(b *Broker) any { return b.Spec }, SetDefaults_Broker, ValidateBroker)
+		apitest.FuzzObject(t, data, func(b *Broker) any { return b.Spec }, func(b *Broker) { b.SetCreateDefaults(DefaultSettings()) }, ValidateBroker)
 	})
 }

@@ -30,6 +30,7 @@ func newTrigger(changes ...func(*Trigger)) *Trigger {
 	return t
 }
 
+// A Broker and a subscriber are required (eventing Trigger-1, -2).
 func TestValidateTrigger(t *testing.T) {
 	dependency := func(value string) *Trigger {
 		return newTrigger(func(t *Trigger) { t.Annotations = map[string]string{DependencyAnnotationKey: value} })
@@ -78,6 +79,14 @@ func TestValidateTrigger(t *testing.T) {
 			{field.ErrorTypeRequired, dependencyPath + ".apiVersion", "must"},
 			{field.ErrorTypeRequired, dependencyPath + ".kind", "must"},
 			{field.ErrorTypeRequired, dependencyPath + ".name", "must"}}},
+
+		{"order of delivery", newTrigger(func(t *Trigger) {
+			t.Annotations = map[string]string{duckv1.DeliveryOrderAnnotationKey: duckv1.DeliveryOrdered}
+		}), nil},
+		{"no order of delivery", newTrigger(func(t *Trigger) {
+			t.Annotations = map[string]string{duckv1.DeliveryOrderAnnotationKey: "strict"}
+		}), []fault{
+			{field.ErrorTypeNotSupported, "metadata.annotations[eventing.knative.dev/delivery.order]", `"ordered", "unordered"`}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -86,7 +95,7 @@ func TestValidateTrigger(t *testing.T) {
 	}
 }
 
-// TestValidateTriggerUpdate covers eventing Trigger Lifecycle: spec.broker is immutable, all else may change.
+// TestValidateTriggerUpdate covers eventing Trigger Lifecycle-6, -10 and Trigger-1: spec.broker is immutable, all else may change.
 func TestValidateTriggerUpdate(t *testing.T) {
 	tests := []struct {
 		name string

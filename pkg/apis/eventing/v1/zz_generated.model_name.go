@@ -11,8 +11,18 @@ func (in Broker) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in BrokerDefaults) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1.BrokerDefaults"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in BrokerList) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1.BrokerList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in BrokerOptions) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1.BrokerOptions"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -23,6 +33,11 @@ func (in BrokerSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in BrokerStatus) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1.BrokerStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Settings) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1.Settings"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -14,7 +14,7 @@ func destination(namespace string) *duckv1.Destination {
 	return &duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: "a"}}
 }
 
-// TestChannelDefaults covers eventing Channel Lifecycle: the template is populated on creation.
+// TestChannelDefaults covers eventing Channel Lifecycle-7, -8: the template is populated on creation.
 func TestChannelDefaults(t *testing.T) {
 	template := func(kind, raw string) *ChannelTemplateSpec {
 		template := &ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: "messaging.knative.dev/v1", Kind: kind}}

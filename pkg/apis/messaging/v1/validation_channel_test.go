@@ -90,7 +90,7 @@ func TestValidateChannel(t *testing.T) {
 	}
 }
 
-// TestValidateChannelUpdate covers eventing Channel Lifecycle: spec.channelTemplate is immutable.
+// TestValidateChannelUpdate covers eventing Channel Lifecycle-5, -6: spec.channelTemplate is immutable.
 func TestValidateChannelUpdate(t *testing.T) {
 	with := func(raw string) *Channel {
 		return newChannel(func(c *Channel) {

@@ -27,6 +27,8 @@ func newSubscription(changes ...func(*Subscription)) *Subscription {
 	return s
 }
 
+// A channel of the own namespace is required, and one of subscriber and reply (eventing Subscription Lifecycle-1, -8,
+// Subscription-1).
 func TestValidateSubscription(t *testing.T) {
 	tests := []struct {
 		name string
@@ -35,6 +37,13 @@ func TestValidateSubscription(t *testing.T) {
 	}{
 		{"valid", newSubscription(), nil},
 		{"another kind of channel", newSubscription(func(s *Subscription) { s.Spec.Channel.Kind = "InMemoryChannel" }), nil},
+		{"order of delivery", newSubscription(func(s *Subscription) {
+			s.Annotations = map[string]string{duckv1.DeliveryOrderAnnotationKey: duckv1.DeliveryOrdered}
+		}), nil},
+		{"no order of delivery", newSubscription(func(s *Subscription) {
+			s.Annotations = map[string]string{duckv1.DeliveryOrderAnnotationKey: "strict"}
+		}), []fault{
+			{field.ErrorTypeNotSupported, "metadata.annotations[eventing.knative.dev/delivery.order]", `"ordered", "unordered"`}}},
 		{"nothing at all (eventing Subscription v1 spec)", &Subscription{}, []fault{
 			{field.ErrorTypeRequired, "metadata.name", "name or generateName is required"},
 			{field.ErrorTypeRequired, "metadata.namespace", ""},
@@ -82,7 +91,7 @@ func TestValidateSubscription(t *testing.T) {
 	}
 }
 
-// TestValidateSubscriptionUpdate covers eventing Subscription Lifecycle: spec.channel is immutable, all else may
+// TestValidateSubscriptionUpdate covers eventing Subscription Lifecycle-10, -11, -13 and Subscription-1: spec.channel is immutable, all else may
 // change.
 func TestValidateSubscriptionUpdate(t *testing.T) {
 	tests := []struct {

@@ -13,8 +13,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Brokers. Their class and configuration are immutable (eventing Broker Lifecycle).
-func Resource(controllers identity.Controllers) *registry.Resource[*eventingv1.Broker, eventingv1.BrokerSpec, eventingv1.BrokerStatus] {
+// Resource describes Brokers. New ones are completed by the settings in force; their class and configuration are
+// immutable then (eventing Broker Lifecycle).
+func Resource(controllers identity.Controllers, settings func() eventingv1.Settings) *registry.Resource[*eventingv1.Broker, eventingv1.BrokerSpec, eventingv1.BrokerStatus] {
 	columns := []registry.Column[*eventingv1.Broker]{
 		{Name: "URL", Type: "string", Description: "Where the Broker accepts events.", Value: func(b *eventingv1.Broker) any {
 			return b.Status.Address.GetURL()
@@ -39,8 +40,14 @@ func Resource(controllers identity.Controllers) *registry.Resource[*eventingv1.B
 		Common:       common,
 		Controllers:  controllers,
 		Default:      eventingv1.SetDefaults_Broker,
+		DefaultOnCreate: func(b *eventingv1.Broker) {
+			b.SetCreateDefaults(settings())
+		},
+		DefaultOnUpdate: func(b, old *eventingv1.Broker) {
+			b.SetUpdateDefaults(old)
+		},
 		Validate: func(_ context.Context, b *eventingv1.Broker) field.ErrorList {
-			return eventingv1.ValidateBroker(b)
+			return eventingv1.ValidateNewBroker(b, settings())
 		},
 		ValidateUpdate: func(_ context.Context, b, old *eventingv1.Broker) field.ErrorList {
 			return eventingv1.ValidateBrokerUpdate(b, old)

@@ -1,0 +1,101 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+)
+
+// BrokerDefaultsConfigMapName is the ConfigMap of what Brokers get that leave something out.
+const BrokerDefaultsConfigMapName = "config-br-defaults"
+
+const keyBrokerDefaults = "default-br-config"
+
+// brokerDefaults is the form of keyBrokerDefaults.
+type brokerDefaults struct {
+	Cluster    *namespaceDefaults            `json:"clusterDefault"`
+	Namespaces map[string]*namespaceDefaults `json:"namespaceDefaults"`
+}
+
+// namespaceDefaults is what holds in one namespace, or in all others.
+type namespaceDefaults struct {
+	brokerOptions `json:",inline"`
+	Class         string                   `json:"brokerClass"`
+	Classes       map[string]brokerOptions `json:"brokerClasses"`
+	OwnNamespace  bool                     `json:"disallowDifferentNamespaceConfig"`
+}
+
+// brokerOptions is a reference, in place, and the delivery beside it.
+type brokerOptions struct {
+	duckv1.KReference `json:",inline"`
+	Delivery          *duckv1.DeliverySpec `json:"delivery"`
+}
+
+// parseBrokerDefaults writes what config-br-defaults says to s.
+func parseBrokerDefaults(s *Settings, data map[string]string) error {
+	p := newParser(BrokerDefaultsConfigMapName, data)
+	key, value, ok := p.lookup(keyBrokerDefaults)
+	if !ok {
+		return p.done()
+	}
+	var config brokerDefaults
+	if err := yaml.UnmarshalStrict([]byte(value), &config); err != nil {
+		return errors.Join(fmt.Errorf("key '%s' of %s must be 'clusterDefault' and 'namespaceDefaults' in YAML: %w", key, p.configMap, err), p.done())
+	}
+	settings, faults := config.settings()
+	for _, fault := range faults {
+		p.errs = append(p.errs, fmt.Errorf("key '%s' of %s: %w", key, p.configMap, fault))
+	}
+	s.Eventing = settings
+	return p.done()
+}
+
+// settings returns what a configuration says, and all that is wrong with it. What is null is left out.
+func (d brokerDefaults) settings() (eventingv1.Settings, field.ErrorList) {
+	settings := eventingv1.Settings{Namespaces: map[string]eventingv1.BrokerDefaults{}}
+	var faults field.ErrorList
+	if d.Cluster != nil {
+		settings.Cluster, faults = d.Cluster.settings(field.NewPath("clusterDefault"))
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(d.Namespaces)) {
+		path := field.NewPath("namespaceDefaults").Key(namespace)
+		// A namespace that cannot be would be left without its defaults in silence.
+		for _, message := range validation.IsDNS1123Label(namespace) {
+			faults = append(faults, field.Invalid(path, namespace, message))
+		}
+		if in := d.Namespaces[namespace]; in != nil {
+			defaults, errs := in.settings(path)
+			settings.Namespaces[namespace], faults = defaults, append(faults, errs...)
+		}
+	}
+	return settings, faults
+}
+
+func (d *namespaceDefaults) settings(path *field.Path) (eventingv1.BrokerDefaults, field.ErrorList) {
+	options, faults := d.options(path)
+	defaults := eventingv1.BrokerDefaults{
+		Class: strings.TrimSpace(d.Class), Options: options, Classes: map[string]eventingv1.BrokerOptions{}, OwnNamespace: d.OwnNamespace,
+	}
+	for _, class := range slices.Sorted(maps.Keys(d.Classes)) {
+		options, errs := d.Classes[class].options(path.Child("brokerClasses").Key(class))
+		defaults.Classes[class], faults = options, append(faults, errs...)
+	}
+	return defaults, faults
+}
+
+func (o brokerOptions) options(path *field.Path) (eventingv1.BrokerOptions, field.ErrorList) {
+	options := eventingv1.BrokerOptions{Delivery: o.Delivery}
+	if o.KReference != (duckv1.KReference{}) {
+		options.Config = &o.KReference
+	}
+	return options, options.Validate(path)
+}
