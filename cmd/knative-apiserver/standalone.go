@@ -25,12 +25,16 @@ const (
 	componentAPIServer   = "apiserver"
 	componentControllers = "controllers"
 	componentGateway     = "gateway"
+	componentBroker      = "broker"
 )
 
-var standaloneComponents = []string{componentAPIServer, componentControllers, componentGateway}
+var standaloneComponents = []string{componentAPIServer, componentControllers, componentGateway, componentBroker}
 
-// defaultGatewayPort is the port of the gateway where no flag names one.
-const defaultGatewayPort = 8080
+// The ports of gateway and broker where no flag names one.
+const (
+	defaultGatewayPort = 8080
+	defaultBrokerPort  = 8081
+)
 
 // standaloneOptions are the flags of the standalone command.
 type standaloneOptions struct {
@@ -39,6 +43,7 @@ type standaloneOptions struct {
 	gatewayPort int
 	configDir   string
 	accessLog   string
+	broker      brokerOptions
 }
 
 func newStandaloneOptions() *standaloneOptions {
@@ -46,24 +51,26 @@ func newStandaloneOptions() *standaloneOptions {
 		api:         apiserver.NewStandaloneOptions(),
 		components:  slices.Clone(standaloneComponents),
 		gatewayPort: defaultGatewayPort,
+		broker:      newBrokerOptions(),
 	}
 }
 
 func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 	o.api.AddFlags(flags)
 	flags.StringSliceVar(&o.components, "components", o.components,
-		"What to run: apiserver alone, or also controllers and gateway, which need each other.")
+		"What to run: apiserver alone, or also controllers with gateway (Serving), broker (Eventing) or both.")
 	flags.IntVar(&o.gatewayPort, "gateway-port", o.gatewayPort,
 		"Port on which requests to Services arrive; 0 picks a free one. The default port gives way to a free one where it is taken.")
 	flags.StringVar(&o.configDir, "config-dir", "",
-		"Directory with YAML files of the ConfigMaps config-autoscaler, config-defaults, config-domain, config-features, config-gc and "+
-			"config-network. Changes take effect at once. None: all defaults.")
+		"Directory with YAML files of the ConfigMaps config-autoscaler, config-br-defaults, config-defaults, config-domain, config-features, "+
+			"config-gc and config-network. Changes take effect at once. None: all defaults.")
 	flags.StringVar(&o.accessLog, "access-log", "",
 		`File that gets a line of JSON for each request to a Service, "-" for standard error. None: access.log in the data directory.`)
+	o.broker.addFlags(flags)
 }
 
 func (o *standaloneOptions) validate() error {
-	errs := []error{o.api.Validate()}
+	errs := []error{o.api.Validate(), o.broker.validate()}
 	if o.gatewayPort < 0 || o.gatewayPort > 65535 {
 		errs = append(errs, fmt.Errorf("--gateway-port %d must be from 0 to 65535", o.gatewayPort))
 	}
@@ -75,8 +82,8 @@ func (o *standaloneOptions) validate() error {
 	if !o.runs(componentAPIServer) {
 		errs = append(errs, errors.New("--components must contain apiserver"))
 	}
-	if o.runs(componentControllers) != o.runs(componentGateway) {
-		errs = append(errs, errors.New("--components must contain controllers and gateway, or neither"))
+	if o.runs(componentControllers) != (o.runs(componentGateway) || o.runs(componentBroker)) {
+		errs = append(errs, errors.New("--components must contain controllers with gateway or broker, or none of them"))
 	}
 	return errors.Join(errs...)
 }
@@ -111,33 +118,45 @@ func newStandaloneCommand() *cobra.Command {
 func (o *standaloneOptions) run(command *cobra.Command) error {
 	ctx, stop := context.WithCancel(command.Context())
 	defer stop()
-	if !o.runs(componentGateway) {
+	if !o.runs(componentControllers) {
 		return o.api.RunServer(ctx, command.OutOrStdout())
 	}
-	// Opened before anything else, so that a port that is taken is told at once.
-	listener, err := o.listen(ctx, command.Flags().Changed("gateway-port"))
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
-	serving, err := components.NewStandalone(ctx, components.StandaloneOptions{
+	options := components.StandaloneOptions{
 		DataDir:   o.api.DataDir,
 		ConfigDir: o.configDir,
 		AccessLog: o.accessLogFile(),
-		Listener:  listener,
 		Stop:      stop,
-	})
+	}
+	// Opened before anything else, so that a port that is taken is told at once.
+	var err error
+	if o.runs(componentGateway) {
+		if options.Gateway, err = o.listen(command, "gateway-port", o.gatewayPort); err != nil {
+			return err
+		}
+		defer options.Gateway.Close()
+	}
+	if o.runs(componentBroker) {
+		if options.Broker, err = o.broker.config(ctx); err != nil {
+			return err
+		}
+		if options.Broker.Listener, err = o.listen(command, "broker-port", o.broker.port); err != nil {
+			return err
+		}
+		defer options.Broker.Listener.Close()
+	}
+	knative, err := components.NewStandalone(ctx, options)
 	if err != nil {
 		return err
 	}
-	o.api.Settings = serving.APISettings
+	o.api.Settings = knative.APISettings
+	o.api.EventingSettings = knative.EventingSettings
 	o.api.Start = func(ctx context.Context, server *apiserver.Server) ([]string, error) {
-		if err := serving.Start(ctx, server.ControllersConfig()); err != nil {
+		if err := knative.Start(ctx, server.ControllersConfig()); err != nil {
 			return nil, err
 		}
-		return []string{"gateway " + serving.URL()}, nil
+		return knative.Addresses(), nil
 	}
-	return errors.Join(o.api.RunServer(ctx, command.OutOrStdout()), serving.Wait())
+	return errors.Join(o.api.RunServer(ctx, command.OutOrStdout()), knative.Wait())
 }
 
 // accessLogFile returns the path of the access log, or "-".
@@ -148,17 +167,17 @@ func (o *standaloneOptions) accessLogFile() string {
 	return o.accessLog
 }
 
-// listen opens the gateway's port. One that was asked for must be free.
-func (o *standaloneOptions) listen(ctx context.Context, asked bool) (net.Listener, error) {
+// listen opens the port of a flag. One that was asked for must be free.
+func (o *standaloneOptions) listen(command *cobra.Command, flag string, port int) (net.Listener, error) {
 	var config net.ListenConfig
-	host := o.api.BindHost.String()
-	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(o.gatewayPort)))
-	if err != nil && !asked {
-		klog.FromContext(ctx).Info("Another program has the gateway's port, taking a free one", "port", o.gatewayPort)
+	ctx, host := command.Context(), o.api.BindHost.String()
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil && !command.Flags().Changed(flag) {
+		klog.FromContext(ctx).Info("Another program has the port, taking a free one", "flag", "--"+flag, "port", port)
 		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("opening --gateway-port %d: %w", o.gatewayPort, err)
+		return nil, fmt.Errorf("opening --%s %d: %w", flag, port, err)
 	}
 	return listener, nil
 }

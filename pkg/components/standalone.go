@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,12 +13,16 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"gopkg.in/natefinch/lumberjack.v2"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/process"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -42,14 +47,27 @@ type StandaloneOptions struct {
 	ConfigDir string
 	// AccessLog is the path of the access log; "-" stands for standard error.
 	AccessLog string
-	// Listener takes the requests to revisions.
-	Listener net.Listener
+	// Gateway takes the requests to revisions; nil leaves out Serving.
+	Gateway net.Listener
+	// Broker takes events; nil leaves out Eventing.
+	Broker *BrokerOptions
 	// Stop is called when a part has ended that should not have, since the rest is of no use without it. It has
 	// the context of Start end. See Wait.
 	Stop func()
 }
 
-// Standalone is Knative Serving on this machine: revisions run as processes.
+// BrokerOptions are what Eventing needs to know.
+type BrokerOptions struct {
+	Listener net.Listener
+	// Log says where events are kept. Its Dir and Installation are chosen by Standalone.
+	Log eventlog.Options
+	// MaxEventBytes bounds the body of a request.
+	MaxEventBytes int64
+	// Tracing has the spans of events and deliveries; nil for none.
+	Tracing trace.TracerProvider
+}
+
+// Standalone is Knative on this machine: revisions run as processes.
 type Standalone struct {
 	options  StandaloneOptions
 	settings *settings.Store
@@ -77,57 +95,146 @@ func NewStandalone(ctx context.Context, options StandaloneOptions) (*Standalone,
 // APISettings are the settings in force that the API depends on.
 func (s *Standalone) APISettings() servingv1.Settings { return s.settings.API() }
 
-// URL is where the gateway is reached.
-func (s *Standalone) URL() string {
-	return "http://" + net.JoinHostPort(standaloneDomain, strconv.Itoa(s.port()))
+// EventingSettings are the settings in force that new Brokers depend on.
+func (s *Standalone) EventingSettings() eventingv1.Settings { return s.settings.Eventing() }
+
+// Addresses tell where the gateway and the broker are reached.
+func (s *Standalone) Addresses() []string {
+	var addresses []string
+	if s.options.Gateway != nil {
+		addresses = append(addresses, "gateway http://"+net.JoinHostPort(standaloneDomain, strconv.Itoa(port(s.options.Gateway))))
+	}
+	if s.options.Broker != nil {
+		addresses = append(addresses, "broker http://"+loopback(s.options.Broker.Listener))
+	}
+	return addresses
 }
 
-func (s *Standalone) port() int { return s.options.Listener.Addr().(*net.TCPAddr).Port }
+func port(listener net.Listener) int { return listener.Addr().(*net.TCPAddr).Port }
+
+// loopback returns the address by which this machine reaches a listener.
+func loopback(listener net.Listener) string {
+	address := *listener.Addr().(*net.TCPAddr)
+	if address.IP.IsUnspecified() {
+		address.IP = net.IPv4(127, 0, 0, 1)
+	}
+	return address.String()
+}
+
+// part is a part of the server that prepares itself, and then serves until its context ends.
+type part struct {
+	prepare func(ctx context.Context, run func(func(context.Context))) error
+	serve   func(ctx context.Context) error
+}
 
 // Start starts everything, through the API server that config reaches as the controllers, and returns once
-// requests are served. Everything ends with ctx; see Wait.
+// requests and events are taken. Everything ends with ctx; see Wait.
 func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
+	recorder, _, err := events.NewRecorder(ctx, config, "knative-apiserver")
+	if err != nil {
+		return err
+	}
+	s.faults.recordBy(recorder)
+	clients, err := newClients(config, recorder)
+	if err != nil {
+		return err
+	}
+	var parts []part
+	if s.options.Gateway != nil {
+		serving, err := s.serving(ctx, clients)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, serving)
+	}
+	if s.options.Broker != nil {
+		eventing, err := s.eventing(ctx, clients)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, eventing)
+	}
+	collector, err := clients.garbageCollector()
+	if err != nil {
+		return err
+	}
+	clients.informers.Start(ctx.Done())
+	background := func(do func(context.Context)) {
+		s.run(ctx, func(ctx context.Context) error { do(ctx); return nil })
+	}
+	background(func(ctx context.Context) { collector.Run(ctx, workers) })
+	for _, part := range parts {
+		if err := part.prepare(ctx, background); err != nil {
+			return err
+		}
+	}
+	for _, part := range parts {
+		s.run(ctx, part.serve)
+	}
+	return nil
+}
+
+// serving makes the part that runs Services.
+func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error) {
 	processes, err := process.New(process.Options{
 		DataDir:      filepath.Join(s.options.DataDir, "revisions"),
 		Logger:       klog.FromContext(ctx).WithName("processes"),
 		DrainTimeout: stopTimeout,
 	})
 	if err != nil {
-		return err
+		return part{}, err
 	}
 	s.run(ctx, func(ctx context.Context) error { processes.Run(ctx); return nil })
-
-	recorder, _, err := events.NewRecorder(ctx, config, "knative-apiserver")
-	if err != nil {
-		return err
-	}
-	s.faults.recordBy(recorder)
 	log := s.accessLog()
 	serving, err := newServing(ctx, servingOptions{
-		config:         config,
-		runtime:        processes,
-		settings:       s.settings,
-		recorder:       recorder,
-		accessLog:      log,
-		urls:           route.URLs{Port: s.port(), PublicAddress: true},
-		collectGarbage: true,
-		stopTimeout:    stopTimeout,
+		clients:     clients,
+		runtime:     processes,
+		settings:    s.settings,
+		accessLog:   log,
+		urls:        route.URLs{Port: port(s.options.Gateway), PublicAddress: true},
+		stopTimeout: stopTimeout,
 	})
 	if err != nil {
-		return err
+		return part{}, err
 	}
-	err = serving.prepare(ctx, func(part func(context.Context)) {
-		s.run(ctx, func(ctx context.Context) error { part(ctx); return nil })
-	})
-	if err != nil {
-		return err
-	}
-	s.run(ctx, func(ctx context.Context) error {
+	return part{serving.prepare, func(ctx context.Context) error {
 		// Nothing is written any more when serve returns.
 		defer closeLog(ctx, log)
-		return serving.serve(ctx, s.options.Listener)
+		return serving.serve(ctx, s.options.Gateway)
+	}}, nil
+}
+
+// eventing makes the part that delivers events.
+func (s *Standalone) eventing(ctx context.Context, clients *clients) (part, error) {
+	o := s.options.Broker
+	log := o.Log
+	log.Dir = filepath.Join(s.options.DataDir, "events")
+	var err error
+	if log.Installation, err = installation(s.options.DataDir); err != nil {
+		return part{}, err
+	}
+	eventing, err := newEventing(ctx, eventingOptions{
+		clients: clients, log: log, address: loopback(o.Listener), maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
-	return nil
+	if err != nil {
+		return part{}, err
+	}
+	return part{eventing.prepare, func(ctx context.Context) error { return eventing.serve(ctx, o.Listener) }}, nil
+}
+
+// installation returns the name by which the event logs of this data directory are told from those of others in the
+// same NATS.
+func installation(dataDir string) (string, error) {
+	path := filepath.Join(dataDir, "installation")
+	name, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		name = []byte(uuid.NewUUID())
+		err = os.WriteFile(path, name, 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("naming this installation: %w", err)
+	}
+	return string(name), nil
 }
 
 // accessLog returns the access log, which rotates by size and is opened when it is first written to.
@@ -153,7 +260,7 @@ func (standardError) Close() error { return nil }
 func (s *Standalone) run(ctx context.Context, part func(context.Context) error) {
 	s.running.Go(func() {
 		if err := part(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Serving ended")
+			klog.FromContext(ctx).Error(err, "A part of the server ended")
 			s.mu.Lock()
 			s.err = errors.Join(s.err, err)
 			s.mu.Unlock()
@@ -162,7 +269,7 @@ func (s *Standalone) run(ctx context.Context, part func(context.Context) error) 
 	})
 }
 
-// Wait returns when everything that Start started has ended: no request is under way, no process runs. Start must
+// Wait returns when everything that Start started has ended: no request or delivery is under way, no process runs. Start must
 // have returned before. The error tells why a part ended before the context of Start did.
 func (s *Standalone) Wait() error {
 	s.running.Wait()

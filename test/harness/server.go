@@ -228,9 +228,12 @@ type Standalone struct {
 	URL, Kubeconfig string
 	// Gateway is where requests to revisions go, such as http://localhost:8080; empty where there is no gateway.
 	Gateway string
+	// Broker is where events to brokers and channels go, such as http://127.0.0.1:8081; empty where there is no broker.
+	Broker string
 }
 
-var readyLine = regexp.MustCompile(`(?m)^knative-apiserver is ready at (https://\S+), kubeconfig (\S+)(?: \(gateway (\S+?)[,)].*)?$`)
+// readyLine has, in parentheses, a name and an address of each part that serves, with commas between.
+var readyLine = regexp.MustCompile(`(?m)^knative-apiserver is ready at (https://\S+), kubeconfig (\S+)(?: \((.+)\))?$`)
 
 // StartStandalone starts a server on dataDir and free ports, and waits until it is ready.
 func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
@@ -238,7 +241,7 @@ func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
 	if err != nil {
 		return nil, err
 	}
-	args = append([]string{"standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0"}, args...)
+	args = append([]string{"standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0", "--broker-port", "0"}, args...)
 	process, err := StartProcess(nil, binary, args...)
 	if err != nil {
 		return nil, err
@@ -248,7 +251,16 @@ func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
 		process.Kill()
 		return nil, err
 	}
-	return &Standalone{Process: process, URL: match[1], Kubeconfig: match[2], Gateway: match[3]}, nil
+	server := &Standalone{Process: process, URL: match[1], Kubeconfig: match[2]}
+	for part := range strings.SplitSeq(match[3], ", ") {
+		switch name, address, _ := strings.Cut(part, " "); name {
+		case "gateway":
+			server.Gateway = address
+		case "broker":
+			server.Broker = address
+		}
+	}
+	return server, nil
 }
 
 // RunStandalone is StartStandalone for one test: the server stops when the test ends.

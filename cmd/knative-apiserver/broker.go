@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/api/resource"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/component-base/tracing"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+)
+
+// brokerOptions are the flags of Eventing.
+type brokerOptions struct {
+	port          int
+	maxEventSize  quantity
+	log           eventlog.Options
+	maxBytes      quantity
+	maxStream     quantity
+	tracingConfig string
+}
+
+func newBrokerOptions() brokerOptions {
+	return brokerOptions{port: defaultBrokerPort, maxEventSize: 1 << 20, log: eventlog.Options{Replicas: 1}}
+}
+
+func (o *brokerOptions) addFlags(flags *pflag.FlagSet) {
+	flags.IntVar(&o.port, "broker-port", o.port,
+		"Port on which events to Brokers and Channels arrive; 0 picks a free one. The default port gives way to a free one where it is taken.")
+	flags.Var(&o.maxEventSize, "max-event-size", "Largest body of a request with events, such as 1Mi.")
+	flags.Var(&o.maxBytes, "event-log-max-size", "Most that undelivered events may take on disk in all, such as 10Gi; 0 for what the disk has.")
+	flags.Var(&o.maxStream, "event-log-max-stream-size", "Most that the undelivered events of one Broker or Channel may take, such as 1Gi; 0 for no bound of its own.")
+	flags.StringVar(&o.log.URL, "nats-url", "", "URL of a NATS cluster with JetStream to keep events in, its servers separated by commas. None: an embedded one, in the data directory.")
+	flags.StringVar(&o.log.CredentialsFile, "nats-credentials", "", "Credentials file for --nats-url.")
+	flags.StringVar(&o.log.CAFile, "nats-ca-file", "", "Certificates of the authorities that --nats-url is checked against.")
+	flags.StringVar(&o.log.CertFile, "nats-cert-file", "", "Client certificate for --nats-url.")
+	flags.StringVar(&o.log.KeyFile, "nats-key-file", "", "Key of --nats-cert-file.")
+	flags.IntVar(&o.log.Replicas, "nats-replicas", o.log.Replicas, "Number of servers of --nats-url that keep each event, 1 to 5.")
+	flags.StringVar(&o.tracingConfig, "tracing-config-file", "", "File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where spans of events and deliveries are sent.")
+}
+
+func (o *brokerOptions) validate() error {
+	var errs []error
+	if o.port < 0 || o.port > 65535 {
+		errs = append(errs, fmt.Errorf("--broker-port %d must be from 0 to 65535", o.port))
+	}
+	if o.maxEventSize < 1 || o.maxEventSize > math.MaxInt32 {
+		errs = append(errs, fmt.Errorf("--max-event-size %s must be from 1 to 2147483647 bytes", o.maxEventSize.String()))
+	}
+	if o.log.Replicas < 1 || o.log.Replicas > 5 {
+		errs = append(errs, fmt.Errorf("--nats-replicas %d must be from 1 to 5", o.log.Replicas))
+	}
+	if o.log.URL == "" && o.log.Replicas > 1 {
+		errs = append(errs, errors.New("--nats-replicas must be 1 without --nats-url: the embedded event log is one server"))
+	}
+	if (o.log.CertFile == "") != (o.log.KeyFile == "") {
+		errs = append(errs, errors.New("--nats-cert-file and --nats-key-file must be given together"))
+	}
+	return errors.Join(errs...)
+}
+
+// config returns what Eventing needs to know, besides its listener.
+func (o *brokerOptions) config(ctx context.Context) (*components.BrokerOptions, error) {
+	tracing, err := o.tracing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	log := o.log
+	log.MaxBytes, log.MaxStreamBytes = int64(o.maxBytes), int64(o.maxStream)
+	return &components.BrokerOptions{Log: log, MaxEventBytes: int64(o.maxEventSize), Tracing: tracing}, nil
+}
+
+func (o *brokerOptions) tracing(ctx context.Context) (trace.TracerProvider, error) {
+	if o.tracingConfig == "" {
+		return nil, nil
+	}
+	config, err := genericoptions.ReadTracingConfiguration(o.tracingConfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading --tracing-config-file: %w", err)
+	}
+	provider, err := tracing.NewProvider(ctx, config, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("setting up tracing: %w", err)
+	}
+	return provider, nil
+}
+
+// quantity is a flag with a number of bytes.
+type quantity int64
+
+// Set implements pflag.Value.
+func (q *quantity) Set(value string) error {
+	parsed, err := resource.ParseQuantity(value)
+	if err != nil || parsed.Sign() < 0 {
+		return errors.New("must be a number of bytes of at least 0, such as 1048576, 512Ki or 10Gi")
+	}
+	*q = quantity(parsed.Value())
+	return nil
+}
+
+// String implements pflag.Value.
+func (q *quantity) String() string {
+	return resource.NewQuantity(int64(*q), resource.BinarySI).String()
+}
+
+// Type implements pflag.Value.
+func (q *quantity) Type() string { return "bytes" }

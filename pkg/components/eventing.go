@@ -1,0 +1,173 @@
+package components
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	brokercontroller "github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/subscription"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/trigger"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// channelPath begins the paths of Channels, which tells them from Brokers of the same name.
+const channelPath = "channels"
+
+// eventingPart is Knative Eventing: controllers, broker and event log.
+type eventingPart struct {
+	broker  *broker.Broker
+	ingress *ingress.Handler
+	log     *eventlog.Log
+	// streams are the controllers of what accepts events, consumers those of what gets them, which need the former.
+	streams, consumers []*controllers.Controller
+	stopTimeout        time.Duration
+}
+
+// eventingOptions are what Eventing stands on.
+type eventingOptions struct {
+	clients *clients
+	log     eventlog.Options
+	// address is the host and port that events are sent to.
+	address string
+	maxBody int64
+	tracing trace.TracerProvider
+	// stopTimeout is how long deliveries may go on at the end.
+	stopTimeout time.Duration
+}
+
+func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err error) {
+	p := &eventingPart{stopTimeout: o.stopTimeout}
+	o.log.Logger, o.log.Register = klog.FromContext(ctx), legacyregistry.MustRegister
+	if p.log, err = eventlog.Open(ctx, o.log); err != nil {
+		return nil, fmt.Errorf("opening the event log: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.log.Close())
+		}
+	}()
+	sender := delivery.New(delivery.Options{TracerProvider: o.tracing})
+	var triggers, subscriptions *controllers.Controller
+	informers := o.clients.informers
+	eventingKinds, messagingKinds := informers.Eventing().V1(), informers.Messaging().V1()
+	exists, err := existing(eventingKinds.Brokers().Informer(), eventingKinds.Triggers().Informer(),
+		messagingKinds.Channels().Informer(), messagingKinds.Subscriptions().Informer())
+	if err != nil {
+		return nil, err
+	}
+	p.broker = broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), broker.Options{
+		Log:    broker.JetStream(p.log),
+		Send:   sender.Send,
+		Exists: exists,
+		Clock:  clock.RealClock{},
+		HealthChanged: func(key eventing.Key) {
+			name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
+			if key.Kind == eventing.Trigger {
+				triggers.Enqueue(name)
+			} else {
+				subscriptions.Enqueue(name)
+			}
+		},
+	})
+	legacyregistry.CustomMustRegister(p.broker)
+	p.ingress = ingress.New(ingress.Options{
+		Accept: p.broker.Accept, Exists: p.broker.Exists, MaxBody: o.maxBody,
+		TracerProvider: o.tracing, Register: legacyregistry.MustRegister,
+	})
+
+	now, recorder, client := clock.RealClock{}, o.clients.recorder, o.clients.versioned
+	resolver := destination.New(ctx, destination.Options{Informers: informers, AllowCrossNamespace: true})
+	address := func(key eventing.Key) duckv1.Addressable { return addressOf(o.address, key) }
+	brokers, err := brokercontroller.New(client.EventingV1(), eventingKinds, p.broker, address, resolver, recorder, now)
+	if err != nil {
+		return nil, err
+	}
+	if triggers, err = trigger.New(client.EventingV1(), eventingKinds, p.broker, resolver, recorder, now); err != nil {
+		return nil, err
+	}
+	channels, err := channel.New(client.MessagingV1(), messagingKinds, p.broker, address, resolver, recorder, now)
+	if err != nil {
+		return nil, err
+	}
+	if subscriptions, err = subscription.New(client.MessagingV1(), messagingKinds, p.broker, nil, resolver, recorder, now); err != nil {
+		return nil, err
+	}
+	p.streams = []*controllers.Controller{brokers, channels}
+	p.consumers = []*controllers.Controller{triggers, subscriptions}
+	return p, nil
+}
+
+// addressOf is where a stream accepts events.
+func addressOf(host string, key eventing.Key) duckv1.Addressable {
+	u := url.URL{Scheme: "http", Host: host}
+	if key.Kind == eventing.Channel {
+		u.Path = "/" + channelPath
+	}
+	u.Path += "/" + key.Namespace + "/" + key.Name
+	return duckv1.Addressable{URL: u.String()}
+}
+
+// byUID is the name of the index of objects by their UID.
+const byUID = "uid"
+
+// existing returns a function that tells whether one of the informers has an object of a UID.
+func existing(informers ...cache.SharedIndexInformer) (func(types.UID) bool, error) {
+	for _, informer := range informers {
+		err := controllers.AddIndex(informer, byUID, func(obj any) ([]string, error) {
+			if obj, ok := obj.(interface{ GetUID() types.UID }); ok {
+				return []string{string(obj.GetUID())}, nil
+			}
+			return nil, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return func(uid types.UID) bool {
+		for _, informer := range informers {
+			if found, err := informer.GetIndexer().ByIndex(byUID, string(uid)); err != nil || len(found) > 0 {
+				return true
+			}
+		}
+		return false
+	}, nil
+}
+
+// prepare starts the controllers, and returns once events are delivered to all consumers that there are.
+func (p *eventingPart) prepare(ctx context.Context, run func(func(context.Context))) error {
+	for _, stage := range [][]*controllers.Controller{p.streams, p.consumers} {
+		for _, c := range stage {
+			run(func(ctx context.Context) { c.Run(ctx, workers) })
+		}
+		if err := primed(ctx, stage...); err != nil {
+			return err
+		}
+	}
+	return p.broker.Start(ctx)
+}
+
+// serve takes events until ctx ends and those under way are settled.
+func (p *eventingPart) serve(ctx context.Context, listener net.Listener) error {
+	err := p.ingress.Serve(ctx, listener, p.stopTimeout)
+	p.broker.Stop(p.stopTimeout)
+	return errors.Join(err, p.log.Close())
+}

@@ -1,0 +1,60 @@
+package broker
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// eventing DeliverySpec: linear uses the same backoffDelay for each attempt, exponential 2^N multiples of it.
+func TestBackoff(t *testing.T) {
+	linear := eventing.Delivery{Policy: duckv1.BackoffPolicyLinear, Backoff: 3 * time.Second, MaxBackoff: time.Second}
+	exponential := eventing.Delivery{Policy: duckv1.BackoffPolicyExponential, Backoff: 200 * time.Millisecond}
+	bounded := exponential
+	bounded.MaxBackoff = time.Minute
+	for name, test := range map[string]struct {
+		delivery   eventing.Delivery
+		n          int
+		retryAfter time.Duration
+		want       time.Duration
+	}{
+		"linear, first":                  {linear, 0, 0, 3 * time.Second},
+		"linear, any":                    {linear, 1000, 0, 3 * time.Second},
+		"linear, asked for more":         {linear, 1, time.Minute, time.Minute},
+		"linear, asked for less":         {linear, 1, time.Second, 3 * time.Second},
+		"exponential, first":             {exponential, 0, 0, 200 * time.Millisecond},
+		"exponential, second":            {exponential, 1, 0, 400 * time.Millisecond},
+		"exponential, eleventh":          {exponential, 10, 0, 204800 * time.Millisecond},
+		"exponential, beyond all bounds": {exponential, 1000, 0, math.MaxInt64},
+		"bounded, below":                 {bounded, 8, 0, 51200 * time.Millisecond},
+		"bounded, above":                 {bounded, 9, 0, time.Minute},
+		"bounded, beyond all bounds":     {bounded, math.MaxInt32, 0, time.Minute},
+		"bounded, asked for more":        {bounded, 0, time.Hour, time.Hour},
+		"nothing said":                   {eventing.Delivery{}, 5, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if have := backoff(test.delivery, test.n, test.retryAfter); have != test.want {
+				t.Errorf("%v, want %v", have, test.want)
+			}
+		})
+	}
+}
+
+// A subscriber away for a night gets its events under what holds where nobody says anything.
+func TestDefaultDeliveryOutlastsANight(t *testing.T) {
+	d := eventing.DeliveryOf(nil)
+	var total time.Duration
+	for n := range d.Retry {
+		delay := backoff(d, n, 0)
+		if delay > time.Minute {
+			t.Fatalf("retry %d comes after %v, want at most a minute", n, delay)
+		}
+		total += delay
+	}
+	if total < 12*time.Hour {
+		t.Errorf("the last retry comes after %v, want half a day at least", total)
+	}
+}

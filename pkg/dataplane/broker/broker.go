@@ -1,0 +1,258 @@
+// Package broker is the data plane of Eventing: it accepts events for Brokers and Channels, keeps them in the event
+// log, and delivers each to the Triggers and Subscriptions that it is for, until they have it.
+package broker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// Options are what a Broker stands on. All are required.
+type Options struct {
+	Log Log
+	// Send makes one attempt to send an event. See delivery.Sender.
+	Send func(ctx context.Context, e *event.Event, to eventing.Endpoint, o delivery.Attempt) delivery.Result
+	// Exists tells whether the API has an object of a UID. It is asked from Start on.
+	Exists func(uid types.UID) bool
+	// HealthChanged is called when what Health returns of a consumer has changed.
+	HealthChanged func(eventing.Key)
+	Clock         clock.WithDelayedExecution
+}
+
+// Broker serves all Brokers and Channels. Its methods may be called concurrently, those that name an object
+// one at a time for each.
+type Broker struct {
+	metrics.BaseStableCollector
+
+	options      Options
+	ctx          context.Context
+	cancel       context.CancelFunc
+	descriptions descriptions
+	// streams has a *stream for each eventing.Key, consumers a *consumer.
+	streams, consumers sync.Map
+
+	// mu guards started: whether events are delivered.
+	mu      sync.Mutex
+	started bool
+}
+
+// New returns a broker that delivers nothing before Start, and ends with Stop. ctx carries its logger.
+func New(ctx context.Context, options Options) *Broker {
+	b := &Broker{options: options, descriptions: describe()}
+	// Deliveries go on for a while after ctx has ended, see Stop.
+	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return b
+}
+
+// SetStream makes a stream, unless it is there. It accepts events when SetStream has returned.
+func (b *Broker) SetStream(ctx context.Context, spec eventing.Stream) error {
+	if found, ok := b.streams.Load(spec.Key); ok {
+		if s := found.(*stream); s.spec.UID == spec.UID && !s.removed.Load() {
+			return nil
+		}
+		if err := b.RemoveStream(ctx, spec.Key); err != nil {
+			return err
+		}
+	}
+	log, err := b.options.Log.Stream(ctx, eventlog.StreamConfig{ID: string(spec.UID), Description: spec.Key.String(), Memory: spec.Memory})
+	if err != nil {
+		return fmt.Errorf("making the event log of %s: %w", spec.Key, err)
+	}
+	queues, err := log.Queues(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the event log of %s: %w", spec.Key, err)
+	}
+	s := newStream(b, spec, log, queues)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.streams.Store(spec.Key, s)
+	if b.started {
+		s.resume()
+	}
+	return nil
+}
+
+// RemoveStream deletes a stream with all its events, if there is one.
+func (b *Broker) RemoveStream(ctx context.Context, key eventing.Key) error {
+	found, ok := b.streams.Load(key)
+	if !ok {
+		return nil
+	}
+	s := found.(*stream)
+	s.close()
+	s.byUID.Range(func(_, c any) bool {
+		b.consumers.CompareAndDelete(c.(*consumer).config.Load().Key, c)
+		return true
+	})
+	if err := b.options.Log.DeleteStream(ctx, string(s.spec.UID)); err != nil {
+		return fmt.Errorf("deleting the event log of %s: %w", key, err)
+	}
+	b.streams.Delete(key)
+	return nil
+}
+
+// SetConsumer makes a consumer, or changes it. Every event that its stream accepts after SetConsumer has returned
+// reaches it, if it passes its filters. A consumer without subscriber and reply gets no new events, but keeps those
+// that it has.
+func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) error {
+	s := b.stream(config.Stream)
+	if s == nil || s.spec.UID != config.StreamUID {
+		return fmt.Errorf("%s is not ready to have consumers", config.Stream)
+	}
+	passes, err := filter.Compile(config.Attributes, config.Filters)
+	if err != nil {
+		return fmt.Errorf("reading the filters of %s: %w", config.Key, err)
+	}
+	if before, ok := b.consumers.Load(config.Key); ok {
+		before := before.(*consumer)
+		if have := before.config.Load(); have.UID != config.UID || before.stream != s {
+			if err := b.RemoveConsumer(ctx, config.Key); err != nil {
+				return err
+			}
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := s.consumer(config.UID)
+	if c == nil {
+		c = newConsumer(s, &config, b.options.Clock)
+		s.byUID.Store(config.UID, c)
+		b.consumers.Store(config.Key, c)
+		if b.started {
+			c.resume(s.queues)
+		}
+	} else {
+		before := c.config.Swap(&config)
+		c.configured()
+		if before.Ordered != config.Ordered {
+			c.main.reorder()
+		}
+	}
+	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] {
+		if !resolved(&config) {
+			return x.Without(config.UID)
+		}
+		return x.With(config.UID, passes, c)
+	})
+	return nil
+}
+
+// index changes whom new events are for.
+func (s *stream) index(change func(*filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer]) {
+	for {
+		before := s.consumers.Load()
+		if s.consumers.CompareAndSwap(before, change(before)) {
+			return
+		}
+	}
+}
+
+// RemoveConsumer ends the deliveries to a consumer, and deletes what it has not got, if there is one.
+func (b *Broker) RemoveConsumer(ctx context.Context, key eventing.Key) error {
+	found, ok := b.consumers.Load(key)
+	if !ok {
+		return nil
+	}
+	c := found.(*consumer)
+	s, uid := c.stream, c.config.Load().UID
+	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] { return x.Without(uid) })
+	c.remove()
+	for _, l := range []*lane{c.main, c.dead} {
+		if err := s.log.DeleteQueue(ctx, l.queue); err != nil && !s.removed.Load() {
+			return fmt.Errorf("deleting the events of %s: %w", key, err)
+		}
+	}
+	s.byUID.Delete(uid)
+	b.consumers.Delete(key)
+	return nil
+}
+
+// Health returns what is known of the deliveries to a consumer.
+func (b *Broker) Health(key eventing.Key) eventing.Health {
+	if c, ok := b.consumers.Load(key); ok {
+		return c.(*consumer).health.get()
+	}
+	return eventing.Health{}
+}
+
+// Start begins to deliver. It is to be called once all streams and consumers that there are have been set, as far as
+// that is possible. What the log has of others, that do not exist any more, is deleted.
+func (b *Broker) Start(ctx context.Context) error {
+	b.mu.Lock()
+	b.started = true
+	b.streams.Range(func(_, s any) bool {
+		s.(*stream).resume()
+		return true
+	})
+	b.mu.Unlock()
+	return b.prune(ctx)
+}
+
+// prune deletes what belongs to objects that are gone.
+func (b *Broker) prune(ctx context.Context) error {
+	ids, err := b.options.Log.StreamIDs(ctx)
+	if err != nil {
+		return fmt.Errorf("listing the event log: %w", err)
+	}
+	for _, id := range ids {
+		if b.options.Exists(types.UID(id)) {
+			continue
+		}
+		klog.FromContext(ctx).Info("Deleting the events of a Broker or Channel that does not exist any more", "uid", id)
+		if err := b.options.Log.DeleteStream(ctx, id); err != nil {
+			return fmt.Errorf("deleting an event log: %w", err)
+		}
+	}
+	b.streams.Range(func(_, found any) bool {
+		s := found.(*stream)
+		for queue := range s.queues {
+			uid := types.UID(strings.TrimSuffix(queue, deadQueue))
+			if queue == sharedQueue || b.options.Exists(uid) {
+				continue
+			}
+			if err = s.log.DeleteQueue(ctx, queue); err != nil {
+				err = fmt.Errorf("deleting the events of a consumer that does not exist any more: %w", err)
+				return false
+			}
+		}
+		return true
+	})
+	return err
+}
+
+// Stop begins no deliveries any more, and returns when those under way have ended, or been broken off after some
+// time. What is not delivered stays in the log.
+func (b *Broker) Stop(timeout time.Duration) {
+	timer := b.options.Clock.AfterFunc(timeout, b.cancel)
+	defer timer.Stop()
+	defer b.cancel()
+	each := func(do func(*lane)) {
+		b.consumers.Range(func(_, c any) bool {
+			do(c.(*consumer).main)
+			do(c.(*consumer).dead)
+			return true
+		})
+	}
+	b.streams.Range(func(_, s any) bool {
+		s.(*stream).listener.stop()
+		return true
+	})
+	each(func(l *lane) { l.stop(false) })
+	each(func(l *lane) { l.running.Wait() })
+	b.cancel()
+	each(func(l *lane) { l.wait() })
+}

@@ -1,0 +1,258 @@
+package broker
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// deadQueue follows a consumer's UID in the name of the queue of its dead letters.
+const deadQueue = "-dead"
+
+// maxErrorData bounds the extension that tells what the subscriber answered, in characters.
+const maxErrorData = 1024
+
+// consumer delivers the events of a stream that a Trigger or Subscription gets.
+type consumer struct {
+	config atomic.Pointer[eventing.Consumer]
+	stream *stream
+	ctx    context.Context
+	cancel context.CancelFunc
+	// main leads to the subscriber, dead to the dead letter sink.
+	main, dead *lane
+	health     health
+	counts     consumerCounts
+}
+
+// consumerCounts are the metrics of a consumer that count.
+type consumerCounts struct {
+	matched, delivered, retried, deadLettered, dropped, looped atomic.Int64
+}
+
+func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecution) *consumer {
+	n := &consumer{stream: s}
+	n.config.Store(config)
+	logger := klog.FromContext(s.ctx).WithValues("consumer", config.Key.String())
+	n.ctx, n.cancel = context.WithCancel(klog.NewContext(s.ctx, logger))
+	n.health.clock = c
+	n.health.changed = func() { s.broker.options.HealthChanged(n.config.Load().Key) }
+	ordered := func() bool { return n.config.Load().Ordered }
+	n.main = newLane(n.ctx, s.log, string(config.UID), c, ordered, n.deliver)
+	n.dead = newLane(n.ctx, s.log, string(config.UID)+deadQueue, c, func() bool { return false }, n.bury)
+	n.configured()
+	return n
+}
+
+// configured is called when the configuration changed.
+func (c *consumer) configured() {
+	config := c.config.Load()
+	c.main.pause(!resolved(config))
+}
+
+// resolved tells whether there is anywhere to send events.
+func resolved(c *eventing.Consumer) bool { return c.Subscriber.URL != "" || c.Reply.URL != "" }
+
+// resume takes up what is in the log for the consumer.
+func (c *consumer) resume(queues map[string]uint64) {
+	for _, l := range []*lane{c.main, c.dead} {
+		l.resume(queues[l.queue] > 0)
+	}
+}
+
+// deliver makes one attempt to send an event to the subscriber (eventing Event Delivery).
+func (c *consumer) deliver(ctx context.Context, d *parcel) verdict {
+	config := c.config.Load()
+	if !resolved(config) {
+		return verdict{again: true, unmade: true}
+	}
+	to, replies := config.Subscriber, true
+	if to.URL == "" {
+		to, replies = config.Reply, false
+	}
+	e := d.event
+	if config.Stream.Kind == eventing.Channel {
+		e = withoutTTL(e)
+	}
+	result := c.send(ctx, config, e, to, replies)
+	if ctx.Err() != nil {
+		return verdict{abandoned: true}
+	}
+	undeliverable := e
+	if result.Err == nil && result.Reply != nil {
+		if config.Stream.Kind == eventing.Broker {
+			result = c.reenter(ctx, d.event, result)
+		} else if config.Reply.URL != "" {
+			undeliverable, to = result.Reply, config.Reply
+			result = c.send(ctx, config, undeliverable, to, false)
+		}
+		if ctx.Err() != nil {
+			return verdict{abandoned: true}
+		}
+	}
+	retry := result.Retryable && d.attempts < config.Delivery.Retry
+	c.health.observe(result.Err, !retry)
+	if result.Err == nil {
+		c.counts.delivered.Add(1)
+		return verdict{}
+	}
+	v := judge(result, config.Delivery)
+	if retry {
+		c.counts.retried.Add(1)
+		v.again = true
+		v.after = backoff(config.Delivery, d.attempts, v.retryAfter)
+		// Who chose the number of retries chose their times too.
+		v.away = v.away && config.Delivery.MaxBackoff > 0
+		return v
+	}
+	v.away = false
+	if err := c.deadLetter(ctx, config, undeliverable, d, to, result); err != nil {
+		return verdict{abandoned: true}
+	}
+	return v
+}
+
+// send makes one attempt to send an event to an endpoint.
+func (c *consumer) send(ctx context.Context, config *eventing.Consumer, e *event.Event, to eventing.Endpoint, replies bool) delivery.Result {
+	return c.stream.broker.options.Send(ctx, e, to, delivery.Attempt{
+		Timeout:     config.Delivery.Timeout,
+		Format:      config.Delivery.Format,
+		ExpectReply: replies,
+		Namespace:   config.Key.Namespace,
+		Consumer:    config.Key,
+	})
+}
+
+// reenter has the Broker take a subscriber's reply as it takes other events. If it cannot, the whole delivery failed
+// (eventing Content Based Routing).
+func (c *consumer) reenter(ctx context.Context, original *event.Event, result delivery.Result) delivery.Result {
+	reply := result.Reply
+	left := ttlOf(original) - 1
+	if has, found := reply.Get(event.TTL); found {
+		if n, err := strconv.Atoi(has); err == nil {
+			left = min(left, n-1)
+		}
+	}
+	if left <= 0 {
+		c.counts.looped.Add(1)
+		c.stream.counts.looped.Add(1)
+		return delivery.Result{Code: result.Code}
+	}
+	reply = reply.With(event.Attribute{Name: event.TTL, Value: strconv.Itoa(left), Type: event.Integer})
+	if err := c.stream.append(ctx, []*event.Event{reply}); err != nil {
+		return delivery.Result{Err: errors.Join(errors.New("storing the reply"), err), Retryable: true}
+	}
+	return result
+}
+
+// judge tells what a failed attempt says about the endpoint.
+func judge(r delivery.Result, options eventing.Delivery) verdict {
+	after := ptr.Deref(r.RetryAfter, 0)
+	if options.RetryAfterMax != nil {
+		after = min(after, *options.RetryAfterMax)
+	}
+	switch {
+	case r.Code == 0 && r.Retryable:
+		return verdict{overloaded: true, away: true}
+	case r.Code == http.StatusTooManyRequests:
+		return verdict{overloaded: true, pace: true, retryAfter: after}
+	case r.Code == http.StatusServiceUnavailable:
+		return verdict{overloaded: true, retryAfter: after}
+	default:
+		return verdict{}
+	}
+}
+
+// deadLetter hands an event that cannot be delivered to the lane of dead letters, if there is a sink for them, and
+// drops it otherwise. The error tells that the consumer ended meanwhile.
+func (c *consumer) deadLetter(ctx context.Context, config *eventing.Consumer, e *event.Event, d *parcel, to eventing.Endpoint, r delivery.Result) error {
+	if config.DeadLetter.URL == "" {
+		c.counts.dropped.Add(1)
+		klog.FromContext(ctx).V(2).Info("Dropping an event that cannot be delivered", "reason", r.Err.Error())
+		return nil
+	}
+	said := r.Body
+	if r.Code == 0 {
+		said = []byte(r.Err.Error())
+	}
+	said = said[:min(len(said), base64.StdEncoding.DecodedLen(maxErrorData))]
+	failure := []event.Attribute{
+		{Name: event.ErrorDest, Value: to.URL},
+		{Name: event.ErrorData, Value: base64.StdEncoding.EncodeToString(said)},
+		{Name: event.ErrorCode},
+	}
+	if r.Code != 0 {
+		failure[2] = event.Attribute{Name: event.ErrorCode, Value: strconv.Itoa(r.Code), Type: event.Integer}
+	}
+	dead := &parcel{encoded: e.With(failure...).Append(nil), id: newID(), accepted: d.accepted}
+	record := eventlog.Record{Queue: c.dead.queue, Data: dead.record()}
+	c.dead.listener.expect()
+	for c.stream.log.Append(ctx, record) != nil {
+		if !sleep(ctx, c.stream.broker.options.Clock, rewrite) {
+			return ctx.Err()
+		}
+	}
+	c.dead.listener.wake(ctx)
+	return nil
+}
+
+// bury makes one attempt to send an event to the dead letter sink, which gets as many as the subscriber.
+func (c *consumer) bury(ctx context.Context, d *parcel) verdict {
+	config := c.config.Load()
+	if config.DeadLetter.URL == "" {
+		c.counts.dropped.Add(1)
+		return verdict{}
+	}
+	result := c.send(ctx, config, d.event, config.DeadLetter, false)
+	if ctx.Err() != nil {
+		return verdict{abandoned: true}
+	}
+	if result.Err == nil {
+		c.counts.deadLettered.Add(1)
+		return verdict{}
+	}
+	v := judge(result, config.Delivery)
+	v.away = false
+	if result.Retryable && d.attempts < config.Delivery.Retry {
+		v.again, v.after = true, backoff(config.Delivery, d.attempts, v.retryAfter)
+		return v
+	}
+	c.counts.dropped.Add(1)
+	klog.FromContext(ctx).Info("Dropping an event that the dead letter sink does not take", "reason", result.Err.Error())
+	return v
+}
+
+// remove ends all deliveries of a consumer that does not exist any more.
+func (c *consumer) remove() {
+	c.main.stop(true)
+	c.dead.stop(true)
+	c.cancel()
+	for _, l := range []*lane{c.main, c.dead} {
+		l.wait()
+		l.drop()
+	}
+}
+
+// lag returns how long ago the oldest event was accepted that is not delivered, as far as it is in memory.
+func (c *consumer) lag(now time.Time) (lag time.Duration, inFlight int) {
+	for _, l := range []*lane{c.main, c.dead} {
+		oldest, underWay := l.oldest()
+		inFlight += underWay
+		if !oldest.IsZero() {
+			lag = max(lag, now.Sub(oldest))
+		}
+	}
+	return lag, inFlight
+}

@@ -1,0 +1,429 @@
+package broker
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+)
+
+// ackWait is how long the fake log waits for frames whose consumption ended before it hands them over again.
+const ackWait = 6 * time.Second
+
+// fakeLog is a log in memory that outlives the brokers on it. Each of them has a session of its own.
+type fakeLog struct {
+	mu sync.Mutex
+	// All below is guarded by mu.
+	streams map[string]*fakeStream
+	// refuse fails appends and deletions of queues if it returns an error.
+	refuse func(queue string) error
+}
+
+type fakeStream struct{ queues map[string]*fakeQueue }
+
+type fakeQueue struct {
+	frames []*fakeFrame
+	// pending bounds the frames that are handed over, or wait to come again.
+	pending      int
+	consumptions map[*fakeConsumption]struct{}
+}
+
+type fakeFrame struct {
+	records [][]byte
+	// attempt counts how often the frame was handed over.
+	attempt int
+	// busy tells that it is handed over now; handles of earlier attempts settle nothing.
+	busy bool
+	// again is when it comes again, and zero before it was handed over.
+	again time.Time
+}
+
+func newFakeLog() *fakeLog { return &fakeLog{streams: map[string]*fakeStream{}} }
+
+// setRefuse sets refuse.
+func (l *fakeLog) setRefuse(refuse func(queue string) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuse = refuse
+}
+
+// left returns the number of frames in each queue of a stream that has any.
+func (l *fakeLog) left(stream string) map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := map[string]int{}
+	if s := l.streams[stream]; s != nil {
+		for name, q := range s.queues {
+			if len(q.frames) > 0 {
+				left[name] = len(q.frames)
+			}
+		}
+	}
+	return left
+}
+
+// put puts a frame into a queue, as an earlier process may have.
+func (l *fakeLog) put(stream, queue string, records ...[]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.stream(stream).queue(queue)
+	q.frames = append(q.frames, &fakeFrame{records: records})
+	q.wake()
+}
+
+// consumptions returns how many consumptions there are.
+func (l *fakeLog) consumptions() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.streams {
+		for _, q := range s.queues {
+			n += len(q.consumptions)
+		}
+	}
+	return n
+}
+
+// stream returns a stream, which it makes. mu is held.
+func (l *fakeLog) stream(id string) *fakeStream {
+	if l.streams[id] == nil {
+		l.streams[id] = &fakeStream{queues: map[string]*fakeQueue{}}
+	}
+	return l.streams[id]
+}
+
+func (s *fakeStream) queue(name string) *fakeQueue {
+	if s.queues[name] == nil {
+		s.queues[name] = &fakeQueue{consumptions: map[*fakeConsumption]struct{}{}}
+	}
+	return s.queues[name]
+}
+
+func (q *fakeQueue) wake() {
+	for c := range q.consumptions {
+		select {
+		case c.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// next returns the frame to be handed over next, or nil.
+func (q *fakeQueue) next(now time.Time) *fakeFrame {
+	pending := 0
+	for _, f := range q.frames {
+		if f.busy || !f.again.IsZero() {
+			pending++
+		}
+	}
+	for _, f := range q.frames {
+		switch {
+		case f.busy, f.again.After(now):
+		case f.again.IsZero() && pending >= q.pending:
+		default:
+			return f
+		}
+	}
+	return nil
+}
+
+// session is a broker's connection to the log. It implements Log.
+type session struct {
+	log *fakeLog
+	// cut tells that the process died.
+	cut bool
+	all []*fakeConsumption
+}
+
+func (l *fakeLog) open() *session { return &session{log: l} }
+
+// crash ends the session as a process does that is killed: nothing that it does has an effect any more, and what it
+// had not done comes again.
+func (s *session) crash() {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.cut = true
+	for _, c := range s.all {
+		c.end(0)
+	}
+}
+
+// Stream implements Log.
+func (s *session) Stream(_ context.Context, config eventlog.StreamConfig) (LogStream, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	if s.cut {
+		return nil, eventlog.ErrClosed
+	}
+	s.log.stream(config.ID)
+	return &fakeLogStream{session: s, id: config.ID}, nil
+}
+
+// DeleteStream implements Log.
+func (s *session) DeleteStream(_ context.Context, id string) error {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	for _, q := range s.log.stream(id).queues {
+		q.stop()
+	}
+	delete(s.log.streams, id)
+	return nil
+}
+
+// StreamIDs implements Log.
+func (s *session) StreamIDs(context.Context) ([]string, error) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.log.streams)), nil
+}
+
+type fakeLogStream struct {
+	session *session
+	id      string
+}
+
+// lock returns the stream, unless it was deleted or the process died.
+func (s *fakeLogStream) lock() (*fakeStream, func(), error) {
+	l := s.session.log
+	l.mu.Lock()
+	if found := l.streams[s.id]; found != nil && !s.session.cut {
+		return found, l.mu.Unlock, nil
+	}
+	l.mu.Unlock()
+	return nil, nil, eventlog.ErrClosed
+}
+
+// Append implements LogStream. Records of a queue share a frame, unless they are to be alone.
+func (s *fakeLogStream) Append(ctx context.Context, records ...eventlog.Record) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	stream, unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, r := range records {
+		if refuse := s.session.log.refuse; refuse != nil {
+			if err := refuse(r.Queue); err != nil {
+				return err
+			}
+		}
+	}
+	open := map[string]*fakeFrame{}
+	for _, r := range records {
+		q := stream.queue(r.Queue)
+		f := open[r.Queue]
+		if f == nil || r.Alone {
+			f = &fakeFrame{}
+			q.frames = append(q.frames, f)
+			if !r.Alone {
+				open[r.Queue] = f
+			}
+		}
+		f.records = append(f.records, slices.Clone(r.Data))
+		q.wake()
+	}
+	return nil
+}
+
+// Queues implements LogStream.
+func (s *fakeLogStream) Queues(context.Context) (map[string]uint64, error) {
+	stream, unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	queues := map[string]uint64{}
+	for name, q := range stream.queues {
+		if len(q.frames) > 0 {
+			queues[name] = uint64(len(q.frames))
+		}
+	}
+	return queues, nil
+}
+
+// DeleteQueue implements LogStream.
+func (s *fakeLogStream) DeleteQueue(_ context.Context, queue string) error {
+	stream, unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if refuse := s.session.log.refuse; refuse != nil {
+		if err := refuse(queue); err != nil {
+			return err
+		}
+	}
+	stream.queue(queue).stop()
+	delete(stream.queues, queue)
+	return nil
+}
+
+// stop ends all consumptions of the queue. mu is held.
+func (q *fakeQueue) stop() {
+	for c := range q.consumptions {
+		c.end(ackWait)
+	}
+}
+
+// Consume implements LogStream.
+func (s *fakeLogStream) Consume(queue string, o eventlog.ConsumeOptions, handle func(Frame)) (Consumption, error) {
+	stream, unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	q := stream.queue(queue)
+	q.pending = o.MaxFrames
+	c := &fakeConsumption{
+		session: s.session, queue: q, handle: handle, changed: make(chan struct{}, 1), stopped: make(chan struct{}),
+		undone: map[*fakeHandle]struct{}{},
+	}
+	q.consumptions[c] = struct{}{}
+	s.session.all = append(s.session.all, c)
+	go c.run()
+	return c, nil
+}
+
+// fakeConsumption implements Consumption.
+type fakeConsumption struct {
+	session *session
+	queue   *fakeQueue
+	handle  func(Frame)
+	changed chan struct{}
+	stopped chan struct{}
+	// undone is guarded by the log's mu.
+	undone map[*fakeHandle]struct{}
+}
+
+func (c *fakeConsumption) run() {
+	for {
+		if f, ok := c.take(); ok {
+			c.handle(f)
+			continue
+		}
+		select {
+		case <-c.changed:
+		case <-c.stopped:
+			return
+		}
+	}
+}
+
+// take takes the next frame to hand over.
+func (c *fakeConsumption) take() (Frame, bool) {
+	l := c.session.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-c.stopped:
+		return Frame{}, false
+	default:
+	}
+	f := c.queue.next(time.Now())
+	if f == nil {
+		return Frame{}, false
+	}
+	f.busy = true
+	f.attempt++
+	h := &fakeHandle{consumption: c, frame: f, attempt: f.attempt}
+	c.undone[h] = struct{}{}
+	behind := uint64(0)
+	for _, other := range c.queue.frames {
+		if other.attempt == 0 {
+			behind++
+		}
+	}
+	return Frame{Records: f.records, Attempt: f.attempt, Pending: behind, Handle: h}, true
+}
+
+// Stop implements Consumption.
+func (c *fakeConsumption) Stop() {
+	c.session.log.mu.Lock()
+	defer c.session.log.mu.Unlock()
+	c.end(ackWait)
+}
+
+// end ends the consumption; its frames come again after some time, unless they are settled before. mu is held.
+func (c *fakeConsumption) end(after time.Duration) {
+	select {
+	case <-c.stopped:
+	default:
+		close(c.stopped)
+		delete(c.queue.consumptions, c)
+	}
+	for h := range c.undone {
+		if after == 0 {
+			h.back(0)
+			continue
+		}
+		time.AfterFunc(after, h.expire)
+	}
+}
+
+// fakeHandle implements FrameHandle.
+type fakeHandle struct {
+	consumption *fakeConsumption
+	frame       *fakeFrame
+	attempt     int
+}
+
+// Done implements FrameHandle.
+func (h *fakeHandle) Done() {
+	h.settle(func() {
+		q := h.consumption.queue
+		q.frames = slices.DeleteFunc(q.frames, func(f *fakeFrame) bool { return f == h.frame })
+		delete(h.consumption.undone, h)
+		q.wake()
+	})
+}
+
+// Again implements FrameHandle.
+func (h *fakeHandle) Again(after time.Duration) { h.settle(func() { h.back(after) }) }
+
+// settle does something, unless the frame is settled or was handed over again.
+func (h *fakeHandle) settle(do func()) {
+	s := h.consumption.session
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	if _, undone := h.consumption.undone[h]; undone && !s.cut && h.frame.attempt == h.attempt {
+		do()
+	}
+}
+
+// expire lets the frame be handed over again; until it is, it may still be settled.
+func (h *fakeHandle) expire() {
+	h.settle(func() {
+		h.frame.busy, h.frame.again = false, time.Now()
+		h.consumption.queue.wake()
+	})
+}
+
+// back has the frame come again after some time. mu is held.
+func (h *fakeHandle) back(after time.Duration) {
+	delete(h.consumption.undone, h)
+	h.frame.busy = false
+	h.frame.again = time.Now().Add(after)
+	q, l := h.consumption.queue, h.consumption.session.log
+	if after == 0 {
+		q.wake()
+		return
+	}
+	time.AfterFunc(after, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		q.wake()
+	})
+}
+
+// expectLeft fails unless a stream's queues have so many frames.
+func (l *fakeLog) expectLeft(t *testing.T, stream string, want map[string]int) {
+	t.Helper()
+	if have := l.left(stream); !maps.Equal(have, want) {
+		t.Errorf("frames left in the log: %v, want %v", have, want)
+	}
+}

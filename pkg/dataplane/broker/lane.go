@@ -1,0 +1,427 @@
+package broker
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+)
+
+const (
+	// queueFrames and queueBytes bound what a lane has in memory of its own queue.
+	queueFrames, queueBytes = 4096, 4 << 20
+	// rewrite is the time after which the log is asked again to take what it did not take.
+	rewrite = 200 * time.Millisecond
+)
+
+// verdict is what becomes of a delivery after an attempt. The zero one is that nothing more is to be done.
+type verdict struct {
+	// again tells that there is to be another attempt, after some time.
+	again bool
+	after time.Duration
+	// abandoned tells that the attempt was broken off, unmade that there was no endpoint any more to make it at, and
+	// that it is to be made another time.
+	abandoned, unmade bool
+	// overloaded, pace and retryAfter are for the limiter.
+	overloaded, pace bool
+	retryAfter       time.Duration
+	// away tells that there was no answer, and that the next attempt need not wait once there are answers again.
+	away bool
+}
+
+// lane is the way of events to one endpoint of a consumer: its subscriber, or its dead letter sink. Events come
+// directly from frames that consumers share, as long as the endpoint keeps up, or from the lane's own queue in the
+// log.
+type lane struct {
+	// ctx ends when the consumer is gone, or the broker stops.
+	ctx   context.Context
+	log   LogStream
+	queue string
+	clock clock.WithDelayedExecution
+	// attempt makes one attempt, and settles everything that follows from it but another attempt.
+	attempt func(ctx context.Context, d *parcel) verdict
+	// ordered tells that deliveries are made one by one.
+	ordered  func() bool
+	listener *listener
+	running  sync.WaitGroup
+
+	mu sync.Mutex
+	// All below is guarded by mu.
+	limiter limiter
+	// ready are the deliveries whose attempt may be made now, waiting those that wait for their time.
+	ready   fifo
+	waiting byDue
+	// underWay are the deliveries of which an attempt is being made.
+	underWay map[*parcel]struct{}
+	// timer fires when the first of waiting is due, or the limiter allows more.
+	timer clock.Timer
+	// own is the number of deliveries in memory that are from the own queue.
+	own int
+	// direct tells whether events may come from shared frames, lingering fires when one in ready did long ago.
+	direct    bool
+	lingering clock.Timer
+	// paused tells that there is no endpoint to send to.
+	paused bool
+	// leased are the deliveries under way that went to the own queue too, by id, with the frame that they came back
+	// in, once they have.
+	leased map[uint64]*held
+	// finished are the ids of records of the own queue that are to be passed over.
+	finished map[uint64]struct{}
+	// back are the attempts made so far of deliveries that were given back to the log, by id.
+	back    map[uint64]int
+	writes  []write
+	writing bool
+	// away tells that there was no answer to an attempt, and none since that the endpoint takes events again.
+	away bool
+	// stopped tells that no attempts are to begin, gone that the consumer does not exist any more.
+	stopped, gone bool
+}
+
+// write is a record that is to be appended to the lane's queue, and what to do once it is.
+type write struct {
+	record []byte
+	then   func()
+}
+
+func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelayedExecution, ordered func() bool,
+	attempt func(context.Context, *parcel) verdict) *lane {
+	l := &lane{
+		ctx: ctx, log: log, queue: queue, clock: c, attempt: attempt, ordered: ordered, direct: true,
+		limiter: newLimiter(), underWay: map[*parcel]struct{}{}, leased: map[uint64]*held{}, finished: map[uint64]struct{}{}, back: map[uint64]int{},
+	}
+	l.listener = &listener{log: log, queue: queue, clock: c, take: l.take, quiet: l.quiet, options: func() eventlog.ConsumeOptions {
+		if ordered() {
+			return eventlog.ConsumeOptions{MaxFrames: 1, MaxBytes: queueBytes}
+		}
+		return eventlog.ConsumeOptions{MaxFrames: queueFrames, MaxBytes: queueBytes}
+	}}
+	return l
+}
+
+// resume has what comes into the own queue handed over, and what is there.
+func (l *lane) resume(anything bool) {
+	if anything {
+		l.mu.Lock()
+		l.direct = false
+		l.mu.Unlock()
+		l.listener.expect()
+	}
+	l.listener.begin(l.ctx)
+}
+
+// pause has no attempts begin, or has them begin again.
+func (l *lane) pause(paused bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paused = paused
+	l.kick()
+}
+
+// hurry makes the next attempts due of deliveries that wait for an endpoint to answer again. mu is held.
+func (l *lane) hurry() {
+	waiting := l.waiting
+	l.waiting = nil
+	for _, d := range waiting {
+		if d.away {
+			l.ready.push(d)
+		} else {
+			heap.Push(&l.waiting, d)
+		}
+	}
+}
+
+// write appends a record to the lane's own queue, however long that takes. mu is held.
+func (l *lane) write(record []byte, then func()) {
+	l.writes = append(l.writes, write{record, then})
+	if !l.writing && l.ctx.Err() == nil {
+		l.writing = true
+		l.running.Go(l.writeAll)
+	}
+}
+
+func (l *lane) writeAll() {
+	for {
+		l.mu.Lock()
+		writes := l.writes
+		l.writes = nil
+		if len(writes) == 0 {
+			l.writing = false
+			l.settle()
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+
+		l.listener.expect()
+		records := make([]eventlog.Record, 0, len(writes))
+		for _, w := range writes {
+			records = append(records, eventlog.Record{Queue: l.queue, Data: w.record, Alone: l.ordered()})
+		}
+		// What is to be written is durable elsewhere as long as it is not written here.
+		for err := l.log.Append(l.ctx, records...); err != nil; err = l.log.Append(l.ctx, records...) {
+			klog.FromContext(l.ctx).V(2).Info("Writing to a queue of events failed", "queue", l.queue, "reason", err.Error())
+			if !sleep(l.ctx, l.clock, rewrite) {
+				l.mu.Lock()
+				l.writes = append(writes, l.writes...)
+				l.mu.Unlock()
+				return
+			}
+		}
+		l.listener.wake(l.ctx)
+		for _, w := range writes {
+			w.then()
+		}
+	}
+}
+
+// quiet implements listener.quiet.
+func (l *lane) quiet() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.own == 0 && len(l.writes) == 0 && !l.writing
+}
+
+// take takes a frame of the own queue.
+func (l *lane) take(f Frame) {
+	deliveries := decode(l.ctx, f)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return
+	}
+	now := l.clock.Now()
+	for _, d := range deliveries {
+		if _, done := l.finished[d.id]; done {
+			delete(l.finished, d.id)
+			d.from.release()
+			continue
+		}
+		l.own++
+		if before, underWay := l.leased[d.id]; underWay {
+			if before != nil {
+				// The log took it for lost.
+				l.own--
+			}
+			l.leased[d.id] = d.from
+			continue
+		}
+		if attempts, known := l.back[d.id]; known {
+			d.attempts = attempts
+			delete(l.back, d.id)
+		} else if l.ordered() && len(f.Records) == 1 {
+			// An earlier process gave it back after each attempt.
+			d.attempts += f.Attempt - 1
+		}
+		if d.due.After(now) && (!d.away || l.away) {
+			heap.Push(&l.waiting, d)
+		} else {
+			l.ready.push(d)
+		}
+	}
+	l.settle()
+	l.kick()
+}
+
+// kick begins the attempts that are due and allowed. mu is held.
+func (l *lane) kick() {
+	for d := l.next(); d != nil; d = l.next() {
+		l.running.Go(func() { l.run(d) })
+	}
+}
+
+// next returns a delivery of which an attempt is to be made now, and otherwise sees to it that kick is called in
+// time. mu is held.
+func (l *lane) next() *parcel {
+	if l.stopped || l.paused {
+		return nil
+	}
+	now := l.clock.Now()
+	for len(l.waiting) > 0 && !l.waiting[0].due.After(now) {
+		l.ready.push(heap.Pop(&l.waiting).(*parcel))
+	}
+	var wake time.Time
+	if len(l.waiting) > 0 {
+		wake = l.waiting[0].due
+	}
+	if l.ready.len() > 0 && !(l.ordered() && len(l.underWay) > 0) {
+		ok, at := l.limiter.allows(len(l.underWay), now)
+		if ok {
+			d := l.ready.pop()
+			d.began = now
+			l.underWay[d] = struct{}{}
+			return d
+		}
+		if !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
+			wake = at
+		}
+	}
+	if !wake.IsZero() {
+		l.wakeAt(wake, now)
+	}
+	return nil
+}
+
+func (l *lane) wakeAt(at, now time.Time) {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.timer = l.clock.AfterFunc(at.Sub(now), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.kick()
+	})
+}
+
+// run makes the attempt of a delivery, and of others as long as there are any.
+func (l *lane) run(d *parcel) {
+	for d != nil {
+		var leasing clock.Timer
+		if !d.own {
+			leasing = l.clock.AfterFunc(linger, func() { l.lease(d) })
+		}
+		v := l.attempt(l.ctx, d)
+		if leasing != nil {
+			leasing.Stop()
+		}
+		d = l.finish(d, v)
+	}
+}
+
+// finish notes what came of an attempt, and returns the next delivery of which one is to be made.
+func (l *lane) finish(d *parcel, v verdict) *parcel {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	underWay := len(l.underWay)
+	delete(l.underWay, d)
+	switch {
+	case v.abandoned:
+		// The log hands it over again, unless the consumer is gone.
+		if l.gone && !d.own && !d.leased {
+			d.from.release()
+		}
+		return nil
+	case v.unmade:
+	case v.overloaded:
+		l.direct = false
+		l.limiter.overloaded(d.began, v.pace, v.retryAfter, now)
+		l.away = l.away || v.away
+	default:
+		l.limiter.answered(now.Sub(d.began), underWay, now)
+		if l.away {
+			l.hurry()
+		}
+		l.away = false
+	}
+	switch {
+	case !v.again:
+		l.done(d)
+	case l.ordered() && d.own && len(l.underWay) == 0:
+		if !v.unmade {
+			d.attempts++
+		}
+		l.giveBack(d, v.after)
+	default:
+		next := *d
+		next.id, next.due, next.away = newID(), now.Add(v.after), v.away
+		if !v.unmade {
+			next.attempts++
+		}
+		l.write(next.record(), func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.done(d)
+		})
+	}
+	mine := l.next()
+	if mine != nil {
+		l.kick()
+	}
+	return mine
+}
+
+// done lets go of what keeps a delivery durable. mu is held.
+func (l *lane) done(d *parcel) {
+	switch {
+	case d.leased && l.leased[d.id] == nil:
+		delete(l.leased, d.id)
+		l.finished[d.id] = struct{}{}
+	case d.leased:
+		l.doneOwn(l.leased[d.id], d.id)
+		delete(l.leased, d.id)
+	case d.own:
+		l.doneOwn(d.from, d.id)
+	default:
+		d.from.release()
+	}
+	l.settle()
+}
+
+// doneOwn lets go of a record of the own queue. mu is held.
+func (l *lane) doneOwn(from *held, id uint64) {
+	l.own--
+	from.finished = append(from.finished, id)
+	from.release()
+}
+
+// stop begins no attempts any more. gone tells that the consumer does not exist any more.
+func (l *lane) stop(gone bool) {
+	l.mu.Lock()
+	l.stopped, l.gone = true, gone
+	for _, timer := range []clock.Timer{l.timer, l.lingering} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+	l.mu.Unlock()
+	l.listener.stop()
+}
+
+// wait returns when nothing of a stopped lane is under way.
+func (l *lane) wait() {
+	l.running.Wait()
+	l.listener.running.Wait()
+}
+
+// drop lets go of all shared frames, when nothing of a stopped lane is under way and its consumer is gone.
+func (l *lane) drop() {
+	l.mu.Lock()
+	ready, writes := l.ready.takeAll(), l.writes
+	l.writes = nil
+	l.mu.Unlock()
+	for _, d := range ready {
+		if !d.own {
+			d.from.release()
+		}
+	}
+	for _, w := range writes {
+		w.then()
+	}
+}
+
+// oldest returns when the oldest event in memory was accepted, the zero time where there is none, and how many
+// attempts are under way.
+func (l *lane) oldest() (accepted time.Time, underWay int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	see := func(d *parcel) {
+		if accepted.IsZero() || d.accepted.Before(accepted) {
+			accepted = d.accepted
+		}
+	}
+	for _, d := range l.ready.items[l.ready.head:] {
+		see(d)
+	}
+	for _, d := range l.waiting {
+		see(d)
+	}
+	for d := range l.underWay {
+		see(d)
+	}
+	return accepted, len(l.underWay)
+}

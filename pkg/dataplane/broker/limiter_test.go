@@ -1,0 +1,143 @@
+package broker
+
+import (
+	"testing"
+	"time"
+)
+
+var epoch = time.Unix(1700000000, 0)
+
+// round has as many attempts answered as are allowed at a time; others begin at once, as many as are allowed then.
+func (l *limiter) round(took time.Duration, now time.Time) {
+	for range int(l.limit) {
+		l.answered(took, int(l.limit), now)
+	}
+}
+
+func expectLimit(t *testing.T, l *limiter, want int) {
+	t.Helper()
+	if have := int(l.limit); have != want {
+		t.Fatalf("the limit is %d, want %d", have, want)
+	}
+}
+
+// eventing Event Acknowledgement and Delivery Retry: congestion control.
+func TestLimiterGrowsByRounds(t *testing.T) {
+	l := newLimiter()
+	for _, want := range []int{8, 16, 32, 64, 128, 256, 256} {
+		expectLimit(t, &l, want)
+		l.round(time.Millisecond, epoch)
+	}
+}
+
+func TestLimiterGrowsSlowlyBeyondWhereItWasCut(t *testing.T) {
+	l := newLimiter()
+	l.round(time.Millisecond, epoch)
+	l.round(time.Millisecond, epoch)
+	l.overloaded(epoch, false, 0, epoch)
+	expectLimit(t, &l, 16)
+	for _, want := range []int{16, 17, 18} {
+		l.round(time.Millisecond, epoch)
+		expectLimit(t, &l, want)
+	}
+}
+
+func TestLimiterDoesNotGrow(t *testing.T) {
+	for name, answer := range map[string]func(*limiter){
+		"when fewer are under way": func(l *limiter) { l.answered(time.Second, initialLimit-1, epoch) },
+		"when answers take longer": func(l *limiter) { l.answered(patience*time.Second+slack+1, initialLimit, epoch) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter()
+			l.answered(time.Second, 1, epoch)
+			for range 100 {
+				answer(&l)
+			}
+			expectLimit(t, &l, initialLimit)
+		})
+	}
+}
+
+func TestLimiterForgetsTheFastestAnswer(t *testing.T) {
+	l := newLimiter()
+	l.answered(time.Millisecond, 1, epoch)
+	l.answered(time.Second, initialLimit, epoch.Add(forget))
+	expectLimit(t, &l, initialLimit)
+	l.answered(time.Second, initialLimit, epoch.Add(forget+1))
+	expectLimit(t, &l, initialLimit+1)
+}
+
+// Of the attempts that were under way together, all that fail tell the same.
+func TestLimiterHalvesOncePerRound(t *testing.T) {
+	l := newLimiter()
+	began, now := epoch, epoch.Add(time.Second)
+	for range 8 {
+		l.overloaded(began, false, 0, now)
+	}
+	expectLimit(t, &l, 4)
+	began, now = now, now.Add(time.Second)
+	for range 4 {
+		l.overloaded(began, false, 0, now)
+	}
+	expectLimit(t, &l, 2)
+}
+
+func TestLimiterAlwaysAllowsOne(t *testing.T) {
+	l := newLimiter()
+	now := epoch
+	for range 20 {
+		l.overloaded(now, false, 0, now)
+		now = now.Add(time.Second)
+	}
+	expectLimit(t, &l, 1)
+	if ok, _ := l.allows(0, now); !ok {
+		t.Error("no attempt is allowed though none is under way")
+	}
+	if ok, at := l.allows(1, now); ok || !at.IsZero() {
+		t.Errorf("a second attempt: %v, %v; want none before the first ended", ok, at)
+	}
+}
+
+// A 429 answer to the only attempt under way keeps the next ones apart.
+func TestLimiterPausesAfterTooManyRequests(t *testing.T) {
+	l := newLimiter()
+	now := epoch
+	for l.limit > 1 {
+		l.overloaded(now, true, 0, now)
+		now = now.Add(time.Second)
+	}
+	pause := minPause
+	for range 10 {
+		l.overloaded(now, true, 0, now)
+		if ok, _ := l.allows(0, now); !ok {
+			t.Fatal("the first attempt after a pause is not allowed")
+		}
+		if ok, at := l.allows(0, now); ok || !at.Equal(now.Add(pause)) {
+			t.Fatalf("the attempt after that: %v at %v, want one after %v", ok, at.Sub(now), pause)
+		}
+		now = now.Add(maxPause)
+		pause = min(2*pause, maxPause)
+	}
+	for range 10 {
+		l.answered(time.Millisecond, 1, now)
+	}
+	for range 2 {
+		if ok, _ := l.allows(0, now); !ok {
+			t.Fatal("attempts are still kept apart after ten answers")
+		}
+	}
+}
+
+func TestLimiterWaitsAsLongAsAsked(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: time.Minute} {
+		l := newLimiter()
+		l.overloaded(epoch, false, asked, epoch)
+		l.overloaded(epoch, false, asked/2, epoch)
+		if ok, at := l.allows(0, epoch.Add(want-1)); ok || !at.Equal(epoch.Add(want)) {
+			t.Errorf("asked to wait for %v: %v at %v, want none before %v", asked, ok, at.Sub(epoch), want)
+		}
+		if ok, _ := l.allows(0, epoch.Add(want)); !ok {
+			t.Errorf("asked to wait for %v: none is allowed after that", asked)
+		}
+	}
+}

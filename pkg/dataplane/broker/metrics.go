@@ -1,0 +1,85 @@
+package broker
+
+import (
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// descriptions are those of a Broker's metrics. All have the labels kind, namespace and name of the object that they
+// are of, and go with it.
+type descriptions struct {
+	accepted, matched, looped                                   *metrics.Desc
+	delivered, retried, deadLettered, dropped, inFlight, oldest *metrics.Desc
+}
+
+func describe() descriptions {
+	desc := func(name, help string) *metrics.Desc {
+		return metrics.NewDesc(metrics.BuildFQName("knative", "eventing", name), help, []string{"kind", "namespace", "name"}, nil, metrics.ALPHA, "")
+	}
+	return descriptions{
+		accepted:     desc("events_accepted_total", "Number of events that a Broker or Channel accepted, replies included."),
+		matched:      desc("events_matched_total", "Number of deliveries that accepted events gave rise to."),
+		looped:       desc("events_looped_total", "Number of events that were not accepted, as they had gone through too many Brokers."),
+		delivered:    desc("events_delivered_total", "Number of events that the subscriber took."),
+		retried:      desc("delivery_retries_total", "Number of attempts at a delivery that failed and were to be repeated."),
+		deadLettered: desc("events_dead_lettered_total", "Number of events that the dead letter sink took."),
+		dropped:      desc("events_dropped_total", "Number of events that neither the subscriber nor a dead letter sink took."),
+		inFlight:     desc("deliveries_in_flight", "Number of attempts that are under way."),
+		oldest:       desc("oldest_undelivered_event_seconds", "Time since the oldest event was accepted that is not delivered; 0 where there is none."),
+	}
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (b *Broker) DescribeWithStability(to chan<- *metrics.Desc) {
+	d := &b.descriptions
+	for _, desc := range []*metrics.Desc{d.accepted, d.matched, d.looped, d.delivered, d.retried, d.deadLettered, d.dropped, d.inFlight, d.oldest} {
+		to <- desc
+	}
+}
+
+// CollectWithStability implements metrics.StableCollector.
+func (b *Broker) CollectWithStability(to chan<- metrics.Metric) {
+	d := &b.descriptions
+	now := b.options.Clock.Now()
+	lags := map[*stream]time.Duration{}
+	b.consumers.Range(func(_, found any) bool {
+		c := found.(*consumer)
+		key, n := c.config.Load().Key, &c.counts
+		counter := counterOf(to, key)
+		counter(d.matched, n.matched.Load())
+		counter(d.delivered, n.delivered.Load())
+		counter(d.retried, n.retried.Load())
+		counter(d.deadLettered, n.deadLettered.Load())
+		counter(d.dropped, n.dropped.Load())
+		counter(d.looped, n.looped.Load())
+		lag, inFlight := c.lag(now)
+		lags[c.stream] = max(lags[c.stream], lag)
+		gaugeOf(to, key)(d.inFlight, float64(inFlight))
+		gaugeOf(to, key)(d.oldest, lag.Seconds())
+		return true
+	})
+	b.streams.Range(func(_, found any) bool {
+		s := found.(*stream)
+		counter := counterOf(to, s.spec.Key)
+		counter(d.accepted, s.counts.accepted.Load())
+		counter(d.matched, s.counts.matched.Load())
+		counter(d.looped, s.counts.looped.Load())
+		gaugeOf(to, s.spec.Key)(d.oldest, lags[s].Seconds())
+		return true
+	})
+}
+
+func counterOf(to chan<- metrics.Metric, key eventing.Key) func(*metrics.Desc, int64) {
+	return func(desc *metrics.Desc, value int64) {
+		to <- metrics.NewLazyConstMetric(desc, metrics.CounterValue, float64(value), string(key.Kind), key.Namespace, key.Name)
+	}
+}
+
+func gaugeOf(to chan<- metrics.Metric, key eventing.Key) func(*metrics.Desc, float64) {
+	return func(desc *metrics.Desc, value float64) {
+		to <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, string(key.Kind), key.Namespace, key.Name)
+	}
+}

@@ -1,0 +1,148 @@
+package broker
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+const (
+	// sharedQueue is the queue of events that go to several consumers at once.
+	sharedQueue = ""
+	// sharedFrames and sharedBytes bound what a stream has in memory of it. Lanes let go of frames within a second or
+	// so.
+	sharedFrames, sharedBytes = 4096, 64 << 20
+	// missing is the time after which a consumer is looked for again that the API has, but that was not handed over.
+	missing = time.Second
+)
+
+// stream is a Broker or a Channel.
+type stream struct {
+	spec   eventing.Stream
+	broker *Broker
+	log    LogStream
+	ctx    context.Context
+	cancel context.CancelFunc
+	// consumers are the consumers by filter: each event that is accepted is matched with those of that time.
+	consumers atomic.Pointer[filter.Index[types.UID, *consumer]]
+	// byUID has the same consumers.
+	byUID    sync.Map
+	listener *listener
+	// inMemory is the number of shared frames that are not done.
+	inMemory atomic.Int64
+	// queues are the queues in which there was something at the start.
+	queues map[string]uint64
+	// removed tells that the stream does not exist any more.
+	removed atomic.Bool
+	counts  streamCounts
+}
+
+// streamCounts are the metrics of a stream that count.
+type streamCounts struct{ accepted, matched, looped atomic.Int64 }
+
+func newStream(b *Broker, spec eventing.Stream, log LogStream, queues map[string]uint64) *stream {
+	s := &stream{spec: spec, broker: b, log: log, queues: queues}
+	s.ctx, s.cancel = context.WithCancel(klog.NewContext(b.ctx, klog.FromContext(b.ctx).WithValues("stream", spec.Key.String())))
+	s.consumers.Store(&filter.Index[types.UID, *consumer]{})
+	s.listener = &listener{
+		log: log, queue: sharedQueue, clock: b.options.Clock, take: s.dispatch,
+		quiet: func() bool { return s.inMemory.Load() == 0 },
+		options: func() eventlog.ConsumeOptions {
+			return eventlog.ConsumeOptions{MaxFrames: sharedFrames, MaxBytes: sharedBytes}
+		},
+	}
+	return s
+}
+
+// resume takes up what is in the log.
+func (s *stream) resume() {
+	if s.queues[sharedQueue] > 0 {
+		s.listener.expect()
+	}
+	s.listener.begin(s.ctx)
+	s.byUID.Range(func(_, c any) bool {
+		c.(*consumer).resume(s.queues)
+		return true
+	})
+}
+
+func (s *stream) consumer(uid types.UID) *consumer {
+	if c, found := s.byUID.Load(uid); found {
+		return c.(*consumer)
+	}
+	return nil
+}
+
+// sharedFrame counts a frame until it is done.
+type sharedFrame struct {
+	FrameHandle
+	stream *stream
+}
+
+// Done implements FrameHandle.
+func (f sharedFrame) Done() {
+	f.stream.inMemory.Add(-1)
+	f.FrameHandle.Done()
+}
+
+// dispatch hands the events of a frame to the lanes of their consumers.
+func (s *stream) dispatch(f Frame) {
+	s.inMemory.Add(1)
+	from := &held{frame: sharedFrame{f.Handle, s}}
+	// One more than there are, until all are counted.
+	from.left.Store(1)
+	for _, record := range f.Records {
+		var h header
+		encoded, err := h.parse(record)
+		var e *event.Event
+		if err == nil {
+			e, err = event.Decode(encoded)
+		}
+		if err != nil {
+			klog.FromContext(s.ctx).Error(err, "Dropping a record of the event log that cannot be read")
+			continue
+		}
+		for _, target := range h.targets {
+			from.left.Add(1)
+			s.hand(target, &parcel{event: e, encoded: encoded, id: newID(), accepted: h.accepted, from: from})
+		}
+	}
+	from.release()
+}
+
+// hand gives a parcel to a consumer, once that is there, unless it is gone.
+func (s *stream) hand(target types.UID, p *parcel) {
+	switch c := s.consumer(target); {
+	case c != nil:
+		c.main.offer(p)
+	case !s.broker.options.Exists(target):
+		p.from.release()
+	default:
+		s.broker.options.Clock.AfterFunc(missing, func() {
+			if s.ctx.Err() == nil {
+				s.hand(target, p)
+			}
+		})
+	}
+}
+
+// close ends all deliveries of a stream that does not exist any more.
+func (s *stream) close() {
+	s.removed.Store(true)
+	s.listener.stop()
+	s.byUID.Range(func(_, c any) bool {
+		c.(*consumer).remove()
+		return true
+	})
+	s.cancel()
+	s.listener.running.Wait()
+}

@@ -1,0 +1,40 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+)
+
+// firstPort is the first port that StablePort considers.
+const firstPort = 10000
+
+// StablePort returns a port of the loopback address that is free and stays so while nobody listens there. The kernel
+// gives other ports to clients: one that connects to such a port again and again while it is closed gets that very
+// port for itself at some time, is connected to itself, and nobody can listen there any more.
+func StablePort() (int, error) {
+	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return 0, err
+	}
+	var first, last int
+	if _, err := fmt.Sscan(string(content), &first, &last); err != nil {
+		return 0, fmt.Errorf("reading the range of ports for clients: %w", err)
+	}
+	if first <= firstPort {
+		return 0, fmt.Errorf("clients get ports from %d, and none is left from %d", first, firstPort)
+	}
+	var errs []error
+	for range 10 {
+		port := firstPort + rand.IntN(first-firstPort)
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, listener.Close()
+		}
+		errs = append(errs, err)
+	}
+	return 0, errors.Join(errs...)
+}

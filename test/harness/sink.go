@@ -1,0 +1,315 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Sink is an HTTP server on the loopback address that takes CloudEvents, at each path for a Subscriber of its own.
+type Sink struct {
+	address string
+
+	mu          sync.Mutex
+	server      *http.Server           // guarded by mu; nil while the sink is stopped
+	subscribers map[string]*Subscriber // guarded by mu; by path
+}
+
+// NewSink starts a sink on a free port; it stops when the test ends.
+func NewSink(t testing.TB) *Sink {
+	t.Helper()
+	port, err := StablePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Sink{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), subscribers: map[string]*Subscriber{}}
+	s.Start(t)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Start has a stopped sink listen again, on the port that it had.
+func (s *Sink) Start(t testing.TB) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.server = &http.Server{Handler: s, ReadHeaderTimeout: patience}
+	go func(server *http.Server) { _ = server.Serve(listener) }(s.server) // ends with http.ErrServerClosed
+}
+
+// Stop closes the port and all connections; a request under way gets no answer.
+func (s *Sink) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server != nil {
+		s.server.Close()
+		s.server = nil
+	}
+}
+
+// At returns the subscriber of a path such as "/orders".
+func (s *Sink) At(path string) *Subscriber {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	subscriber := s.subscribers[path]
+	if subscriber == nil {
+		subscriber = &Subscriber{
+			URL: "http://" + s.address + path, attempts: map[string]int{}, received: map[string]int{}, changed: make(chan struct{}),
+		}
+		s.subscribers[path] = subscriber
+	}
+	return subscriber
+}
+
+var _ http.Handler = &Sink{}
+
+// ServeHTTP hands a request to the subscriber of its path.
+func (s *Sink) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.At(r.URL.Path).serve(w, r) }
+
+// Delivery is a request with an event, as it came to a Subscriber.
+type Delivery struct {
+	// ID is the event's, from the header or, in structured mode, from the body.
+	ID string
+	// Attempt counts the requests with this event, from 1.
+	Attempt int
+	Header  http.Header
+	Body    []byte
+	// Arrived is when the request had been read.
+	Arrived time.Time
+}
+
+// Answer is what a Subscriber does with a delivery. The zero value is an answer of 202.
+type Answer struct {
+	// Code is the status; 0 stands for 202.
+	Code   int
+	Header http.Header
+	Body   string
+	// Delay is how long the answer takes.
+	Delay time.Duration
+	// Drop closes the connection, after Delay, in place of an answer.
+	Drop bool
+}
+
+// succeeds tells whether the answer has the event delivered.
+func (a *Answer) succeeds() bool { return !a.Drop && (a.Code == 0 || a.Code/100 == 2) }
+
+// keptDeliveries is how many deliveries, the first ones, a Subscriber keeps with header and body.
+const keptDeliveries = 1000
+
+// Subscriber records the events that come to one path of a Sink. An event is received when it was answered with
+// 2xx; other requests with it are attempts only.
+type Subscriber struct {
+	// URL is its address.
+	URL string
+
+	behaviour atomic.Pointer[func(*Delivery) Answer]
+
+	mu         sync.Mutex
+	attempts   map[string]int // guarded by mu; requests by id
+	received   map[string]int // guarded by mu; successful requests by id
+	requests   int            // guarded by mu; all requests
+	deliveries []Delivery     // guarded by mu; the first ones
+	waits      []*arrival     // guarded by mu
+	changed    chan struct{}  // guarded by mu; closed and replaced when a request comes
+}
+
+// arrival is something that a test waits for.
+type arrival struct {
+	missing map[string]bool // ids that have not been received
+	count   int             // how many different ids must have been
+	done    chan struct{}
+}
+
+// Answer has the subscriber answer as behaviour says, which is called for several deliveries at a time; nil is 202 for
+// all.
+func (s *Subscriber) Answer(behaviour func(*Delivery) Answer) {
+	if behaviour == nil {
+		s.behaviour.Store(nil)
+		return
+	}
+	s.behaviour.Store(&behaviour)
+}
+
+// AnswerCode has the subscriber answer everything with one status.
+func (s *Subscriber) AnswerCode(code int) {
+	s.Answer(func(*Delivery) Answer { return Answer{Code: code} })
+}
+
+func (s *Subscriber) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	d := &Delivery{ID: eventID(r.Header, body), Header: r.Header, Body: body, Arrived: time.Now()}
+	s.attempted(d)
+	var answer Answer
+	if behaviour := s.behaviour.Load(); behaviour != nil {
+		answer = (*behaviour)(d)
+	}
+	if answer.Delay > 0 {
+		select {
+		case <-time.After(answer.Delay):
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+	if answer.succeeds() {
+		s.receive(d.ID)
+	}
+	if answer.Drop {
+		panic(http.ErrAbortHandler)
+	}
+	maps.Copy(w.Header(), answer.Header)
+	if answer.Code == 0 {
+		answer.Code = http.StatusAccepted
+	}
+	w.WriteHeader(answer.Code)
+	_, _ = io.WriteString(w, answer.Body) // a sender that went away is its own concern
+}
+
+// eventID returns the id of an event, empty if there is none.
+func eventID(header http.Header, body []byte) string {
+	if !strings.HasPrefix(header.Get("Content-Type"), "application/cloudevents+json") {
+		return header.Get("Ce-Id")
+	}
+	var event struct{ ID string }
+	_ = json.NewDecoder(bytes.NewReader(body)).Decode(&event) // what is no event has no id
+	return event.ID
+}
+
+func (s *Subscriber) attempted(d *Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	s.attempts[d.ID]++
+	d.Attempt = s.attempts[d.ID]
+	if len(s.deliveries) < keptDeliveries {
+		s.deliveries = append(s.deliveries, *d)
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Subscriber) receive(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.received[id]++
+	left := s.waits[:0]
+	for _, w := range s.waits {
+		delete(w.missing, id)
+		if len(w.missing) == 0 && len(s.received) >= w.count {
+			close(w.done)
+		} else {
+			left = append(left, w)
+		}
+	}
+	s.waits = left
+}
+
+// Attempts returns how many requests had each event.
+func (s *Subscriber) Attempts() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.attempts)
+}
+
+// Requests returns how many requests came, those without an event too.
+func (s *Subscriber) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+// Received returns how often each event was received, more than once if there were duplicates.
+func (s *Subscriber) Received() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.received)
+}
+
+// Deliveries returns the first thousand requests in the order of their arrival.
+func (s *Subscriber) Deliveries() []Delivery {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deliveries[:len(s.deliveries):len(s.deliveries)]
+}
+
+// Await waits until count different events have been received.
+func (s *Subscriber) Await(ctx context.Context, count int) error {
+	return s.await(ctx, &arrival{count: count})
+}
+
+// AwaitAll waits until each of some events has been received.
+func (s *Subscriber) AwaitAll(ctx context.Context, ids []string) error {
+	missing := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		missing[id] = true
+	}
+	return s.await(ctx, &arrival{missing: missing})
+}
+
+func (s *Subscriber) await(ctx context.Context, w *arrival) error {
+	w.done = make(chan struct{})
+	s.mu.Lock()
+	maps.DeleteFunc(w.missing, func(id string, _ bool) bool { return s.received[id] > 0 })
+	if len(w.missing) == 0 && len(s.received) >= w.count {
+		s.mu.Unlock()
+		return nil
+	}
+	s.waits = append(s.waits, w)
+	s.mu.Unlock()
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = slices.DeleteFunc(s.waits, func(other *arrival) bool { return other == w })
+	if len(w.missing) == 0 {
+		return fmt.Errorf("%s received %d different events, want %d: %w", s.URL, len(s.received), w.count, ctx.Err())
+	}
+	some := make([]string, 0, 5)
+	for id := range w.missing {
+		if some = append(some, fmt.Sprintf("%s (after %d attempts)", id, s.attempts[id])); len(some) == cap(some) {
+			break
+		}
+	}
+	return fmt.Errorf("%s received %d different events, but of those waited for %d are missing, such as %s: %w",
+		s.URL, len(s.received), len(w.missing), strings.Join(some, ", "), ctx.Err())
+}
+
+// AwaitAttempts waits until check accepts the number of requests by event.
+func (s *Subscriber) AwaitAttempts(ctx context.Context, check func(attempts map[string]int) error) error {
+	for {
+		s.mu.Lock()
+		attempts, changed := maps.Clone(s.attempts), s.changed
+		s.mu.Unlock()
+		err := check(attempts)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
