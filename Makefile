@@ -64,7 +64,7 @@ lint: ## Run the linters of .golangci.yml
 	cd hack/cluster && ../golangci-lint.sh run ./...
 
 .PHONY: conformance
-conformance: ## List the clauses of the Serving specification with their tests
+conformance: ## List the clauses of the specifications with their tests
 	@go run ./hack/conformance
 
 .PHONY: fuzz

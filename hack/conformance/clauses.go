@@ -4,11 +4,12 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// clause is one numbered sentence of the specification.
+// clause is one sentence of a specification.
 type clause struct {
 	id, level, summary string
 }
@@ -21,10 +22,10 @@ var levels = map[string]bool{
 
 func (c clause) binds() bool { return levels[c.level] }
 
-// clauseList is what the tests are held against, in the order of the specification.
+// clauseList are the clauses of a specification, in its order.
 type clauseList struct {
 	clauses []clause
-	// beyond are the sections whose clauses may be cited though they are not listed.
+	// beyond are the sections that may be cited though none of their clauses is listed.
 	beyond []string
 }
 
@@ -44,36 +45,55 @@ func (l clauseList) knows(id string) bool {
 	return slices.ContainsFunc(l.beyond, func(s string) bool { return section == s || strings.HasPrefix(section, s+".") })
 }
 
-func sectionOf(id string) string {
-	section, _, _ := strings.Cut(id, "-")
-	return section
+// sections returns all sections, each once.
+func (l clauseList) sections() []string {
+	sections := slices.Clone(l.beyond)
+	for _, c := range l.clauses {
+		sections = append(sections, sectionOf(c.id))
+	}
+	slices.Sort(sections)
+	return slices.Compact(sections)
 }
 
-// parseClauses reads lines of number, level and summary, and one that begins with beyond.
+// sectionOf returns what comes before the number of a clause.
+func sectionOf(id string) string { return id[:strings.LastIndex(id, "-")] }
+
+// line is one of a file: a clause, such as 7.0.1-4 or Trigger Lifecycle-2, and what is said of it.
+var line = regexp.MustCompile(`^(\S.*?-\d+)(?: +(.*))?$`)
+
+// parseClauses reads lines of clause, level and summary, and one that begins with beyond and lists sections.
 func parseClauses(r io.Reader) (clauseList, error) {
 	var list clauseList
-	err := eachLine(r, func(first, rest string) error {
-		if first == "beyond" {
-			list.beyond = strings.Fields(rest)
+	err := eachLine(r, func(text string) error {
+		if sections, ok := strings.CutPrefix(text, "beyond "); ok {
+			list.beyond = strings.Split(sections, ", ")
 			return nil
+		}
+		id, rest, err := parseLine(text)
+		if err != nil {
+			return err
 		}
 		level, summary, _ := strings.Cut(rest, " ")
 		if _, ok := levels[level]; !ok {
-			return fmt.Errorf("clause %s: level %q must be one of RFC 2119", first, level)
+			return fmt.Errorf("clause %s: level %q must be one of RFC 2119", id, level)
 		}
-		if summary == "" || list.has(first) {
-			return fmt.Errorf("clause %s must have a summary and be listed once", first)
+		if summary == "" || list.has(id) {
+			return fmt.Errorf("clause %s must have a summary and be listed once", id)
 		}
-		list.clauses = append(list.clauses, clause{first, level, summary})
+		list.clauses = append(list.clauses, clause{id, level, summary})
 		return nil
 	})
 	return list, err
 }
 
-// parseReasons reads lines of the number of a clause and why no test cites it.
+// parseReasons reads lines of a clause and why no test cites it.
 func parseReasons(r io.Reader) (map[string]string, error) {
 	reasons := map[string]string{}
-	err := eachLine(r, func(id, reason string) error {
+	err := eachLine(r, func(text string) error {
+		id, reason, err := parseLine(text)
+		if err != nil {
+			return err
+		}
 		if _, again := reasons[id]; again || reason == "" {
 			return fmt.Errorf("clause %s must have a reason and be listed once", id)
 		}
@@ -83,16 +103,23 @@ func parseReasons(r io.Reader) (map[string]string, error) {
 	return reasons, err
 }
 
-// eachLine calls parse with the first word and the rest of each line that is neither empty nor a comment.
-func eachLine(r io.Reader, parse func(first, rest string) error) error {
+func parseLine(text string) (id, rest string, err error) {
+	parts := line.FindStringSubmatch(text)
+	if parts == nil {
+		return "", "", fmt.Errorf("%q must begin with a clause", text)
+	}
+	return parts[1], parts[2], nil
+}
+
+// eachLine calls parse with each line that is neither empty nor a comment.
+func eachLine(r io.Reader, parse func(text string) error) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		first, rest, _ := strings.Cut(line, " ")
-		if err := parse(first, strings.TrimSpace(rest)); err != nil {
+		if err := parse(text); err != nil {
 			return err
 		}
 	}

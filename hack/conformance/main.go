@@ -1,14 +1,15 @@
-// Command conformance prints the clauses of the Knative Serving API specification with the tests that cite
-// them, and fails when a clause that binds is neither tested nor explained.
+// Command conformance prints the clauses of the specifications of Knative Serving and Eventing with the tests that
+// cite them, and fails when a clause that binds is neither tested nor explained.
 //
 // A test cites clauses in its doc comment, or in a comment in its body:
 //
-//	citation = "serving " item { separator item }
+//	citation = ( "serving " | "eventing " ) item { separator item }
 //	item     = clause [ " to " clause ]
-//	separator = ", " | " and " | ", and ", each optionally followed by "serving "
-//	clause   = section "-" number, such as 7.0.1-4
+//	separator = ", " | " and " | ", and ", each optionally followed by the name of the specification
+//	clause   = [ section ] "-" number, such as 7.0.1-4 or Trigger Lifecycle-3
 //
-// A range stays within one section. "serving 9.4.2" alone names a section and is no citation.
+// A clause without section is of the section before it. A range stays within one section. "eventing Trigger
+// Lifecycle" alone names a section: such tests are listed, but cover no clause.
 package main
 
 import (
@@ -36,19 +37,24 @@ func main() {
 // run prints the report of a repository and returns the number of faults in it.
 func run(root string, out io.Writer) (faults int, err error) {
 	data := filepath.Join(root, "test", "conformance")
-	clauses, err := parseFile(filepath.Join(data, "serving-clauses.txt"), parseClauses)
-	if err != nil {
-		return 0, err
+	specifications := []specification{{name: "serving"}, {name: "eventing", titles: true}}
+	var grammars []grammar
+	for i := range specifications {
+		s := &specifications[i]
+		if s.list, err = parseFile(filepath.Join(data, s.name+"-clauses.txt"), parseClauses); err != nil {
+			return 0, err
+		}
+		grammars = append(grammars, s.grammar())
 	}
 	reasons, err := parseFile(filepath.Join(data, "uncovered.txt"), parseReasons)
 	if err != nil {
 		return 0, err
 	}
-	cited, err := citations(root)
+	cited, err := findCitations(root, grammars)
 	if err != nil {
 		return 0, err
 	}
-	r := newReport(clauses, reasons, cited)
+	r := newReport(specifications, reasons, cited)
 	return len(r.faults), r.print(out)
 }
 

@@ -9,80 +9,129 @@ import (
 	"strings"
 )
 
+// specification is what tests are held against.
+type specification struct {
+	name string
+	list clauseList
+	// titles tells that sections have titles, which may be named without a clause.
+	titles bool
+}
+
+func (s specification) grammar() grammar {
+	if s.titles {
+		return newGrammar(s.name, titled, s.list.sections())
+	}
+	return newGrammar(s.name, numbered, nil)
+}
+
 // report says of each clause which tests cite it, or why none does.
 type report struct {
-	list    clauseList
-	reasons map[string]string
-	cited   cited
+	specifications []specification
+	reasons        map[string]string
+	cited          citations
 	// faults are what has to be put right.
 	faults []string
 }
 
-func newReport(list clauseList, reasons map[string]string, cited cited) *report {
-	r := &report{list: list, reasons: reasons, cited: cited}
-	for _, c := range list.clauses {
-		_, explained := reasons[c.id]
-		covered := len(cited[c.id]) > 0
-		switch {
-		case covered && explained:
-			r.fault("clause %s is tested, take it out of uncovered.txt", c.id)
-		case c.binds() && !covered && !explained:
-			r.fault("clause %s (%s) is not tested: %s", c.id, c.level, c.summary)
+func newReport(specifications []specification, reasons map[string]string, cited citations) *report {
+	r := &report{specifications: specifications, reasons: reasons, cited: cited}
+	for _, s := range specifications {
+		for _, c := range s.list.clauses {
+			_, explained := reasons[c.id]
+			covered := len(cited.clauses[c.id]) > 0
+			switch {
+			case covered && explained:
+				r.fault("clause %s is tested, take it out of uncovered.txt", c.id)
+			case c.binds() && !covered && !explained:
+				r.fault("clause %s (%s) is not tested: %s", c.id, c.level, c.summary)
+			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(reasons)) {
-		if !list.has(id) {
-			r.fault("uncovered.txt explains %s, which is not in serving-clauses.txt", id)
+		if !r.any(func(l clauseList) bool { return l.has(id) }) {
+			r.fault("uncovered.txt explains %s, which is in no list of clauses", id)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(cited)) {
-		if !list.knows(id) {
-			r.fault("there is no clause %s, which is cited by %s", id, strings.Join(cited[id], ", "))
+	for _, id := range slices.Sorted(maps.Keys(cited.clauses)) {
+		if !r.any(func(l clauseList) bool { return l.knows(id) }) {
+			r.fault("there is no clause %s, which is cited by %s", id, strings.Join(cited.clauses[id], ", "))
 		}
 	}
 	return r
+}
+
+func (r *report) any(is func(clauseList) bool) bool {
+	return slices.ContainsFunc(r.specifications, func(s specification) bool { return is(s.list) })
 }
 
 func (r *report) fault(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Sprintf(format, args...))
 }
 
-// print writes the clauses with their tests, then those that bind and are not tested, then the faults.
+// print writes each specification, then the faults.
 func (r *report) print(w io.Writer) error {
 	out := bufio.NewWriter(w)
-	var uncovered []clause
-	binding, covered := 0, 0
-	for _, c := range r.list.clauses {
-		fmt.Fprintf(out, "%-9s %-11s %s\n", c.id, strings.ReplaceAll(c.level, "_", " "), c.summary)
-		for _, test := range slices.Sorted(slices.Values(r.cited[c.id])) {
-			fmt.Fprintf(out, "%22s%s\n", "", test)
-		}
-		if !c.binds() {
-			continue
-		}
-		binding++
-		if len(r.cited[c.id]) > 0 {
-			covered++
-		} else {
-			uncovered = append(uncovered, c)
-		}
-	}
-	fmt.Fprintf(out, "\n%d of %d clauses that bind are tested.\n", covered, binding)
-	if len(uncovered) > 0 {
-		fmt.Fprintln(out, "\nNot tested:")
-	}
-	for _, c := range uncovered {
-		reason, ok := r.reasons[c.id]
-		if !ok {
-			reason = "NO REASON GIVEN"
-		}
-		fmt.Fprintf(out, "%-9s %-11s %s\n", c.id, strings.ReplaceAll(c.level, "_", " "), reason)
+	for _, s := range r.specifications {
+		r.printSpecification(out, s)
 	}
 	if len(r.faults) > 0 {
-		fmt.Fprintln(out, "\nFaults:")
+		fmt.Fprintln(out, "Faults:")
 	}
 	for _, fault := range r.faults {
 		fmt.Fprintln(out, fault)
 	}
 	return out.Flush()
+}
+
+// printSpecification writes the clauses with their tests, those that bind and are not tested, and the tests that name
+// but a section.
+func (r *report) printSpecification(out io.Writer, s specification) {
+	width := 9
+	for _, c := range s.list.clauses {
+		width = max(width, len(c.id))
+	}
+	row := func(c clause, text string) {
+		fmt.Fprintf(out, "%-*s %-11s %s\n", width, c.id, strings.ReplaceAll(c.level, "_", " "), text)
+	}
+	tests := func(names []string) {
+		for _, test := range slices.Sorted(slices.Values(names)) {
+			fmt.Fprintf(out, "%*s%s\n", width+13, "", test)
+		}
+	}
+	var uncovered []clause
+	binding := 0
+	for _, c := range s.list.clauses {
+		row(c, c.summary)
+		tests(r.cited.clauses[c.id])
+		if !c.binds() {
+			continue
+		}
+		binding++
+		if len(r.cited.clauses[c.id]) == 0 {
+			uncovered = append(uncovered, c)
+		}
+	}
+	fmt.Fprintf(out, "\n%d of %d clauses of %s that bind are tested.\n\n", binding-len(uncovered), binding, s.name)
+	if len(uncovered) > 0 {
+		fmt.Fprintln(out, "Not tested:")
+		for _, c := range uncovered {
+			reason, ok := r.reasons[c.id]
+			if !ok {
+				reason = "NO REASON GIVEN"
+			}
+			row(c, reason)
+		}
+		fmt.Fprintln(out)
+	}
+	if !s.titles {
+		return
+	}
+	fmt.Fprintln(out, "Tests that name a section:")
+	for _, section := range s.list.sections() {
+		if named := r.cited.sections[section]; len(named) > 0 {
+			fmt.Fprintln(out, section)
+			tests(named)
+		}
+	}
+	fmt.Fprintln(out)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 type app struct {
 	instance string
 	mux      *http.ServeMux
+	// events is told of every event.
+	events io.Writer
 	// current requests, the most there were at a time, and all there ever were.
 	current, most, total atomic.Int64
 	// aborted requests are those that /abort got.
@@ -24,6 +27,7 @@ func newApp() *app {
 	a := &app{
 		instance: strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 		mux:      http.NewServeMux(),
+		events:   os.Stdout,
 	}
 	for path, handler := range map[string]http.HandlerFunc{
 		"/{$}":         greet,
@@ -70,6 +74,10 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if isGRPC(r) {
 		serveGRPC(w, r)
+		return
+	}
+	if isEvent(r) {
+		a.receive(w, r)
 		return
 	}
 	a.mux.ServeHTTP(w, r)

@@ -1,11 +1,15 @@
 // Command app is what integration tests run as a revision: an HTTP server that can be slow, crash, stream and
 // count what reaches it. Its environment says how it starts, the path and query of a request what that does.
 //
-//	PORT          the port to serve on
+//	PORT          the port to serve on; 0 picks a free one, which a line of JSON on standard output names
 //	PROTOCOL      h2c: also HTTP/2 without TLS, and gRPC
 //	TARGET        whom / greets, World by default
 //	START_DELAY   how long to wait before the port opens, such as 500ms
 //	START_FAIL    code:message: print the message on standard error and exit with the code
+//	REPLY_TYPE    answer CloudEvents with one of this type
+//	REPLY_SOURCE  the source of such replies, /test-app by default
+//
+// A CloudEvent may come on any path, and is told as a line of JSON on standard output.
 //
 // SIGTERM has it finish the requests it has, and goes on serving until there is none; then it exits with 0.
 package main
@@ -53,6 +57,9 @@ func run() error {
 	listener, err := net.Listen("tcp", ":"+os.Getenv("PORT"))
 	if err != nil {
 		return err
+	}
+	if os.Getenv("PORT") == "0" {
+		fmt.Printf(`{"listening": "http://localhost:%d/"}`+"\n", listener.Addr().(*net.TCPAddr).Port)
 	}
 	return serve(ctx, listener, newApp())
 }

@@ -2,12 +2,16 @@ package aggregated
 
 import (
 	"encoding/base64"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -67,4 +71,45 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	kubectl.Must(t, "", "delete", "-k", install, "--dry-run=server", "--ignore-not-found")
+}
+
+// TestDuckRoles: the ServiceAccount may read core Services, and whatever the roles of other components let those who
+// resolve references or maintain channels do (eventing RBAC Profile).
+func TestDuckRoles(t *testing.T) {
+	t.Parallel()
+	may := func(verb, group, resource string) error {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:knative-system:knative-apiserver",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "default", Verb: verb, Group: group, Resource: resource},
+		}}
+		answer, err := host.Host.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = fmt.Errorf("may not %s %s.%s: %s", verb, resource, group, answer.Status.Reason)
+		}
+		return err
+	}
+	const group = "ducks.example.com"
+	if may("watch", group, "sinks") == nil || may("patch", group, "logs") == nil {
+		t.Error("the ServiceAccount may do what no role lets it")
+	}
+	for _, role := range []struct{ duck, resource, verb string }{{"addressable", "sinks", "watch"}, {"channelable", "logs", "patch"}} {
+		_, err := host.Host.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: "ducks-" + role.duck, Labels: map[string]string{"duck.knative.dev/" + role.duck: "true"}},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{role.resource}, Verbs: []string{"get", role.verb}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := host.Host.RbacV1().ClusterRoles().Delete(context(), "ducks-"+role.duck, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, want := range []struct{ verb, group, resource string }{{"watch", group, "sinks"}, {"patch", group, "logs"}, {"list", "", "services"}} {
+		harness.Eventually(t, "roles are aggregated", func() error { return may(want.verb, want.group, want.resource) })
+	}
+	if may("patch", group, "sinks") == nil {
+		t.Error("the ServiceAccount may write what it may only read")
+	}
 }

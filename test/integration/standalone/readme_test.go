@@ -1,6 +1,8 @@
 package standalone
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +14,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
+const (
+	readmeURL  = `url=$(kubectl get broker default -o jsonpath='{.status.address.url}')`
+	readmePost = `curl -i $url -d hello -H 'Ce-Specversion: 1.0' -H 'Ce-Id: 1' -H 'Ce-Source: /readme' -H 'Ce-Type: com.example.greeting'`
+)
+
 // readmeCommands are the commands of the README, with what runs each of them. Those that are marked with
 // TestReadme run here.
 var readmeCommands = map[string]string{
@@ -21,9 +28,11 @@ var readmeCommands = map[string]string{
 	"kubectl apply -f artifacts/samples/":                 "TestReadme",
 	"kubectl get knative -A":                              "TestReadme",
 	"kubectl explain ksvc.spec.template.spec":             "TestReadme",
-	"hack/serving-cert.sh artifacts/install/certs":        "aggregated TestInstall",
-	"kubectl apply -k artifacts/install":                  "aggregated TestInstall",
-	"make help":                                           "TestReadme",
+	readmeURL:  "TestReadme",
+	readmePost: "TestReadme",
+	"hack/serving-cert.sh artifacts/install/certs": "aggregated TestInstall",
+	"kubectl apply -k artifacts/install":           "aggregated TestInstall",
+	"make help":                                    "TestReadme",
 }
 
 // TestReadme does what the README tells a newcomer to do.
@@ -70,9 +79,14 @@ func TestReadme(t *testing.T) {
 	if _, err := run.WaitForOutput(regexp.MustCompile(`(?m)^curl http://hello\.default\.localhost:\d+\nHello World!$`)); err != nil {
 		t.Fatal(err)
 	}
+	// The last of what the sample of Eventing prints, after all else has arrived.
+	if _, err := run.WaitForOutput(regexp.MustCompile(`(?m)^Subscription hello, reply to the Broker, Trigger log: the uri got \{.*"source":"/hello".*"Hello World!\\n"\}$`)); err != nil {
+		t.Fatal(err)
+	}
 	kubectl := harness.NewKubectl(t, ready[1], "")
 	kubectl.Must(t, "", "apply", "-f", filepath.Join(root, "artifacts", "samples"))
 	kubectl.Must(t, "", "explain", "ksvc.spec.template.spec")
+	postFromReadme(t, ready[1], filepath.Join(data, "revisions", "logs", "default"))
 	table := kubectl.Must(t, "", "get", "knative", "-A")
 	// All kinds that users create.
 	for _, kind := range harness.Kinds() {
@@ -83,4 +97,34 @@ func TestReadme(t *testing.T) {
 			t.Errorf("no %s in the answer of kubectl get knative -A:\n%s", kind.Kind, table)
 		}
 	}
+}
+
+// postFromReadme sends an event as the README does, and waits until it is in the logs of a Service.
+func postFromReadme(t *testing.T, kubeconfig, logs string) {
+	t.Helper()
+	bin, err := harness.KubernetesBin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := exec.CommandContext(t.Context(), "bash", "-ec", readmeURL+"\n"+readmePost)
+	post.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"))
+	if out, err := post.CombinedOutput(); err != nil || !strings.Contains(string(out), " 202 ") {
+		t.Fatalf("sending an event: %v, want 202\n%s", err, out)
+	}
+	harness.Eventually(t, "the Service has the event", func() error {
+		files, err := filepath.Glob(filepath.Join(logs, "*", "*.log"))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			if bytes.Contains(content, []byte(`"source": "/readme"`)) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is in none of %q", files)
+	})
 }
