@@ -16,8 +16,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// eventing Content Based Routing: each Trigger is evaluated once, on acceptance, and one delivery is made for each that
-// matches, also of those with the same destination.
+// eventing Content Based Routing-4 to -7: each Trigger is evaluated once, on acceptance, and one delivery is made
+// for each that matches, also of those with the same destination.
 func TestEachMatchIsDelivered(t *testing.T) {
 	run(t, func(w *world) {
 		same := func(c *eventing.Consumer) { c.Subscriber.URL = "http://same/" }
@@ -35,7 +35,8 @@ func TestEachMatchIsDelivered(t *testing.T) {
 	})
 }
 
-// eventing Topology Based Routing: one delivery for each Subscription, also of those with the same destination.
+// eventing Topology Based Routing-4 and -6: one delivery for each Subscription, also of those with the same
+// destination.
 func TestEachSubscriptionIsDelivered(t *testing.T) {
 	run(t, func(w *world) {
 		same := func(c *eventing.Consumer) { c.Subscriber.URL = "http://same/" }

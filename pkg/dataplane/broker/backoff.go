@@ -8,6 +8,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
+// forever bounds delays, so that the time after them can be told in nanoseconds.
+const forever = 100 * 365 * 24 * time.Hour
+
 // backoff returns how long to wait before retry n, counted from zero (eventing DeliverySpec): the same delay for
 // each, or 2^n times that, but at least what the subscriber asked for by Retry-After, if anything.
 func backoff(d eventing.Delivery, n int, retryAfter time.Duration) time.Duration {
@@ -22,5 +25,5 @@ func backoff(d eventing.Delivery, n int, retryAfter time.Duration) time.Duration
 			delay = min(delay, d.MaxBackoff)
 		}
 	}
-	return max(delay, retryAfter)
+	return min(max(delay, retryAfter), forever)
 }

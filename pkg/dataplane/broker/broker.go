@@ -119,7 +119,7 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 	}
 	if before, ok := b.consumers.Load(config.Key); ok {
 		before := before.(*consumer)
-		if have := before.config.Load(); have.UID != config.UID || before.stream != s {
+		if have := before.config.Load(); have.UID != config.UID || before.stream != s || before.ctx.Err() != nil {
 			if err := b.RemoveConsumer(ctx, config.Key); err != nil {
 				return err
 			}

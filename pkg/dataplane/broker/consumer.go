@@ -196,16 +196,31 @@ func (c *consumer) deadLetter(ctx context.Context, config *eventing.Consumer, e 
 	if r.Code != 0 {
 		failure[2] = event.Attribute{Name: event.ErrorCode, Value: strconv.Itoa(r.Code), Type: event.Integer}
 	}
-	dead := &parcel{encoded: e.With(failure...).Append(nil), id: newID(), accepted: d.accepted}
+	dead := &parcel{event: e.With(failure...), id: newID(), accepted: d.accepted}
+	dead.encoded = dead.event.Append(nil)
 	record := eventlog.Record{Queue: c.dead.queue, Data: dead.record()}
 	c.dead.listener.expect()
-	for c.stream.log.Append(ctx, record) != nil {
+	for {
+		err := c.stream.log.Append(ctx, record)
+		tooLarge := errors.Is(err, eventlog.ErrTooLarge)
+		switch {
+		case err == nil:
+			c.dead.listener.wake(ctx)
+			return nil
+		case (tooLarge || errors.Is(err, eventlog.ErrFull)) && c.send(ctx, config, dead.event, config.DeadLetter, false).Err == nil:
+			// A full log has room again when it is rid of events like this.
+			c.counts.deadLettered.Add(1)
+			return nil
+		case tooLarge:
+			// It is larger than the event, and stays so.
+			c.counts.dropped.Add(1)
+			klog.FromContext(ctx).Info("Dropping a dead letter that neither the event log nor its sink takes", "reason", err.Error())
+			return nil
+		}
 		if !sleep(ctx, c.stream.broker.options.Clock, rewrite) {
 			return ctx.Err()
 		}
 	}
-	c.dead.listener.wake(ctx)
-	return nil
 }
 
 // bury makes one attempt to send an event to the dead letter sink, which gets as many as the subscriber.

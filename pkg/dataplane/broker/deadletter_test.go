@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// eventing Event Delivery: an event that cannot be delivered goes to the dead letter sink, which is told why.
+// eventing Event Delivery-8: an event that cannot be delivered goes to the dead letter sink, which is told why.
 func TestDeadLetter(t *testing.T) {
 	integer := func(name, value string) event.Attribute {
 		return event.Attribute{Name: name, Value: value, Type: event.Integer}
@@ -66,7 +66,7 @@ func TestDeadLetter(t *testing.T) {
 	}
 }
 
-// eventing Event Delivery: the dead letter sink gets retries as the subscriber does.
+// eventing Event Delivery-10: the dead letter sink gets retries as the subscriber does.
 func TestDeadLetterSinkIsRetried(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer                answer

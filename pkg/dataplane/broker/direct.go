@@ -14,6 +14,7 @@ const (
 func (l *lane) takesDirectly() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.settle()
 	return l.direct && !l.ordered()
 }
 
@@ -32,15 +33,34 @@ func (l *lane) offer(d *parcel) {
 		l.direct = false
 	}
 	if !l.direct {
-		l.write(d.record(), d.from.release)
+		l.move(d)
 		return
 	}
+	l.keep(d)
+	l.kick()
+	l.watch()
+}
+
+// keep has a delivery wait for its attempt in memory. mu is held.
+func (l *lane) keep(d *parcel) {
 	d.offered = l.clock.Now()
 	l.ready.push(d)
-	l.kick()
+}
+
+// watch sees to it that deliveries do not wait long in memory that keep a shared frame. mu is held.
+func (l *lane) watch() {
 	if l.lingering == nil && l.ready.len() > 0 {
 		l.lingering = l.clock.AfterFunc(linger, l.spill)
 	}
+}
+
+// move lets the shared frame of a delivery go, by writing it to the own queue. mu is held.
+func (l *lane) move(d *parcel) {
+	l.direct = false
+	l.write(write{d.record(), d.from.release, func() {
+		l.keep(d)
+		l.watch()
+	}})
 }
 
 // lease lets the shared frame of a delivery go whose attempt takes long, by writing it to the own queue.
@@ -53,7 +73,18 @@ func (l *lane) lease(d *parcel) {
 	d.leased = true
 	l.leased[d.id] = nil
 	l.direct = false
-	l.write(d.record(), d.from.release)
+	// While its record is not written, its frame stays as if there were none.
+	l.write(write{d.record(), d.from.release, func() { l.unlease(d) }})
+}
+
+// unlease has a delivery keep its shared frame. mu is held.
+func (l *lane) unlease(d *parcel) {
+	d.leased = false
+	delete(l.leased, d.id)
+	if _, settled := l.finished[d.id]; settled {
+		delete(l.finished, d.id)
+		d.from.release()
+	}
 }
 
 // spill lets the shared frames go of deliveries that have waited long for their attempt, by moving all that wait to the
@@ -80,8 +111,7 @@ func (l *lane) spill() {
 			l.ready.push(d)
 			continue
 		}
-		l.direct = false
-		l.write(d.record(), d.from.release)
+		l.move(d)
 	}
 }
 

@@ -133,16 +133,16 @@ func (q *fakeQueue) next(now time.Time) *fakeFrame {
 // session is a broker's connection to the log. It implements Log.
 type session struct {
 	log *fakeLog
-	// cut tells that the process died.
+	// cut tells that it was closed.
 	cut bool
 	all []*fakeConsumption
 }
 
 func (l *fakeLog) open() *session { return &session{log: l} }
 
-// crash ends the session as a process does that is killed: nothing that it does has an effect any more, and what it
-// had not done comes again.
-func (s *session) crash() {
+// close ends the session, also as a process does that is killed: nothing that it does has an effect any more, and what
+// it had not done comes again at once.
+func (s *session) close() {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	s.cut = true
@@ -185,7 +185,7 @@ type fakeLogStream struct {
 	id      string
 }
 
-// lock returns the stream, unless it was deleted or the process died.
+// lock returns the stream, unless it was deleted or the session closed.
 func (s *fakeLogStream) lock() (*fakeStream, func(), error) {
 	l := s.session.log
 	l.mu.Lock()

@@ -3,6 +3,7 @@ package broker
 import (
 	"container/heap"
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -82,10 +83,11 @@ type lane struct {
 	stopped, gone bool
 }
 
-// write is a record that is to be appended to the lane's queue, and what to do once it is.
+// write is a record that is to be appended to the lane's queue, what to do once it is, and what if the log does not take
+// it. undo is called with mu held.
 type write struct {
-	record []byte
-	then   func()
+	record     []byte
+	then, undo func()
 }
 
 func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelayedExecution, ordered func() bool,
@@ -135,9 +137,9 @@ func (l *lane) hurry() {
 	}
 }
 
-// write appends a record to the lane's own queue, however long that takes. mu is held.
-func (l *lane) write(record []byte, then func()) {
-	l.writes = append(l.writes, write{record, then})
+// write appends a record to the lane's own queue. mu is held.
+func (l *lane) write(w write) {
+	l.writes = append(l.writes, w)
 	if !l.writing && l.ctx.Err() == nil {
 		l.writing = true
 		l.running.Go(l.writeAll)
@@ -162,21 +164,29 @@ func (l *lane) writeAll() {
 		for _, w := range writes {
 			records = append(records, eventlog.Record{Queue: l.queue, Data: w.record, Alone: l.ordered()})
 		}
-		// What is to be written is durable elsewhere as long as it is not written here.
-		for err := l.log.Append(l.ctx, records...); err != nil; err = l.log.Append(l.ctx, records...) {
-			klog.FromContext(l.ctx).V(2).Info("Writing to a queue of events failed", "queue", l.queue, "reason", err.Error())
-			if !sleep(l.ctx, l.clock, rewrite) {
-				l.mu.Lock()
-				l.writes = append(writes, l.writes...)
-				l.mu.Unlock()
-				return
-			}
+		if err := l.log.Append(l.ctx, records...); err != nil {
+			l.refused(writes, err)
+			continue
 		}
 		l.listener.wake(l.ctx)
 		for _, w := range writes {
 			w.then()
 		}
 	}
+}
+
+// refused is called when the log took no records. A full one has room again when events are delivered, so these are
+// not to wait for it: what was to be written is durable where it was before, and goes on from memory.
+func (l *lane) refused(writes []write, err error) {
+	klog.FromContext(l.ctx).V(2).Info("Writing to a queue of events failed", "queue", l.queue, "reason", err.Error())
+	// Those that wait to be written again and again are not to keep the processor busy.
+	sleep(l.ctx, l.clock, rewrite)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range writes {
+		w.undo()
+	}
+	l.kick()
 }
 
 // quiet implements listener.quiet.
@@ -195,6 +205,10 @@ func (l *lane) take(f Frame) {
 		return
 	}
 	now := l.clock.Now()
+	if wait := l.outlast(deliveries, now); wait > 0 {
+		f.Handle.Again(wait)
+		return
+	}
 	for _, d := range deliveries {
 		if _, done := l.finished[d.id]; done {
 			delete(l.finished, d.id)
@@ -225,6 +239,31 @@ func (l *lane) take(f Frame) {
 	}
 	l.settle()
 	l.kick()
+}
+
+// outlast returns how long the log is to keep a frame because its deliveries all wait for long and those in memory take
+// up much of what there may be; 0 has it come to memory too. mu is held.
+func (l *lane) outlast(deliveries []*parcel, now time.Time) time.Duration {
+	wait := time.Duration(math.MaxInt64)
+	for _, d := range deliveries {
+		_, finished := l.finished[d.id]
+		_, leased := l.leased[d.id]
+		if finished || leased || l.ordered() {
+			return 0
+		}
+		wait = min(wait, d.due.Sub(now))
+	}
+	if len(deliveries) == 0 || wait < linger {
+		return 0
+	}
+	taken := 0
+	for _, d := range l.waiting {
+		taken += len(d.encoded)
+	}
+	if taken < queueBytes/2 && len(l.waiting) < queueFrames/2 {
+		return 0
+	}
+	return wait
 }
 
 // kick begins the attempts that are due and allowed. mu is held.
@@ -281,7 +320,7 @@ func (l *lane) wakeAt(at, now time.Time) {
 func (l *lane) run(d *parcel) {
 	for d != nil {
 		var leasing clock.Timer
-		if !d.own {
+		if !d.own && !d.leased {
 			leasing = l.clock.AfterFunc(linger, func() { l.lease(d) })
 		}
 		v := l.attempt(l.ctx, d)
@@ -327,22 +366,30 @@ func (l *lane) finish(d *parcel, v verdict) *parcel {
 		}
 		l.giveBack(d, v.after)
 	default:
-		next := *d
-		next.id, next.due, next.away = newID(), now.Add(v.after), v.away
-		if !v.unmade {
-			next.attempts++
-		}
-		l.write(next.record(), func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.done(d)
-		})
+		l.repeat(d, v, now)
 	}
 	mine := l.next()
 	if mine != nil {
 		l.kick()
 	}
 	return mine
+}
+
+// repeat writes a delivery to the own queue for another attempt. mu is held.
+func (l *lane) repeat(d *parcel, v verdict, now time.Time) {
+	next := *d
+	next.id, next.due, next.away = newID(), now.Add(v.after), v.away
+	if !v.unmade {
+		next.attempts++
+	}
+	l.write(write{next.record(), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.done(d)
+	}, func() {
+		d.attempts, d.due, d.away = next.attempts, next.due, next.away
+		heap.Push(&l.waiting, d)
+	}})
 }
 
 // done lets go of what keeps a delivery durable. mu is held.
@@ -391,11 +438,12 @@ func (l *lane) wait() {
 // drop lets go of all shared frames, when nothing of a stopped lane is under way and its consumer is gone.
 func (l *lane) drop() {
 	l.mu.Lock()
-	ready, writes := l.ready.takeAll(), l.writes
-	l.writes = nil
+	left := append(l.ready.takeAll(), l.waiting...)
+	writes := l.writes
+	l.waiting, l.writes = nil, nil
 	l.mu.Unlock()
-	for _, d := range ready {
-		if !d.own {
+	for _, d := range left {
+		if !d.own && !d.leased {
 			d.from.release()
 		}
 	}

@@ -125,7 +125,7 @@ func TestLeaseNotStored(t *testing.T) {
 }
 
 // A subscriber that says it is overloaded gets fewer events at a time (eventing Event Acknowledgement and Delivery
-// Retry: congestion control), from its own queue, until it has all.
+// Retry-6: congestion control), from its own queue, until it has all.
 func TestOverload(t *testing.T) {
 	for name, code := range map[string]int{"unavailable": 503, "too many requests": 429} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func expectLimit(t *testing.T, l *limiter, want int) {
 	}
 }
 
-// eventing Event Acknowledgement and Delivery Retry: congestion control.
+// eventing Event Acknowledgement and Delivery Retry-6: congestion control.
 func TestLimiterGrowsByRounds(t *testing.T) {
 	l := newLimiter()
 	for _, want := range []int{8, 16, 32, 64, 128, 256, 256} {

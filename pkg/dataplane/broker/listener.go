@@ -83,9 +83,23 @@ func (l *listener) listen(ctx context.Context) {
 		l.wake(ctx)
 	}
 	for !stopped && sleep(ctx, l.clock, idle) {
-		stopped = l.closeIfIdle(consumption)
+		stopped = l.replaced(consumption) || l.empty(ctx) && l.closeIfIdle()
 	}
 	consumption.Stop()
+}
+
+// empty tells whether there is nothing in the queue, for all that is known: what was to be appended may not have been, and
+// what was given back comes again.
+func (l *listener) empty(ctx context.Context) bool {
+	if !l.quiet() {
+		return false
+	}
+	queues, err := l.log.Queues(ctx)
+	if err != nil || queues[l.queue] > 0 {
+		return false
+	}
+	l.behind.Store(false)
+	return true
 }
 
 // close stops to listen, so that wake does it with other options. It tells whether there was anything to stop.
@@ -102,14 +116,18 @@ func (l *listener) close() bool {
 	return true
 }
 
-// closeIfIdle forgets the consumption if there was nothing for a while, and tells whether it is of no use any more.
-func (l *listener) closeIfIdle(consumption Consumption) bool {
+// replaced tells whether a consumption is not that of now.
+func (l *listener) replaced(consumption Consumption) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.consumption != consumption {
-		return true
-	}
-	if !l.stopped && (l.clock.Since(l.woken) < idle || l.behind.Load() || !l.quiet()) {
+	return l.consumption != consumption
+}
+
+// closeIfIdle forgets the consumption if there was nothing for a while, and tells whether it did.
+func (l *listener) closeIfIdle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stopped && (l.clock.Since(l.woken) < idle || !l.quiet()) {
 		return false
 	}
 	l.consumption = nil

@@ -35,8 +35,7 @@ func (l *lane) giveBack(first *parcel, after time.Duration) {
 	gone := map[*held]bool{}
 	for _, d := range waiting {
 		if !d.own {
-			l.direct = false
-			l.write(d.record(), d.from.release)
+			l.move(d)
 			continue
 		}
 		if stay[d.from] {

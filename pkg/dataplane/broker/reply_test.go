@@ -20,7 +20,8 @@ func reply(id, kind string, attributes ...event.Attribute) *event.Event {
 	return e
 }
 
-// eventing Content Based Routing: replies re-enter the Broker, and are evaluated against all its Triggers.
+// eventing Content Based Routing-9 and -10: replies re-enter the Broker, and are evaluated against all its
+// Triggers.
 func TestRepliesThroughTwoHops(t *testing.T) {
 	run(t, func(w *world) {
 		w.set(trigger("first", ofType("t")), trigger("second", ofType("u")), trigger("third", ofType("v")), trigger("all"))
@@ -82,7 +83,7 @@ func TestReplyTTL(t *testing.T) {
 	}
 }
 
-// eventing Content Based Routing: if the reply cannot be stored, the delivery fails and is retried.
+// eventing Content Based Routing-11 and -12: if the reply cannot be stored, the delivery fails and is retried.
 func TestReplyNotStored(t *testing.T) {
 	run(t, func(w *world) {
 		c := trigger("a", ofType("t"), withDelivery(linear(3, time.Second)), withDeadLetter)
@@ -107,8 +108,8 @@ func TestReplyNotStored(t *testing.T) {
 	})
 }
 
-// eventing Event Delivery: the reply of a Subscription's subscriber is delivered to its reply destination, with retries,
-// and goes to the dead letter sink where that fails.
+// eventing Event Delivery-5, -7 and -8: the reply of a Subscription's subscriber is delivered to its reply
+// destination, with retries, and goes to the dead letter sink where that fails.
 func TestSubscriptionReply(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer                  answer
@@ -140,7 +141,7 @@ func TestSubscriptionReply(t *testing.T) {
 	}
 }
 
-// eventing Event Delivery: without a reply destination replies are dropped.
+// eventing Event Delivery-6: without a reply destination replies are dropped.
 func TestSubscriptionWithoutReplyDropsReplies(t *testing.T) {
 	run(t, func(w *world) {
 		c := subscription("a")
@@ -157,7 +158,7 @@ func TestSubscriptionWithoutReplyDropsReplies(t *testing.T) {
 }
 
 // A Subscription without subscriber has events sent to its reply destination, whose answers are no replies
-// (eventing Derived (Reply) Events).
+// (eventing Derived (Reply) Events-4, eventing Subscription Lifecycle-9).
 func TestSubscriptionWithoutSubscriber(t *testing.T) {
 	run(t, func(w *world) {
 		w.set(subscription("a", withReply, func(c *eventing.Consumer) { c.Subscriber = eventing.Endpoint{} }))

@@ -15,8 +15,8 @@ func linear(retries int, delay time.Duration) eventing.Delivery {
 	return eventing.Delivery{Retry: retries, Policy: duckv1.BackoffPolicyLinear, Backoff: delay}
 }
 
-// eventing Event Delivery: a delivery that fails with a retryable error is retried up to retry times, following
-// backoffPolicy and backoffDelay.
+// eventing Event Delivery-3, eventing Event Acknowledgement and Delivery Retry-7: a delivery that fails with a
+// retryable error is retried up to retry times, following backoffPolicy and backoffDelay.
 func TestRetries(t *testing.T) {
 	const ms = time.Millisecond
 	exponential := func(retries int, most time.Duration) eventing.Delivery {
@@ -65,7 +65,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// eventing Event Acknowledgement and Delivery Retry: retries wait as long as Retry-After asks for.
+// eventing Event Acknowledgement and Delivery Retry-7: retries wait as long as Retry-After asks for.
 func TestRetryAfter(t *testing.T) {
 	asking := func(code int, after time.Duration) answer {
 		return func(n int) (time.Duration, delivery.Result) {
@@ -109,7 +109,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // Attempts are made with the options of the consumer (eventing DeliverySpec), and ask for replies only where these
-// are processed (eventing Derived (Reply) Events).
+// are processed (eventing Derived (Reply) Events-1 and -4).
 func TestAttemptOptions(t *testing.T) {
 	run(t, func(w *world) {
 		d := eventing.Delivery{Timeout: 7 * time.Second, Format: duckv1.FormatJSON}

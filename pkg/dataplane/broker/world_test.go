@@ -33,7 +33,9 @@ type world struct {
 
 	mu sync.Mutex
 	// All below is guarded by mu.
-	calls   []*call
+	calls []*call
+	// sent is how often events were sent to addresses.
+	sent    map[string]int
 	answers map[string]answer
 	// absent are the objects that the API has not.
 	absent map[types.UID]bool
@@ -71,7 +73,7 @@ var (
 func run(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, log: newFakeLog(), start: time.Now(), answers: map[string]answer{}, absent: map[types.UID]bool{}}
+		w := &world{T: t, log: newFakeLog(), start: time.Now(), answers: map[string]answer{}, sent: map[string]int{}, absent: map[types.UID]bool{}}
 		w.boot()
 		w.begin()
 		defer func() { w.Stop(time.Second) }()
@@ -226,12 +228,8 @@ func (w *world) send(ctx context.Context, e *event.Event, to eventing.Endpoint, 
 	id, _ := e.Get(event.ID)
 	c := &call{id: id, url: to.URL, at: time.Since(w.start), event: e, options: o}
 	w.mu.Lock()
-	n := 1
-	for _, before := range w.calls {
-		if before.id == id && before.url == to.URL {
-			n++
-		}
-	}
+	w.sent[id+" "+to.URL]++
+	n := w.sent[id+" "+to.URL]
 	w.calls = append(w.calls, c)
 	a := w.answers[to.URL]
 	w.mu.Unlock()
@@ -342,12 +340,17 @@ func numbers(n int) []string {
 }
 
 // restart ends the broker in good order, and begins another on the same log with the same consumers.
-func (w *world) restart() { w.replace(func() { w.Stop(time.Second) }) }
+func (w *world) restart() {
+	w.replace(func() {
+		w.Stop(time.Second)
+		w.session.close()
+	})
+}
 
 // crash ends the broker as a process does that is killed, and begins another on the same log with the same consumers.
 func (w *world) crash() {
 	w.replace(func() {
-		w.session.crash()
+		w.session.close()
 		w.Stop(0)
 	})
 }

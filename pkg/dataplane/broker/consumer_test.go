@@ -1,0 +1,215 @@
+package broker
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// A consumer that is removed gets nothing more: attempts under way are broken off, what waits is deleted, and what it
+// shares with others is let go.
+func TestRemoveConsumer(t *testing.T) {
+	for name, test := range map[string]struct {
+		consumer eventing.Consumer
+		answer   answer
+		wait     time.Duration
+	}{
+		"hung, at once":         {trigger("a"), slow(stuck), 0},
+		"hung, later":           {trigger("a"), slow(stuck), 10 * time.Second},
+		"slow":                  {trigger("a"), slow(time.Second / 2), 700 * time.Millisecond},
+		"retried":               {trigger("a", withDelivery(linear(10, time.Second))), always(500), 3500 * time.Millisecond},
+		"overloaded":            {trigger("a", withDelivery(linear(10, time.Second))), always(429), 3500 * time.Millisecond},
+		"ordered":               {trigger("a", ordered, withDelivery(linear(10, time.Second))), always(500), 3500 * time.Millisecond},
+		"ordered, hung":         {trigger("a", ordered), slow(stuck), time.Second},
+		"with dead letters":     {trigger("a", withDeadLetter), always(400), time.Second},
+		"with its sink waiting": {trigger("a", withDeadLetter, withDelivery(linear(5, time.Hour))), always(400), time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				w.set(test.consumer, trigger("fast"))
+				w.answer("a", test.answer)
+				w.answer("dead", always(500))
+				w.accept(brokerKey, numbers(300)...)
+				w.after(test.wait)
+				began := time.Now()
+				w.must(w.RemoveConsumer(w.Context(), test.consumer.Key))
+				if took := time.Since(began); took != 0 {
+					t.Errorf("removing took %v, want that it waits for nothing", took)
+				}
+				seen := len(w.attempts("a")) + len(w.attempts("dead"))
+				w.accept(brokerKey, "later")
+				w.after(100 * time.Hour)
+				if have := len(w.attempts("a")) + len(w.attempts("dead")); have != seen {
+					t.Errorf("%d attempts were made after it was removed, want none", have-seen)
+				}
+				w.expect("the other took", w.sorted("fast"), strings.Join(append(numbers(300), "later"), " "))
+				w.log.expectLeft(t, "b", nil)
+				w.must(w.RemoveConsumer(w.Context(), test.consumer.Key))
+			})
+		})
+	}
+}
+
+// A consumer whose events cannot be deleted now is removed by the next call, holds up nobody meanwhile, and may come
+// back.
+func TestRemoveConsumerFails(t *testing.T) {
+	for name, back := range map[string]bool{"removed": false, "back": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				c := trigger("a", withDelivery(linear(10, time.Second)))
+				w.set(c, trigger("fast"))
+				w.answer("a", always(500))
+				w.accept(brokerKey, "1")
+				w.after(time.Second / 2)
+				unavailable := errors.New("unavailable")
+				w.log.setRefuse(func(queue string) error {
+					if queue == string(c.UID) {
+						return unavailable
+					}
+					return nil
+				})
+				if err := w.RemoveConsumer(w.Context(), c.Key); !errors.Is(err, unavailable) {
+					t.Fatalf("removing: %v, want that the log is unavailable", err)
+				}
+				w.answer("a", nil)
+				w.accept(brokerKey, "2")
+				w.after(time.Minute)
+				w.expectShared(0)
+				w.log.setRefuse(nil)
+				if back {
+					w.set(c)
+					w.accept(brokerKey, "3")
+					w.after(time.Minute)
+					w.expectTaken(map[string]string{"a": "3", "fast": "1 2 3"})
+				} else {
+					w.must(w.RemoveConsumer(w.Context(), c.Key))
+				}
+				w.log.expectLeft(t, "b", nil)
+			})
+		})
+	}
+}
+
+// A shared frame in the log for a consumer that is being removed is let go.
+func TestRemoveConsumerWhileItIsOffered(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("a"), trigger("fast"))
+		found, _ := w.consumers.Load(trigger("a").Key)
+		found.(*consumer).remove()
+		w.accept(brokerKey, "1")
+		w.after(time.Minute)
+		w.expectTaken(map[string]string{"a": "", "fast": "1"})
+		w.expectShared(0)
+	})
+}
+
+// A stream that is removed takes everything with it.
+func TestRemoveStream(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("hung"), trigger("retried", withDelivery(linear(10, time.Second))), trigger("o", ordered), subscription("s"))
+		w.answer("hung", slow(stuck))
+		w.answer("o", slow(stuck))
+		w.answer("retried", always(500))
+		w.accept(brokerKey, numbers(100)...)
+		w.after(1500 * time.Millisecond)
+		w.must(w.RemoveStream(w.Context(), brokerKey))
+		seen := len(w.calls)
+		if w.Exists(brokerKey) {
+			t.Error("the Broker exists after it was removed")
+		}
+		w.log.expectLeft(t, "b", nil)
+		w.after(time.Hour)
+		if have := len(w.calls); have != seen {
+			t.Errorf("%d attempts were made after it was removed, want none", have-seen)
+		}
+		w.accept(channelKey, "1")
+		w.after(0)
+		w.expectTaken(map[string]string{"s": "1"})
+		w.must(w.RemoveStream(w.Context(), brokerKey))
+		w.must(w.RemoveConsumer(w.Context(), trigger("hung").Key))
+		w.must(w.SetStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "b"}))
+		w.set(trigger("hung"))
+		w.answer("hung", nil)
+		w.accept(brokerKey, "new")
+		w.after(0)
+		w.expectTaken(map[string]string{"hung": "new"})
+	})
+}
+
+// The next attempt is made at the address, and with the options, of that time.
+func TestAddressMoves(t *testing.T) {
+	for lane, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
+		t.Run(lane, func(t *testing.T) {
+			run(t, func(w *world) {
+				c := trigger("a", withDelivery(linear(3, time.Minute)), how)
+				w.set(c)
+				w.answer("a", away)
+				w.accept(brokerKey, numbers(20)...)
+				w.after(time.Second)
+				seen := len(w.attempts("a"))
+				c.Subscriber.URL = "http://moved/"
+				w.set(c)
+				w.accept(brokerKey, "later")
+				w.after(time.Hour)
+				w.expect("the new address took", w.sorted("moved"), strings.Join(append(numbers(20), "later"), " "))
+				if have := len(w.attempts("a")); have != seen {
+					t.Errorf("%d attempts were made at the old address after it moved, want none", have-seen)
+				}
+				if first := w.times("moved"); lane == "ordered" && first[0] != time.Minute {
+					t.Errorf("the first attempt at the new address was made after %v, want a minute", first[0])
+				}
+			})
+		})
+	}
+}
+
+// A consumer that is removed while the reply of its subscriber, or a dead letter, is being stored leaves nothing.
+func TestRemoveConsumerWhileStoring(t *testing.T) {
+	run(t, func(w *world) {
+		c := trigger("a", withDeadLetter)
+		w.set(c)
+		w.answer("a", always(400))
+		w.log.setRefuse(func(queue string) error {
+			if queue != sharedQueue {
+				return errors.New("full")
+			}
+			return nil
+		})
+		w.accept(brokerKey, numbers(20)...)
+		w.after(3 * time.Second)
+		w.log.setRefuse(nil)
+		w.must(w.RemoveConsumer(w.Context(), c.Key))
+		w.after(time.Minute)
+		w.expect("dead letters", w.tried("dead"), "")
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Dead letters that the log never takes because they are too large are sent at once, or dropped, and hold up nothing.
+func TestDeadLetterTooLarge(t *testing.T) {
+	run(t, func(w *world) {
+		c := trigger("a", withDeadLetter)
+		w.set(c)
+		w.answer("a", always(400))
+		w.log.setRefuse(func(queue string) error {
+			if strings.HasSuffix(queue, deadQueue) {
+				return eventlog.ErrTooLarge
+			}
+			return nil
+		})
+		w.accept(brokerKey, "1")
+		w.after(time.Minute)
+		w.expect("dead letters", w.taken("dead"), "1")
+		w.answer("dead", always(500))
+		w.accept(brokerKey, "2")
+		w.after(time.Minute)
+		w.log.expectLeft(t, "b", nil)
+		if dropped := w.count(c.Key).dropped.Load(); dropped != 1 {
+			t.Errorf("%d events were dropped, want 1", dropped)
+		}
+	})
+}

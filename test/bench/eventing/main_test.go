@@ -1,0 +1,138 @@
+// Package eventing measures what the broker costs: events through it against events straight to the subscriber, and
+// against what the disk does, with sender, subscriber and broker on the same cores.
+//
+// The environment changes how long that takes and what else it yields:
+//
+//	EVENTING_BENCH_WINDOW      how long one measurement takes, 10s unless set
+//	EVENTING_BENCH_ROUNDS      how often the subjects take turns, 3 unless set
+//	EVENTING_BENCH_CPUPROFILE  file for a CPU profile of the server with one trigger under load
+//	EVENTING_BENCH_HEAPPROFILE file for a heap profile of the server with many idle triggers
+package eventing
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+var (
+	// wrk is the path of the load generator.
+	wrk string
+	// subscribers is the process that receives the events.
+	subscribers *sinkProcess
+	// window is how long one measurement takes, rounds how often the subjects take turns: what else the machine does
+	// weighs on all alike.
+	window = 10 * time.Second
+	rounds = 3
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(sinkVariable) != "" {
+		fmt.Fprintln(os.Stderr, serveSink())
+		os.Exit(1)
+	}
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" {
+		// There are no tests here, and nothing is started for none.
+		os.Exit(m.Run())
+	}
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if wrk, err = exec.LookPath("wrk"); err != nil {
+		return 0, fmt.Errorf("the load generator is not installed, run `apt-get install wrk`: %w", err)
+	}
+	if value := os.Getenv("EVENTING_BENCH_WINDOW"); value != "" {
+		if window, err = time.ParseDuration(value); err != nil || window < 2*warmUp {
+			return 0, errors.Join(fmt.Errorf("EVENTING_BENCH_WINDOW must be a duration of %s or more", 2*warmUp), err)
+		}
+	}
+	if value := os.Getenv("EVENTING_BENCH_ROUNDS"); value != "" {
+		if rounds, err = strconv.Atoi(value); err != nil || rounds < 1 {
+			return 0, errors.Join(errors.New("EVENTING_BENCH_ROUNDS must be a number from 1"), err)
+		}
+	}
+	if subscribers, err = startSink(); err != nil {
+		return 0, err
+	}
+	defer subscribers.Kill()
+	return m.Run(), nil
+}
+
+// server is a server of a benchmark's own, and its administrator's clients.
+type server struct {
+	*harness.Standalone
+	*harness.Clients
+}
+
+func start(b *testing.B) *server {
+	b.Helper()
+	standalone := harness.RunStandalone(b, filepath.Join(b.TempDir(), "data"))
+	clients, err := harness.ClientsOf(standalone.Kubeconfig)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &server{Standalone: standalone, Clients: clients}
+}
+
+// profile begins to fetch a profile of the server into the file that a variable of the environment names, and returns
+// a function that waits for it.
+func (s *server) profile(b *testing.B, variable, path string) (wait func()) {
+	b.Helper()
+	file := os.Getenv(variable)
+	if file == "" {
+		return func() {}
+	}
+	done := make(chan error, 1)
+	go func() {
+		response, err := s.Send(b.Context(), harness.Request{Method: http.MethodGet, Path: "/debug/pprof/" + path, Accept: "*/*"})
+		if err == nil && response.Code != http.StatusOK {
+			err = fmt.Errorf("code %d: %.500s", response.Code, response.Body)
+		}
+		if err == nil {
+			err = os.WriteFile(file, response.Body, 0o644)
+		}
+		done <- err
+	}()
+	return func() {
+		if err := <-done; err != nil {
+			b.Error(errors.Join(fmt.Errorf("profiling the server into %s", file), err))
+		}
+	}
+}
+
+func median[T int64 | float64 | time.Duration](values []T) T {
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// seconds is d in whole seconds, as wrk and profiles have it.
+func seconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
+
+// once runs a benchmark whose figures come from one measurement of its own making.
+func once(b *testing.B, measure func()) {
+	b.Helper()
+	for range b.N {
+		measure()
+	}
+	b.ReportMetric(0, "ns/op")
+}

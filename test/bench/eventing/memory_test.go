@@ -1,0 +1,114 @@
+package eventing
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+)
+
+const (
+	// idleBrokers is how many brokers do nothing, each with some triggers.
+	idleBrokers       = 1000
+	triggersPerBroker = 5
+)
+
+// BenchmarkIdleMemory measures the memory of a server with many brokers and triggers through which nothing goes, and
+// how long it takes until all are ready.
+func BenchmarkIdleMemory(b *testing.B) {
+	once(b, func() {
+		s := start(b)
+		none := settledMemory(b, s.PID())
+		brokers := make([]*eventingv1.Broker, idleBrokers)
+		var triggers []*eventingv1.Trigger
+		for i := range brokers {
+			brokers[i] = newBroker(fmt.Sprintf("idle-%d", i))
+			for j := range triggersPerBroker {
+				triggers = append(triggers, newTrigger(brokers[i].Name, fmt.Sprintf("idle-%d-%d", i, j), eventType, subscribers.at(0)))
+			}
+		}
+		began := time.Now()
+		create(b, s.Knative.EventingV1().Brokers(namespace), brokers)
+		brokersReady := time.Since(began)
+		create(b, s.Knative.EventingV1().Triggers(namespace), triggers)
+		b.ReportMetric(brokersReady.Seconds(), "brokers-ready-s")
+		b.ReportMetric((time.Since(began) - brokersReady).Seconds(), "triggers-ready-s")
+		many := settledMemory(b, s.PID())
+		s.profile(b, "EVENTING_BENCH_HEAPPROFILE", "heap")()
+		b.ReportMetric(none.resident, "empty-server-MB")
+		b.ReportMetric(many.resident-none.resident, "added-MB")
+		b.ReportMetric(many.anonymous-none.anonymous, "added-anonymous-MB")
+	})
+}
+
+// memory is a process's resident memory in megabytes, and the part of it that is no file's.
+type memory struct{ resident, anonymous float64 }
+
+// settledMemory returns the least memory that a process has while it does nothing for a while: what it needed for work
+// that has ended goes back.
+func settledMemory(b *testing.B, pid int) memory {
+	b.Helper()
+	least := memoryOf(b, pid)
+	for began := time.Now(); time.Since(began) < 2*window; {
+		//nolint:forbidigo // There is no telling when the garbage collector has given memory back.
+		time.Sleep(time.Second)
+		if now := memoryOf(b, pid); now.resident < least.resident {
+			least = now
+		}
+	}
+	return least
+}
+
+var memoryLine = regexp.MustCompile(`(?m)^(VmRSS|RssAnon):\s+(\d+) kB$`)
+
+func memoryOf(b *testing.B, pid int) memory {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var m memory
+	for _, match := range memoryLine.FindAllSubmatch(status, -1) {
+		kilobytes, err := strconv.ParseFloat(string(match[2]), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if string(match[1]) == "VmRSS" {
+			m.resident = kilobytes / 1000
+		} else {
+			m.anonymous = kilobytes / 1000
+		}
+	}
+	if m.resident == 0 || m.anonymous == 0 {
+		b.Fatalf("no resident memory in %s", status)
+	}
+	return m
+}
+
+// tick is the unit of processor time in /proc.
+const tick = 10 * time.Millisecond
+
+// cpuTime returns how long the threads of a process ran so far (proc_pid_stat(5), utime and stime).
+func cpuTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	// The fields behind the name, which may have spaces, begin with the third.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	var ticks int64
+	for _, field := range []int{14, 15} {
+		n, err := strconv.ParseInt(fields[field-3], 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick
+}

@@ -1,0 +1,249 @@
+package eventing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+const (
+	// sinkVariable in the environment has the test binary be the process that receives events.
+	sinkVariable = "EVENTING_BENCH_SINK"
+	// maxSubscribers is how many subscribers there are, at the paths /0, /1, ...
+	maxSubscribers = 10
+	// maxEvents is how many events a run may have.
+	maxEvents = 1 << 24
+	// Headers of events whose latency is measured, with nanoseconds since 1970: when an event was sent, and when it
+	// should have been.
+	sentHeader, dueHeader = "Ce-Sentnanos", "Ce-Duenanos"
+)
+
+// reception is what came of one run. The sink forgets it when the next one begins.
+type reception struct {
+	run         string
+	subscribers [maxSubscribers]struct {
+		requests, distinct atomic.Int64
+		seen               []atomic.Uint64 // a bit for each event
+	}
+	stray atomic.Int64 // requests at other paths
+
+	mu        sync.Mutex
+	sinceSent []time.Duration // guarded by mu
+	sinceDue  []time.Duration // guarded by mu
+}
+
+func newReception(run string) *reception {
+	r := &reception{run: run}
+	for i := range r.subscribers {
+		r.subscribers[i].seen = make([]atomic.Uint64, maxEvents/64)
+	}
+	return r
+}
+
+// receive counts the event of a request.
+func (r *reception) receive(request *http.Request, now time.Time) {
+	subscriber, err := strconv.Atoi(request.URL.Path[1:])
+	run, number, _ := strings.Cut(request.Header.Get("Ce-Id"), "-")
+	event, notANumber := strconv.Atoi(number)
+	if err != nil || subscriber >= maxSubscribers {
+		r.stray.Add(1)
+		return
+	}
+	// When sending ends some events are not answered, of which the broker may have some: they come in the next run.
+	if notANumber != nil || run != r.run || event >= maxEvents {
+		return
+	}
+	s := &r.subscribers[subscriber]
+	s.requests.Add(1)
+	if bit := uint64(1) << (event % 64); s.seen[event/64].Or(bit)&bit == 0 {
+		s.distinct.Add(1)
+	}
+	sent, err := strconv.ParseInt(request.Header.Get(sentHeader), 10, 64)
+	if err != nil {
+		return
+	}
+	due, err := strconv.ParseInt(request.Header.Get(dueHeader), 10, 64)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sinceSent = append(r.sinceSent, time.Duration(now.UnixNano()-sent))
+	r.sinceDue = append(r.sinceDue, time.Duration(now.UnixNano()-due))
+}
+
+// received are the figures of a run.
+type received struct {
+	// Requests and Distinct count, for each subscriber, requests and different events.
+	Requests, Distinct [maxSubscribers]int64
+	// Stray counts requests that should not have come.
+	Stray int64
+	// SinceSent and SinceDue are the times from when events were sent, and should have been, until they came.
+	SinceSent, SinceDue percentiles
+}
+
+// total is the number of different events, summed over all subscribers.
+func (r *received) total() (n int64) {
+	for _, distinct := range r.Distinct {
+		n += distinct
+	}
+	return n
+}
+
+// duplicates is how many requests had events that had come before.
+func (r *received) duplicates() (n int64) {
+	for _, requests := range r.Requests {
+		n += requests
+	}
+	return n - r.total()
+}
+
+// percentiles of durations.
+type percentiles struct{ P50, P99 time.Duration }
+
+func percentilesOf(values []time.Duration) percentiles {
+	if len(values) == 0 {
+		return percentiles{}
+	}
+	slices.Sort(values)
+	return percentiles{P50: values[len(values)/2], P99: values[len(values)*99/100]}
+}
+
+func (r *reception) figures() *received {
+	f := &received{Stray: r.stray.Load()}
+	for i := range r.subscribers {
+		f.Requests[i], f.Distinct[i] = r.subscribers[i].requests.Load(), r.subscribers[i].distinct.Load()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.SinceSent, f.SinceDue = percentilesOf(slices.Clone(r.sinceSent)), percentilesOf(slices.Clone(r.sinceDue))
+	return f
+}
+
+// serveSink is the process that receives events, until it is killed. GET /?run=RUN begins a run, GET / returns its
+// figures so far.
+func serveSink() error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	var current atomic.Pointer[reception]
+	current.Store(newReception(""))
+	fmt.Printf("listening on %s\n", listener.Addr())
+	return http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := time.Now()
+		if r.Method == http.MethodPost {
+			_, _ = io.Copy(io.Discard, r.Body) // an event that is cut off is no concern of a benchmark
+			current.Load().receive(r, now)
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		if run := r.URL.Query().Get("run"); run != "" {
+			current.Store(newReception(run))
+		}
+		if err := json.NewEncoder(w).Encode(current.Load().figures()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}))
+}
+
+// sinkProcess receives events in a process of its own.
+type sinkProcess struct {
+	*harness.Process
+	// url is its address, without a path.
+	url string
+	// runs counts the runs.
+	runs int
+}
+
+func startSink() (*sinkProcess, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	process, err := harness.StartProcess([]string{sinkVariable + "=1"}, self)
+	if err != nil {
+		return nil, err
+	}
+	match, err := process.WaitForOutput(regexp.MustCompile(`listening on (\S+)`))
+	if err != nil {
+		process.Kill()
+		return nil, err
+	}
+	return &sinkProcess{Process: process, url: "http://" + match[1]}, nil
+}
+
+// at is the address of a subscriber.
+func (p *sinkProcess) at(subscriber int) string { return fmt.Sprintf("%s/%d", p.url, subscriber) }
+
+// begin begins a run and returns its name, which the ids of its events start with.
+func (p *sinkProcess) begin(b *testing.B) string {
+	b.Helper()
+	p.runs++
+	run := "r" + strconv.Itoa(p.runs)
+	p.get(b, "/?run="+run)
+	return run
+}
+
+// received returns the figures of the run so far.
+func (p *sinkProcess) received(b *testing.B) *received {
+	b.Helper()
+	return p.get(b, "/")
+}
+
+func (p *sinkProcess) get(b *testing.B, path string) *received {
+	b.Helper()
+	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, p.url+path, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer response.Body.Close()
+	var figures received
+	if err := json.NewDecoder(response.Body).Decode(&figures); err != nil {
+		b.Fatal(err)
+	}
+	return &figures
+}
+
+// drained waits until each of the first subscribers has received as many events as were accepted.
+func (p *sinkProcess) drained(b *testing.B, subscribers int, accepted int64) *received {
+	b.Helper()
+	// A backlog of a whole window may be left.
+	ctx, cancel := context.WithTimeout(b.Context(), 10*window)
+	defer cancel()
+	var figures *received
+	err := harness.Poll(ctx, func() error {
+		figures = p.received(b)
+		for i := range subscribers {
+			if figures.Distinct[i] < accepted {
+				return fmt.Errorf("accepted %d, received %d", accepted, figures.Distinct)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatalf("waiting until all accepted events are delivered: %v", err)
+	}
+	if figures.Stray > 0 {
+		b.Fatalf("%d requests came that no subscriber should have got", figures.Stray)
+	}
+	return figures
+}

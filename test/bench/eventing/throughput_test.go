@@ -1,0 +1,169 @@
+package eventing
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// flow is how many events per second a broker takes and hands on.
+type flow struct {
+	// accepted counts events that were answered with 202, delivered those that came to their subscribers while events
+	// were sent; duplicates is the part of the deliveries, in percent, that came again.
+	accepted, delivered, duplicates float64
+	// cost is the time that the server's threads ran, for each event.
+	cost time.Duration
+}
+
+// events is the number of events per second that a broker keeps up with: those accepted, or fewer where deliveries to
+// a number of subscribers fall behind.
+func (f flow) events(subscribers int) float64 {
+	return min(f.accepted, f.delivered/float64(subscribers))
+}
+
+// flowOf measures a broker with a number of matching triggers. It returns once all accepted events were delivered, and
+// fails if one never is.
+func flowOf(b *testing.B, s *server, address string, matching int) flow {
+	b.Helper()
+	run := subscribers.begin(b)
+	subscribers.drained(b, matching, send(b, address, run, warmUp).wait(b).accepted)
+
+	run = subscribers.begin(b)
+	began, busy := time.Now(), cpuTime(b, s.PID())
+	sending := send(b, address, run, window)
+	from, fromTime := deliveredBy(b, began.Add(warmUp/2))
+	to, toTime := deliveredBy(b, began.Add(window-warmUp/4))
+	sent := sending.wait(b)
+	if sent.refused > 0 {
+		b.Fatalf("%d events were refused, %d accepted", sent.refused, sent.accepted)
+	}
+	received := subscribers.drained(b, matching, sent.accepted)
+	return flow{
+		accepted:   sent.rate(),
+		delivered:  float64(to-from) / toTime.Sub(fromTime).Seconds(),
+		duplicates: 100 * float64(received.duplicates()) / float64(received.total()),
+		cost:       (cpuTime(b, s.PID()) - busy) / time.Duration(sent.accepted),
+	}
+}
+
+// deliveredBy returns how many different events had come to all subscribers at a time, and that time.
+func deliveredBy(b *testing.B, at time.Time) (int64, time.Time) {
+	b.Helper()
+	//nolint:forbidigo // The window's clock.
+	time.Sleep(time.Until(at))
+	now := time.Now()
+	return subscribers.received(b).total(), now
+}
+
+// direct measures the sender posting straight to a subscriber, in events per second.
+func direct(b *testing.B) float64 {
+	b.Helper()
+	send(b, subscribers.at(0), subscribers.begin(b), warmUp).wait(b)
+	return send(b, subscribers.at(0), subscribers.begin(b), window).wait(b).rate()
+}
+
+// block is what is written before the disk is asked to keep it.
+const block = 4096
+
+// syncs returns how often per second a file of dir gets a block appended and synced.
+func syncs(b *testing.B, dir string) float64 {
+	b.Helper()
+	file, err := os.Create(filepath.Join(dir, "syncs"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		file.Close()
+		os.Remove(file.Name())
+	}()
+	data := make([]byte, block)
+	began, count := time.Now(), 0
+	for time.Since(began) < warmUp {
+		if _, err := file.Write(data); err != nil {
+			b.Fatal(err)
+		}
+		if err := syscall.Fdatasync(int(file.Fd())); err != nil {
+			b.Fatal(err)
+		}
+		count++
+	}
+	return float64(count) / time.Since(began).Seconds()
+}
+
+// BenchmarkOneTrigger measures durable events per second through a broker with one matching trigger, and at half that
+// rate how long an event takes.
+func BenchmarkOneTrigger(b *testing.B) {
+	once(b, func() {
+		s := start(b)
+		address := s.broker(b, 1, 1)
+		disk := b.TempDir()
+		var directs, disks, events, accepted, delivered, duplicates, costs []float64
+		for round := range rounds {
+			directs = append(directs, direct(b))
+			disks = append(disks, syncs(b, disk))
+			profiled := func() {}
+			if round == 0 {
+				profiled = s.profile(b, "EVENTING_BENCH_CPUPROFILE", "profile?seconds="+seconds(window))
+			}
+			f := flowOf(b, s, address, 1)
+			profiled()
+			events, accepted, delivered = append(events, f.events(1)), append(accepted, f.accepted), append(delivered, f.delivered)
+			duplicates, costs = append(duplicates, f.duplicates), append(costs, microseconds(f.cost))
+		}
+		rate := median(events)
+		b.ReportMetric(median(directs), "direct-events/s")
+		b.ReportMetric(median(disks), "fdatasync/s")
+		b.ReportMetric(median(accepted), "accepted/s")
+		b.ReportMetric(median(delivered), "delivered/s")
+		b.ReportMetric(median(duplicates), "duplicates-%")
+		b.ReportMetric(median(costs), "server-cpu-µs/event")
+		b.ReportMetric(100*rate/median(directs), "broker-%-of-direct")
+		b.ReportMetric(rate/median(disks), "events/fdatasync")
+
+		straight := latenciesAt(b, subscribers.at(0), rate/2)
+		through := latenciesAt(b, address, rate/2)
+		b.ReportMetric(milliseconds(straight.toSubscriber.P50), "direct-p50-ms")
+		b.ReportMetric(milliseconds(straight.toSubscriber.P99), "direct-p99-ms")
+		b.ReportMetric(milliseconds(through.toAnswer.P50), "broker-answer-p50-ms")
+		b.ReportMetric(milliseconds(through.toAnswer.P99), "broker-answer-p99-ms")
+		b.ReportMetric(milliseconds(through.toSubscriber.P50), "broker-p50-ms")
+		b.ReportMetric(milliseconds(through.toSubscriber.P99), "broker-p99-ms")
+		// Of a sender that never waits, also where a connection's earlier event was answered late.
+		b.ReportMetric(milliseconds(through.sinceDue.P99), "broker-since-due-p99-ms")
+	})
+}
+
+// BenchmarkTenTriggers measures deliveries per second with ten matching triggers and with one.
+func BenchmarkTenTriggers(b *testing.B) {
+	once(b, func() {
+		const many = 10
+		one, ten := start(b), start(b)
+		toOne, toTen := one.broker(b, 1, 1), ten.broker(b, many, many)
+		var ones, tens []float64
+		for range rounds {
+			ones = append(ones, flowOf(b, one, toOne, 1).events(1))
+			tens = append(tens, many*flowOf(b, ten, toTen, many).events(many))
+		}
+		b.ReportMetric(median(ones), "one-deliveries/s")
+		b.ReportMetric(median(tens), "ten-deliveries/s")
+		b.ReportMetric(median(tens)/median(ones), "ten/one")
+	})
+}
+
+// BenchmarkThousandTriggers measures events per second where a thousand triggers exist, of which one matches.
+func BenchmarkThousandTriggers(b *testing.B) {
+	once(b, func() {
+		one, thousand := start(b), start(b)
+		toOne, toThousand := one.broker(b, 1, 1), thousand.broker(b, 1000, 1)
+		var ones, thousands []float64
+		for range rounds {
+			ones = append(ones, flowOf(b, one, toOne, 1).events(1))
+			thousands = append(thousands, flowOf(b, thousand, toThousand, 1).events(1))
+		}
+		b.ReportMetric(median(ones), "one-events/s")
+		b.ReportMetric(median(thousands), "thousand-events/s")
+		b.ReportMetric(100*median(thousands)/median(ones), "thousand-%-of-one")
+	})
+}

@@ -1,0 +1,86 @@
+package eventing
+
+import (
+	"bytes"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+)
+
+const (
+	// connections is how many keep-alive connections events are sent over.
+	connections = 64
+	// threads is how many threads wrk sends them from.
+	threads = 2
+	// eventType is the type of all events.
+	eventType = "com.example.bench"
+	// warmUp is how long events are sent before a measurement, and how long at its beginning does not count.
+	warmUp = 2 * time.Second
+)
+
+var (
+	wrkCount   = regexp.MustCompile(`(\d+) requests in ([0-9.]+m?s)`)
+	wrkRefused = regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`)
+	wrkFaults  = regexp.MustCompile(`Socket errors: .*`)
+)
+
+// sending is wrk at work.
+type sending struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+}
+
+// send begins to post events to url, as fast as they are answered.
+func send(b *testing.B, url, run string, duration time.Duration) *sending {
+	b.Helper()
+	s := &sending{}
+	s.cmd = exec.CommandContext(b.Context(), wrk, "-t", strconv.Itoa(threads), "-c", strconv.Itoa(connections),
+		"--timeout", "30s", "-d", seconds(duration)+"s", "-s", "post.lua", url, "--", run, eventType, strconv.Itoa(threads))
+	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
+	if err := s.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// sent is what became of events that were sent.
+type sent struct {
+	accepted, refused int64
+	// duration is how long sending took.
+	duration time.Duration
+}
+
+// rate is the number of events accepted per second.
+func (s sent) rate() float64 { return float64(s.accepted) / s.duration.Seconds() }
+
+// wait waits until sending has ended.
+func (s *sending) wait(b *testing.B) sent {
+	b.Helper()
+	if err := s.cmd.Wait(); err != nil {
+		b.Fatalf("wrk: %v\n%s", err, &s.out)
+	}
+	if fault := wrkFaults.Find(s.out.Bytes()); fault != nil {
+		b.Fatalf("wrk: %s", fault)
+	}
+	match := wrkCount.FindSubmatch(s.out.Bytes())
+	if match == nil {
+		b.Fatalf("wrk printed no number of requests:\n%s", &s.out)
+	}
+	var result sent
+	var err error
+	if result.accepted, err = strconv.ParseInt(string(match[1]), 10, 64); err != nil {
+		b.Fatal(err)
+	}
+	if result.duration, err = time.ParseDuration(string(match[2])); err != nil {
+		b.Fatal(err)
+	}
+	if match := wrkRefused.FindSubmatch(s.out.Bytes()); match != nil {
+		if result.refused, err = strconv.ParseInt(string(match[1]), 10, 64); err != nil {
+			b.Fatal(err)
+		}
+		result.accepted -= result.refused
+	}
+	return result
+}
