@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// TestAnswers covers each row of the table in eventing Event Acknowledgement and Delivery Retry.
+// TestAnswers covers each row of the table in eventing Event Acknowledgement and Delivery Retry-3.
 func TestAnswers(t *testing.T) {
 	type outcome struct{ delivered, retryable bool }
 	delivered, final, again := outcome{true, false}, outcome{}, outcome{false, true}
@@ -57,8 +58,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestInterimAnswers covers the 1xx of eventing Event Acknowledgement and Delivery Retry: an error that is not retried
-// where it is the last answer, otherwise what follows counts.
+// TestInterimAnswers covers the 1xx of eventing Event Acknowledgement and Delivery Retry-3: an error that is not
+// retried where it is the last answer, otherwise what follows counts.
 func TestInterimAnswers(t *testing.T) {
 	s := newSender(t, Options{})
 	for _, tt := range []struct {
@@ -139,7 +140,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestReplies covers eventing Derived (Reply) Events.
+// TestReplies covers eventing Derived (Reply) Events-2.
 func TestReplies(t *testing.T) {
 	const structured = `{"specversion":"1.0","id":"2","source":"/reply","type":"reply","data":{"a":1}}`
 	binary := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"2"}, "Ce-Source": {"/reply"}, "Ce-Type": {"reply"}, "Content-Type": {"text/plain"}}
@@ -200,6 +201,27 @@ func TestReplies(t *testing.T) {
 					t.Errorf("body %q, want %q", result.Body, tt.wantBody)
 				}
 			})
+		}
+	}
+}
+
+// TestAnnouncedReplies has recipients announce large answers: those that send them are read, and no memory is set aside
+// for those that do not.
+func TestAnnouncedReplies(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nCe-Specversion: 1.0\r\nCe-Id: 2\r\nCe-Source: /a\r\nCe-Type: b\r\nContent-Length: 1000000\r\n\r\n"
+	data := strings.Repeat("x", 1_000_000)
+	s := newSender(t, Options{})
+	for name, body := range map[string]string{"whole": data, "half": "half"} {
+		to := serveRaw(t, func(w io.Writer) { io.WriteString(w, head+body) }) //nolint:errcheck // seen by the result
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		result := s.Send(t.Context(), order(), to, Attempt{ExpectReply: true})
+		runtime.ReadMemStats(&after)
+		switch used := after.TotalAlloc - before.TotalAlloc; {
+		case body == data && (result.Reply == nil || string(result.Reply.Data) != data):
+			t.Errorf("%s: %v", name, result.Err)
+		case body != data && (result.Err == nil || used > 500_000):
+			t.Errorf("%s: %v, with %d bytes of memory", name, result.Err, used)
 		}
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is a connection to a recipient. One request uses it at a time.
+// conn is a connection to a recipient at an address. One request uses it at a time.
 type conn struct {
 	net.Conn
 	transport *plain
-	host      *host
+	address   string
 	reader    *bufio.Reader
 	// room is how many bytes of the answer may still be read.
 	room int64
@@ -34,8 +34,8 @@ type conn struct {
 	readable bool
 }
 
-func newConn(made net.Conn, t *plain, h *host) *conn {
-	c := &conn{Conn: made, transport: t, host: h}
+func newConn(made net.Conn, t *plain, address string) *conn {
+	c := &conn{Conn: made, transport: t, address: address}
 	c.reader = bufio.NewReader(c)
 	c.look = c.poll
 	if described, ok := made.(syscall.Conn); ok {
@@ -103,7 +103,7 @@ func (c *conn) interrupt() {
 
 // expire closes an idle connection.
 func (c *conn) expire() {
-	c.transport.remove(c.host, c)
+	c.transport.remove(c)
 	c.Close()
 }
 
@@ -119,7 +119,10 @@ func (c *conn) unusable() bool {
 func (c *conn) poll(fd uintptr) {
 	c.fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	n, err := unix.Poll(c.fds[:], 0)
-	c.readable = n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(c.fds[:], 0)
+	}
+	c.readable = n > 0 || err != nil
 }
 
 // body is the body of an answer.
@@ -147,7 +150,7 @@ func (b *body) Close() error {
 	}
 	b.closed = true
 	if b.stop() && b.keep && b.ended && b.conn.reader.Buffered() == 0 {
-		b.conn.host.put(b.conn)
+		b.conn.transport.put(b.conn)
 		return nil
 	}
 	return b.conn.Close()

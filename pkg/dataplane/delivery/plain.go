@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,20 +17,10 @@ import (
 // answer before it has read the request would wait for ever, and is left by the timeout.
 type plain struct {
 	dial dialer
-	// hosts has a *host by host:port.
-	hosts sync.Map
-}
 
-// host holds the idle connections to a recipient.
-type host struct {
-	address string
-
-	// mu guards what follows.
-	mu sync.Mutex
-	// idle has the connection that was used last at its end.
-	idle []*conn
-	// gone tells that the host is no longer among the hosts.
-	gone bool
+	// mu guards idle: connections by host:port, at least one for each that is there, the one used last at the end.
+	mu   sync.Mutex
+	idle map[string][]*conn
 }
 
 // RoundTrip implements http.RoundTripper. The answer holds on to its connection until its body is closed. An
@@ -60,9 +51,8 @@ func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // connect returns an idle connection or a new one.
 func (t *plain) connect(ctx context.Context, address string) (*conn, error) {
-	h := t.host(address)
 	for {
-		c := h.take()
+		c := t.take(address)
 		if c == nil {
 			break
 		}
@@ -75,38 +65,28 @@ func (t *plain) connect(ctx context.Context, address string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConn(made, t, h), nil
-}
-
-// host returns the host at an address.
-func (t *plain) host(address string) *host {
-	if h, ok := t.hosts.Load(address); ok {
-		return h.(*host)
-	}
-	h, _ := t.hosts.LoadOrStore(address, &host{address: address})
-	return h.(*host)
+	return newConn(made, t, address), nil
 }
 
 // close closes the idle connections.
 func (t *plain) close() {
-	t.hosts.Range(func(_, value any) bool {
-		h := value.(*host)
-		for c := h.take(); c != nil; c = h.take() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, idle := range t.idle {
+		for _, c := range idle {
 			c.Close()
 		}
-		return true
-	})
+	}
+	clear(t.idle)
 }
 
 // take returns the connection used last whose time is not over, or nil.
-func (h *host) take() *conn {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for len(h.idle) > 0 {
-		last := len(h.idle) - 1
-		c := h.idle[last]
-		h.idle[last] = nil
-		h.idle = h.idle[:last]
+func (t *plain) take(address string) *conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for idle := t.idle[address]; len(idle) > 0; idle = t.idle[address] {
+		c := idle[len(idle)-1]
+		t.drop(c, len(idle)-1)
 		if c.expiry.Stop() {
 			return c
 		}
@@ -115,33 +95,35 @@ func (h *host) take() *conn {
 }
 
 // put keeps a connection for later requests, for a time.
-func (h *host) put(c *conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.gone || len(h.idle) >= maxIdle {
+func (t *plain) put(c *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.idle[c.address]) >= maxIdle {
 		c.Close()
 		return
 	}
+	t.idle[c.address] = append(t.idle[c.address], c)
 	if c.expiry == nil {
 		c.expiry = time.AfterFunc(keepIdle, c.expire)
 	} else {
 		c.expiry.Reset(keepIdle)
 	}
-	h.idle = append(h.idle, c)
 }
 
-// remove has a connection idle no longer, and forgets a host without any.
-func (t *plain) remove(h *host, c *conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.idle {
-		if h.idle[i] == c {
-			h.idle = append(h.idle[:i], h.idle[i+1:]...)
-			break
-		}
+// remove has a connection idle no longer.
+func (t *plain) remove(c *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.Index(t.idle[c.address], c); i >= 0 {
+		t.drop(c, i)
 	}
-	if len(h.idle) == 0 && !h.gone {
-		h.gone = true
-		t.hosts.CompareAndDelete(h.address, h)
+}
+
+// drop removes a connection from the idle ones, of which it is number i at its address. mu is held.
+func (t *plain) drop(c *conn, i int) {
+	if idle := slices.Delete(t.idle[c.address], i, i+1); len(idle) > 0 {
+		t.idle[c.address] = idle
+	} else {
+		delete(t.idle, c.address)
 	}
 }

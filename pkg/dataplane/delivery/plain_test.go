@@ -18,11 +18,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// hostCount returns how many hosts have connections.
+// hostCount returns for how many hosts something is kept.
 func hostCount(s *Sender) int {
-	n := 0
-	s.transports.plain.hosts.Range(func(any, any) bool { n++; return true })
-	return n
+	t := s.transports.plain
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.idle)
 }
 
 // TestIdleConnections has idle connections closed after some time, those in use longer, and nothing left of hosts that
@@ -75,6 +76,31 @@ func TestIdleConnections(t *testing.T) {
 			t.Error("a connection is left after Close")
 		}
 	})
+}
+
+// TestForgottenHosts has nothing kept of recipients that cannot be reached, or that close their connections.
+func TestForgottenHosts(t *testing.T) {
+	closing := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusAccepted)
+	})
+	silent := serveRaw(t, func(w io.Writer) {
+		fmt.Fprint(w, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+		w.(net.Conn).Close()
+	})
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	s := newSender(t, Options{})
+	for to, code := range map[eventing.Endpoint]int{closing: 202, silent: 202, {URL: gone.URL}: 0} {
+		if result := s.Send(t.Context(), order(), to, Attempt{}); result.Code != code {
+			t.Errorf("%s: %+v", to.URL, result)
+		}
+	}
+	// The connection that was closed in silence is idle until it is wanted again.
+	s.transports.plain.close()
+	if n := hostCount(s); n != 0 {
+		t.Errorf("%d hosts are kept", n)
+	}
 }
 
 // TestManyAtOnce has as many connections as deliveries at a time, and their answers to the right ones.

@@ -72,8 +72,8 @@ func serveRaw(t testing.TB, write func(io.Writer)) eventing.Endpoint {
 	return eventing.Endpoint{URL: "http://" + listener.Addr().String()}
 }
 
-// TestRequest covers eventing Minimum supported protocol, eventing HTTP Verbs and eventing Derived (Reply) Events: what
-// recipients see.
+// TestRequest covers eventing Minimum supported protocol-1, eventing HTTP Verbs-1 and -2 and eventing Derived
+// (Reply) Events-4: what recipients see.
 func TestRequest(t *testing.T) {
 	structured := order()
 	structured.Structured = true

@@ -53,7 +53,7 @@ func newTransports(dial dialer) *transports {
 	}
 	secure.Protocols.SetHTTP1(true)
 	secure.Protocols.SetHTTP2(true)
-	t := &transports{plain: &plain{dial: dial}, secure: secure}
+	t := &transports{plain: &plain{dial: dial, idle: map[string][]*conn{}}, secure: secure}
 	t.trusting = lru.NewWithEvictionFunc(maxBundles, func(_ lru.Key, value any) {
 		value.(*http.Transport).CloseIdleConnections()
 	})

@@ -99,14 +99,14 @@ func decode(data []byte) (*Event, error) {
 	}
 
 	e := &Event{Structured: flags&flagStructured != 0}
-	names := names{rest: string(ahead.rest[:total])}
+	text := names{rest: string(ahead.rest[:total])}
 	if attributes > 0 {
 		e.Attributes = make([]Attribute, attributes)
 	}
 	for i := range e.Attributes {
 		name, value := lengths.count(), lengths.count()
 		a := &e.Attributes[i]
-		a.Name, a.Value, a.Type = names.next(name), names.next(value>>typeBits), Type(value&(1<<typeBits-1))
+		a.Name, a.Value, a.Type = text.next(name), text.next(value>>typeBits), Type(value&(1<<typeBits-1))
 		if a.Type > Boolean {
 			return nil, fmt.Errorf("attribute %.40q has the unknown type %d", a.Name, a.Type)
 		}
@@ -116,7 +116,7 @@ func decode(data []byte) (*Event, error) {
 	}
 	for i := range e.Headers {
 		name, value := lengths.count(), lengths.count()
-		e.Headers[i] = Header{Name: names.next(name), Value: names.next(value)}
+		e.Headers[i] = Header{Name: text.next(name), Value: text.next(value)}
 	}
 	if flags&flagData != 0 {
 		e.Data = ahead.rest[total:len(ahead.rest):len(ahead.rest)]

@@ -36,7 +36,7 @@ func strs(pairs ...string) []Attribute {
 	return attributes
 }
 
-// TestBinary covers eventing Minimum supported protocol: binary mode.
+// TestBinary covers eventing Minimum supported protocol-1: binary mode.
 func TestBinary(t *testing.T) {
 	for name, test := range map[string]struct {
 		header http.Header
@@ -130,7 +130,7 @@ func TestCarried(t *testing.T) {
 
 const minimal = `"specversion":"1.0","id":"1","source":"/s","type":"t"`
 
-// TestStructured covers eventing Minimum supported protocol: structured mode, with data byte for byte.
+// TestStructured covers eventing Minimum supported protocol-1: structured mode, with data byte for byte.
 func TestStructured(t *testing.T) {
 	for name, test := range map[string]struct {
 		body       string

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWriteBinary covers eventing Minimum supported protocol: binary mode, whose headers no value of an attribute can
-// break out of.
+// TestWriteBinary covers eventing Minimum supported protocol-1: binary mode, whose headers no value of an attribute
+// can break out of.
 func TestWriteBinary(t *testing.T) {
 	e := &Event{
 		Attributes: append(strs("id", "1", "source", "/s", "type", "t", "datacontenttype", "text/plain", "ext", "a b%\"€\u0001\r\nx-y: z"),
@@ -43,7 +43,7 @@ func TestWriteBinary(t *testing.T) {
 	}
 }
 
-// TestMarshalStructured covers eventing Minimum supported protocol: structured mode, with data byte for byte.
+// TestMarshalStructured covers eventing Minimum supported protocol-1: structured mode, with data byte for byte.
 func TestMarshalStructured(t *testing.T) {
 	for name, test := range map[string]struct {
 		contentType string

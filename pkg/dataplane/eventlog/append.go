@@ -18,11 +18,14 @@ const (
 	maxRecords  = 1024
 	maxMessages = 512
 	maxBatch    = 32 << 20
+	// maxWaiting is how many bytes may wait for the commits before theirs, per stream. There are more only if the disk or
+	// the cluster stands still, and those who wait give up and come again.
+	maxWaiting = 256 << 20
 	// headroom is what a message takes besides its data.
 	headroom = 1 << 10
 
-	// ackTimeout is how long an external server may take to acknowledge; retryFor how long what failed is tried
-	// again before the error is told, retryEvery the time between.
+	// ackTimeout is how long an external server may take to acknowledge; retryFor for how long after it was gathered
+	// what failed is tried again before the error is told, retryEvery the time between.
 	ackTimeout = 4 * time.Second
 	retryFor   = 5 * time.Second
 	retryEvery = 100 * time.Millisecond
@@ -39,6 +42,7 @@ type Record struct {
 
 // batch is what is committed together.
 type batch struct {
+	began   time.Time
 	frames  []*frame
 	open    map[string]*frame // the last frame of each queue that takes more records
 	records int
@@ -109,18 +113,22 @@ func (s *Stream) gather(records []Record) (*batch, error) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.waiting > 0 && s.waiting+bytes > maxWaiting {
+		return nil, fmt.Errorf("%w: too much waits to be written", ErrUnavailable)
+	}
 	var b *batch
 	if n := len(s.batches); n > 0 {
 		b = s.batches[n-1]
 	}
 	if b == nil || len(b.frames)+len(records) > maxMessages || b.bytes+bytes > maxBatch {
-		b = &batch{open: map[string]*frame{}, done: make(chan struct{})}
+		b = &batch{began: time.Now(), open: map[string]*frame{}, done: make(chan struct{})}
 		s.batches = append(s.batches, b)
 	}
 	for i := range records {
 		b.add(&records[i], min(limit, maxFrame))
 	}
 	b.bytes += bytes
+	s.waiting += bytes
 	if !s.committing {
 		s.committing = true
 		go s.commit()
@@ -158,9 +166,10 @@ func (s *Stream) commit() {
 		}
 		b := s.batches[0]
 		s.batches = s.batches[1:]
+		s.waiting -= b.bytes
 		s.mu.Unlock()
 
-		if err := s.write(b.frames); err != nil {
+		if err := s.write(b); err != nil {
 			s.log.metrics.failures.Inc()
 			b.err = fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
 		} else {
@@ -172,15 +181,14 @@ func (s *Stream) commit() {
 	}
 }
 
-// write stores frames, and tries for a while if the server is unavailable. Its errors wrap those of the package.
-func (s *Stream) write(frames []*frame) error {
-	started := time.Now()
+// write stores a batch, and tries for a while if the server is unavailable. Its errors wrap those of the package.
+func (s *Stream) write(b *batch) error {
 	for {
 		err := s.admit()
 		if err == nil {
-			err = s.writeOnce(frames)
+			err = s.writeOnce(b.frames)
 		}
-		if err == nil || !errors.Is(err, ErrUnavailable) || time.Since(started) > retryFor {
+		if err == nil || !errors.Is(err, ErrUnavailable) || time.Since(b.began) > retryFor {
 			return err
 		}
 		select {

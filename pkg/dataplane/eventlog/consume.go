@@ -14,7 +14,11 @@ const (
 	embeddedAckWait = 3 * time.Second
 	externalAckWait = 8 * time.Second
 
+	// rebindEvery is the time between attempts to consume. So many failures in a row are told, of those that came in
+	// less than steady each.
 	rebindEvery = 300 * time.Millisecond
+	toldAfter   = 30
+	steady      = 2 * consumerTimeout
 
 	// handBack is after what time frames come again that a consumption gives back when it stops. Without it, the
 	// server would send them to the request that is just being withdrawn.
@@ -23,7 +27,8 @@ const (
 
 // ConsumeOptions bound what is under way: frames handed over or about to be that are not done.
 type ConsumeOptions struct {
-	// MaxFrames defaults to 256.
+	// MaxFrames defaults to 256. With 1, a frame that is given back holds up the others until it is done, which keeps
+	// the order.
 	MaxFrames int
 	// MaxBytes defaults to 64 MiB. A frame larger than it comes alone.
 	MaxBytes int
@@ -85,8 +90,8 @@ func (s *Stream) Consume(queue string, o ConsumeOptions, handle func(*Frame)) (*
 	return c, nil
 }
 
-// Stop ends the consumption: no call of the function starts after it returned, one that runs goes on. Frames that
-// were not handed over come again right away; those handed over that are not done soon do, unless they are done in time.
+// Stop ends the consumption: when it returned, at most one call of the function goes on or is about to begin. Frames
+// that were not handed over come again right away; those that were do so soon, unless they are done in time.
 func (c *Consumption) Stop() {
 	c.mu.Lock()
 	if c.stopped {
@@ -143,17 +148,26 @@ func (l *Log) running() []*Consumption {
 
 // pull gets frames from the server for as long as the consumption runs, with one session after the other.
 func (c *Consumption) pull() {
+	logger := c.stream.log.logger.WithValues("stream", c.stream.config.ID, "queue", c.queue)
+	failures := 0
 	for c.ctx.Err() == nil {
 		session, err := c.stream.log.session(c.ctx)
 		if err != nil {
 			return
 		}
+		began := time.Now()
 		err = c.pullFrom(session)
 		if c.ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			c.stream.log.logger.V(1).Info("Consuming is resumed", "stream", c.stream.config.ID, "queue", c.queue, "error", err.Error())
+		if time.Since(began) > steady {
+			failures = 0
+		}
+		// A server that is away is told of elsewhere, once for all consumptions.
+		if failures++; failures%toldAfter == 0 && session.nc.IsConnected() {
+			logger.Error(err, "Consuming fails again and again", "times", failures)
+		} else {
+			logger.V(1).Info("Consuming is resumed", "error", err.Error())
 		}
 		select {
 		case <-time.After(rebindEvery):

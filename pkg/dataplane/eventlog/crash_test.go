@@ -64,7 +64,7 @@ func TestCrashChild(t *testing.T) {
 	<-t.Context().Done()
 }
 
-// eventing Event Acknowledgement and Delivery Retry: what was acknowledged survives SIGKILL.
+// eventing Content Based Routing-3, eventing Topology Based Routing-3: what was acknowledged survives SIGKILL.
 func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	stored, done := map[string]bool{}, map[string]bool{}

@@ -51,18 +51,25 @@ func (l *Log) openEmbedded() (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event log: set up the embedded server: %w", err)
 	}
+	s, err := l.start(srv)
+	if err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start starts a server and connects to it.
+func (l *Log) start(srv *server.Server) (*session, error) {
 	srv.SetLoggerV2(serverLog{l.logger.WithName("nats")}, false, false, false)
 	// Start returns when the streams are recovered, or an error stopped the server.
 	srv.Start()
 	if !srv.ReadyForConnections(startTimeout) || !srv.JetStreamEnabled() {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return nil, fmt.Errorf("event log: the embedded server does not start on '%s', see its log", dir)
+		return nil, fmt.Errorf("event log: the embedded server does not start on '%s', see its log", l.opts.Dir)
 	}
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.NoReconnect(), nats.Timeout(startTimeout))
 	if err != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
 		return nil, fmt.Errorf("event log: connect to the embedded server: %w", err)
 	}
 	s, err := newSession(srv, nc)
@@ -71,7 +78,7 @@ func (l *Log) openEmbedded() (*session, error) {
 	}
 	s.unmendable = s.faults()
 	for fault := range s.unmendable {
-		l.logger.Error(errors.New(fault), "The embedded NATS server did not recover all streams", "directory", dir)
+		l.logger.Error(errors.New(fault), "The embedded NATS server did not recover all streams", "directory", l.opts.Dir)
 	}
 	return s, nil
 }

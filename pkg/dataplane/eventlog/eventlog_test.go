@@ -154,6 +154,8 @@ func TestLog(t *testing.T) {
 		"reopen":       testReopen,
 		"idempotence":  testDoneOnce,
 		"long handle":  testLongHandle,
+		"no consumer":  testConsumerDeleted,
+		"given back":   testGivenBack,
 	}
 	for server, options := range servers {
 		for name, test := range tests {
@@ -372,6 +374,45 @@ func testLongHandle(t *testing.T, o Options) {
 	eventually(t, "frame is removed", func() bool { return len(queues(t, s)) == 0 })
 }
 
+// Frames that are given back hold up others only where there is one at a time.
+func testGivenBack(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 2})
+	one, _ := consume(t, s, "ordered", ConsumeOptions{MaxFrames: 1})
+	for _, queue := range []string{"", "ordered"} {
+		appendAll(t, s, queue, "a", "b", "c")
+	}
+	for range 2 {
+		k.next(t).Again(time.Hour)
+	}
+	if f := k.next(t); string(f.Records[0]) != "c" {
+		t.Errorf("record %s came, want c", f.Records[0])
+	}
+	one.next(t).Again(time.Hour)
+	one.none(t, 300*time.Millisecond)
+}
+
+// What someone deletes at the server is made again at once, also while a frame is under way for long.
+func testConsumerDeleted(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 2})
+	appendAll(t, s, "", "a", "b")
+	a, b := k.next(t), k.next(t)
+	a.Done()
+	eventually(t, "frame is removed", func() bool { return queues(t, s)[""] == 1 })
+	if err := s.log.current.Load().js.DeleteConsumer(t.Context(), s.name, durable("")); err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, s, "", "c")
+	c := k.next(t)
+	if string(c.Records[0]) != "c" {
+		t.Errorf("record %s came, want c", c.Records[0])
+	}
+	c.Done()
+	b.Done()
+	eventually(t, "frames are removed", func() bool { return len(queues(t, s)) == 0 })
+}
+
 func testStreams(t *testing.T, o Options) {
 	l := open(t, o)
 	a := stream(t, l, "a")
@@ -518,5 +559,29 @@ func TestAppendContext(t *testing.T) {
 	s.mu.Unlock()
 	if err := s.Append(ctx, Record{Data: []byte("x")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("append: %v, want context.Canceled", err)
+	}
+}
+
+// While nothing can be written, what waits is bounded, and is not tried for longer the more there is.
+func TestStandstill(t *testing.T) {
+	s := stream(t, open(t, Options{Dir: t.TempDir()}), "a")
+	appendAll(t, s, "", "x")
+	s.mu.Lock()
+	if s.waiting != 0 {
+		t.Errorf("%d bytes wait after all was written", s.waiting)
+	}
+	s.waiting = maxWaiting
+	s.mu.Unlock()
+	if err := s.Append(t.Context(), Record{Data: []byte("y")}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("append while as much waits as may: %v, want ErrUnavailable", err)
+	}
+
+	s.log.fail(ErrUnavailable)
+	start := time.Now()
+	if err := s.write(&batch{began: start.Add(-2 * retryFor)}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("write: %v, want ErrUnavailable", err)
+	}
+	if took := time.Since(start); took >= retryFor {
+		t.Errorf("what waited for too long was tried for %v more", took)
 	}
 }

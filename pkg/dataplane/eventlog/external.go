@@ -23,7 +23,8 @@ func (l *Log) openExternal(ctx context.Context) (*session, error) {
 		nats.Timeout(connectTimeout / 2),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
-		nats.RetryOnFailedConnect(false),
+		// Credentials that are refused now may be replaced.
+		nats.IgnoreAuthErrorAbort(),
 		// What cannot be sent now is not sent behind the back of who was told so.
 		nats.ReconnectBufSize(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {

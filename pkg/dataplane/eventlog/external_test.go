@@ -86,7 +86,8 @@ func TestReconnect(t *testing.T) {
 	eventually(t, "append to memory", func() bool { return m.Append(t.Context(), Record{Data: []byte("x")}) == nil })
 }
 
-// eventing Event Acknowledgement and Delivery Retry: what a cluster acknowledged survives the loss of a server.
+// eventing Content Based Routing-3, eventing Topology Based Routing-3: what a cluster acknowledged survives the loss of
+// a server.
 func TestCluster(t *testing.T) {
 	servers := natstest.Start(t, natstest.Options{Nodes: 3})
 	s := stream(t, open(t, Options{URL: servers.URL(), Replicas: 3}), "a")

@@ -19,6 +19,12 @@ const (
 	beatEvery       = 5 * time.Second
 	embeddedPullFor = time.Hour
 	consumerTimeout = 10 * time.Second
+
+	// News of a request, by status (NATS ADR-13): heartbeat is a sign of life, and expired that its time is over.
+	heartbeat, expired = "100", "408"
+	// The text of tooSmall tells that the next frame has no room in the request, which ends with that. That of
+	// completed follows the last frame of a request.
+	tooSmall, completed = "Message Size Exceeds MaxBytes", "Batch Completed"
 )
 
 // puller asks for frames of one consumer, request by request. The client library's own way drops what arrives while
@@ -30,11 +36,11 @@ type puller struct {
 	inbox       string
 	wake        chan struct{} // a request ended
 
-	mu     sync.Mutex
-	asked  int // frames the request is still to bring
-	got    int // frames it brought
-	status string
-	heard  time.Time // when anything arrived last
+	mu    sync.Mutex
+	asked int       // frames the request is still to bring
+	got   int       // frames it brought
+	ended error     // how it ended before it brought all
+	heard time.Time // when anything arrived last
 }
 
 // request is the form that JetStream takes requests for messages in.
@@ -45,10 +51,19 @@ type request struct {
 	Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
 }
 
-var errSilent = errors.New("the server does not answer")
+var (
+	errSilent   = errors.New("the server does not answer")
+	errExpired  = errors.New("the request expired")
+	errTooSmall = errors.New("the next frame has no room in the request")
+)
 
 // pullFrom binds to the queue's consumer, which it creates if there is none, and gets frames until an error.
 func (c *Consumption) pullFrom(session *session) error {
+	// Requests are for as many frames as there is room for. Those that were given back are not to hold up the others.
+	pending := -1
+	if c.options.MaxFrames == 1 {
+		pending = 1
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, consumerTimeout)
 	_, err := session.js.CreateOrUpdateConsumer(ctx, c.stream.name, jetstream.ConsumerConfig{
 		Durable:       durable(c.queue),
@@ -56,7 +71,7 @@ func (c *Consumption) pullFrom(session *session) error {
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       c.stream.log.ackWait(),
 		MaxDeliver:    -1,
-		MaxAckPending: c.options.MaxFrames,
+		MaxAckPending: pending,
 	})
 	cancel()
 	if err != nil {
@@ -86,23 +101,20 @@ func (c *Consumption) pullFrom(session *session) error {
 		if large && bytes >= c.options.MaxBytes {
 			frames, bytes = 1, max(bytes, int(session.nc.MaxPayload())+headroom)
 		}
-		got, status, err := p.pull(frames, bytes)
-		if err != nil {
-			return err
-		}
-		empty := got == 0 && status == "409"
-		if empty && bytes > c.options.MaxBytes {
-			return errors.New("the server refuses to send the next frame")
-		}
-		if large = empty; large {
+		got, err := p.pull(frames, bytes)
+		large = got == 0 && errors.Is(err, errTooSmall)
+		switch {
+		case large && bytes <= c.options.MaxBytes:
 			c.drain(bytes)
+		case large, err != nil && !errors.Is(err, errTooSmall):
+			return fmt.Errorf("ask for frames: %w", err)
 		}
 	}
 }
 
-// pull makes one request and waits for its end. It returns the number of frames it brought, and the status it ended
-// with if it did not bring all.
-func (p *puller) pull(frames, bytes int) (got int, status string, err error) {
+// pull makes one request and waits for its end. It returns the number of frames it brought, and why it ended early,
+// unless its time was over or the consumption was stopped.
+func (p *puller) pull(frames, bytes int) (got int, err error) {
 	r := request{Batch: frames, MaxBytes: bytes, Expires: embeddedPullFor}
 	var silence <-chan time.Time
 	if p.session.server == nil {
@@ -113,57 +125,62 @@ func (p *puller) pull(frames, bytes int) (got int, status string, err error) {
 	}
 	body, err := json.Marshal(r)
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	p.mu.Lock()
-	p.asked, p.got, p.status, p.heard = frames, 0, "", time.Now()
+	p.asked, p.got, p.ended, p.heard = frames, 0, nil, time.Now()
 	p.mu.Unlock()
 	if err := p.session.nc.PublishRequest(p.subject, p.inbox, body); err != nil {
-		return 0, "", fmt.Errorf("ask for frames: %w", err)
+		return 0, err
 	}
 	for {
 		select {
 		case <-p.wake:
 		case <-silence:
 		case <-p.session.ended:
-			return 0, "", errEnded
+			return 0, errEnded
 		case <-p.consumption.ctx.Done():
-			return 0, "", nil
+			return 0, nil
 		}
 		p.mu.Lock()
-		asked, got, status, heard := p.asked, p.got, p.status, p.heard
+		asked, got, ended, heard := p.asked, p.got, p.ended, p.heard
 		p.mu.Unlock()
 		switch {
-		case status == "503":
-			return got, status, fmt.Errorf("ask for frames: %w", nats.ErrNoResponders)
-		case asked == 0 || status != "":
-			return got, status, nil
+		case asked <= 0, errors.Is(ended, errExpired):
+			return got, nil
+		case ended != nil:
+			return got, ended
 		case silence != nil && time.Since(heard) > 2*beatEvery:
-			return got, status, errSilent
+			return got, errSilent
 		}
 	}
 }
 
 // receive takes a frame, or news of the request.
 func (p *puller) receive(msg *nats.Msg) {
-	status := ""
+	status, text := "", ""
 	if len(msg.Data) == 0 {
-		status = msg.Header.Get("Status")
+		status, text = msg.Header.Get("Status"), msg.Header.Get("Description")
 	}
 	if status == "" {
 		p.consumption.take(p.session, msg)
 	}
 	p.mu.Lock()
 	p.heard = time.Now()
-	switch status {
-	case "":
+	switch {
+	case status == "":
 		p.asked--
 		p.got++
-	case "100": // a heartbeat
+	case status == heartbeat, text == completed:
+		// The last frame has ended its request, and what follows it may come when there is another one.
+	case status == expired:
+		p.ended = errExpired
+	case text == tooSmall:
+		p.ended = errTooSmall
 	default:
-		p.status = status
+		p.ended = fmt.Errorf("the server answers: %s %s", status, text)
 	}
-	ended := p.asked <= 0 || p.status != ""
+	ended := p.asked <= 0 || p.ended != nil
 	p.mu.Unlock()
 	if ended {
 		select {

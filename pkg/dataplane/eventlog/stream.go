@@ -30,6 +30,7 @@ type Stream struct {
 
 	mu         sync.Mutex
 	batches    []*batch // gathered, to be committed in order
+	waiting    int      // bytes of batches
 	committing bool
 }
 
@@ -41,13 +42,18 @@ const (
 
 func (l *Log) streamName(id string) string { return "KN_" + l.opts.Installation + "_" + id }
 
+// prefix begins the subjects of a stream's messages.
+func (l *Log) prefix(id string) string { return "KN." + l.opts.Installation + "." + id + "." }
+
+// ownQueue comes between the prefix and the name of a queue that is not the shared one.
+const ownQueue = "queue."
+
 // subject is that of a queue's messages. Queues are UIDs.
 func (s *Stream) subject(queue string) string {
-	prefix := "KN." + s.log.opts.Installation + "." + s.config.ID
 	if queue == "" {
-		return prefix + "." + sharedQueue
+		return s.log.prefix(s.config.ID) + sharedQueue
 	}
-	return prefix + ".queue." + queue
+	return s.log.prefix(s.config.ID) + ownQueue + queue
 }
 
 // durable is the name of a queue's consumer.
@@ -62,7 +68,7 @@ func (l *Log) config(c StreamConfig) jetstream.StreamConfig {
 	config := jetstream.StreamConfig{
 		Name:        l.streamName(c.ID),
 		Description: c.Description,
-		Subjects:    []string{"KN." + l.opts.Installation + "." + c.ID + ".>"},
+		Subjects:    []string{l.prefix(c.ID) + ">"},
 		Metadata:    map[string]string{installationMeta: l.opts.Installation, idMeta: c.ID},
 		// What is done is removed, and nothing else: not by age, not by size.
 		Retention:          jetstream.WorkQueuePolicy,
@@ -166,17 +172,16 @@ func (s *Stream) Queues(ctx context.Context) (map[string]uint64, error) {
 	if err != nil {
 		return nil, s.log.explain(fmt.Sprintf("queues of stream '%s'", s.config.ID), err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter("KN."+s.log.opts.Installation+"."+s.config.ID+".>"))
+	prefix := s.log.prefix(s.config.ID)
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
 	if err != nil {
 		return nil, s.log.explain(fmt.Sprintf("queues of stream '%s'", s.config.ID), err)
 	}
 	queues := make(map[string]uint64, len(info.State.Subjects))
 	for subject, n := range info.State.Subjects {
-		if queue, ok := strings.CutPrefix(subject, s.subject("x")[:len(s.subject("x"))-1]); ok {
-			queues[queue] = n
-		} else {
-			queues[""] = n
-		}
+		// That of the shared queue is left empty.
+		_, queue, _ := strings.Cut(subject, prefix+ownQueue)
+		queues[queue] = n
 	}
 	return queues, nil
 }

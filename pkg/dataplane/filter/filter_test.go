@@ -34,7 +34,7 @@ func compiled(t testing.TB, attributes values, list ...dialect) *Filter {
 	return f
 }
 
-// TestAttributes covers eventing TriggerFilter.
+// TestAttributes covers eventing TriggerFilter-1 to -5.
 func TestAttributes(t *testing.T) {
 	e := newEvent("type", "order.placed", "region", "eu", "empty", "")
 	for _, tt := range []struct {

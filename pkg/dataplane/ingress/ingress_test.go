@@ -105,7 +105,7 @@ func do(t *testing.T, r *http.Request) reply {
 	return reply{code: res.StatusCode, header: res.Header, body: string(body)}
 }
 
-// TestCodes covers eventing Event Acknowledgement and Delivery Retry: whether events were accepted is told by the
+// TestCodes covers eventing Event Acknowledgement and Delivery Retry-1: whether events were accepted is told by the
 // status code.
 func TestCodes(t *testing.T) {
 	const structured, batch = "application/cloudevents+json", "application/cloudevents-batch+json"
@@ -165,7 +165,7 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// TestRefused covers eventing Event Acknowledgement and Delivery Retry: the answers to events that were not made
+// TestRefused covers eventing Event Acknowledgement and Delivery Retry-1: the answers to events that were not made
 // durable, of which senders see whether and when to try again.
 func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -191,7 +191,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestMethods covers eventing HTTP Verbs: events come by POST, and OPTIONS tells so.
+// TestMethods covers eventing HTTP Verbs-1 and -3: events come by POST, and OPTIONS tells so.
 func TestMethods(t *testing.T) {
 	server := start(t, options(&memory{}))
 	for _, test := range []struct {
