@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -189,7 +190,7 @@ func (c *consumer) deadLetter(ctx context.Context, config *eventing.Consumer, e 
 	}
 	said = said[:min(len(said), base64.StdEncoding.DecodedLen(maxErrorData))]
 	failure := []event.Attribute{
-		{Name: event.ErrorDest, Value: to.URL},
+		{Name: event.ErrorDest, Value: withoutUserinfo(to.URL)},
 		{Name: event.ErrorData, Value: base64.StdEncoding.EncodeToString(said)},
 		{Name: event.ErrorCode},
 	}
@@ -221,6 +222,16 @@ func (c *consumer) deadLetter(ctx context.Context, config *eventing.Consumer, e 
 			return ctx.Err()
 		}
 	}
+}
+
+// withoutUserinfo returns a URL without the password that may be in it.
+func withoutUserinfo(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.User == nil {
+		return address
+	}
+	u.User = nil
+	return u.String()
 }
 
 // bury makes one attempt to send an event to the dead letter sink, which gets as many as the subscriber.

@@ -159,3 +159,22 @@ func TestHungDeadLetterSink(t *testing.T) {
 		}
 	})
 }
+
+// A dead letter does not tell the password of the subscriber's URL.
+func TestDeadLetterKeepsPasswords(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("a", withDeadLetter, func(c *eventing.Consumer) { c.Subscriber.URL = "http://user:secret@host/path" }))
+		w.mu.Lock()
+		w.answers["http://user:secret@host/path"] = always(400)
+		w.mu.Unlock()
+		w.accept(brokerKey, "1")
+		w.after(time.Minute)
+		dead := w.attempts("dead")
+		if len(dead) != 1 {
+			t.Fatalf("%d dead letters, want 1", len(dead))
+		}
+		if dest, _ := dead[0].event.Get(event.ErrorDest); dest != "http://host/path" {
+			t.Errorf("%s is %q, want http://host/path", event.ErrorDest, dest)
+		}
+	})
+}
