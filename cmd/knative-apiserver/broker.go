@@ -32,7 +32,7 @@ func newBrokerOptions() brokerOptions {
 
 func (o *brokerOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.port, "broker-port", o.port,
-		"Port on which events to Brokers and Channels arrive; 0 picks a free one. The default port gives way to a free one where it is taken.")
+		"Port on which events to Brokers and Channels arrive; 0 picks a free one.")
 	flags.Var(&o.maxEventSize, "max-event-size", "Largest body of a request with events, such as 1Mi.")
 	flags.Var(&o.maxBytes, "event-log-max-size", "Most that undelivered events may take on disk in all, such as 10Gi; 0 for what the disk has.")
 	flags.Var(&o.maxStream, "event-log-max-stream-size", "Most that the undelivered events of one Broker or Channel may take, such as 1Gi; 0 for no bound of its own.")
@@ -42,7 +42,6 @@ func (o *brokerOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.log.CertFile, "nats-cert-file", "", "Client certificate for --nats-url.")
 	flags.StringVar(&o.log.KeyFile, "nats-key-file", "", "Key of --nats-cert-file.")
 	flags.IntVar(&o.log.Replicas, "nats-replicas", o.log.Replicas, "Number of servers of --nats-url that keep each event, 1 to 5.")
-	flags.StringVar(&o.tracingConfig, "tracing-config-file", "", "File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where spans of events and deliveries are sent.")
 }
 
 func (o *brokerOptions) validate() error {

@@ -11,8 +11,6 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/component-base/version/verflag"
-
-	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 )
 
 func main() {
@@ -21,7 +19,7 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	options := apiserver.NewOptions()
+	options := newAggregatedOptions()
 	logging := logs.NewOptions()
 	command := &cobra.Command{
 		Use:   "knative-apiserver",
@@ -35,13 +33,13 @@ func newCommand() *cobra.Command {
 			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 				return err
 			}
-			if err := options.Validate(); err != nil {
+			if err := options.validate(); err != nil {
 				return err
 			}
-			return options.RunServer(command.Context())
+			return options.run(command)
 		},
 	}
-	options.AddFlags(command.Flags())
+	options.addFlags(command.Flags())
 	logsapi.AddFlags(logging, command.Flags())
 	verflag.AddFlags(command.Flags())
 	command.AddCommand(newStandaloneCommand())

@@ -7,8 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,16 +18,6 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/components"
 )
 
-// The components of the server, as --components names them.
-const (
-	componentAPIServer   = "apiserver"
-	componentControllers = "controllers"
-	componentGateway     = "gateway"
-	componentBroker      = "broker"
-)
-
-var standaloneComponents = []string{componentAPIServer, componentControllers, componentGateway, componentBroker}
-
 // The ports of gateway and broker where no flag names one.
 const (
 	defaultGatewayPort = 8080
@@ -39,7 +27,7 @@ const (
 // standaloneOptions are the flags of the standalone command.
 type standaloneOptions struct {
 	api         *apiserver.StandaloneOptions
-	components  []string
+	components  componentList
 	gatewayPort int
 	configDir   string
 	accessLog   string
@@ -49,7 +37,7 @@ type standaloneOptions struct {
 func newStandaloneOptions() *standaloneOptions {
 	return &standaloneOptions{
 		api:         apiserver.NewStandaloneOptions(),
-		components:  slices.Clone(standaloneComponents),
+		components:  slices.Clone(allComponents),
 		gatewayPort: defaultGatewayPort,
 		broker:      newBrokerOptions(),
 	}
@@ -57,7 +45,7 @@ func newStandaloneOptions() *standaloneOptions {
 
 func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 	o.api.AddFlags(flags)
-	flags.StringSliceVar(&o.components, "components", o.components,
+	flags.StringSliceVar((*[]string)(&o.components), "components", o.components,
 		"What to run: apiserver alone, or also controllers with gateway (Serving), broker (Eventing) or both.")
 	flags.IntVar(&o.gatewayPort, "gateway-port", o.gatewayPort,
 		"Port on which requests to Services arrive; 0 picks a free one. The default port gives way to a free one where it is taken.")
@@ -67,29 +55,17 @@ func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.accessLog, "access-log", "",
 		`File that gets a line of JSON for each request to a Service, "-" for standard error. None: access.log in the data directory.`)
 	o.broker.addFlags(flags)
+	flags.Lookup("broker-port").Usage += " The default port gives way to a free one where it is taken."
+	flags.StringVar(&o.broker.tracingConfig, "tracing-config-file", "",
+		"File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where spans of events and deliveries are sent.")
 }
 
 func (o *standaloneOptions) validate() error {
-	errs := []error{o.api.Validate(), o.broker.validate()}
+	errs := []error{o.api.Validate(), o.broker.validate(), o.components.validate()}
 	if o.gatewayPort < 0 || o.gatewayPort > 65535 {
 		errs = append(errs, fmt.Errorf("--gateway-port %d must be from 0 to 65535", o.gatewayPort))
 	}
-	for _, component := range o.components {
-		if !slices.Contains(standaloneComponents, component) {
-			errs = append(errs, fmt.Errorf("--components %q must be among %s", component, strings.Join(standaloneComponents, ", ")))
-		}
-	}
-	if !o.runs(componentAPIServer) {
-		errs = append(errs, errors.New("--components must contain apiserver"))
-	}
-	if o.runs(componentControllers) != (o.runs(componentGateway) || o.runs(componentBroker)) {
-		errs = append(errs, errors.New("--components must contain controllers with gateway or broker, or none of them"))
-	}
 	return errors.Join(errs...)
-}
-
-func (o *standaloneOptions) runs(component string) bool {
-	return slices.Contains(o.components, component)
 }
 
 func newStandaloneCommand() *cobra.Command {
@@ -118,7 +94,7 @@ func newStandaloneCommand() *cobra.Command {
 func (o *standaloneOptions) run(command *cobra.Command) error {
 	ctx, stop := context.WithCancel(command.Context())
 	defer stop()
-	if !o.runs(componentControllers) {
+	if !o.components.has(componentControllers) {
 		return o.api.RunServer(ctx, command.OutOrStdout())
 	}
 	options := components.StandaloneOptions{
@@ -129,13 +105,13 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 	}
 	// Opened before anything else, so that a port that is taken is told at once.
 	var err error
-	if o.runs(componentGateway) {
+	if o.components.has(componentGateway) {
 		if options.Gateway, err = o.listen(command, "gateway-port", o.gatewayPort); err != nil {
 			return err
 		}
 		defer options.Gateway.Close()
 	}
-	if o.runs(componentBroker) {
+	if o.components.has(componentBroker) {
 		if options.Broker, err = o.broker.config(ctx); err != nil {
 			return err
 		}
@@ -169,15 +145,11 @@ func (o *standaloneOptions) accessLogFile() string {
 
 // listen opens the port of a flag. One that was asked for must be free.
 func (o *standaloneOptions) listen(command *cobra.Command, flag string, port int) (net.Listener, error) {
-	var config net.ListenConfig
-	ctx, host := command.Context(), o.api.BindHost.String()
-	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	ctx := command.Context()
+	listener, err := listen(ctx, o.api.BindHost, flag, port)
 	if err != nil && !command.Flags().Changed(flag) {
 		klog.FromContext(ctx).Info("Another program has the port, taking a free one", "flag", "--"+flag, "port", port)
-		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+		return listen(ctx, o.api.BindHost, flag, 0)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("opening --%s %d: %w", flag, port, err)
-	}
-	return listener, nil
+	return listener, err
 }

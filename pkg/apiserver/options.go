@@ -14,6 +14,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 )
@@ -32,6 +33,9 @@ type Options struct {
 	DataDir string
 	// ControllersUser also counts as the controllers; see identity.Controllers.
 	ControllersUser string
+	// Start starts what runs beside the API, once that is served. host reaches the host cluster as this server. The
+	// context ends with the server. An error stops the server. Nil means that nothing does.
+	Start func(ctx context.Context, server *Server, host *rest.Config) error
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
@@ -62,7 +66,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Recommended.AddFlags(flags)
 	o.Run.AddUniversalFlags(flags)
 	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
-		"Directory of the embedded etcd's data, used when --etcd-servers is not given.")
+		"Directory of the embedded etcd's data, used when --etcd-servers is not given, and of the embedded event log's.")
 	flags.StringVar(&o.ControllersUser, "controllers-user", o.ControllersUser,
 		"User name that may create Revisions and list the subscribers of Channels, beside the controllers in this process. "+
 			"Whoever may impersonate this user has these rights too. Empty: nobody else.")
@@ -111,7 +115,12 @@ func (o *Options) RunServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return server.Run(ctx, func(context.Context) {})
+	return server.Run(ctx, func(ctx context.Context) error {
+		if o.Start == nil {
+			return nil
+		}
+		return o.Start(ctx, server, config.Generic.ClientConfig)
+	})
 }
 
 // preflight looks at the host cluster before anything is served.

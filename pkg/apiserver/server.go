@@ -118,19 +118,27 @@ func (s *Server) ControllersConfig() *rest.Config {
 }
 
 // Run serves until ctx ends, and calls ready once the server is. The context that ready gets ends when the server
-// does, however that comes about; Run returns after ready.
-func (s *Server) Run(ctx context.Context, ready func(ctx context.Context)) error {
+// does, however that comes about; Run returns after ready. An error of ready ends the server, and Run returns it.
+func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error) error {
 	prepared := s.GenericAPIServer.PrepareRun()
-	serving, stop := context.WithCancel(ctx)
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	serving, stop := context.WithCancel(running)
 	var beside sync.WaitGroup
 	beside.Go(func() {
-		if s.waitUntilReady(serving) == nil {
-			ready(serving)
+		if s.waitUntilReady(serving) != nil {
+			return
+		}
+		if err := ready(serving); err != nil {
+			fail(err)
 		}
 	})
-	err := prepared.RunWithContext(ctx)
+	err := prepared.RunWithContext(running)
 	stop()
 	beside.Wait()
+	if cause := context.Cause(running); ctx.Err() == nil && cause != nil {
+		return cause
+	}
 	return err
 }
 

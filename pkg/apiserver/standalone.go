@@ -108,26 +108,20 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	err = server.Run(running, func(ctx context.Context) {
+	return server.Run(ctx, func(ctx context.Context) error {
 		var others string
 		if o.Start != nil {
 			addresses, err := o.Start(ctx, server)
 			if err != nil {
-				stop(err)
-				return
+				return err
 			}
 			if len(addresses) > 0 {
 				others = " (" + strings.Join(addresses, ", ") + ")"
 			}
 		}
 		fmt.Fprintf(out, "knative-apiserver is ready at %s, kubeconfig %s%s\n", address, kubeconfig, others)
+		return nil
 	})
-	if cause := context.Cause(running); ctx.Err() == nil && cause != nil {
-		return cause
-	}
-	return err
 }
 
 // adjust sets the options of an aggregated server for one without a host cluster: nobody to delegate to, no

@@ -46,8 +46,10 @@ type eventingPart struct {
 type eventingOptions struct {
 	clients *clients
 	log     eventlog.Options
-	// address is the host and port that events are sent to.
-	address string
+	// address is where a stream accepts events.
+	address func(eventing.Key) duckv1.Addressable
+	// host has the kinds of the cluster that are referred to; nil where there is none.
+	host    *destination.Host
 	maxBody int64
 	tracing trace.TracerProvider
 	// stopTimeout is how long deliveries may go on at the end.
@@ -95,20 +97,19 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 	})
 
 	now, recorder, client := clock.RealClock{}, o.clients.recorder, o.clients.versioned
-	resolver := destination.New(ctx, destination.Options{Informers: informers, AllowCrossNamespace: true})
-	address := func(key eventing.Key) duckv1.Addressable { return addressOf(o.address, key) }
-	brokers, err := brokercontroller.New(client.EventingV1(), eventingKinds, p.broker, address, resolver, recorder, now)
+	resolver := destination.New(ctx, destination.Options{Informers: informers, Host: o.host, ClusterDomain: clusterDomain, AllowCrossNamespace: true})
+	brokers, err := brokercontroller.New(client.EventingV1(), eventingKinds, p.broker, o.address, resolver, recorder, now)
 	if err != nil {
 		return nil, err
 	}
 	if triggers, err = trigger.New(client.EventingV1(), eventingKinds, p.broker, resolver, recorder, now); err != nil {
 		return nil, err
 	}
-	channels, err := channel.New(client.MessagingV1(), messagingKinds, p.broker, address, resolver, recorder, now)
+	channels, err := channel.New(client.MessagingV1(), messagingKinds, p.broker, o.address, resolver, recorder, now)
 	if err != nil {
 		return nil, err
 	}
-	if subscriptions, err = subscription.New(client.MessagingV1(), messagingKinds, p.broker, nil, resolver, recorder, now); err != nil {
+	if subscriptions, err = subscription.New(client.MessagingV1(), messagingKinds, p.broker, o.host, resolver, recorder, now); err != nil {
 		return nil, err
 	}
 	p.streams = []*controllers.Controller{brokers, channels}
@@ -116,7 +117,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 	return p, nil
 }
 
-// addressOf is where a stream accepts events.
+// addressOf is where a stream accepts events at one host and port for all.
 func addressOf(host string, key eventing.Key) duckv1.Addressable {
 	u := url.URL{Scheme: "http", Host: host}
 	if key.Kind == eventing.Channel {

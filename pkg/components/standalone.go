@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -19,10 +18,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/process"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -59,7 +60,7 @@ type StandaloneOptions struct {
 // BrokerOptions are what Eventing needs to know.
 type BrokerOptions struct {
 	Listener net.Listener
-	// Log says where events are kept. Its Dir and Installation are chosen by Standalone.
+	// Log says where events are kept. Its Dir and Installation are chosen by Standalone and Aggregated.
 	Log eventlog.Options
 	// MaxEventBytes bounds the body of a request.
 	MaxEventBytes int64
@@ -72,17 +73,18 @@ type Standalone struct {
 	options  StandaloneOptions
 	settings *settings.Store
 	faults   *faults
-
-	running sync.WaitGroup
-	// mu guards err: why parts have ended that should not have.
-	mu  sync.Mutex
-	err error
+	parts
 }
 
 // NewStandalone reads the settings and follows them until ctx ends. An error tells that the directory cannot
 // be read; what is wrong in it is reported by Events.
 func NewStandalone(ctx context.Context, options StandaloneOptions) (*Standalone, error) {
-	s := &Standalone{options: options, settings: settings.NewStore(settings.Default(standaloneDomain)), faults: &faults{}}
+	s := &Standalone{
+		options:  options,
+		settings: settings.NewStore(settings.Default(standaloneDomain)),
+		faults:   &faults{},
+		parts:    parts{stop: options.Stop},
+	}
 	if options.ConfigDir == "" {
 		return s, nil
 	}
@@ -121,12 +123,6 @@ func loopback(listener net.Listener) string {
 	return address.String()
 }
 
-// part is a part of the server that prepares itself, and then serves until its context ends.
-type part struct {
-	prepare func(ctx context.Context, run func(func(context.Context))) error
-	serve   func(ctx context.Context) error
-}
-
 // Start starts everything, through the API server that config reaches as the controllers, and returns once
 // requests and events are taken. Everything ends with ctx; see Wait.
 func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
@@ -159,19 +155,8 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	clients.informers.Start(ctx.Done())
-	background := func(do func(context.Context)) {
-		s.run(ctx, func(ctx context.Context) error { do(ctx); return nil })
-	}
-	background(func(ctx context.Context) { collector.Run(ctx, workers) })
-	for _, part := range parts {
-		if err := part.prepare(ctx, background); err != nil {
-			return err
-		}
-	}
-	for _, part := range parts {
-		s.run(ctx, part.serve)
-	}
-	return nil
+	s.background(ctx, func(ctx context.Context) { collector.Run(ctx, workers) })
+	return s.start(ctx, parts...)
 }
 
 // serving makes the part that runs Services.
@@ -184,7 +169,7 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 	if err != nil {
 		return part{}, err
 	}
-	s.run(ctx, func(ctx context.Context) error { processes.Run(ctx); return nil })
+	s.background(ctx, processes.Run)
 	log := s.accessLog()
 	serving, err := newServing(ctx, servingOptions{
 		clients:     clients,
@@ -213,8 +198,10 @@ func (s *Standalone) eventing(ctx context.Context, clients *clients) (part, erro
 	if log.Installation, err = installation(s.options.DataDir); err != nil {
 		return part{}, err
 	}
+	host := loopback(o.Listener)
+	address := func(key eventing.Key) duckv1.Addressable { return addressOf(host, key) }
 	eventing, err := newEventing(ctx, eventingOptions{
-		clients: clients, log: log, address: loopback(o.Listener), maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
+		clients: clients, log: log, address: address, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 	if err != nil {
 		return part{}, err
@@ -255,25 +242,3 @@ func closeLog(ctx context.Context, log io.Closer) {
 type standardError struct{ io.Writer }
 
 func (standardError) Close() error { return nil }
-
-// run has a part run until ctx ends. If it fails before, everything else ends too.
-func (s *Standalone) run(ctx context.Context, part func(context.Context) error) {
-	s.running.Go(func() {
-		if err := part(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "A part of the server ended")
-			s.mu.Lock()
-			s.err = errors.Join(s.err, err)
-			s.mu.Unlock()
-			s.options.Stop()
-		}
-	})
-}
-
-// Wait returns when everything that Start started has ended: no request or delivery is under way, no process runs. Start must
-// have returned before. The error tells why a part ended before the context of Start did.
-func (s *Standalone) Wait() error {
-	s.running.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}

@@ -23,17 +23,17 @@ func TestFailingPartStopsTheRest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			s := &Standalone{options: StandaloneOptions{Stop: stop}}
-			s.run(ctx, func(ctx context.Context) error {
+			p := &parts{stop: stop}
+			p.run(ctx, func(ctx context.Context) error {
 				<-ctx.Done()
 				return ctx.Err()
 			})
 			if test.fails {
-				s.run(ctx, func(context.Context) error { return broken })
+				p.run(ctx, func(context.Context) error { return broken })
 			} else {
 				stop()
 			}
-			if err := s.Wait(); !errors.Is(err, test.want) || errors.Is(err, context.Canceled) {
+			if err := p.Wait(); !errors.Is(err, test.want) || errors.Is(err, context.Canceled) {
 				t.Errorf("Wait returns %v, want %v", err, test.want)
 			}
 		})

@@ -1,0 +1,182 @@
+package eventing
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// other is the entry of somebody else in a channel, with a field that we do not know.
+var other = map[string]any{"uid": "somebody-else", "subscriberUri": "http://other.example.com/", "lane": "fast"}
+
+// subscribers waits until a channel of the cluster lists exactly these, in any order, by their UID.
+func subscribers(t *testing.T, ns, name string, want map[string]map[string]any) {
+	t.Helper()
+	harness.Eventually(t, "the channel lists its subscribers", func() error {
+		channel, err := objects(logs, ns).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		listed, _, err := unstructured.NestedSlice(channel.Object, "spec", "subscribers")
+		if err != nil {
+			return err
+		}
+		got := map[string]map[string]any{}
+		for _, entry := range listed {
+			entry := entry.(map[string]any)
+			// Of each update; what it is about is another test's business.
+			delete(entry, "generation")
+			got[fmt.Sprint(entry["uid"])] = entry
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(listed) != len(want) {
+			return fmt.Errorf("%d entries (-want +got):\n%s", len(listed), diff)
+		}
+		return nil
+	})
+}
+
+// eventually waits until a Subscription says of conditions what is wanted.
+func eventually(t *testing.T, ns, name string, want map[duckv1.ConditionType]string) {
+	t.Helper()
+	harness.Eventually(t, "Subscription "+name+" says what its channel does", func() error {
+		now, err := readSubscription(t.Context(), ns, name)
+		if err != nil {
+			return err
+		}
+		for condition, w := range want {
+			if err := now.says(condition, w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const (
+	added        = messagingv1.SubscriptionConditionAddedToChannel
+	channelReady = messagingv1.SubscriptionConditionChannelReady
+)
+
+// A channel of another maker is told who subscribes to it, and its Subscriptions say what it makes of that. What others
+// wrote into it stays (eventing Subscription Lifecycle).
+func TestForeignChannel(t *testing.T) {
+	t.Parallel()
+	ns := host.Namespace(t, "foreign", nil)
+	at := func(path string) *duckv1.Destination {
+		return &duckv1.Destination{URI: "http://sink.example.com/" + path}
+	}
+	first := subscribe(t, ns, "first", logs, "orders", at("first"))
+	eventually(t, ns, "first", map[duckv1.ConditionType]string{added: "False ChannelDoesNotExist", channelReady: "False ChannelDoesNotExist"})
+
+	create(t, logs, ns, "orders", map[string]any{"subscribers": []any{other}, "partitions": int64(3)})
+	second := subscribe(t, ns, "second", logs, "orders", at("second"))
+	entry := func(s *messagingv1.Subscription, path string) map[string]any {
+		return map[string]any{"uid": string(s.UID), "subscriberUri": at(path).URI}
+	}
+	want := map[string]map[string]any{
+		"somebody-else":    other,
+		string(first.UID):  entry(first, "first"),
+		string(second.UID): entry(second, "second"),
+	}
+	subscribers(t, ns, "orders", want)
+	eventually(t, ns, "first", map[duckv1.ConditionType]string{added: "Unknown NotAdded", channelReady: "False ChannelNotReady"})
+
+	// The channel's controller reports one as added, and refuses the other.
+	setStatus(t, logs, ns, "orders", fmt.Sprintf(`{"conditions":[{"type":"Ready","status":"True"}],
+		"subscribers":[{"uid":%q,"ready":"True"},{"uid":%q,"ready":"False","message":"no lane is free"}]}`, first.UID, second.UID))
+	eventually(t, ns, "first", map[duckv1.ConditionType]string{added: "True", channelReady: "True", duckv1.ConditionReady: "True"})
+	eventually(t, ns, "second", map[duckv1.ConditionType]string{added: "False NotAdded", channelReady: "True", duckv1.ConditionReady: "False NotAdded"})
+	setStatus(t, logs, ns, "orders", `{"conditions":[{"type":"Ready","status":"False","reason":"Full","message":"no room"}]}`)
+	eventually(t, ns, "first", map[duckv1.ConditionType]string{added: "True", channelReady: "False ChannelNotReady"})
+
+	subscriptions := host.Admin.Knative.MessagingV1().Subscriptions(ns)
+	if err := subscriptions.Delete(t.Context(), "second", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	delete(want, string(second.UID))
+	subscribers(t, ns, "orders", want)
+	gone(t, ns, "second")
+
+	// Without its channel, a Subscription goes too.
+	if err := objects(logs, ns).Delete(t.Context(), "orders", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, ns, "first", map[duckv1.ConditionType]string{added: "False ChannelDoesNotExist"})
+	if err := subscriptions.Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, ns, "first")
+}
+
+// gone waits until there is no such Subscription.
+func gone(t *testing.T, ns, name string) {
+	t.Helper()
+	harness.Eventually(t, "Subscription "+name+" is gone", func() error {
+		if _, err := readSubscription(t.Context(), ns, name); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there, or %w", err)
+		}
+		return nil
+	})
+}
+
+// A channel that may be read but not written is told of in the condition, and Subscriptions to it can be deleted
+// (eventing RBAC Profile, eventing Subscription Lifecycle).
+func TestForeignChannelThatMayNotBeWritten(t *testing.T) {
+	t.Parallel()
+	kind := schema.GroupVersionKind{Group: refusedGroup, Version: "v1", Kind: "Tape"}
+	if err := define(t.Context(), host.Cluster, kind); err != nil {
+		t.Fatal(err)
+	}
+	if err := grant(t.Context(), host.Cluster, "addressable", kind, "get", "list", "watch"); err != nil {
+		t.Fatal(err)
+	}
+	ns := host.Namespace(t, "readonly", nil)
+	create(t, kind, ns, "orders", nil)
+	subscribe(t, ns, "it", kind, "orders", &duckv1.Destination{URI: "http://sink.example.com/"})
+	subscription := referrer{kind: "Subscription", read: readSubscription}
+	subscription.becomes(t, ns, "it", "False NotAdded", "http://sink.example.com/", "spec.subscribers of Tape", `cannot patch resource "tapes"`)
+	if err := host.Admin.Knative.MessagingV1().Subscriptions(ns).Delete(t.Context(), "it", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, ns, "it")
+}
+
+// The finalizer of Subscriptions does not keep a namespace from being deleted, in whatever order its objects go
+// (eventing Subscription Lifecycle).
+func TestNamespaceWithForeignChannel(t *testing.T) {
+	t.Parallel()
+	ns := host.Namespace(t, "ending", nil)
+	create(t, logs, ns, "orders", map[string]any{"subscribers": []any{other}})
+	const count = 5
+	for i := range count {
+		subscribe(t, ns, fmt.Sprintf("subscription-%d", i), logs, "orders", &duckv1.Destination{URI: "http://sink.example.com/"})
+	}
+	for i := range count {
+		eventually(t, ns, fmt.Sprintf("subscription-%d", i), map[duckv1.ConditionType]string{added: "Unknown NotAdded"})
+	}
+	if err := host.Host.CoreV1().Namespaces().Delete(t.Context(), ns, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	err := harness.Poll(ctx, func() error {
+		namespace, err := host.Host.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %+v, %w", namespace.Status, err)
+	})
+	if err != nil {
+		t.Fatalf("waiting until the namespace is gone: %v", err)
+	}
+}
