@@ -77,10 +77,11 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		return nil, err
 	}
 	p.broker = broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), broker.Options{
-		Log:    broker.JetStream(p.log),
-		Send:   sender.Send,
-		Exists: exists,
-		Clock:  clock.RealClock{},
+		Log:     broker.JetStream(p.log),
+		Send:    sender.Send,
+		Exists:  exists,
+		Address: func(key eventing.Key) string { return o.address(key).URL },
+		Clock:   clock.RealClock{},
 		HealthChanged: func(key eventing.Key) {
 			name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
 			if key.Kind == eventing.Trigger {

@@ -10,14 +10,18 @@ type NamespaceLister[O any] interface {
 	Get(name string) (O, error)
 }
 
+// Listed returns the object of a name as it is listed, and false where it is gone. One that is being deleted is there
+// until its finalizers are done, and serves as long.
+func Listed[O any](lister NamespaceLister[O], name string) (obj O, ok bool, err error) {
+	obj, err = lister.Get(name)
+	if apierrors.IsNotFound(err) {
+		return obj, false, nil
+	}
+	return obj, err == nil, err
+}
+
 // Live returns the object of a name as it is listed, and false where it is gone or being deleted.
 func Live[O metav1.Object](lister NamespaceLister[O], name string) (obj O, ok bool, err error) {
-	obj, err = lister.Get(name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return obj, false, nil
-	case err != nil:
-		return obj, false, err
-	}
-	return obj, obj.GetDeletionTimestamp() == nil, nil
+	obj, ok, err = Listed(lister, name)
+	return obj, ok && obj.GetDeletionTimestamp() == nil, err
 }

@@ -47,7 +47,7 @@ type Resource[O Object, Spec, Status any] struct {
 	// DefaultOnCreate fills what is decided once, when an object is created.
 	DefaultOnCreate func(obj O)
 	// DefaultOnUpdate keeps from old what was decided once.
-	DefaultOnUpdate func(obj, old O)
+	DefaultOnUpdate func(ctx context.Context, obj, old O)
 	// Validate returns all faults of an object to be created. Required.
 	Validate func(ctx context.Context, obj O) field.ErrorList
 	// ValidateUpdate returns all faults of an object that replaces old. Required.

@@ -81,7 +81,7 @@ func (s strategy[O, Spec, Status]) PrepareForUpdate(ctx context.Context, obj, ol
 	o, oldO := obj.(O), old.(O)
 	*s.Status(o) = *s.Status(oldO)
 	if s.DefaultOnUpdate != nil {
-		s.DefaultOnUpdate(o, oldO)
+		s.DefaultOnUpdate(ctx, o, oldO)
 	}
 	if s.Default != nil {
 		s.Default(o)

@@ -78,7 +78,7 @@ func StreamOf(broker *eventingv1.Broker) (eventing.Stream, bool) {
 // Reconcile brings stream and status in line with a Broker, in this order: what the status promises is served
 // already. Brokers of other classes are left to their own controller.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	broker, ok, err := controllers.Live(r.Brokers.Brokers(key.Namespace), key.Name)
+	broker, ok, err := controllers.Listed(r.Brokers.Brokers(key.Namespace), key.Name)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ const ReasonStreamFailed = "StreamFailed"
 
 // gathering is how long changes of Subscriptions are gathered before their Channel is written: a thousand of them
 // that are made at once do not write it a thousand times.
-const gathering = 100 * time.Millisecond
+const gathering = 20 * time.Millisecond
 
 // dependents are the conditions that make up Ready; the first one that fails gives the cause.
 var dependents = []duckv1.ConditionType{
@@ -116,7 +116,7 @@ func Key(channel types.NamespacedName) eventing.Key {
 // Reconcile brings stream, subscribers and status in line with a Channel, in this order: what the status promises is
 // served already. Channels whose template is not ours are left to their own controller.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	channel, ok, err := controllers.Live(r.Channels.Channels(key.Namespace), key.Name)
+	channel, ok, err := controllers.Listed(r.Channels.Channels(key.Namespace), key.Name)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 // A Channel becomes ready and has its address once its events are kept, in one write, and none at rest (eventing
-// Channel Lifecycle). The template says where they are kept.
+// Channel Lifecycle-1, eventing Channel-3 and -4, eventing Topology Based Routing-1). The template says where they
+// are kept.
 func TestReady(t *testing.T) {
 	for kind, memory := range map[string]bool{messagingv1.ChannelKindJetStream: false, messagingv1.ChannelKindInMemory: true} {
 		t.Run(kind, func(t *testing.T) {
@@ -153,16 +154,9 @@ func TestDeadLetterSink(t *testing.T) {
 
 // The stream goes with its Channel, and a Channel of the same name has one of its own (eventing Channel Lifecycle).
 func TestDeletion(t *testing.T) {
-	now := metav1.NewTime(controllertest.Now)
 	for name, going := range map[string]func(f *fixture) error{
 		"gone": func(f *fixture) error {
 			return f.World.Client.MessagingV1().Channels(key.Namespace).Delete(f.t.Context(), key.Name, metav1.DeleteOptions{})
-		},
-		"going": func(f *fixture) error {
-			channel := f.channel()
-			channel.DeletionTimestamp, channel.Finalizers = &now, []string{"foregroundDeletion"}
-			_, err := f.World.Client.MessagingV1().Channels(key.Namespace).Update(f.t.Context(), channel, metav1.UpdateOptions{})
-			return err
 		},
 		"made anew": func(f *fixture) error {
 			channel := f.channel()
@@ -190,6 +184,23 @@ func TestDeletion(t *testing.T) {
 				t.Errorf("streams: %v", f.streams.streams)
 			}
 		})
+	}
+}
+
+// A Channel that is being deleted, but is held up, serves on: it still says that it is ready (eventing Channel
+// Lifecycle-3).
+func TestHeldUp(t *testing.T) {
+	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
+	f.reconcile()
+	channel := f.channel()
+	channel.DeletionTimestamp, channel.Finalizers = ptr.To(metav1.NewTime(controllertest.Now)), []string{"foregroundDeletion"}
+	if _, err := f.World.Client.MessagingV1().Channels(key.Namespace).Update(t.Context(), channel, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.SyncEventing()
+	f.reconcile()
+	if _, ok := f.streams.streams[Key(key)]; !ok {
+		t.Error("the stream is gone")
 	}
 }
 
@@ -234,7 +245,7 @@ func TestInterrupted(t *testing.T) {
 	controllertest.Interrupted(t, 2, start, func(*controllertest.World) []any { return []any{f.channel(), f.streams.streams} })
 }
 
-// Conditions of an earlier generation do not count (eventing Channel v1 status): all is found anew in one write.
+// Conditions of an earlier generation do not count (eventing Channel-3): all is found anew in one write.
 func TestNewGeneration(t *testing.T) {
 	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, func(c *messagingv1.Channel) {
 		c.Generation = 2

@@ -17,7 +17,7 @@ import (
 // Subscriber is a Subscription as its channel knows it: with addresses found for it, and with delivery options, which
 // are those of the channel where it has none of its own (eventing duckv1.SubscriberSpec).
 func Subscriber(subscription *messagingv1.Subscription, addresses *messagingv1.PhysicalSubscriptionStatus, delivery *duckv1.DeliverySpec) duckv1.SubscriberSpec {
-	if subscription.Spec.Delivery != nil {
+	if !subscription.Spec.Delivery.IsEmpty() {
 		delivery = subscription.Spec.Delivery
 	}
 	if delivery != nil && delivery.DeadLetterSink != nil {

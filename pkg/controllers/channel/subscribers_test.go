@@ -27,8 +27,8 @@ func condition(condition duckv1.Condition) func(*messagingv1.Subscription) {
 }
 
 // A Channel lists its Subscriptions by their UIDs, with what was resolved for them and with the Channel's delivery
-// options where they have none (eventing Channel v1 spec, duckv1.SubscriberSpec), and tells whether events reach them
-// (duckv1.SubscriberStatus). At rest, nothing is written.
+// options where they have none (eventing Channel-1 and -2, eventing duckv1.SubscriberSpec-1), and tells whether
+// events reach them (duckv1.SubscriberStatus). At rest, nothing is written.
 func TestSubscribers(t *testing.T) {
 	unresolved := condition(controllers.False(messagingv1.SubscriptionConditionReferencesResolved, "SubscriberNotFound", ""))
 	going := metav1.NewTime(controllertest.Now)
@@ -49,7 +49,7 @@ func TestSubscribers(t *testing.T) {
 			}
 		}),
 		subscription("a", func(s *messagingv1.Subscription) {
-			s.Spec.Delivery = &duckv1.DeliverySpec{}
+			s.Spec.Delivery = &duckv1.DeliverySpec{Retry: ptr.To[int32](0)}
 			s.Status.Conditions = s.Status.Conditions[1:]
 		}),
 		// Those that follow are not to be listed as they are.
@@ -62,7 +62,7 @@ func TestSubscribers(t *testing.T) {
 		subscription("j", func(s *messagingv1.Subscription) { s.Spec.Channel.Kind = "KafkaChannel" }),
 		subscription("k", func(s *messagingv1.Subscription) { s.Namespace = "other" }),
 		subscription("l", func(s *messagingv1.Subscription) {
-			s.Spec.Delivery = &duckv1.DeliverySpec{}
+			s.Spec.Delivery = &duckv1.DeliverySpec{Retry: ptr.To[int32](0)}
 			s.Status.PhysicalSubscription.SubscriberURI = "nonsense"
 		}),
 	)
@@ -70,7 +70,7 @@ func TestSubscribers(t *testing.T) {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 	want := []duckv1.SubscriberSpec{
-		{UID: "a", Name: ptr.To("a"), Generation: 1, SubscriberURI: "http://a/", Delivery: &duckv1.DeliverySpec{}},
+		{UID: "a", Name: ptr.To("a"), Generation: 1, SubscriberURI: "http://a/", Delivery: &duckv1.DeliverySpec{Retry: ptr.To[int32](0)}},
 		{UID: "b", Name: ptr.To("b"), Generation: 1, SubscriberURI: "http://b/", SubscriberAudience: ptr.To("b"), ReplyURI: "http://reply/", ReplyAudience: ptr.To("reply"),
 			Delivery: &duckv1.DeliverySpec{Retry: ptr.To[int32](1), DeadLetterSink: &duckv1.Destination{URI: "http://own/", Audience: ptr.To("own")}}},
 		{UID: "c", Name: ptr.To("c"), Generation: 1, SubscriberURI: "http://c/",

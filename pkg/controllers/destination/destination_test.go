@@ -30,8 +30,8 @@ func begin(t *testing.T, w *controllertest.World, o Options) *References {
 	return tracker.Begin(referrer)
 }
 
-// TestResolve holds what this server resolves by itself (eventing Destination Resolution; eventing Addressable
-// Resolution; eventing duckv1.Destination).
+// TestResolve holds what this server resolves by itself (eventing Destination Resolution-1 to -3; eventing
+// Addressable Resolution; eventing duckv1.Destination).
 func TestResolve(t *testing.T) {
 	secure := service("secure", "https://secure.default.svc")
 	secure.Status.Address.CACerts, secure.Status.Address.Audience = ptr.To("theirs\n"), ptr.To("them")

@@ -70,7 +70,7 @@ func expect(t *testing.T, f *follower, what string, want ...string) {
 	}
 }
 
-// TestHost follows any Addressable of the host cluster (eventing Destination Resolution).
+// TestHost follows any Addressable of the host cluster (eventing Destination Resolution-1).
 func TestHost(t *testing.T) {
 	client, host := newHost()
 	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.World, f *follower, _ func()) {
@@ -108,7 +108,7 @@ func TestHost(t *testing.T) {
 	})
 }
 
-// TestHostCoreService resolves a core Service if the host has it (eventing Destination Resolution).
+// TestHostCoreService resolves a core Service if the host has it (eventing Destination Resolution-2).
 func TestHostCoreService(t *testing.T) {
 	web := &unstructured.Unstructured{}
 	web.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Service"})

@@ -20,7 +20,7 @@ import (
 // the findings are written down; err means that nothing new is known.
 func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Subscription, name types.NamespacedName, found *findings) (again, err error) {
 	key := types.NamespacedName{Namespace: subscription.Namespace, Name: subscription.Name}
-	to, ok, err := controllers.Live(r.Channels.Channels(name.Namespace), name.Name)
+	to, ok, err := controllers.Listed(r.Channels.Channels(name.Namespace), name.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func resolve(ctx context.Context, refs *destination.References, subscription *me
 // inherit takes over a channel's dead letter sink, where the Subscription has no delivery options of its own: the
 // channel's count as a whole then.
 func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.DeliveryStatus, delivery *duckv1.DeliverySpec) {
-	if subscription.Spec.Delivery == nil && deadLetterSink(delivery) != nil {
+	if subscription.Spec.Delivery.IsEmpty() && deadLetterSink(delivery) != nil {
 		f.addresses.DeliveryStatus = sink
 	}
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// A Subscription is ready once the broker has it, in one write, and none at rest (eventing Subscription Lifecycle). All
-// that it names is resolved and reported (eventing PhysicalSubscriptionStatus).
+// A Subscription is ready once the broker has it, in one write, and none at rest (eventing Subscription Lifecycle-4
+// and -12, eventing Subscription-2 and -3). All that it names is resolved and reported (eventing
+// PhysicalSubscriptionStatus).
 func TestReady(t *testing.T) {
 	certs := "certs"
 	f := newFixture(t, nil, channelOf(), brokerAt("b", "http://b/"), subscription(func(s *messagingv1.Subscription) {
@@ -77,7 +78,8 @@ func TestReplyAlone(t *testing.T) {
 }
 
 // Whatever cannot be resolved makes the Subscription not ready, with a reason, and its address empty (eventing
-// Subscription Lifecycle, eventing Destination Resolution). The broker is not told of half a Subscription.
+// Subscription Lifecycle-5 to -7, eventing Destination Resolution-4 and -5). The broker is not told of half a
+// Subscription.
 func TestUnresolved(t *testing.T) {
 	const missing = `eventing.knative.dev/v1 Broker "default/x" does not exist`
 	all := messagingv1.PhysicalSubscriptionStatus{SubscriberURI: "http://billing/", ReplyURI: "http://reply/",
@@ -186,7 +188,8 @@ func TestLostAddresses(t *testing.T) {
 	}
 }
 
-// A Subscription is not ready without a channel that is, and comes back by itself (eventing Subscription Lifecycle).
+// A Subscription is not ready without a channel that is, and comes back by itself (eventing Subscription
+// Lifecycle-2 and -3).
 func TestChannel(t *testing.T) {
 	const ready = duckv1.ConditionReady
 	waiting := controllers.Unknown(ready, "", "")
@@ -197,9 +200,6 @@ func TestChannel(t *testing.T) {
 		consumer bool
 	}{
 		"missing": {nil, `False ChannelDoesNotExist Channel "default/orders" does not exist`, `False ChannelDoesNotExist Channel "default/orders" does not exist`, false},
-		"going": {channelOf(func(c *messagingv1.Channel) {
-			c.DeletionTimestamp, c.Finalizers = ptr.To(metav1.NewTime(controllertest.Now)), []string{"x"}
-		}), `False ChannelDoesNotExist Channel "default/orders" does not exist`, `False ChannelDoesNotExist Channel "default/orders" does not exist`, false},
 		"not seen yet": {channelOf(func(c *messagingv1.Channel) { c.Status.Conditions = nil }),
 			`False ChannelNotReady Channel "default/orders" is not ready`,
 			`Unknown ChannelNotReady Channel "default/orders" does not keep events yet`, false},
@@ -233,8 +233,8 @@ func TestChannel(t *testing.T) {
 	}
 }
 
-// Without delivery options of its own, a Subscription has those of its Channel as a whole, with its dead letter sink
-// (eventing Channel v1 spec).
+// Without delivery options of its own, a Subscription has those of its Channel as a whole, with its dead letter
+// sink (eventing Channel-2).
 func TestDelivery(t *testing.T) {
 	defaults := func(c *messagingv1.Channel) {
 		c.Spec.Delivery = &duckv1.DeliverySpec{Retry: ptr.To[int32](7), Timeout: ptr.To("PT3S"), DeadLetterSink: toBroker("dead")}
@@ -265,7 +265,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// Ready waits for the broker to take the Subscription (eventing Subscription Lifecycle).
+// Ready waits for the broker to take the Subscription (eventing Subscription Lifecycle-12).
 func TestBrokerFails(t *testing.T) {
 	f := newFixture(t, nil, subscription(), channelOf())
 	f.consumers.err = errors.New("log is full")

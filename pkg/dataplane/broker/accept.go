@@ -115,11 +115,10 @@ func (s *stream) append(ctx context.Context, events []*event.Event) error {
 	defer w.free()
 	now := s.broker.options.Clock.Now()
 	consumers := s.consumers.Load()
-	matched := 0
 	for _, e := range events {
-		w.matched = consumers.Match(e, w.matched[:0])
-		matched += len(w.matched)
-		w.add(e, now)
+		before := len(w.matched)
+		w.matched = consumers.Match(e, w.matched)
+		w.add(e, w.matched[before:], now)
 	}
 	start := 0
 	for i, end := range w.ends {
@@ -134,7 +133,10 @@ func (s *stream) append(ctx context.Context, events []*event.Event) error {
 		s.wake(w.records)
 	}
 	s.counts.accepted.Add(int64(len(events)))
-	s.counts.matched.Add(int64(matched))
+	s.counts.matched.Add(int64(len(w.matched)))
+	for _, c := range w.matched {
+		c.counts.matched.Add(1)
+	}
 	return nil
 }
 
@@ -151,11 +153,10 @@ func (s *stream) wake(records []eventlog.Record) {
 
 // add adds the records of an event to those to be appended: one for all consumers that keep up, and one for each of
 // the others.
-func (w *scratch) add(e *event.Event, now time.Time) {
+func (w *scratch) add(e *event.Event, matched []*consumer, now time.Time) {
 	w.targets = w.targets[:0]
 	h := header{accepted: now}
-	for _, c := range w.matched {
-		c.counts.matched.Add(1)
+	for _, c := range matched {
 		config := c.config.Load()
 		if c.main.takesDirectly() {
 			w.targets = append(w.targets, config.UID)

@@ -28,6 +28,8 @@ type Options struct {
 	Send func(ctx context.Context, e *event.Event, to eventing.Endpoint, o delivery.Attempt) delivery.Result
 	// Exists tells whether the API has an object of a UID. It is asked from Start on.
 	Exists func(uid types.UID) bool
+	// Address is the URL at which a stream accepts events.
+	Address func(eventing.Key) string
 	// HealthChanged is called when what Health returns of a consumer has changed.
 	HealthChanged func(eventing.Key)
 	Clock         clock.WithDelayedExecution
@@ -44,6 +46,8 @@ type Broker struct {
 	descriptions descriptions
 	// streams has a *stream for each eventing.Key, consumers a *consumer.
 	streams, consumers sync.Map
+	// addresses has the URLs of streams.
+	addresses sync.Map
 
 	// mu guards started: whether events are delivered.
 	mu      sync.Mutex
@@ -80,6 +84,7 @@ func (b *Broker) SetStream(ctx context.Context, spec eventing.Stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams.Store(spec.Key, s)
+	b.addresses.Store(b.options.Address(spec.Key), true)
 	if b.started {
 		s.resume()
 	}
@@ -102,6 +107,7 @@ func (b *Broker) RemoveStream(ctx context.Context, key eventing.Key) error {
 		return fmt.Errorf("deleting the event log of %s: %w", key, err)
 	}
 	b.streams.Delete(key)
+	b.addresses.Delete(b.options.Address(key))
 	return nil
 }
 

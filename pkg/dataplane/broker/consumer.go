@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -52,6 +52,7 @@ func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecut
 	n.health.changed = func() { s.broker.options.HealthChanged(n.config.Load().Key) }
 	ordered := func() bool { return n.config.Load().Ordered }
 	n.main = newLane(n.ctx, s.log, string(config.UID), c, ordered, n.deliver)
+	n.main.bury = func(p *parcel) { n.dead.offer(p) }
 	n.dead = newLane(n.ctx, s.log, string(config.UID)+deadQueue, c, func() bool { return false }, n.bury)
 	n.configured()
 	return n
@@ -84,7 +85,7 @@ func (c *consumer) deliver(ctx context.Context, d *parcel) verdict {
 		to, replies = config.Reply, false
 	}
 	e := d.event
-	if config.Stream.Kind == eventing.Channel {
+	if config.Stream.Kind == eventing.Channel && !c.own(to) {
 		e = withoutTTL(e)
 	}
 	result := c.send(ctx, config, e, to, replies)
@@ -96,7 +97,7 @@ func (c *consumer) deliver(ctx context.Context, d *parcel) verdict {
 		if config.Stream.Kind == eventing.Broker {
 			result = c.reenter(ctx, d.event, result)
 		} else if config.Reply.URL != "" {
-			undeliverable, to = result.Reply, config.Reply
+			undeliverable, to = c.reply(config, inTrace(result.Reply, d.event), d.event), config.Reply
 			result = c.send(ctx, config, undeliverable, to, false)
 		}
 		if ctx.Err() != nil {
@@ -110,6 +111,7 @@ func (c *consumer) deliver(ctx context.Context, d *parcel) verdict {
 		return verdict{}
 	}
 	v := judge(result, config.Delivery)
+	v.failed = true
 	if retry {
 		c.counts.retried.Add(1)
 		v.again = true
@@ -119,10 +121,29 @@ func (c *consumer) deliver(ctx context.Context, d *parcel) verdict {
 		return v
 	}
 	v.away = false
-	if err := c.deadLetter(ctx, config, undeliverable, d, to, result); err != nil {
-		return verdict{abandoned: true}
+	if config.DeadLetter.URL == "" {
+		c.counts.dropped.Add(1)
+		klog.FromContext(ctx).V(2).Info("Dropping an event that cannot be delivered", "reason", result.Err.Error())
+		return v
 	}
+	v.dead = deadLetter(undeliverable, to, result)
 	return v
+}
+
+// own tells whether an endpoint is a Broker or Channel of ours.
+func (c *consumer) own(to eventing.Endpoint) bool {
+	_, found := c.stream.broker.addresses.Load(to.URL)
+	return found
+}
+
+// reply returns a reply as it is sent to the reply address of a Subscription. To a Broker or Channel of ours it tells through
+// how many Brokers it may still pass, so that loops end.
+func (c *consumer) reply(config *eventing.Consumer, reply, original *event.Event) *event.Event {
+	ttl, found := original.Get(event.TTL)
+	if _, has := reply.Get(event.TTL); has || !found || !c.own(config.Reply) {
+		return reply
+	}
+	return reply.With(event.Attribute{Name: event.TTL, Value: ttl, Type: event.Integer})
 }
 
 // send makes one attempt to send an event to an endpoint.
@@ -139,7 +160,7 @@ func (c *consumer) send(ctx context.Context, config *eventing.Consumer, e *event
 // reenter has the Broker take a subscriber's reply as it takes other events. If it cannot, the whole delivery failed
 // (eventing Content Based Routing).
 func (c *consumer) reenter(ctx context.Context, original *event.Event, result delivery.Result) delivery.Result {
-	reply := result.Reply
+	reply := inTrace(result.Reply, original)
 	left := ttlOf(original) - 1
 	if has, found := reply.Get(event.TTL); found {
 		if n, err := strconv.Atoi(has); err == nil {
@@ -156,6 +177,22 @@ func (c *consumer) reenter(ctx context.Context, original *event.Event, result de
 		return delivery.Result{Err: errors.Join(errors.New("storing the reply"), err), Retryable: true}
 	}
 	return result
+}
+
+// inTrace has a reply that tells of no trace belong to that of the event it replies to.
+func inTrace(reply, original *event.Event) *event.Event {
+	tells := func(h event.Header) bool { return h.Name == "traceparent" }
+	if _, found := reply.Get("traceparent"); found || slices.ContainsFunc(reply.Headers, tells) {
+		return reply
+	}
+	traced := *reply
+	traced.Headers = slices.Clone(reply.Headers)
+	for _, h := range original.Headers {
+		if h.Name == "traceparent" || h.Name == "tracestate" {
+			traced.Headers = append(traced.Headers, h)
+		}
+	}
+	return &traced
 }
 
 // judge tells what a failed attempt says about the endpoint.
@@ -176,14 +213,8 @@ func judge(r delivery.Result, options eventing.Delivery) verdict {
 	}
 }
 
-// deadLetter hands an event that cannot be delivered to the lane of dead letters, if there is a sink for them, and
-// drops it otherwise. The error tells that the consumer ended meanwhile.
-func (c *consumer) deadLetter(ctx context.Context, config *eventing.Consumer, e *event.Event, d *parcel, to eventing.Endpoint, r delivery.Result) error {
-	if config.DeadLetter.URL == "" {
-		c.counts.dropped.Add(1)
-		klog.FromContext(ctx).V(2).Info("Dropping an event that cannot be delivered", "reason", r.Err.Error())
-		return nil
-	}
+// deadLetter returns the event that tells the dead letter sink of one that could not be delivered, and why.
+func deadLetter(e *event.Event, to eventing.Endpoint, r delivery.Result) *event.Event {
 	said := r.Body
 	if r.Code == 0 {
 		said = []byte(r.Err.Error())
@@ -197,31 +228,7 @@ func (c *consumer) deadLetter(ctx context.Context, config *eventing.Consumer, e 
 	if r.Code != 0 {
 		failure[2] = event.Attribute{Name: event.ErrorCode, Value: strconv.Itoa(r.Code), Type: event.Integer}
 	}
-	dead := &parcel{event: e.With(failure...), id: newID(), accepted: d.accepted}
-	dead.encoded = dead.event.Append(nil)
-	record := eventlog.Record{Queue: c.dead.queue, Data: dead.record()}
-	c.dead.listener.expect()
-	for {
-		err := c.stream.log.Append(ctx, record)
-		tooLarge := errors.Is(err, eventlog.ErrTooLarge)
-		switch {
-		case err == nil:
-			c.dead.listener.wake(ctx)
-			return nil
-		case (tooLarge || errors.Is(err, eventlog.ErrFull)) && c.send(ctx, config, dead.event, config.DeadLetter, false).Err == nil:
-			// A full log has room again when it is rid of events like this.
-			c.counts.deadLettered.Add(1)
-			return nil
-		case tooLarge:
-			// It is larger than the event, and stays so.
-			c.counts.dropped.Add(1)
-			klog.FromContext(ctx).Info("Dropping a dead letter that neither the event log nor its sink takes", "reason", err.Error())
-			return nil
-		}
-		if !sleep(ctx, c.stream.broker.options.Clock, rewrite) {
-			return ctx.Err()
-		}
-	}
+	return e.With(failure...)
 }
 
 // withoutUserinfo returns a URL without the password that may be in it.
@@ -250,6 +257,7 @@ func (c *consumer) bury(ctx context.Context, d *parcel) verdict {
 		return verdict{}
 	}
 	v := judge(result, config.Delivery)
+	v.failed = true
 	v.away = false
 	if result.Retryable && d.attempts < config.Delivery.Retry {
 		v.again, v.after = true, backoff(config.Delivery, d.attempts, v.retryAfter)

@@ -173,6 +173,7 @@ func TestRemoveConsumerWhileStoring(t *testing.T) {
 		c := trigger("a", withDeadLetter)
 		w.set(c)
 		w.answer("a", always(400))
+		w.answer("dead", slow(stuck))
 		w.log.setRefuse(func(queue string) error {
 			if queue != sharedQueue {
 				return errors.New("full")
@@ -184,7 +185,7 @@ func TestRemoveConsumerWhileStoring(t *testing.T) {
 		w.log.setRefuse(nil)
 		w.must(w.RemoveConsumer(w.Context(), c.Key))
 		w.after(time.Minute)
-		w.expect("dead letters", w.tried("dead"), "")
+		w.expect("dead letters", w.taken("dead"), "")
 		w.log.expectLeft(t, "b", nil)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
@@ -28,7 +29,10 @@ type verdict struct {
 	// abandoned tells that the attempt was broken off, unmade that there was no endpoint any more to make it at, and
 	// that it is to be made another time.
 	abandoned, unmade bool
-	// overloaded, pace and retryAfter are for the limiter.
+	// dead is the event that is to go to the dead letter sink, if any.
+	dead *event.Event
+	// failed, overloaded, pace and retryAfter are for the limiter.
+	failed           bool
 	overloaded, pace bool
 	retryAfter       time.Duration
 	// away tells that there was no answer, and that the next attempt need not wait once there are answers again.
@@ -46,6 +50,8 @@ type lane struct {
 	clock clock.WithDelayedExecution
 	// attempt makes one attempt, and settles everything that follows from it but another attempt.
 	attempt func(ctx context.Context, d *parcel) verdict
+	// bury takes what is to go to the dead letter sink; nil in the lane of dead letters.
+	bury func(*parcel)
 	// ordered tells that deliveries are made one by one.
 	ordered  func() bool
 	listener *listener
@@ -68,6 +74,8 @@ type lane struct {
 	lingering clock.Timer
 	// paused tells that there is no endpoint to send to.
 	paused bool
+	// burying are the deliveries whose events are on their way to the dead letter sink, but not safe yet.
+	burying map[*parcel]struct{}
 	// leased are the deliveries under way that went to the own queue too, by id, with the frame that they came back
 	// in, once they have.
 	leased map[uint64]*held
@@ -94,7 +102,7 @@ func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelay
 	attempt func(context.Context, *parcel) verdict) *lane {
 	l := &lane{
 		ctx: ctx, log: log, queue: queue, clock: c, attempt: attempt, ordered: ordered, direct: true,
-		limiter: newLimiter(), underWay: map[*parcel]struct{}{}, leased: map[uint64]*held{}, finished: map[uint64]struct{}{}, back: map[uint64]int{},
+		limiter: newLimiter(), underWay: map[*parcel]struct{}{}, burying: map[*parcel]struct{}{}, leased: map[uint64]*held{}, finished: map[uint64]struct{}{}, back: map[uint64]int{},
 	}
 	l.listener = &listener{log: log, queue: queue, clock: c, take: l.take, quiet: l.quiet, options: func() eventlog.ConsumeOptions {
 		if ordered() {
@@ -327,9 +335,34 @@ func (l *lane) run(d *parcel) {
 		if leasing != nil {
 			leasing.Stop()
 		}
-		d = l.finish(d, v)
+		next := l.finish(d, v)
+		if v.dead != nil {
+			l.bury(l.burial(d, v.dead))
+		}
+		d = next
 	}
 }
+
+// burial returns the delivery of an event to the dead letter sink. That of which it came is done when it is.
+func (l *lane) burial(d *parcel, dead *event.Event) *parcel {
+	from := &held{frame: whenDone(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.burying, d)
+		l.done(d)
+	})}
+	from.left.Store(1)
+	return &parcel{event: dead, encoded: dead.Append(nil), id: newID(), accepted: d.accepted, from: from}
+}
+
+// whenDone is a frame that is in the log as a part of others.
+type whenDone func()
+
+// Done implements FrameHandle.
+func (do whenDone) Done() { do() }
+
+// Again implements FrameHandle. It comes again with the others.
+func (whenDone) Again(time.Duration) {}
 
 // finish notes what came of an attempt, and returns the next delivery of which one is to be made.
 func (l *lane) finish(d *parcel, v verdict) *parcel {
@@ -357,7 +390,10 @@ func (l *lane) finish(d *parcel, v verdict) *parcel {
 		}
 		l.away = false
 	}
+	l.limiter.ended(!v.failed)
 	switch {
+	case v.dead != nil:
+		l.burying[d] = struct{}{}
 	case !v.again:
 		l.done(d)
 	case l.ordered() && d.own && len(l.underWay) == 0:

@@ -14,6 +14,10 @@ const (
 	slack    = 10 * time.Millisecond
 	// forget is how long the shortest time of an answer is remembered.
 	forget = 30 * time.Second
+	// manyFailures is the number of failures in a row from which on attempts are kept failingPause apart: a backlog of
+	// retries to somebody who takes nothing is not to cost others much.
+	manyFailures = 100
+	failingPause = 2 * time.Millisecond
 	// minPause and maxPause bound the time between attempts at a subscriber that cannot take even one at a time.
 	minPause, maxPause = 10 * time.Millisecond, time.Second
 )
@@ -34,6 +38,8 @@ type limiter struct {
 	// pause keeps attempts apart that overload an endpoint even one by one; until is when the next one may begin.
 	pause time.Duration
 	until time.Time
+	// failures is the number of attempts that failed since one succeeded.
+	failures int
 }
 
 func newLimiter() limiter { return limiter{limit: initialLimit, threshold: maxLimit} }
@@ -47,10 +53,21 @@ func (l *limiter) allows(underWay int, now time.Time) (ok bool, at time.Time) {
 	if now.Before(l.until) {
 		return false, l.until
 	}
-	if l.pause > 0 {
-		l.until = now.Add(l.pause)
+	pause := l.pause
+	if l.failures >= manyFailures {
+		pause = max(pause, failingPause)
+	}
+	if pause > 0 {
+		l.until = now.Add(pause)
 	}
 	return true, time.Time{}
+}
+
+// ended notes whether an attempt succeeded.
+func (l *limiter) ended(success bool) {
+	if l.failures++; success {
+		l.failures = 0
+	}
 }
 
 // answered notes an answer that took some time, while a number of attempts were under way.

@@ -25,6 +25,10 @@ func (l *lane) giveBack(first *parcel, after time.Duration) {
 		stay[d.from] = true
 		stay[l.leased[d.id]] = true
 	}
+	for d := range l.burying {
+		stay[d.from] = true
+		stay[l.leased[d.id]] = true
+	}
 	waiting := append(l.ready.takeAll(), l.waiting...)
 	l.waiting = nil
 	if first != nil {

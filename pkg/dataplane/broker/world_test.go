@@ -86,6 +86,7 @@ func (w *world) boot() {
 	w.session = w.log.open()
 	w.Broker = New(klog.NewContext(w.Context(), logr.Discard()), Options{
 		Log: w.session, Send: w.send, Clock: clock.RealClock{},
+		Address: func(key eventing.Key) string { return "http://broker/" + string(key.Kind) + "/" + key.Name },
 		Exists: func(uid types.UID) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()

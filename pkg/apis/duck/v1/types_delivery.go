@@ -67,6 +67,9 @@ type DeliverySpec struct {
 	Format *FormatType `json:"format,omitempty"`
 }
 
+// IsEmpty tells whether no options are given: then those of the Broker or Channel hold, or the system's.
+func (d *DeliverySpec) IsEmpty() bool { return d == nil || *d == DeliverySpec{} }
+
 // DeliveryStatus reports where undeliverable events go.
 type DeliveryStatus struct {
 	// DeadLetterSinkURI is the resolved URL of spec.delivery.deadLetterSink. Set by the controller.

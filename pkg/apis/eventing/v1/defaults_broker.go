@@ -26,7 +26,7 @@ func (b *Broker) SetCreateDefaults(st Settings) {
 	if b.Spec.Config == nil {
 		b.Spec.Config = &duckv1.KReference{}
 	}
-	if b.Spec.Delivery == nil {
+	if b.Spec.Delivery.IsEmpty() {
 		b.Spec.Delivery = options.Delivery.DeepCopy()
 	}
 	SetDefaults_Broker(b)

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"k8s.io/utils/ptr"
 	"strings"
 	"testing"
 
@@ -82,8 +83,8 @@ func TestBrokerCreateDefaults(t *testing.T) {
 			&Broker{ObjectMeta: unnamed},
 			&Broker{ObjectMeta: classed(BrokerClassJetStream), Spec: BrokerSpec{Config: reference("shop"), Delivery: sink("shop")}}},
 		{"everything said", cluster,
-			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}, Delivery: &duckv1.DeliverySpec{}}},
-			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}, Delivery: &duckv1.DeliverySpec{}}}},
+			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}, Delivery: &duckv1.DeliverySpec{Retry: ptr.To[int32](0)}}},
+			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: &duckv1.KReference{}, Delivery: &duckv1.DeliverySpec{Retry: ptr.To[int32](0)}}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -43,7 +43,7 @@ func Resource(controllers identity.Controllers, settings func() eventingv1.Setti
 		DefaultOnCreate: func(b *eventingv1.Broker) {
 			b.SetCreateDefaults(settings())
 		},
-		DefaultOnUpdate: func(b, old *eventingv1.Broker) {
+		DefaultOnUpdate: func(_ context.Context, b, old *eventingv1.Broker) {
 			b.SetUpdateDefaults(old)
 		},
 		Validate: func(_ context.Context, b *eventingv1.Broker) field.ErrorList {

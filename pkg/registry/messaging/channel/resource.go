@@ -37,6 +37,12 @@ func Resource(controllers identity.Controllers) *registry.Resource[*messagingv1.
 		Common:       common,
 		Controllers:  controllers,
 		Default:      messagingv1.SetDefaults_Channel,
+		DefaultOnUpdate: func(ctx context.Context, c, old *messagingv1.Channel) {
+			// Who replaces a Channel by a manifest says nothing of its Subscriptions.
+			if len(c.Spec.Subscribers) == 0 && !controllers.Made(ctx) {
+				c.Spec.Subscribers = old.Spec.Subscribers
+			}
+		},
 		Validate: func(ctx context.Context, c *messagingv1.Channel) field.ErrorList {
 			return append(messagingv1.ValidateChannel(c), subscribersUnchanged(ctx, c, nil)...)
 		},

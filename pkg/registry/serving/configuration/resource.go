@@ -31,7 +31,7 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 		DefaultOnCreate: func(c *servingv1.Configuration) {
 			c.Spec.Template.Spec.SetCreateDefaults(&c.ObjectMeta, settings())
 		},
-		DefaultOnUpdate: func(c, old *servingv1.Configuration) {
+		DefaultOnUpdate: func(_ context.Context, c, old *servingv1.Configuration) {
 			c.Spec.Template.SetUpdateDefaults(&old.Spec.Template, &c.ObjectMeta, settings())
 		},
 		Validate: func(_ context.Context, c *servingv1.Configuration) field.ErrorList {

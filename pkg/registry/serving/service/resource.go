@@ -31,7 +31,7 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 		DefaultOnCreate: func(s *servingv1.Service) {
 			s.Spec.Template.Spec.SetCreateDefaults(&s.ObjectMeta, settings())
 		},
-		DefaultOnUpdate: func(s, old *servingv1.Service) {
+		DefaultOnUpdate: func(_ context.Context, s, old *servingv1.Service) {
 			s.Spec.Template.SetUpdateDefaults(&old.Spec.Template, &s.ObjectMeta, settings())
 		},
 		Validate: func(_ context.Context, s *servingv1.Service) field.ErrorList {

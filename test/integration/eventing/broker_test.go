@@ -1,0 +1,88 @@
+package eventing
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+)
+
+// states returns the status and, after a colon, the reason of each condition.
+func states(conditions duckv1.Conditions) map[duckv1.ConditionType]string {
+	all := map[duckv1.ConditionType]string{}
+	for _, c := range conditions {
+		all[c.Type] = string(c.Status)
+		if c.Reason != "" {
+			all[c.Type] += ": " + c.Reason
+		}
+	}
+	return all
+}
+
+// A ready Broker tells so in its conditions, and its address takes events as it stands (eventing Broker Lifecycle-1 and
+// -3, eventing Content Based Routing-1 and -2, eventing Destination Resolution-6, eventing Broker-3, eventing Error
+// Signalling-1, -2 and -8).
+func TestBrokerStatus(t *testing.T) {
+	for _, class := range []string{"", eventingv1.BrokerClassJetStream, eventingv1.BrokerClassMTChannelBased} {
+		ns := namespace()
+		brokers := shared.Knative.EventingV1().Brokers(ns)
+		broker := &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "orders"}}
+		if class != "" {
+			metav1.SetMetaDataAnnotation(&broker.ObjectMeta, eventingv1.BrokerClassAnnotationKey, class)
+		}
+		create(t, brokers, broker)
+		stored := eventually(t, brokers, "orders", "is ready", func(b *eventingv1.Broker) error {
+			return condition(b, &b.Status.Status, duckv1.ConditionReady, corev1.ConditionTrue, "")
+		})
+		if diff := cmp.Diff(map[duckv1.ConditionType]string{
+			"Ready": "True", "IngressReady": "True", "FilterReady": "True", "Addressable": "True", "TriggerChannelReady": "True",
+			"DeadLetterSinkResolved": "True: DeadLetterSinkNotConfigured",
+		}, states(stored.Status.Conditions)); diff != "" {
+			t.Errorf("class %q: conditions (-want +got):\n%s", class, diff)
+		}
+		if got, want := stored.Status.Address.GetURL(), shared.Broker+"/"+ns+"/orders"; got != want {
+			t.Errorf("class %q: status.address.url is %q, want %q", class, got, want)
+		}
+		mustPost(t, stored.Status.Address.GetURL(), event{id: "1", kind: "order"})
+	}
+}
+
+// Brokers of another class, their Triggers, and Channels of another template are left to their own controllers (eventing
+// Broker Lifecycle, eventing Channel Lifecycle).
+func TestForeignObjects(t *testing.T) {
+	ns := namespace()
+	meta := metav1.ObjectMeta{Namespace: ns, Name: "foreign"}
+	broker := &eventingv1.Broker{ObjectMeta: *meta.DeepCopy()}
+	metav1.SetMetaDataAnnotation(&broker.ObjectMeta, eventingv1.BrokerClassAnnotationKey, "ExampleBroker")
+	brokers, triggers, channels := shared.Knative.EventingV1().Brokers(ns), shared.Knative.EventingV1().Triggers(ns), shared.Knative.MessagingV1().Channels(ns)
+	create(t, brokers, broker)
+	create(t, triggers, newTrigger(ns, "foreign", "foreign", "http://127.0.0.1:1/"))
+	create(t, channels, &messagingv1.Channel{ObjectMeta: meta, Spec: messagingv1.ChannelSpec{
+		ChannelTemplate: &messagingv1.ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "ExampleChannel"}}}})
+	create(t, shared.Knative.MessagingV1().Subscriptions(ns), newSubscription(ns, "foreign", "foreign", to(uri("http://127.0.0.1:1/"))))
+	shared.subscriptionIs(t, ns, "foreign", corev1.ConditionFalse, "ChannelNotServed")
+	// What comes later is done.
+	shared.broker(t, ns, "orders")
+	shared.channel(t, ns, "orders")
+	shared.trigger(t, ns, "orders", "orders", "http://127.0.0.1:1/")
+	if diff := cmp.Diff(eventingv1.BrokerStatus{}, fetch(t, brokers, "foreign").Status); diff != "" {
+		t.Errorf("status of the Broker (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(eventingv1.TriggerStatus{}, fetch(t, triggers, "foreign").Status); diff != "" {
+		t.Errorf("status of the Trigger (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(messagingv1.ChannelStatus{}, fetch(t, channels, "foreign").Status); diff != "" {
+		t.Errorf("status of the Channel (-want +got):\n%s", diff)
+	}
+	for _, path := range []string{"/" + ns + "/foreign", "/channels/" + ns + "/foreign"} {
+		if a := binary("1", "{}", nil).send(t, shared.Broker+path); a.code != http.StatusNotFound {
+			t.Errorf("%s: %d %s, want 404", path, a.code, a.body)
+		}
+	}
+}

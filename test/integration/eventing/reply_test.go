@@ -1,0 +1,218 @@
+package eventing
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// replying answers with an event in binary mode.
+func replying(code int, id, kind, data string) harness.Answer {
+	return harness.Answer{Code: code, Body: data, Header: http.Header{
+		"Ce-Specversion": {"1.0"}, "Ce-Id": {id}, "Ce-Type": {kind}, "Ce-Source": {"/reply"}, "Ce-Ext": {"kept"}, "Content-Type": {"text/plain"},
+	}}
+}
+
+// A reply goes into the Trigger's Broker, where it is for all Triggers, that of the replier too, and may be replied to
+// in its turn (eventing Content Based Routing-5, -6, -9 and -10; eventing Event Delivery-5; eventing Derived (Reply)
+// Events-1 and -4).
+func TestRepliesThroughTwoHops(t *testing.T) {
+	ns := namespace()
+	sink := harness.NewSink(t)
+	first, second, third, all := sink.At("/first"), sink.At("/second"), sink.At("/third"), sink.At("/all")
+	first.Answer(func(d *harness.Delivery) harness.Answer { return replying(http.StatusOK, d.ID+"-b", "b", "from first") })
+	second.Answer(func(d *harness.Delivery) harness.Answer {
+		return harness.Answer{Code: http.StatusOK, Header: http.Header{"Content-Type": {structuredType}},
+			Body: fmt.Sprintf(`{"specversion":"1.0","id":"%s-c","type":"c","source":"/reply","datacontenttype":"text/plain","data":"from second"}`, d.ID)}
+	})
+	// This one replies to the first event, and gets its own reply.
+	all.Answer(func(d *harness.Delivery) harness.Answer {
+		if d.ID == "1" {
+			return replying(http.StatusOK, "own", "own", "")
+		}
+		return harness.Answer{}
+	})
+	address := shared.broker(t, ns, "orders")
+	shared.trigger(t, ns, "orders", "first", first.URL, ofType("a"))
+	shared.trigger(t, ns, "orders", "second", second.URL, ofType("b"))
+	shared.trigger(t, ns, "orders", "third", third.URL, ofType("c"))
+	shared.trigger(t, ns, "orders", "all", all.URL)
+	mustPost(t, address, event{id: "1", kind: "a"})
+	if err := all.AwaitAll(bounded(t), []string{"1", "1-b", "1-b-c", "own"}); err != nil {
+		t.Fatal(err)
+	}
+	got := read(t, deliveryOf(t, second, "1-b"))
+	if got.data != "from first" || got.contentType != "text/plain" || got.attributes["ext"] != "kept" || got.attributes["source"] != "/reply" {
+		t.Errorf("the reply arrived as %+v", got)
+	}
+	if got := read(t, deliveryOf(t, third, "1-b-c")); got.data != "from second" {
+		t.Errorf("the reply to the reply arrived as %+v", got)
+	}
+	for _, tt := range []struct {
+		*harness.Subscriber
+		want map[string]int
+	}{
+		{first, map[string]int{"1": 1}}, {second, map[string]int{"1-b": 1}}, {third, map[string]int{"1-b-c": 1}},
+		{all, map[string]int{"1": 1, "1-b": 1, "1-b-c": 1, "own": 1}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.Attempts()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.URL, diff)
+		}
+		for _, d := range tt.Deliveries() {
+			if prefer := d.Header.Get("Prefer"); prefer != "reply" {
+				t.Errorf("%s was asked to prefer %q", tt.URL, prefer)
+			}
+		}
+	}
+}
+
+// Only what comes with 200 is a reply, and an event that comes with 202 goes nowhere (eventing Derived (Reply) Events-2
+// and -3; eventing Event Delivery-4).
+func TestNoReplies(t *testing.T) {
+	for _, consumer := range consumers {
+		t.Run(consumer.name, func(t *testing.T) {
+			ns := namespace()
+			sink := harness.NewSink(t)
+			subscriber, replies := sink.At("/"), sink.At("/replies")
+			subscriber.Answer(func(d *harness.Delivery) harness.Answer {
+				code, err := strconv.Atoi(d.ID)
+				if err != nil {
+					return harness.Answer{}
+				}
+				return replying(code, "reply-"+d.ID, "reply", "x")
+			})
+			var address string
+			if consumer.name == "Trigger" {
+				address = shared.broker(t, ns, "orders")
+				shared.trigger(t, ns, "orders", "orders", subscriber.URL, ofType("order"), delivered(retries(0, "PT0S")))
+				shared.trigger(t, ns, "orders", "replies", replies.URL, ofType("reply"))
+			} else {
+				address = shared.channel(t, ns, "orders")
+				shared.subscribe(t, newSubscription(ns, "orders", "orders", to(uri(subscriber.URL)), replyTo(uri(replies.URL)), with(retries(0, "PT0S"))))
+			}
+			for _, code := range []int{201, 202, 203, 299, 400, 500, 200} {
+				mustPost(t, address, event{id: strconv.Itoa(code), kind: "order"})
+				if err := subscriber.AwaitAttempts(bounded(t), func(attempts map[string]int) error {
+					if attempts[strconv.Itoa(code)] == 0 {
+						return fmt.Errorf("%d was not sent", code)
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := replies.AwaitAll(bounded(t), []string{"reply-200"}); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(map[string]int{"reply-200": 1}, replies.Attempts()); diff != "" {
+				t.Errorf("replies (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The reply of a Subscription's subscriber goes to its reply destination. If it is not taken there, the whole delivery
+// is made again, and in the end the reply is a dead letter; without a destination it is dropped (eventing Event
+// Delivery-5 to -8; eventing Topology Based Routing-5).
+func TestSubscriptionReplies(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		// refusals is how many times the reply destination answers with code.
+		refusals, code int
+		none           bool
+		wantEvent      int
+		wantReplies    int
+		wantDead       map[string]int
+	}{
+		{name: "taken", wantEvent: 1, wantReplies: 1},
+		{name: "taken at last", refusals: 2, code: 503, wantEvent: 3, wantReplies: 3},
+		{name: "refused", refusals: 100, code: 400, wantEvent: 1, wantReplies: 1, wantDead: map[string]int{"reply": 1}},
+		{name: "never taken", refusals: 100, code: 503, wantEvent: 4, wantReplies: 4, wantDead: map[string]int{"reply": 1}},
+		{name: "no destination", none: true, wantEvent: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ns := namespace()
+			sink := harness.NewSink(t)
+			subscriber, replies, dead := sink.At("/"), sink.At("/replies"), sink.At("/dead")
+			subscriber.Answer(func(d *harness.Delivery) harness.Answer {
+				if d.ID == "event" {
+					return replying(http.StatusOK, "reply", "reply", "x")
+				}
+				return harness.Answer{}
+			})
+			replies.Answer(func(d *harness.Delivery) harness.Answer {
+				if d.Attempt <= tt.refusals {
+					return harness.Answer{Code: tt.code}
+				}
+				return harness.Answer{}
+			})
+			subscription := newSubscription(ns, "orders", "orders", to(uri(subscriber.URL)), with(deadTo(uri(dead.URL), retries(3, "PT0.05S"))))
+			if !tt.none {
+				replyTo(uri(replies.URL))(subscription)
+			}
+			address := shared.channel(t, ns, "orders")
+			shared.subscribe(t, subscription)
+			mustPost(t, address, event{id: "event", kind: "order"})
+			attempts := func(id string, n int) func(map[string]int) error {
+				return func(got map[string]int) error {
+					if got[id] < n {
+						return fmt.Errorf("%d attempts with %s, want %d", got[id], id, n)
+					}
+					return nil
+				}
+			}
+			if err := subscriber.AwaitAttempts(bounded(t), attempts("event", tt.wantEvent)); err != nil {
+				t.Fatal(err)
+			}
+			if err := replies.AwaitAttempts(bounded(t), attempts("reply", tt.wantReplies)); err != nil {
+				t.Fatal(err)
+			}
+			for id := range tt.wantDead {
+				if err := dead.AwaitAll(bounded(t), []string{id}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mustPost(t, address, event{id: "last", kind: "order"})
+			if err := subscriber.AwaitAll(bounded(t), []string{"last"}); err != nil {
+				t.Fatal(err)
+			}
+			if n := subscriber.Attempts()["event"]; n != tt.wantEvent {
+				t.Errorf("%d attempts at the subscriber, want %d", n, tt.wantEvent)
+			}
+			if n := replies.Attempts()["reply"]; n != tt.wantReplies {
+				t.Errorf("%d attempts at the reply destination, want %d", n, tt.wantReplies)
+			}
+			if got := dead.Attempts(); len(got) != len(tt.wantDead) {
+				t.Errorf("dead letters are %v, want %v", got, tt.wantDead)
+			}
+		})
+	}
+}
+
+// With a reply destination alone, events go there, and no replies are asked for or routed (eventing Subscription
+// Lifecycle-9).
+func TestReplyAlone(t *testing.T) {
+	ns := namespace()
+	replies := harness.NewSink(t).At("/")
+	replies.Answer(func(d *harness.Delivery) harness.Answer {
+		return replying(http.StatusOK, "answer-to-"+d.ID, "reply", "x")
+	})
+	address := shared.channel(t, ns, "orders")
+	shared.subscribe(t, newSubscription(ns, "orders", "orders", replyTo(uri(replies.URL))))
+	events := numbered("event", "order", 3)
+	mustPost(t, address, events...)
+	for _, e := range events {
+		if prefer, found := deliveryOf(t, replies, e.id).Header["Prefer"]; found {
+			t.Errorf("the reply destination was asked to prefer %q", prefer)
+		}
+	}
+	if n := replies.Requests(); n != len(events) {
+		t.Errorf("%d requests, want %d", n, len(events))
+	}
+}
