@@ -74,9 +74,9 @@ type outage struct {
 }
 
 // newOutage starts a server with a Broker whose Trigger's subscriber is away, so that the log holds all events.
-func newOutage(t *testing.T, dataDir string) *outage {
+func newOutage(t *testing.T, dataDir string, args ...string) *outage {
 	t.Helper()
-	o := &outage{server: start(t, dataDir), namespace: namespace(), sink: harness.NewSink(t)}
+	o := &outage{server: start(t, dataDir, args...), namespace: namespace(), sink: harness.NewSink(t)}
 	o.subscriber = o.sink.At("/")
 	o.address = o.broker(t, o.namespace, "orders")
 	o.trigger(t, o.namespace, "orders", "orders", o.subscriber.URL, delivered(retries(1000, "PT0.5S")))
