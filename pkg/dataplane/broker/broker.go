@@ -46,6 +46,7 @@ type Broker struct {
 	descriptions descriptions
 	// streams has a *stream for each eventing.Key, consumers a *consumer.
 	streams, consumers sync.Map
+	workers            workers
 	// addresses has the URLs of streams.
 	addresses sync.Map
 
@@ -59,6 +60,7 @@ func New(ctx context.Context, options Options) *Broker {
 	b := &Broker{options: options, descriptions: describe()}
 	// Deliveries go on for a while after ctx has ended, see Stop.
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	b.workers = newWorkers(b.ctx.Done())
 	return b
 }
 

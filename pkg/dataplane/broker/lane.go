@@ -55,6 +55,7 @@ type lane struct {
 	// ordered tells that deliveries are made one by one.
 	ordered  func() bool
 	listener *listener
+	workers  workers
 	running  sync.WaitGroup
 
 	mu sync.Mutex
@@ -98,10 +99,10 @@ type write struct {
 	then, undo func()
 }
 
-func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelayedExecution, ordered func() bool,
+func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelayedExecution, w workers, ordered func() bool,
 	attempt func(context.Context, *parcel) verdict) *lane {
 	l := &lane{
-		ctx: ctx, log: log, queue: queue, clock: c, attempt: attempt, ordered: ordered, direct: true,
+		ctx: ctx, log: log, queue: queue, clock: c, workers: w, attempt: attempt, ordered: ordered, direct: true,
 		limiter: newLimiter(), underWay: map[*parcel]struct{}{}, burying: map[*parcel]struct{}{}, leased: map[uint64]*held{}, finished: map[uint64]struct{}{}, back: map[uint64]int{},
 	}
 	l.listener = &listener{log: log, queue: queue, clock: c, take: l.take, quiet: l.quiet, options: func() eventlog.ConsumeOptions {
@@ -277,7 +278,11 @@ func (l *lane) outlast(deliveries []*parcel, now time.Time) time.Duration {
 // kick begins the attempts that are due and allowed. mu is held.
 func (l *lane) kick() {
 	for d := l.next(); d != nil; d = l.next() {
-		l.running.Go(func() { l.run(d) })
+		l.running.Add(1)
+		l.workers.run(func() {
+			defer l.running.Done()
+			l.run(d)
+		})
 	}
 }
 

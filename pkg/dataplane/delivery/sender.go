@@ -14,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
@@ -30,6 +31,8 @@ const (
 	// defaultMaxReply is room for an event of 1 MiB and its attributes in structured mode.
 	defaultMaxReply  = 1<<20 + 1<<16
 	defaultUserAgent = "knative-apiserver"
+	// maxTargets bounds the addresses that are remembered as URLs.
+	maxTargets = 4096
 )
 
 // Options are what a Sender is made of. All have defaults.
@@ -49,6 +52,8 @@ type Options struct {
 
 // Sender sends events. It is safe for concurrent use.
 type Sender struct {
+	// targets has a *url.URL for each address of late.
+	targets    *lru.Cache
 	transports *transports
 	tracer     trace.Tracer
 	userAgent  string
@@ -58,7 +63,7 @@ type Sender struct {
 
 // New returns a sender.
 func New(o Options) *Sender {
-	s := &Sender{transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, clock: o.Clock}
+	s := &Sender{targets: lru.New(maxTargets), transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, clock: o.Clock}
 	if o.TracerProvider != nil {
 		s.tracer = o.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery")
 	}
@@ -127,7 +132,7 @@ func (s *Sender) Send(ctx context.Context, e *event.Event, to eventing.Endpoint,
 
 // send is Send within the time and the span of the attempt.
 func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.Event, to eventing.Endpoint, o Attempt) Result {
-	target, err := parse(to.URL)
+	target, err := s.target(to.URL)
 	if err != nil {
 		// Another attempt may be told a better address.
 		return Result{Err: err, Retryable: true}
@@ -193,6 +198,18 @@ func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o
 		req.SetBasicAuth(user.Username(), password)
 	}
 	return req.WithContext(ctx), nil
+}
+
+// target returns the URL of an endpoint, which many events are sent to.
+func (s *Sender) target(address string) (*url.URL, error) {
+	if known, ok := s.targets.Get(address); ok {
+		return known.(*url.URL), nil
+	}
+	target, err := parse(address)
+	if err == nil {
+		s.targets.Add(address, target)
+	}
+	return target, err
 }
 
 // parse returns the URL of an endpoint.

@@ -116,6 +116,11 @@ func (s *Stream) gather(records []Record) (*batch, error) {
 	if s.waiting > 0 && s.waiting+bytes > maxWaiting {
 		return nil, fmt.Errorf("%w: too much waits to be written", ErrUnavailable)
 	}
+	if q := s.quota(); q != nil {
+		if err := q.take(int64(bytes)); err != nil {
+			return nil, err
+		}
+	}
 	var b *batch
 	if n := len(s.batches); n > 0 {
 		b = s.batches[n-1]
@@ -176,6 +181,9 @@ func (s *Stream) commit() {
 			s.log.metrics.commits.Inc()
 			s.log.metrics.frames.Add(float64(len(b.frames)))
 			s.log.metrics.records.Add(float64(b.records))
+		}
+		if q := s.quota(); q != nil {
+			q.written(int64(b.bytes))
 		}
 		close(b.done)
 	}

@@ -225,7 +225,8 @@ func (l *Log) ackWait() time.Duration {
 	return externalAckWait
 }
 
-// keepAlive tells the server of the frames that are under way, so that it does not hand them again.
+// keepAlive tells the server of the frames that are under way, so that it does not hand them again, and forgets those
+// that were done long ago.
 func (l *Log) keepAlive() {
 	every := l.ackWait() / 4
 	ticker := time.NewTicker(every)
@@ -237,6 +238,9 @@ func (l *Log) keepAlive() {
 		case now := <-ticker.C:
 			for _, c := range l.running() {
 				c.progress(now.Add(-every / 2))
+			}
+			for _, s := range l.cached() {
+				s.acked.age(now)
 			}
 		}
 	}

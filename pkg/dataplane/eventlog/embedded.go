@@ -38,14 +38,16 @@ func (l *Log) openEmbedded() (*session, error) {
 	}
 	if l.space == nil {
 		l.space = &space{dir: dir, minimum: l.opts.MinFreeBytes}
+		l.setQuotas()
 	}
-	limit := l.opts.MaxBytes
-	if limit <= 0 {
-		limit = math.MaxInt64 / 2
+	if err := mend(dir, l.logger); err != nil {
+		return nil, fmt.Errorf("event log: mend '%s': %w", dir, err)
 	}
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "knative-" + l.opts.Installation, DontListen: true, NoSigs: true, NoLog: true,
-		JetStream: true, StoreDir: dir, SyncAlways: true, JetStreamMaxStore: limit, DisableJetStreamBanner: true,
+		JetStream: true, StoreDir: dir, SyncAlways: true, DisableJetStreamBanner: true,
+		// Quotas are the bounds.
+		JetStreamMaxStore: math.MaxInt64 / 2, JetStreamMaxMemory: math.MaxInt64 / 2,
 		MaxPayload: maxPayload, MaxPending: 512 << 20,
 	})
 	if err != nil {

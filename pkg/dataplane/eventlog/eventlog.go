@@ -48,8 +48,9 @@ type Options struct {
 	// Replicas is the number of servers of URL that hold each stream; 0 means 1.
 	Replicas int
 
-	// MaxBytes bounds the embedded store as a whole, MaxStreamBytes each stream; 0 means no bound. With both, the
-	// server creates no more streams than have room if each is full.
+	// MaxBytes bounds the embedded store as a whole, but for streams in memory, which have 1 GiB; MaxStreamBytes bounds
+	// each stream. 0 means no bound. Bytes written within a few milliseconds may exceed MaxBytes by what they take
+	// besides the records.
 	MaxBytes, MaxStreamBytes int64
 	// MinFreeBytes is the free space of Dir's filesystem below which the embedded log is full, for a server that
 	// meets the end of its disk fails. 0 means 64 MiB, less on filesystems below 1 GiB.
@@ -69,6 +70,8 @@ type Log struct {
 	logger  logr.Logger
 	metrics *instruments
 	space   *space // nil unless embedded
+	// memory and disk bound all streams there together; nil for no bound.
+	memory, disk *quota
 
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -48,20 +48,21 @@ func (o origin) nak(after time.Duration) {
 
 // Done removes the frame from the log. It does not wait for that. Only the first call of Done and Again counts.
 func (f *Frame) Done() {
-	if origin, ok := f.settle(); ok {
+	if origin, ok := f.settle(true); ok {
 		origin.tell("+ACK")
 	}
 }
 
 // Again has the frame handed over again after a time, also by another process. It does not wait for that.
 func (f *Frame) Again(after time.Duration) {
-	if origin, ok := f.settle(); ok {
+	if origin, ok := f.settle(false); ok {
 		origin.nak(after)
 	}
 }
 
-// settle takes the frame from those under way, and says whether it was one of them.
-func (f *Frame) settle() (origin, bool) {
+// settle takes the frame from those under way, and says whether it was one of them. One that is done is remembered
+// first, so that it is not handed over once more.
+func (f *Frame) settle(done bool) (origin, bool) {
 	c := f.consumption
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,6 +70,9 @@ func (f *Frame) settle() (origin, bool) {
 		return origin{}, false
 	}
 	f.settled = true
+	if done {
+		c.stream.acked.add(f.sequence, f.Accepted)
+	}
 	delete(c.undone, f.sequence)
 	c.bytes -= f.size
 	c.changed.Broadcast()
@@ -76,7 +80,7 @@ func (f *Frame) settle() (origin, bool) {
 }
 
 // take makes a message a frame that waits to be handed over. One that is under way already was only slow, or the
-// server was restarted: then its end is told by the new delivery.
+// server was restarted: then its end is told by the new delivery. That of one that was done before is told again.
 func (c *Consumption) take(session *session, msg *nats.Msg) {
 	origin := origin{session, msg.Reply}
 	meta, err := msg.Metadata()
@@ -97,6 +101,10 @@ func (c *Consumption) take(session *session, msg *nats.Msg) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.stream.acked.has(f.sequence, f.Accepted) {
+		origin.tell("+ACK")
+		return
+	}
 	if c.stopped {
 		origin.nak(handBack)
 		return

@@ -27,6 +27,7 @@ type Stream struct {
 	config  StreamConfig
 	name    string
 	deleted atomic.Bool
+	acked   acked
 
 	mu         sync.Mutex
 	batches    []*batch // gathered, to be committed in order

@@ -35,6 +35,8 @@ type body struct {
 	// data is what was read, nil if that is nothing.
 	data   []byte
 	buffer []byte
+	// besides counts what is made of the body, in bytes of memory.
+	besides int64
 }
 
 // read returns the body of a request, to be given back to release. It fails with 408, 413 or 503, or with 400 where
@@ -44,6 +46,13 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request) (*body, error) {
 	if r.ContentLength == 0 {
 		in.done()
 		return &body{}, nil
+	}
+	if r.ContentLength-b.max > maxDrained {
+		if r.ProtoMajor == 1 {
+			// It would not come to an end that could be waited for.
+			w.Header().Set("Connection", "close")
+		}
+		return nil, b.refusal()
 	}
 	if r.ContentLength > b.max {
 		return nil, b.tooLarge(r, in)
@@ -98,7 +107,21 @@ func (b *bodies) tooLarge(r *http.Request, in *patientReader) error {
 		// Whatever goes wrong here, the answer is the same.
 		io.CopyN(io.Discard, in, maxDrained) //nolint:errcheck // see above
 	}
+	return b.refusal()
+}
+
+func (b *bodies) refusal() error {
 	return &Refusal{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the body may have at most %d bytes", b.max)}
+}
+
+// reserve counts times the body's size besides it, until it is released. It tells whether there is memory.
+func (b *bodies) reserve(read *body, times int64) bool {
+	bytes := times * int64(len(read.data))
+	if !b.memory.TryAcquire(bytes) {
+		return false
+	}
+	read.besides += bytes
+	return true
 }
 
 // get returns an empty body with a small buffer, or nil if memory is short.
@@ -134,9 +157,9 @@ func (b *bodies) release(read *body) {
 	if read.buffer == nil {
 		return
 	}
-	b.memory.Release(int64(len(read.buffer)))
+	b.memory.Release(int64(len(read.buffer)) + read.besides)
 	if len(read.buffer) == smallBody {
-		read.data = nil
+		read.data, read.besides = nil, 0
 		b.small.Put(read)
 	}
 }

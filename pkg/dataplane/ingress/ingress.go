@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/binding/format"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 	"k8s.io/component-base/metrics"
@@ -29,7 +30,8 @@ type Options struct {
 	// MaxBody is how many bytes a body may have; 0 stands for 1 MiB.
 	MaxBody int64
 	// MaxMemory is how many bytes the bodies of all requests may take up at a time; 0 stands for 256 MiB. Requests
-	// beyond are answered 503. The data of events in structured mode takes up as much again.
+	// beyond are answered 503. Those of batches count eight times, for each of their events takes up more than its text;
+	// the data of events in structured mode takes up as much again.
 	MaxMemory int64
 	// StallTimeout is how long a client may send nothing of a body it has not sent all of, and ReadTimeout how long it
 	// may take for all of it; 0 stand for 10 and 30 s. Slower clients are answered 408.
@@ -64,8 +66,8 @@ func New(options Options) *Handler {
 		},
 		instruments: newInstruments(options.Register),
 	}
-	// A body of the greatest size always fits while there is no other, also while its buffer grows.
-	h.bodies.memory = semaphore.NewWeighted(max(orDefault(options.MaxMemory, 256<<20), 2*(h.bodies.max+smallBody)))
+	// A body of the greatest size always fits while there is no other, also while its buffer grows, or if it is a batch.
+	h.bodies.memory = semaphore.NewWeighted(max(orDefault(options.MaxMemory, 256<<20), batchWeight*(h.bodies.max+smallBody)))
 	if options.TracerProvider != nil {
 		h.tracer = options.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress")
 	}
@@ -78,6 +80,9 @@ func orDefault[T int64 | time.Duration](value, standard T) T {
 	}
 	return value
 }
+
+// batchWeight is how often the body of a batch counts.
+const batchWeight = 8
 
 // allowed are the methods of all paths (eventing HTTP Verbs).
 const allowed = "POST, OPTIONS"
@@ -134,6 +139,9 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time) 
 		return err
 	}
 	defer h.bodies.release(body)
+	if format.Lookup(r.Header.Get("Content-Type")) == format.JSONBatch && !h.bodies.reserve(body, batchWeight-1) {
+		return errMemory
+	}
 	events, err := event.FromRequest(r.Header, body.data) //nolint:contextcheck // it waits for nothing
 	if err != nil {
 		status := http.StatusBadRequest

@@ -299,7 +299,8 @@ func (u unreadable) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestMemory covers that the bodies of all requests together are bounded, and that what was read is given back.
+// TestMemory covers that the bodies of all requests together are bounded, with batches eight times, and that what was
+// read is given back.
 func TestMemory(t *testing.T) {
 	l, accepting, goOn := &memory{}, make(chan struct{}), make(chan struct{})
 	o := options(l)
@@ -308,23 +309,26 @@ func TestMemory(t *testing.T) {
 		<-goOn
 		return l.accept(ctx, to, events)
 	}
-	o.MaxMemory = 1 // raised to what one body needs
+	o.MaxMemory = 1 // raised to what one batch needs
 	server := start(t, o)
 	large := bytes.Repeat([]byte("x"), 1<<20)
+	const begin, end = `[{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"`, `"}]`
+	batch := []byte(begin + strings.Repeat("x", len(large)-len(begin)-len(end)) + end)
 	post := func() <-chan reply {
-		replies, r := make(chan reply, 1), request(t, server.URL+"/default/orders", bytes.NewReader(large))
+		replies, r := make(chan reply, 1), request(t, server.URL+"/default/orders", bytes.NewReader(batch),
+			"content-type", "Application/CloudEvents-Batch+JSON; charset=utf-8")
 		go func() { replies <- do(t, r) }()
 		select {
 		case <-accepting:
 		case got := <-replies:
-			t.Fatalf("alone, a body got %d %s", got.code, got.body)
+			t.Fatalf("alone, a batch got %d %s", got.code, got.body)
 		}
 		return replies
 	}
 	first := post()
 	second := do(t, request(t, server.URL+"/default/orders", bytes.NewReader(large)))
 	if second.code != 503 || second.header.Get("Retry-After") != "1" {
-		t.Errorf("besides a large body, another got %d, Retry-After %q, want 503, 1", second.code, second.header.Get("Retry-After"))
+		t.Errorf("besides a large batch, a body got %d, Retry-After %q, want 503, 1", second.code, second.header.Get("Retry-After"))
 	}
 	for range 2 {
 		goOn <- struct{}{}

@@ -66,6 +66,7 @@ func TestSlowClients(t *testing.T) {
 		"sends byte by byte": {head + "Content-Length: 1000\r\n\r\n", "x", 7 * time.Second, 408, 30 * time.Second},
 		"ends in time":       {head + "Content-Length: 3\r\n\r\n", "x", 9 * time.Second, 202, 27 * time.Second},
 		"too large, stops":   {head + "Content-Length: 10000000\r\n\r\nab", "", time.Hour, 413, 10 * time.Second},
+		"far too large":      {head + "Content-Length: 100000000\r\n\r\nab", "", time.Hour, 413, 0},
 		"unknown, stops":     {strings.Replace(head, "orders", "unknown", 1) + "Content-Length: 5\r\n\r\nab", "", time.Hour, 404, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,6 +98,9 @@ func TestSlowClients(t *testing.T) {
 				res.Body.Close()
 				if took := time.Since(start); res.StatusCode != test.code || took != test.after {
 					t.Errorf("got %d after %s, want %d after %s", res.StatusCode, took, test.code, test.after)
+				}
+				if test.code == 413 && !res.Close {
+					t.Error("the connection is to be used again")
 				}
 				conn.Close()
 				stop()

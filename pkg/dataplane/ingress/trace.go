@@ -17,18 +17,16 @@ import (
 
 const traceparent, tracestate = "traceparent", "tracestate"
 
-// traced accepts events within a span for each. Its parent is that of the request, or else the event's own (CloudEvents
-// Distributed Tracing extension 1.0.2). The events carry their spans on as parents of their deliveries; their
-// attributes stay as they are.
+// traced accepts events within a span for each. Its parent is the event's own (CloudEvents Distributed Tracing extension
+// 1.0.2), or else that of the request. The events carry their spans on as parents of their deliveries; their attributes
+// stay as they are.
 func (h *Handler) traced(r *http.Request, start time.Time, to eventing.Key, events []*event.Event) error {
 	w3c := propagation.TraceContext{}
 	fromRequest := w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	spans := make([]trace.Span, len(events))
 	for i, e := range events {
-		parent := fromRequest
-		if !trace.SpanContextFromContext(parent).IsValid() {
-			parent = w3c.Extract(parent, attributesCarrier{e})
-		}
+		// What is not valid leaves the request's.
+		parent := w3c.Extract(fromRequest, attributesCarrier{e})
 		var ctx context.Context
 		ctx, spans[i] = h.tracer.Start(parent, "broker ingress", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(start))
 		if spans[i].IsRecording() {

@@ -1,0 +1,112 @@
+package eventlog
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+const inf, sum, consumerOfShared = server.JetStreamMetaFile, server.JetStreamMetaFileSum, "obs/" + sharedQueue
+
+// eventing Event Acknowledgement and Delivery Retry: what was accepted is delivered, wherever the process was killed
+// between the files that describe a stream or a consumer; and later starts find the stream as it should be.
+func TestMend(t *testing.T) {
+	for name, damage := range map[string]struct {
+		removed, emptied []string
+		// written is a file with another content.
+		written string
+		// gone tells that the stream was being deleted.
+		gone bool
+	}{
+		"none":                              {},
+		"no checksum":                       {removed: []string{sum}},
+		"empty checksum":                    {emptied: []string{sum}},
+		"empty description":                 {emptied: []string{inf}, removed: []string{sum}},
+		"both empty":                        {emptied: []string{inf, sum}},
+		"checksum of another description":   {written: sum},
+		"neither":                           {removed: []string{inf, sum}},
+		"nothing but messages":              {removed: []string{inf, sum, "obs"}},
+		"no description":                    {removed: []string{inf}, gone: true},
+		"consumer, no checksum":             {removed: []string{consumerOfShared + "/" + sum}},
+		"consumer, empty description":       {emptied: []string{consumerOfShared + "/" + inf}},
+		"consumer, half a description":      {written: consumerOfShared + "/" + inf},
+		"consumer, empty checksum":          {emptied: []string{consumerOfShared + "/" + sum}},
+		"consumer, nothing":                 {removed: []string{consumerOfShared + "/" + inf, consumerOfShared + "/" + sum}},
+		"stream and consumer, no checksums": {removed: []string{sum, consumerOfShared + "/" + sum}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := Options{Dir: t.TempDir()}
+			l := open(t, o)
+			s := stream(t, l, "a")
+			appendAll(t, s, "", numbers(0, 20)...)
+			k, _ := consume(t, s, "", ConsumeOptions{})
+			k.collect(t, 5)
+			eventually(t, "frames are removed", func() bool { return queues(t, s)[""] == 15 })
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			dir := filepath.Join(o.Dir, "jetstream/$G/streams", s.name)
+			for _, file := range append([]string{inf, sum}, consumerOfShared+"/"+inf, consumerOfShared+"/"+sum) {
+				if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+					t.Fatalf("the server has other files: %v", err)
+				}
+			}
+			for _, file := range damage.removed {
+				if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, file := range damage.emptied {
+				if err := os.Truncate(filepath.Join(dir, file), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if damage.written != "" {
+				if err := os.WriteFile(filepath.Join(dir, damage.written), []byte(`{"name":`), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			l = open(t, o)
+			if _, err := os.Stat(dir); damage.gone != os.IsNotExist(err) {
+				t.Errorf("the directory of the stream: %v, want it gone: %v", err, damage.gone)
+			}
+			s = stream(t, l, "a")
+			k, _ = consume(t, s, "", ConsumeOptions{})
+			if !damage.gone {
+				if diff := cmp.Diff(numbers(5, 20), k.collect(t, 15)); diff != "" {
+					t.Errorf("records (-want +got):\n%s", diff)
+				}
+			}
+			appendAll(t, s, "", "new")
+			if f := k.next(t); string(f.Records[0]) != "new" {
+				t.Errorf("the record '%s' came, want the new one", f.Records[0])
+			}
+			eventually(t, "frames are removed again", func() bool { return queues(t, s)[""] == 1 })
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			l = open(t, o)
+			if faults := l.current.Load().unmendable; len(faults) > 0 {
+				t.Errorf("after the second start: %v", faults)
+			}
+			ids, err := l.StreamIDs(t.Context())
+			if diff := cmp.Diff([]string{"a"}, ids); diff != "" || err != nil {
+				t.Errorf("streams after the second start: %v, %s", err, diff)
+			}
+			consumer, err := l.current.Load().js.Consumer(t.Context(), s.name, durable(""))
+			if err != nil {
+				t.Fatalf("consumer after the second start: %v", err)
+			}
+			if got := consumer.CachedInfo(); got.NumPending+uint64(got.NumAckPending) != 1 {
+				t.Errorf("%d and %d frames are pending after the second start, want 1", got.NumPending, got.NumAckPending)
+			}
+		})
+	}
+}
