@@ -226,6 +226,12 @@ func (s *Stream) writeOnce(frames []*frame) error {
 		}
 		frames = frames[n:]
 	}
+	if err == nil && session.server != nil && !s.config.Memory {
+		if err = s.disk.sync(); err != nil {
+			s.log.doubt()
+			return err
+		}
+	}
 	if s.config.Memory && !s.deleted.Load() && errors.Is(err, jetstream.ErrNoStreamResponse) {
 		// A stream in memory is gone with the server that had it; the caller tries again.
 		if _, err := session.js.CreateOrUpdateStream(ctx, s.log.config(s.config)); err != nil {
@@ -237,12 +243,12 @@ func (s *Stream) writeOnce(frames []*frame) error {
 
 // atomicFrom is the number of messages from which on it is cheaper to write them as an atomic batch. With replicas,
 // it is one proposal instead of many. On the disk of a single server, a batch is written twice and its second copy
-// removed again, which costs as much as syncing twelve messages, however many it has.
+// removed again, which costs many times what a sync does, and all messages of a commit are synced at once anyhow.
 func (s *Stream) atomicFrom() int {
 	if s.log.opts.Replicas > 1 || s.config.Memory {
 		return 2
 	}
-	return 13
+	return maxMessages + 1
 }
 
 func (s *Stream) writeEach(session *session, frames []*frame) error {

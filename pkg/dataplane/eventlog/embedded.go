@@ -45,7 +45,7 @@ func (l *Log) openEmbedded() (*session, error) {
 	}
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "knative-" + l.opts.Installation, DontListen: true, NoSigs: true, NoLog: true,
-		JetStream: true, StoreDir: dir, SyncAlways: true, DisableJetStreamBanner: true,
+		JetStream: true, StoreDir: dir, DisableJetStreamBanner: true,
 		// Quotas are the bounds.
 		JetStreamMaxStore: math.MaxInt64 / 2, JetStreamMaxMemory: math.MaxInt64 / 2,
 		MaxPayload: maxPayload, MaxPending: 512 << 20,

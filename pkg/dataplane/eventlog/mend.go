@@ -15,11 +15,16 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
+// streamsDir is where the embedded server keeps streams, each in a directory of its name.
+func streamsDir(dir string) string {
+	return filepath.Join(dir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams")
+}
+
 // mend takes away what would have the embedded server refuse a stream or a consumer in dir for good: what is left
 // where a process was killed while it created, changed or deleted one. The server writes each file as a whole, but a
 // description and its checksum one after the other.
 func mend(dir string, logger logr.Logger) error {
-	streams := filepath.Join(dir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams")
+	streams := streamsDir(dir)
 	entries, err := directories(streams)
 	if err != nil {
 		return err

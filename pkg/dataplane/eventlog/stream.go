@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,8 @@ type Stream struct {
 	name    string
 	deleted atomic.Bool
 	acked   acked
+	// disk is used by the one that commits.
+	disk disk
 
 	mu         sync.Mutex
 	batches    []*batch // gathered, to be committed in order
@@ -110,6 +113,7 @@ func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
 	defer l.mu.Unlock()
 	if stream = l.streams[c.ID]; stream == nil {
 		stream = &Stream{log: l, config: c, name: l.streamName(c.ID)}
+		stream.disk.dir = filepath.Join(streamsDir(l.opts.Dir), stream.name, "msgs")
 		l.streams[c.ID] = stream
 	}
 	return stream, nil
