@@ -2,7 +2,6 @@
 package etcd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -25,7 +24,7 @@ type Embedded struct {
 	socketDir string
 	logLevel  zap.AtomicLevel
 	// stopReserve ends keepReserve.
-	stopReserve context.CancelFunc
+	stopReserve chan struct{}
 }
 
 const (
@@ -80,9 +79,8 @@ func Start(dir string) (_ *Embedded, err error) {
 	}
 	select {
 	case <-e.server.Server.ReadyNotify():
-		var ctx context.Context
-		ctx, e.stopReserve = context.WithCancel(context.Background())
-		go keepReserve(ctx, filepath.Join(config.Dir, "member", "snap", "db"))
+		e.stopReserve = make(chan struct{})
+		go keepReserve(e.stopReserve, filepath.Join(config.Dir, "member", "snap", "db"))
 		return e, nil
 	case err := <-e.server.Err():
 		return nil, fmt.Errorf("the embedded etcd on %s failed: %w", config.Dir, err)
@@ -100,7 +98,8 @@ func (e *Embedded) Endpoints() []string {
 // Stop ends etcd and frees the data directory.
 func (e *Embedded) Stop() {
 	if e.stopReserve != nil {
-		e.stopReserve()
+		close(e.stopReserve)
+		e.stopReserve = nil
 	}
 	if e.server != nil {
 		// It calls the end of its own listeners an error.

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"context"
 	"errors"
 	"os"
 	"time"
@@ -17,10 +16,10 @@ const (
 	reserveEvery = 5 * time.Second
 )
 
-// keepReserve keeps space on the disk for the database at path until ctx ends: etcd ends the whole process when it
+// keepReserve keeps space on the disk for the database at path until stop is closed: etcd ends the whole process when it
 // cannot write, and a disk that others have filled is to cost no more than the events that find no room. Its log needs no
 // such reserve, for etcd allocates that ahead. Filesystems that allocate no space ahead give none.
-func keepReserve(ctx context.Context, path string) {
+func keepReserve(stop <-chan struct{}, path string) {
 	ticker := time.NewTicker(reserveEvery)
 	defer ticker.Stop()
 	for short := false; ; {
@@ -31,13 +30,13 @@ func keepReserve(ctx context.Context, path string) {
 		if (err != nil) != short {
 			short = err != nil
 			if short {
-				klog.FromContext(ctx).Error(err, "The disk of the database is full or fails")
+				klog.ErrorS(err, "The disk of the database is full or fails")
 			} else {
-				klog.FromContext(ctx).Info("The disk of the database has space again")
+				klog.InfoS("The disk of the database has space again")
 			}
 		}
 		select {
-		case <-ctx.Done():
+		case <-stop:
 			return
 		case <-ticker.C:
 		}
