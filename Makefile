@@ -72,7 +72,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: build ## Run the benchmarks; those of the gateway need wrk (apt-get install wrk)
+bench: build ## Run the benchmarks; those of gateway and broker need wrk (apt-get install wrk)
 	go test -run '^$$' -bench . -p 1 -timeout 30m ./test/bench/... ./pkg/dataplane/...
 
 .PHONY: cluster

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // Sink is an HTTP server on the loopback address that takes CloudEvents, at each path for a Subscriber of its own.
@@ -31,11 +33,11 @@ type Sink struct {
 // NewSink starts a sink on a free port; it stops when the test ends.
 func NewSink(t testing.TB) *Sink {
 	t.Helper()
-	port, err := StablePort()
+	number, err := port.Stable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Sink{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), subscribers: map[string]*Subscriber{}}
+	s := &Sink{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(number)), subscribers: map[string]*Subscriber{}}
 	s.Start(t)
 	t.Cleanup(s.Stop)
 	return s

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // patience bounds what a test waits for. A test that passes never waits so long.
@@ -77,11 +78,11 @@ func newServer(standalone *harness.Standalone) (*server, error) {
 // start runs a server of a test's own, which restart starts again.
 func start(t *testing.T, dataDir string, args ...string) *server {
 	t.Helper()
-	port, err := harness.StablePort()
+	brokerPort, err := port.Stable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"--broker-port", strconv.Itoa(port)}, args...)
+	args = append([]string{"--broker-port", strconv.Itoa(brokerPort)}, args...)
 	standalone, err := harness.StartStandalone(dataDir, args...)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,10 +18,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 const (
-	startTimeout = 30 * time.Second
+	startTimeout = time.Minute
 	pollEvery    = 50 * time.Millisecond
 )
 
@@ -102,8 +106,8 @@ func Start(t testing.TB, o Options) *Servers {
 		}
 		if o.Nodes > 1 {
 			all := make([]string, 0, o.Nodes)
-			for _, port := range routes {
-				all = append(all, fmt.Sprintf("%q", "nats://"+net.JoinHostPort("127.0.0.1", port)))
+			for _, route := range routes {
+				all = append(all, fmt.Sprintf("%q", "nats://"+net.JoinHostPort("127.0.0.1", route)))
 			}
 			fmt.Fprintf(&config, "cluster { name: test, listen: \"127.0.0.1:%s\", routes: [%s] }\n", routes[i], strings.Join(all, ", "))
 		}
@@ -213,21 +217,18 @@ func (n *Node) run(bin string) (*exec.Cmd, chan struct{}) {
 	return cmd, done
 }
 
-// ports returns ports of loopback that are free.
+// ports returns different ports of loopback that are free.
 func ports(t testing.TB, n int) []string {
 	t.Helper()
-	free := make([]string, 0, n)
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	var free []string
+	for len(free) < n {
+		found, err := port.Stable()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+		if text := strconv.Itoa(found); !slices.Contains(free, text) {
+			free = append(free, text)
 		}
-		free = append(free, port)
 	}
 	return free
 }

@@ -1,4 +1,5 @@
-package harness
+// Package port finds ports for servers of tests.
+package port
 
 import (
 	"errors"
@@ -9,13 +10,13 @@ import (
 	"strconv"
 )
 
-// firstPort is the first port that StablePort considers.
+// firstPort is the first port that Stable considers.
 const firstPort = 10000
 
-// StablePort returns a port of the loopback address that is free and stays so while nobody listens there. The kernel
+// Stable returns a port of the loopback address that is free and stays so while nobody listens there. The kernel
 // gives other ports to clients: one that connects to such a port again and again while it is closed gets that very
 // port for itself at some time, is connected to itself, and nobody can listen there any more.
-func StablePort() (int, error) {
+func Stable() (int, error) {
 	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
 		return 0, err
