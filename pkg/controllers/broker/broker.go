@@ -21,17 +21,11 @@ import (
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
 )
 
-// Streams keep events. Both calls may be repeated; RemoveStream of what is not there does nothing.
-type Streams interface {
-	SetStream(ctx context.Context, stream eventing.Stream) error
-	RemoveStream(ctx context.Context, key eventing.Key) error
-}
-
 // Reconciler has the events of Brokers kept, and writes the status of Brokers.
 type Reconciler struct {
 	Client  eventingclient.EventingV1Interface
 	Brokers eventinglisters.BrokerLister
-	Streams Streams
+	Streams controllers.Streams
 	// Address is where a stream accepts events.
 	Address  func(eventing.Key) duckv1.Addressable
 	Tracker  *destination.Tracker
@@ -40,7 +34,7 @@ type Reconciler struct {
 }
 
 // New returns the controller of Brokers.
-func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, streams Streams,
+func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, streams controllers.Streams,
 	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
 ) (*controllers.Controller, error) {
 	reconciler := &Reconciler{

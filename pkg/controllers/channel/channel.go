@@ -41,19 +41,13 @@ var dependents = []duckv1.ConditionType{
 	destination.ConditionDeadLetterSinkResolved,
 }
 
-// Streams keep events. Both calls may be repeated; RemoveStream of what is not there does nothing.
-type Streams interface {
-	SetStream(ctx context.Context, stream eventing.Stream) error
-	RemoveStream(ctx context.Context, key eventing.Key) error
-}
-
 // Reconciler has the broker keep the events of Channels, lists the Subscriptions to them, and writes their status.
 type Reconciler struct {
 	Client   messagingclient.MessagingV1Interface
 	Channels messaginglisters.ChannelLister
 	// SubscriptionIndex is that of the Subscriptions' informer, with controllers.SubscriptionsByChannel.
 	SubscriptionIndex cache.Indexer
-	Streams           Streams
+	Streams           controllers.Streams
 	// Address is where a stream accepts events.
 	Address  func(eventing.Key) duckv1.Addressable
 	Tracker  *destination.Tracker
@@ -62,7 +56,7 @@ type Reconciler struct {
 }
 
 // New returns the controller of Channels.
-func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, streams Streams,
+func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, streams controllers.Streams,
 	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
 ) (*controllers.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()

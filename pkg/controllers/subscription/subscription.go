@@ -23,20 +23,12 @@ import (
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
 )
 
-// Consumers get the events of streams. Calls may be repeated; RemoveConsumer of what is not there does nothing.
-type Consumers interface {
-	// SetConsumer returns nil once every event accepted from then on reaches the consumer.
-	SetConsumer(ctx context.Context, consumer eventing.Consumer) error
-	RemoveConsumer(ctx context.Context, key eventing.Key) error
-	Health(key eventing.Key) eventing.Health
-}
-
 // Reconciler has channels send events to Subscriptions, and writes the status of these.
 type Reconciler struct {
 	Client        messagingclient.MessagingV1Interface
 	Subscriptions messaginglisters.SubscriptionLister
 	Channels      messaginglisters.ChannelLister
-	Consumers     Consumers
+	Consumers     controllers.Consumers
 	// Host has the channels of other kinds; nil where there is none.
 	Host     *destination.Host
 	Tracker  *destination.Tracker
@@ -50,7 +42,7 @@ type Reconciler struct {
 
 // New returns the controller of Subscriptions. It is to be told by Enqueue when the health of a consumer changes.
 // Run it once that of Channels is Primed: Subscriptions to streams that are not set yet would be told not to be ready.
-func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, consumers Consumers,
+func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, consumers controllers.Consumers,
 	host *destination.Host, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
 ) (*controllers.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()

@@ -23,21 +23,12 @@ import (
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
 )
 
-// Consumers get events. When SetConsumer returned nil, every event reaches the consumer that is accepted from then on
-// and passes its filters. Calls may be repeated; RemoveConsumer of what is not there does nothing.
-type Consumers interface {
-	SetConsumer(ctx context.Context, consumer eventing.Consumer) error
-	RemoveConsumer(ctx context.Context, key eventing.Key) error
-	// Health returns what is known of the deliveries to a consumer; the zero value if there is none.
-	Health(key eventing.Key) eventing.Health
-}
-
 // Reconciler hands Triggers to the data plane as consumers, and writes the status of Triggers.
 type Reconciler struct {
 	Client    eventingclient.EventingV1Interface
 	Triggers  eventinglisters.TriggerLister
 	Brokers   eventinglisters.BrokerLister
-	Consumers Consumers
+	Consumers controllers.Consumers
 	Tracker   *destination.Tracker
 	Recorder  record.EventRecorder
 	Clock     clock.PassiveClock
@@ -52,7 +43,7 @@ const triggersByBroker = "trigger-broker"
 
 // New returns the controller of Triggers. Its Enqueue is to be called when the Health of a Trigger's deliveries turns.
 // Run it once that of Brokers is Primed: Triggers of streams that are not set yet would be told not to be ready.
-func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, consumers Consumers,
+func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, consumers controllers.Consumers,
 	resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
 ) (*controllers.Controller, error) {
 	triggers, brokers := informers.Triggers(), informers.Brokers()

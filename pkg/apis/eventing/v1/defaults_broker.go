@@ -7,8 +7,14 @@ import (
 )
 
 // SetDefaults_Broker completes the references of a Broker. What depends on settings is decided once, by
-// SetCreateDefaults.
+// SetCreateDefaults; a stored Broker that lacks it is of a time when there were none.
 func SetDefaults_Broker(b *Broker) {
+	if b.UID != "" {
+		b.setClass(BrokerClassJetStream)
+		if b.Spec.Config == nil {
+			b.Spec.Config = &duckv1.KReference{}
+		}
+	}
 	b.Spec.Config.SetNamespace(b.Namespace)
 	b.Spec.Delivery.SetDefaults(b.Namespace)
 }
