@@ -46,9 +46,10 @@ type Broker struct {
 	descriptions descriptions
 	// streams has a *stream for each eventing.Key, consumers a *consumer.
 	streams, consumers sync.Map
-	workers            workers
 	// addresses has the URLs of streams.
 	addresses sync.Map
+	// workers make the attempts of all consumers.
+	workers workers
 
 	// mu guards started: whether events are delivered.
 	mu      sync.Mutex

@@ -58,7 +58,7 @@ type frame struct {
 	data    []byte
 }
 
-// Append returns nil when all records are durable: synced by the embedded server, or acknowledged by the cluster.
+// Append returns nil when all records are durable: synced to the disk of this machine, or acknowledged by the cluster.
 // Appends that wait at the same time are committed together. The records' data may be reused after it returns. When
 // ctx ends first, its error is returned, and the records may or may not be stored; so they may after ErrUnavailable.
 func (s *Stream) Append(ctx context.Context, records ...Record) error {
@@ -219,7 +219,7 @@ func (s *Stream) writeOnce(frames []*frame) error {
 	}
 	for len(frames) > 0 && err == nil {
 		n := min(len(frames), maxMessages)
-		if n >= s.atomicFrom() {
+		if n > 1 && s.atomic() {
 			err = s.writeAtomically(session, frames[:n])
 		} else {
 			err = s.writeEach(session, frames[:n])
@@ -241,15 +241,10 @@ func (s *Stream) writeOnce(frames []*frame) error {
 	return s.log.classify(err)
 }
 
-// atomicFrom is the number of messages from which on it is cheaper to write them as an atomic batch. With replicas,
-// it is one proposal instead of many. On the disk of a single server, a batch is written twice and its second copy
-// removed again, which costs many times what a sync does, and all messages of a commit are synced at once anyhow.
-func (s *Stream) atomicFrom() int {
-	if s.log.opts.Replicas > 1 || s.config.Memory {
-		return 2
-	}
-	return maxMessages + 1
-}
+// atomic tells whether several messages are cheaper as an atomic batch. With replicas, it is one proposal instead of
+// many. On the disk of a single server, a batch is written twice and its second copy removed again, which costs many times
+// what a sync does, and all messages of a commit are synced at once anyhow.
+func (s *Stream) atomic() bool { return s.log.opts.Replicas > 1 || s.config.Memory }
 
 func (s *Stream) writeEach(session *session, frames []*frame) error {
 	futures := make([]jetstream.PubAckFuture, 0, len(frames))
