@@ -6,6 +6,8 @@ FUZZTIME ?= 30s
 RUNFLAGS ?=
 # More flags for go test, such as TESTFLAGS='-race -run TestName'.
 TESTFLAGS ?=
+# More flags for make image-push, such as PUSHFLAGS=--insecure.
+PUSHFLAGS ?=
 CLUSTER_DIR := $(CURDIR)/.cache/cluster
 
 # The Kubernetes whose API machinery this is, 1.37.2 for k8s.io/apiserver v0.37.2, comes first in the version:
@@ -30,6 +32,23 @@ help: ## List the targets
 .PHONY: build
 build: ## Build bin/knative-apiserver
 	go build -ldflags '$(LDFLAGS)' -o bin/knative-apiserver ./cmd/knative-apiserver
+
+# The image runs as nobody in particular on a read-only root. Its date, like that of the program, is the commit's.
+IMAGE_FLAGS = --binary bin/image/knative-apiserver --title knative-apiserver --version '$(VERSION)' \
+	--revision '$(COMMIT)' --created '$(BUILD_DATE)' --port 8443,8080,8081,8082,8444
+
+.PHONY: image-binary
+image-binary:
+	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '-s -w $(LDFLAGS)' -o bin/image/knative-apiserver ./cmd/knative-apiserver
+
+.PHONY: image
+image: image-binary ## Build bin/knative-apiserver-image.tar, an OCI image, and its bill of materials
+	go run ./hack/image $(IMAGE_FLAGS) --reference 'localhost/knative-apiserver:$(VERSION)' --output bin/knative-apiserver-image.tar
+
+.PHONY: image-push
+image-push: image-binary ## Build the image and push it: REF=host:port/name:tag [PUSHFLAGS=--insecure]; prints its digest
+	@$(if $(REF),,$(error REF must name where to push to, as in make image-push REF=host:port/name:tag))
+	@go run ./hack/image $(IMAGE_FLAGS) --push '$(REF)' $(PUSHFLAGS)
 
 .PHONY: run
 run: build ## Run the standalone server on ./knative-apiserver-data with a sample, until interrupted
@@ -76,9 +95,21 @@ bench: build ## Run the benchmarks; those of gateway and broker need wrk (apt-ge
 	go test -run '^$$' -bench . -p 1 -timeout 30m ./test/bench/... ./pkg/dataplane/...
 
 .PHONY: cluster
-cluster: ## Start a Kubernetes control plane in .cache/cluster and print its kubeconfig
-	@go -C hack/cluster run . up --dir $(CLUSTER_DIR)
+cluster: ## Start Kubernetes with a node in .cache/cluster, as root, and print its kubeconfig
+	@go -C hack/cluster run . up --node --dir $(CLUSTER_DIR)
 
 .PHONY: cluster-down
-cluster-down: ## Stop that control plane and delete its data
+cluster-down: ## Stop that cluster, delete its data and leave nothing of it on the machine
 	@go -C hack/cluster run . down --dir $(CLUSTER_DIR)
+
+.PHONY: install
+install: ## Install the server, or upgrade to it, on the cluster that kubectl reaches: IMAGE=host/name[:tag|@digest] [VARIANT=default|single|split]
+	@hack/install.sh '$(IMAGE)' $(VARIANT)
+
+.PHONY: uninstall
+uninstall: ## Remove the server from the cluster that kubectl reaches, with all objects of its kinds
+	@hack/uninstall.sh
+
+.PHONY: e2e
+e2e: ## Run the tests that need pods on a real cluster of this machine, with the server installed there; needs root
+	@hack/e2e.sh

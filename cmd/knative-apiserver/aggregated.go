@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/rest"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/components"
@@ -20,66 +21,192 @@ type aggregatedOptions struct {
 	api             *apiserver.Options
 	components      componentList
 	systemNamespace string
+	gateway         gatewayOptions
 	broker          brokerOptions
+	crossNamespace  bool
+	replica         replicaOptions
+}
+
+// gatewayOptions are the flags of the gateway in a cluster.
+type gatewayOptions struct {
+	port, internalPort, drainPort int
+	accessLog                     string
 }
 
 func newAggregatedOptions() *aggregatedOptions {
+	broker := newBrokerOptions()
+	broker.port = 8082
+	api := apiserver.NewOptions()
+	// About two seats of priority and fairness for each processor: with more, what tenants ask for at once waits for
+	// processors instead of in the queue of its tenant.
+	processors := runtime.GOMAXPROCS(0)
+	api.Run.MaxRequestsInFlight, api.Run.MaxMutatingRequestsInFlight = 60*processors, 40*processors
 	return &aggregatedOptions{
-		api:             apiserver.NewOptions(),
-		components:      componentList{componentAPIServer},
+		api:             api,
+		components:      allComponents,
 		systemNamespace: components.SystemNamespace,
-		broker:          newBrokerOptions(),
+		gateway:         gatewayOptions{port: defaultGatewayPort, internalPort: 8081, drainPort: 8083},
+		broker:          broker,
+		replica:         newReplicaOptions(),
 	}
 }
 
 func (o *aggregatedOptions) addFlags(flags *pflag.FlagSet) {
 	o.api.AddFlags(flags)
 	flags.StringSliceVar((*[]string)(&o.components), "components", o.components,
-		"What to run: apiserver alone, or also controllers and broker (Eventing).")
+		"What to run: apiserver, the controllers of Serving, gateway for requests to Services, broker for Eventing with its controllers. "+
+			"Without apiserver, the API is reached through the host cluster.")
 	flags.StringVar(&o.systemNamespace, "system-namespace", o.systemNamespace,
-		"Namespace of the Service broker-ingress, by which events reach Brokers.")
+		"Namespace that this server is installed in, with its Services, and the ConfigMaps of its settings.")
+	flags.IntVar(&o.gateway.port, "gateway-port", o.gateway.port, "Port on which requests from outside the cluster to Services arrive.")
+	flags.IntVar(&o.gateway.internalPort, "gateway-internal-port", o.gateway.internalPort,
+		"Port on which requests from the cluster's Pods arrive. Names that are for the cluster alone are served here only.")
+	flags.IntVar(&o.gateway.drainPort, "drain-port", o.gateway.drainPort,
+		"Port on which kubelets ask whether a Pod that is to end has requests left, by the port 8083 of the Service gateway-internal.")
+	flags.StringVar(&o.gateway.accessLog, "access-log", "", `File that gets a line of JSON for each request to a Service, "-" for standard error. None: no log.`)
+	flags.BoolVar(&o.crossNamespace, "allow-cross-namespace-destinations", false,
+		"Let Triggers, Subscriptions, Brokers and Channels refer to destinations in other namespaces that do not allow it by the annotation "+
+			"eventing.knative.dev/allow-from.")
 	o.broker.addFlags(flags)
+	o.replica.addFlags(flags)
 }
 
 func (o *aggregatedOptions) validate() error {
-	errs := []error{o.api.Validate(), o.components.validate(), o.broker.validate()}
-	if o.components.has(componentGateway) {
-		errs = append(errs, errors.New("--components may not contain gateway in a cluster: it serves revisions that run as processes, by the standalone command alone"))
-	}
+	o.api.NoAPI = !o.components.has(componentAPIServer)
+	errs := []error{o.api.Validate(), o.components.validate(), o.broker.validate(), o.replica.validate()}
 	if faults := validation.IsDNS1123Label(o.systemNamespace); len(faults) > 0 {
 		errs = append(errs, fmt.Errorf("--system-namespace %q: %s", o.systemNamespace, strings.Join(faults, "; ")))
+	}
+	for name, port := range map[string]int{"gateway-port": o.gateway.port, "gateway-internal-port": o.gateway.internalPort, "drain-port": o.gateway.drainPort} {
+		if port < 0 || port > 65535 {
+			errs = append(errs, fmt.Errorf("--%s %d must be from 0 to 65535", name, port))
+		}
 	}
 	if o.components.has(componentBroker) && o.broker.log.URL == "" && o.api.DataDir == "" {
 		errs = append(errs, errors.New("one of --nats-url and --data-dir must be given to keep events in"))
 	}
+	if o.replica.replicas > 1 && (o.embeddedEtcd() || o.embeddedEventLog()) {
+		if _, _, err := o.replica.stateful(); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	return errors.Join(errs...)
 }
 
+// embeddedEtcd tells whether this server is a member of its own etcd.
+func (o *aggregatedOptions) embeddedEtcd() bool {
+	return o.components.has(componentAPIServer) && len(o.api.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0
+}
+
+// embeddedEventLog tells whether this server is a member of its own event log.
+func (o *aggregatedOptions) embeddedEventLog() bool {
+	return o.components.has(componentBroker) && o.broker.log.URL == ""
+}
+
+// listeners are the ports of a server besides the API's. Those that it does not have are nil.
+type listeners struct{ public, internal, drain, broker, peer net.Listener }
+
+func (l *listeners) close() {
+	for _, listener := range []net.Listener{l.public, l.internal, l.drain, l.broker, l.peer} {
+		if listener != nil {
+			listener.Close()
+		}
+	}
+}
+
+// listen opens all ports before anything else is done, so that one that is taken is told at once.
+func (o *aggregatedOptions) listen(command *cobra.Command) (_ *listeners, err error) {
+	l := &listeners{}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	for _, p := range []struct {
+		to   *net.Listener
+		has  bool
+		flag string
+		port int
+	}{
+		{&l.public, o.components.has(componentGateway), "gateway-port", o.gateway.port},
+		{&l.internal, o.components.has(componentGateway), "gateway-internal-port", o.gateway.internalPort},
+		{&l.drain, o.components.has(componentGateway), "drain-port", o.gateway.drainPort},
+		{&l.broker, o.components.has(componentBroker), "broker-port", o.broker.port},
+		{&l.peer, o.replica.several(), "peer-port", o.replica.peerPort},
+	} {
+		if !p.has {
+			continue
+		}
+		if *p.to, err = listen(command.Context(), o.api.Recommended.SecureServing.BindAddress, p.flag, p.port); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// run serves until the command's context ends.
 func (o *aggregatedOptions) run(command *cobra.Command) error {
 	ctx, stop := context.WithCancel(command.Context())
 	defer stop()
-	if !o.components.has(componentBroker) {
-		return o.api.RunServer(ctx)
+	host, err := o.api.HostConfig()
+	if err != nil {
+		return err
 	}
+	ports, err := o.listen(command)
+	if err != nil {
+		return err
+	}
+	defer ports.close()
+	replica, err := o.join(ctx, host, ports.peer)
+	if err != nil {
+		return err
+	}
+	options := components.AggregatedOptions{
+		Host:                host,
+		DataDir:             o.api.DataDir,
+		SystemNamespace:     o.systemNamespace,
+		Replica:             replica,
+		AllowCrossNamespace: o.crossNamespace,
+		Stop:                stop,
+	}
+	if o.components.has(componentControllers) || o.components.has(componentGateway) {
+		options.Serving = &components.ServingOptions{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog}
+	}
+	if o.components.has(componentBroker) {
+		if options.Broker, err = o.brokerConfig(ctx, replica); err != nil {
+			return err
+		}
+		options.Broker.Listener = ports.broker
+	}
+	knative, err := components.NewAggregated(ctx, options)
+	if err != nil {
+		return err
+	}
+	o.api.Settings = knative.APISettings
+	o.api.EventingSettings = knative.EventingSettings
+	o.api.Start = func(serving context.Context, server *apiserver.Server) error {
+		config := host
+		if !o.api.NoAPI {
+			config = server.ControllersConfig()
+		}
+		return knative.Start(serving, ctx, config)
+	}
+	return errors.Join(o.api.RunServer(ctx), knative.Wait())
+}
+
+// brokerConfig returns what Eventing needs to know, besides its listener.
+func (o *aggregatedOptions) brokerConfig(ctx context.Context, replica *components.Replica) (*components.BrokerOptions, error) {
 	// The API server has the flag already.
 	o.broker.tracingConfig = o.api.Recommended.Traces.ConfigFile
 	broker, err := o.broker.config(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// Opened before anything else, so that a port that is taken is told at once.
-	if broker.Listener, err = listen(ctx, o.api.Recommended.SecureServing.BindAddress, "broker-port", o.broker.port); err != nil {
-		return err
+	if o.embeddedEventLog() && o.replica.replicas > 1 {
+		if broker.Log.Cluster, err = o.eventLogCluster(replica); err != nil {
+			return nil, err
+		}
+		broker.Log.Replicas = min(o.replica.replicas, 3)
 	}
-	defer broker.Listener.Close()
-	knative := components.NewAggregated(components.AggregatedOptions{
-		DataDir:         o.api.DataDir,
-		SystemNamespace: o.systemNamespace,
-		Broker:          broker,
-		Stop:            stop,
-	})
-	o.api.Start = func(ctx context.Context, server *apiserver.Server, host *rest.Config) error {
-		return knative.Start(ctx, server.ControllersConfig(), host)
-	}
-	return errors.Join(o.api.RunServer(ctx), knative.Wait())
+	return broker, nil
 }

@@ -14,12 +14,16 @@ func TestAggregatedFlags(t *testing.T) {
 		// want is part of the error; empty if there is none.
 		want string
 	}{
-		"as installed":          {},
+		"all":                   {},
 		"Eventing":              {args: []string{"--components=apiserver,controllers,broker"}},
-		"Serving":               {[]string{"--components=apiserver,controllers,gateway"}, "--components may not contain gateway in a cluster"},
-		"broker alone":          {[]string{"--components=apiserver,broker"}, "--components must contain controllers with gateway or broker"},
-		"controllers alone":     {[]string{"--components=apiserver,controllers"}, "--components must contain controllers with gateway or broker"},
-		"no API":                {[]string{"--components=controllers,broker"}, "--components must contain apiserver"},
+		"gateway alone":         {args: []string{"--components=gateway"}},
+		"no component":          {[]string{"--components="}, "--components must name some of apiserver, controllers, gateway, broker"},
+		"replicas of what":      {[]string{"--replicas=3"}, "--replicas must be 1 without --pod-name"},
+		"even number":           {[]string{"--replicas=2", "--pod-name=server-0", "--pod-ip=192.0.2.1"}, "--replicas 2 must be 1, 3 or 5"},
+		"no address":            {[]string{"--replicas=3", "--pod-name=server-0"}, `--pod-ip "" must be an IP address`},
+		"no ordinal":            {[]string{"--replicas=3", "--pod-name=server", "--pod-ip=192.0.2.1"}, `--pod-name "server" must be that of a Pod of a StatefulSet`},
+		"three replicas":        {args: []string{"--replicas=3", "--pod-name=server-2", "--pod-ip=192.0.2.1"}},
+		"no port":               {[]string{"--gateway-internal-port=70000"}, "--gateway-internal-port 70000 must be from 0 to 65535"},
 		"unknown component":     {[]string{"--components=apiserver,scheduler"}, `--components "scheduler" must be among`},
 		"a port of its own":     {[]string{"--broker-port=70000"}, "--broker-port 70000 must be from 0 to 65535"},
 		"no namespace":          {[]string{"--system-namespace=Not_One"}, `--system-namespace "Not_One"`},

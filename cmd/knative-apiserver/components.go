@@ -26,6 +26,9 @@ type componentList []string
 // has tells whether a component is among them.
 func (l componentList) has(component string) bool { return slices.Contains(l, component) }
 
+// group returns the name of the replicas that run these components.
+func (l componentList) group() string { return strings.Join(slices.Sorted(slices.Values(l)), ".") }
+
 func (l componentList) validate() error {
 	var errs []error
 	for _, component := range l {
@@ -33,11 +36,8 @@ func (l componentList) validate() error {
 			errs = append(errs, fmt.Errorf("--components %q must be among %s", component, strings.Join(allComponents, ", ")))
 		}
 	}
-	if !l.has(componentAPIServer) {
-		errs = append(errs, errors.New("--components must contain apiserver"))
-	}
-	if l.has(componentControllers) != (l.has(componentGateway) || l.has(componentBroker)) {
-		errs = append(errs, errors.New("--components must contain controllers with gateway or broker, or none of them"))
+	if len(l) == 0 {
+		errs = append(errs, fmt.Errorf("--components must name some of %s", strings.Join(allComponents, ", ")))
 	}
 	return errors.Join(errs...)
 }

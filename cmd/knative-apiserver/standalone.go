@@ -62,6 +62,12 @@ func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *standaloneOptions) validate() error {
 	errs := []error{o.api.Validate(), o.broker.validate(), o.components.validate()}
+	if !o.components.has(componentAPIServer) {
+		errs = append(errs, errors.New("--components must contain apiserver"))
+	}
+	if o.components.has(componentControllers) != (o.components.has(componentGateway) || o.components.has(componentBroker)) {
+		errs = append(errs, errors.New("--components must contain controllers with gateway or broker, or none of them"))
+	}
 	if o.gatewayPort < 0 || o.gatewayPort > 65535 {
 		errs = append(errs, fmt.Errorf("--gateway-port %d must be from 0 to 65535", o.gatewayPort))
 	}
@@ -129,6 +135,9 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 	o.api.Start = func(ctx context.Context, server *apiserver.Server) ([]string, error) {
 		if err := knative.Start(ctx, server.ControllersConfig()); err != nil {
 			return nil, err
+		}
+		if logs := knative.Logs(); logs != nil {
+			server.SetLogs(logs)
 		}
 		return knative.Addresses(), nil
 	}

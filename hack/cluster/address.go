@@ -72,19 +72,30 @@ func usable(address netip.Addr) error {
 // serviceRange picks a private range for Service addresses that overlaps no network of the machine, so
 // that they cannot be taken for addresses of something that exists.
 func serviceRange(machine []netip.Prefix) (netip.Prefix, error) {
-	for _, candidate := range []string{"10.96.0.0/20", "172.28.240.0/20", "192.168.224.0/20"} {
-		services, free := netip.MustParsePrefix(candidate), true
-		for _, prefix := range machine {
-			free = free && !prefix.Overlaps(services)
-		}
-		if free {
-			return services, nil
-		}
-	}
-	return netip.Prefix{}, errors.New("no range for Service addresses is free: the machine's networks overlap all candidates")
+	return freeRange("Service", machine, "10.96.0.0/20", "172.28.240.0/20", "192.168.224.0/20")
 }
 
-// freePorts returns n different TCP ports that are free on the address. It keeps out of the ranges of
+// podRange picks one for the addresses of pods likewise: several for each pod that a node can have, so that one is not
+// given to the next pod at once.
+func podRange(used []netip.Prefix) (netip.Prefix, error) {
+	return freeRange("pod", used, "10.244.0.0/20", "172.29.240.0/20", "192.168.208.0/20")
+}
+
+// freeRange returns the first candidate that overlaps nothing in use.
+func freeRange(what string, used []netip.Prefix, candidates ...string) (netip.Prefix, error) {
+	for _, candidate := range candidates {
+		prefix, free := netip.MustParsePrefix(candidate), true
+		for _, other := range used {
+			free = free && !other.Overlaps(prefix)
+		}
+		if free {
+			return prefix, nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("no range for %s addresses is free: the machine's networks overlap all candidates", what)
+}
+
+// freePorts returns n different TCP ports that are free on the address, or on all where it is empty. It keeps out of the ranges of
 // ephemeral ports and of NodePorts, so that no outgoing connection takes a port before its server does.
 func freePorts(address string, n int) ([]int, error) {
 	const first, count = 20000, 10000

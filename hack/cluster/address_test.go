@@ -81,3 +81,28 @@ func TestFreePortsDiffer(t *testing.T) {
 		seen[port] = true
 	}
 }
+
+func TestPodRange(t *testing.T) {
+	for name, test := range map[string]struct {
+		used []netip.Prefix
+		want string
+	}{
+		"free":           {prefixes("192.0.2.2/24", "10.96.0.0/20"), "10.244.0.0/20"},
+		"a route is in":  {prefixes("10.244.3.0/24"), "172.29.240.0/20"},
+		"only the third": {prefixes("10.0.0.0/8", "172.16.0.0/12"), "192.168.208.0/20"},
+		"all are taken":  {prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := podRange(test.used)
+			if test.want == "" {
+				if err == nil || !strings.Contains(err.Error(), "no range for pod addresses is free") {
+					t.Errorf("got %s, %v", got, err)
+				}
+				return
+			}
+			if err != nil || got.String() != test.want {
+				t.Errorf("got %s, %v; want %s", got, err, test.want)
+			}
+		})
+	}
+}

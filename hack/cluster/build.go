@@ -25,44 +25,89 @@ var (
 	goMod []byte
 	//go:embed go.sum
 	goSum []byte
+	// CoreDNS has module files of its own: it needs other versions of what Kubernetes needs too. They are changed with
+	// go get -modfile=coredns.mod -tool github.com/coredns/coredns@VERSION.
+	//go:embed coredns.mod
+	coreDNSMod []byte
+	//go:embed coredns.sum
+	coreDNSSum []byte
+	//go:embed pause/main.go
+	pauseSource []byte
 )
 
-// program is one executable of the cluster: the file name it gets and the package it is built from.
-type program struct{ name, pkg string }
+// module is one that programs are built in, with all its files by name.
+type module map[string][]byte
 
-// programs lists what build builds, quickest first so that the slow ones find a warm compile cache.
-func programs() []program {
-	return []program{
-		{"etcd", "go.etcd.io/etcd/server/v3"},
-		{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
-		{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
-		{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+func clusterModule() module {
+	return module{"go.mod": goMod, "go.sum": goSum, "pause/main.go": pauseSource}
+}
+
+func coreDNSModule() module { return module{"go.mod": coreDNSMod, "go.sum": coreDNSSum} }
+
+// program is one executable of the cluster: the file name it gets, the package it is built from and the module that
+// pins the version of that.
+type program struct {
+	name, pkg string
+	module    func() module
+}
+
+// programs lists what build builds for a control plane, or for a node too: quickest first so that the slow ones find a
+// warm compile cache.
+func programs(node bool) []program {
+	list := []program{
+		{"etcd", "go.etcd.io/etcd/server/v3", clusterModule},
+		{"kubectl", "k8s.io/kubernetes/cmd/kubectl", clusterModule},
+		{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", clusterModule},
+		{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", clusterModule},
 	}
+	if node {
+		list = append(list,
+			program{"pause", "./pause", clusterModule},
+			program{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", clusterModule},
+			program{"kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", clusterModule},
+			program{"kubelet", "k8s.io/kubernetes/cmd/kubelet", clusterModule},
+			program{"coredns", "github.com/coredns/coredns", coreDNSModule},
+		)
+	}
+	return list
 }
 
 // versions are the module versions, such as "v1.36.3", that decide what the programs are.
-type versions struct{ kubernetes, etcd string }
+type versions struct{ kubernetes, etcd, coreDNS string }
 
-// readVersions finds the versions that a go.mod requires.
-func readVersions(goMod []byte) (versions, error) {
+// embeddedVersions are those that this program builds.
+func embeddedVersions() (versions, error) {
 	var v versions
-	for module, version := range map[string]*string{
-		"k8s.io/kubernetes":         &v.kubernetes,
-		"go.etcd.io/etcd/server/v3": &v.etcd,
+	for _, required := range []struct {
+		module  string
+		in      []byte
+		version *string
+	}{
+		{"k8s.io/kubernetes", goMod, &v.kubernetes},
+		{"go.etcd.io/etcd/server/v3", goMod, &v.etcd},
+		{"github.com/coredns/coredns", coreDNSMod, &v.coreDNS},
 	} {
-		requirement := regexp.MustCompile(`(?m)^\s*(?:require\s+)?` + regexp.QuoteMeta(module) + `\s+(v[^\s/]+)`)
-		match := requirement.FindSubmatch(goMod)
-		if match == nil {
-			return versions{}, fmt.Errorf("go.mod does not require %s", module)
+		var err error
+		if *required.version, err = readVersion(required.in, required.module); err != nil {
+			return versions{}, err
 		}
-		*version = string(match[1])
 	}
 	return v, nil
 }
 
+// readVersion finds the version of a module that a go.mod requires.
+func readVersion(goMod []byte, module string) (string, error) {
+	requirement := regexp.MustCompile(`(?m)^\s*(?:require\s+)?` + regexp.QuoteMeta(module) + `\s+(v[^\s/]+)`)
+	match := requirement.FindSubmatch(goMod)
+	if match == nil {
+		return "", fmt.Errorf("go.mod does not require %s", module)
+	}
+	return string(match[1]), nil
+}
+
 // cacheName names the directory that holds the programs of these versions for one platform.
 func (v versions) cacheName(goos, goarch string) string {
-	return fmt.Sprintf("kubernetes-%s-etcd-%s-%s-%s", v.kubernetes, v.etcd, goos, goarch)
+	return fmt.Sprintf("kubernetes-%s-etcd-%s-coredns-%s-%s-%s", v.kubernetes, v.etcd, v.coreDNS, goos, goarch)
 }
 
 // ldflags strips the symbol tables, which halves the link time, and names the version: kube-apiserver
@@ -71,25 +116,45 @@ func (v versions) ldflags() string {
 	return "-s -w -X k8s.io/component-base/version.gitVersion=" + v.kubernetes
 }
 
-// build makes sure that the named programs, or all where none is named, are in the user's cache and returns
-// the directory they are in.
-func build(ctx context.Context, progress io.Writer, names ...string) (string, error) {
-	for _, name := range names {
-		if !slices.ContainsFunc(programs(), func(p program) bool { return p.name == name }) {
-			return "", fmt.Errorf("there is no program %q to build", name)
-		}
-	}
-	v, err := readVersions(goMod)
+// binDir is the directory in the user's cache that the programs are built into.
+func binDir() (string, versions, error) {
+	v, err := embeddedVersions()
 	if err != nil {
-		return "", err
+		return "", versions{}, err
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("finding the cache directory for the Kubernetes programs: %w", err)
+		return "", versions{}, fmt.Errorf("finding the cache directory for the Kubernetes programs: %w", err)
 	}
-	bin := filepath.Join(cache, "knative-apiserver", v.cacheName(runtime.GOOS, runtime.GOARCH))
+	return filepath.Join(cache, "knative-apiserver", v.cacheName(runtime.GOOS, runtime.GOARCH)), v, nil
+}
+
+// selectPrograms returns the named programs, or where none is named those of a control plane, and of a node too where
+// node says so.
+func selectPrograms(node bool, names []string) ([]program, error) {
+	if len(names) == 0 {
+		return programs(node), nil
+	}
+	var out []program
+	for _, name := range names {
+		all := programs(true)
+		i := slices.IndexFunc(all, func(p program) bool { return p.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no program %q to build", name)
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}
+
+// build makes sure that the programs are in the user's cache and returns the directory they are in.
+func build(ctx context.Context, progress io.Writer, wanted []program) (string, error) {
+	bin, v, err := binDir()
+	if err != nil {
+		return "", err
+	}
 	// No lock for the usual case: a program appears under its name only when it is complete.
-	if len(missing(bin, names)) == 0 {
+	if len(missing(bin, wanted)) == 0 {
 		return bin, nil
 	}
 	lock, err := acquireLock(ctx, bin+".lock", "waiting for another build of the same programs", progress)
@@ -100,16 +165,13 @@ func build(ctx context.Context, progress io.Writer, names ...string) (string, er
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return "", fmt.Errorf("creating the cache directory for the Kubernetes programs: %w", err)
 	}
-	return bin, buildInto(ctx, bin, missing(bin, names), v, progress)
+	return bin, buildInto(ctx, bin, missing(bin, wanted), v, progress)
 }
 
-// missing returns the named programs, or all where none is named, that are not in bin.
-func missing(bin string, names []string) []program {
+// missing returns those of the programs that are not in bin.
+func missing(bin string, wanted []program) []program {
 	var out []program
-	for _, p := range programs() {
-		if len(names) > 0 && !slices.Contains(names, p.name) {
-			continue
-		}
+	for _, p := range wanted {
 		if _, err := os.Stat(filepath.Join(bin, p.name)); err != nil {
 			out = append(out, p)
 		}
@@ -136,25 +198,22 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 			}
 		}
 	}
-	module, err := os.MkdirTemp(bin, ".build-")
+	dir, err := os.MkdirTemp(bin, ".build-")
 	if err != nil {
 		return fmt.Errorf("creating a directory to build in: %w", err)
 	}
-	defer os.RemoveAll(module)
-	if err := errors.Join(
-		os.WriteFile(filepath.Join(module, "go.mod"), goMod, 0o644),
-		os.WriteFile(filepath.Join(module, "go.sum"), goSum, 0o644),
-	); err != nil {
-		return fmt.Errorf("writing the module to build in: %w", err)
-	}
+	defer os.RemoveAll(dir)
 	for i, p := range todo {
 		fmt.Fprintf(progress, "building %s (%d of %d)\n", p.name, i+1, len(todo))
 		started := time.Now()
+		if err := p.module().write(dir); err != nil {
+			return err
+		}
 		// Explicit flags and GOWORK=off: whatever the user's GOFLAGS or workspace say, the versions
 		// built are those of this go.mod.
 		cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-buildvcs=false",
-			"-ldflags", v.ldflags(), "-o", p.name, p.pkg)
-		cmd.Dir = module
+			"-ldflags", v.ldflags(), "-o", filepath.Join("bin", p.name), p.pkg)
+		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 		cmd.Stdout, cmd.Stderr = progress, progress
 		// An interrupt lets the go command stop its compilers; the default, SIGKILL, would orphan them.
@@ -167,10 +226,21 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 		if err != nil {
 			return fmt.Errorf("building %s: %w", p.pkg, err)
 		}
-		if err := os.Rename(filepath.Join(module, p.name), filepath.Join(bin, p.name)); err != nil {
+		if err := os.Rename(filepath.Join(dir, "bin", p.name), filepath.Join(bin, p.name)); err != nil {
 			return fmt.Errorf("putting %s into the cache: %w", p.name, err)
 		}
 		fmt.Fprintf(progress, "built %s in %.1f s\n", p.name, time.Since(started).Seconds())
+	}
+	return nil
+}
+
+// write replaces the files of another module in dir by those of this one.
+func (m module) write(dir string) error {
+	for name, content := range m {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644)); err != nil {
+			return fmt.Errorf("writing the module to build in: %w", err)
+		}
 	}
 	return nil
 }

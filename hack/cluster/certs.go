@@ -41,6 +41,8 @@ type credentials struct {
 	ca, frontProxyCA, etcdCA                   pair
 	apiServer, frontProxyClient, etcd          pair
 	etcdClient, admin, controllerManager       pair
+	scheduler, proxy, coreDNS                  pair
+	kubelet, kubeletServer, kubeletClient      pair
 	serviceAccountKey, serviceAccountPublicKey []byte
 }
 
@@ -81,6 +83,28 @@ func newCredentials(address, service netip.Addr, now time.Time) (*credentials, e
 		{&c.controllerManager, ca, x509.Certificate{
 			Subject: pkix.Name{CommonName: "system:kube-controller-manager"}, ExtKeyUsage: client,
 		}},
+		{&c.scheduler, ca, x509.Certificate{
+			Subject: pkix.Name{CommonName: "system:kube-scheduler"}, ExtKeyUsage: client,
+		}},
+		{&c.proxy, ca, x509.Certificate{
+			Subject: pkix.Name{CommonName: "system:kube-proxy"}, ExtKeyUsage: client,
+		}},
+		{&c.coreDNS, ca, x509.Certificate{
+			Subject: pkix.Name{CommonName: "system:coredns"}, ExtKeyUsage: client,
+		}},
+		{&c.kubelet, ca, x509.Certificate{
+			Subject:     pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}},
+			ExtKeyUsage: client,
+		}},
+		{&c.kubeletServer, ca, x509.Certificate{
+			Subject: pkix.Name{CommonName: nodeName}, ExtKeyUsage: server,
+			IPAddresses: []net.IP{address.AsSlice()}, DNSNames: []string{nodeName},
+		}},
+		// How kube-apiserver calls the kubelet: for logs and exec.
+		{&c.kubeletClient, ca, x509.Certificate{
+			Subject:     pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
+			ExtKeyUsage: client,
+		}},
 		{&c.frontProxyClient, frontProxyCA, x509.Certificate{
 			Subject: pkix.Name{CommonName: frontProxyName}, ExtKeyUsage: client,
 		}},
@@ -117,6 +141,10 @@ func (c *credentials) files() map[string][]byte {
 		"etcd-client.key":        c.etcdClient.key,
 		"kube-apiserver.crt":     c.apiServer.cert,
 		"kube-apiserver.key":     c.apiServer.key,
+		"kubelet.crt":            c.kubeletServer.cert,
+		"kubelet.key":            c.kubeletServer.key,
+		"kubelet-client.crt":     c.kubeletClient.cert,
+		"kubelet-client.key":     c.kubeletClient.key,
 		"service-account.key":    c.serviceAccountKey,
 		"service-account.pub":    c.serviceAccountPublicKey,
 	}

@@ -31,6 +31,7 @@ type controlPlane struct {
 	etcdPort      int // on loopback, gRPC
 	etcdHTTPPort  int // on loopback, health and metrics
 	services      netip.Prefix
+	node          bool // whether there will be one
 }
 
 // etcdURL is where etcd serves kube-apiserver.
@@ -76,7 +77,7 @@ func (c controlPlane) etcdArgs() []string {
 }
 
 func (c controlPlane) apiServerArgs() []string {
-	return []string{
+	args := []string{
 		"--bind-address=" + c.address.String(),
 		"--advertise-address=" + c.address.String(),
 		"--secure-port=" + strconv.Itoa(c.apiServerPort),
@@ -112,6 +113,15 @@ func (c controlPlane) apiServerArgs() []string {
 		// No rotation: tests read the one file.
 		"--audit-log-maxsize=0",
 	}
+	if c.node {
+		args = append(args,
+			"--kubelet-preferred-address-types=InternalIP",
+			"--kubelet-certificate-authority="+c.pki("ca.crt"),
+			"--kubelet-client-certificate="+c.pki("kubelet-client.crt"),
+			"--kubelet-client-key="+c.pki("kubelet-client.key"),
+		)
+	}
+	return args
 }
 
 func (c controlPlane) controllerManagerArgs() []string {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -29,6 +30,24 @@ type info struct {
 	// what an EndpointSlice must hold for a server outside the cluster; loopback is refused there.
 	Address  string `json:"address"`
 	AuditLog string `json:"auditLog"`
+
+	// The rest is there where the cluster has a node. Node is its name.
+	Node string `json:"node,omitempty"`
+	// Registry is the host:port of a registry that needs no password, with which one speaks plain HTTP, from this
+	// machine and from pods. Its port is also that of a listener on 127.0.0.1. Images are gone once the cluster is.
+	Registry        string        `json:"registry,omitempty"`
+	PrivateRegistry *registryInfo `json:"privateRegistry,omitempty"`
+	PodRange        string        `json:"podRange,omitempty"`
+	ServiceRange    string        `json:"serviceRange,omitempty"`
+	// Containerd is the socket of the node's containerd.
+	Containerd string `json:"containerd,omitempty"`
+}
+
+// registryInfo is a registry that needs a password.
+type registryInfo struct {
+	Address  string `json:"address"`
+	User     string `json:"user"`
+	Password string `json:"password"`
 }
 
 func (h home) path(elem ...string) string {
@@ -37,9 +56,14 @@ func (h home) path(elem ...string) string {
 
 func (h home) pidFile(name string) string { return h.path(name + ".pid") }
 
-// daemons lists the programs that run, in the order in which they stop: each before what it needs.
-func daemons() []string {
-	return []string{"kube-controller-manager", "kube-apiserver", "etcd"}
+// daemons lists the programs that run for a control plane, or for a node too, in the order in which they stop: each
+// before what it needs.
+func daemons(node bool) []string {
+	controlPlane := []string{"kube-controller-manager", "kube-apiserver", "etcd"}
+	if !node {
+		return controlPlane
+	}
+	return slices.Concat([]string{"kubelet", "kube-proxy", "coredns", "kube-scheduler", "containerd", keeperCommand}, controlPlane)
 }
 
 // claim creates the directory if need be and locks it against other commands. It refuses a directory
@@ -60,8 +84,8 @@ func (h home) lock(ctx context.Context, progress io.Writer) (*fileLock, error) {
 }
 
 // running returns the names of the daemons that run, and of those that do not.
-func (h home) running() (alive, dead []string, err error) {
-	for _, name := range daemons() {
+func (h home) running(node bool) (alive, dead []string, err error) {
+	for _, name := range daemons(node) {
 		id, found, err := readPIDFile(h.pidFile(name))
 		if err != nil {
 			return nil, nil, err
@@ -75,10 +99,11 @@ func (h home) running() (alive, dead []string, err error) {
 	return alive, dead, nil
 }
 
-// stopAll stops the daemons one after the other, and deletes the pid file of each that is gone.
-func (h home) stopAll(progress io.Writer) error {
+// stopAll stops the daemons one after the other, and deletes the pid file of each that is gone. Then it gives the machine
+// back as it was before it carried the cluster's node.
+func (h home) stopAll(ctx context.Context, progress io.Writer) error {
 	var errs []error
-	for _, name := range daemons() {
+	for _, name := range daemons(true) {
 		id, found, err := readPIDFile(h.pidFile(name))
 		if err != nil {
 			errs = append(errs, err)
@@ -98,14 +123,15 @@ func (h home) stopAll(progress io.Writer) error {
 		}
 		errs = append(errs, os.Remove(h.pidFile(name)))
 	}
-	return errors.Join(errs...)
+	// What the caller was interrupted in is undone too.
+	return errors.Join(append(errs, restoreMachine(context.WithoutCancel(ctx), h))...)
 }
 
 // clear deletes what a cluster leaves behind, by name: the directory may hold files of the user too.
 func (h home) clear() error {
 	leftovers := []string{"etcd", "pki", "kubeconfig", "controller-manager.kubeconfig",
-		"audit-policy.yaml", "audit.log", "flexvolume", "cluster.json"}
-	for _, name := range daemons() {
+		"audit-policy.yaml", "audit.log", "flexvolume", "cluster.json", "node"}
+	for _, name := range daemons(true) {
 		leftovers = append(leftovers, name+".log")
 	}
 	for _, name := range leftovers {
@@ -120,14 +146,15 @@ func (h home) clear() error {
 func down(ctx context.Context, h home, progress io.Writer) error {
 	if _, err := os.Stat(h.path(markerFile)); errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(progress, "there is no cluster in %s\n", h)
-		return nil
+		// Its node may be left where the directory was deleted by hand.
+		return restoreMachine(ctx, h)
 	}
 	lock, err := h.lock(ctx, progress)
 	if err != nil {
 		return err
 	}
 	defer lock.release()
-	if err := h.stopAll(progress); err != nil {
+	if err := h.stopAll(ctx, progress); err != nil {
 		return err
 	}
 	if err := h.clear(); err != nil {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command cluster builds etcd, kube-apiserver, kube-controller-manager and kubectl from the versions
-// pinned in its go.mod and runs them on this machine: a real Kubernetes control plane with API
-// aggregation, for tests and for trying things out.
+// Command cluster builds the programs of Kubernetes from the versions pinned in its go.mod and runs them on this
+// machine: a real control plane with API aggregation and, where asked for, a node that runs pods. It is for
+// tests and for trying things out.
 package main
 
 import (
@@ -20,13 +20,19 @@ import (
 
 const usage = `Usage: cluster <command> [flags]
 
-  build [PROGRAM...]                  build all programs, or these, into the user's cache, unless they are
-                                      there; the last line printed is the directory they are in
-  up --dir DIR [--bind-address IPv4]  start a cluster that keeps its data in DIR and outlives this
-                                      command; the last line printed is the path of its kubeconfig.
-                                      Where DIR's cluster runs already, only print that path
-  down --dir DIR                      stop DIR's cluster and delete its data
+  build [--node] [PROGRAM...]         build the programs of a control plane, with --node also those of a
+                                      node, or those named, into the user's cache, unless they are there;
+                                      the last line printed is the directory they are in
+  up --dir DIR [--node] [--bind-address IPv4]
+                                      start a control plane, with --node also a node that runs pods and
+                                      registries for their images, which needs root. The cluster keeps its
+                                      data in DIR and outlives this command; the last line printed is the
+                                      path of its kubeconfig. Where DIR's cluster runs already, only print
+                                      that path
+  down --dir DIR                      stop DIR's cluster, delete its data and leave nothing of its node
   env --dir DIR                       print shell lines that set KUBECONFIG and PATH for DIR's cluster
+
+DIR/cluster.json says what tests need to know of a cluster: addresses, registries, files.
 `
 
 // errUsage is returned for a command line that is not understood, after the reason was printed.
@@ -35,6 +41,11 @@ var errUsage = errors.New("usage")
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	// The programs that administer a machine are not on every user's path.
+	if err := os.Setenv("PATH", os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin"); err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
 	// A second signal ends the program at once, even where cleaning up after the first one hangs.
 	context.AfterFunc(ctx, stop)
 
@@ -57,11 +68,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage) }
-	var dir, bindAddress string
+	var dir string
+	var o upOptions
 	switch args[0] {
+	case keeperCommand:
+		if len(args) != 2 {
+			return errUsage
+		}
+		return keep(ctx, args[1])
 	case "build":
+		flags.BoolVar(&o.node, "node", false, "build the programs of a node too")
 	case "up":
-		flags.StringVar(&bindAddress, "bind-address", "", "IPv4 address of this machine, not loopback, for kube-apiserver")
+		flags.BoolVar(&o.node, "node", false, "start a node too")
+		flags.StringVar(&o.bindAddress, "bind-address", "", "IPv4 address of this machine, not loopback, for kube-apiserver")
 		fallthrough
 	case "down", "env":
 		flags.StringVar(&dir, "dir", "", "directory of the cluster")
@@ -83,7 +102,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errUsage
 	}
 	if args[0] == "build" {
-		bin, err := build(ctx, stderr, flags.Args()...)
+		wanted, err := selectPrograms(o.node, flags.Args())
+		if err != nil {
+			return err
+		}
+		bin, err := build(ctx, stderr, wanted)
 		if err != nil {
 			return err
 		}
@@ -102,7 +125,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	home := home(absolute)
 	switch args[0] {
 	case "up":
-		info, err := up(ctx, home, bindAddress, stderr)
+		info, err := up(ctx, home, o, stderr)
 		if err != nil {
 			return err
 		}

@@ -129,26 +129,34 @@ func readPIDFile(path string) (identity, bool, error) {
 // process is a program of the cluster that this command started.
 type process struct {
 	name    string
+	pid     int
 	logFile string
 	exited  chan struct{} // closed once the process ended and err is set
 	err     error
 }
 
-// start runs a program as a daemon: detached from the terminal, with its output in <name>.log and its
-// identity in <name>.pid of the cluster's directory.
+// start runs a program of bin as a daemon of the same name.
 func (h home) start(bin, name string, args ...string) (*process, error) {
+	return h.startCommand(name, exec.Command(filepath.Join(bin, name), args...))
+}
+
+// startCommand runs a daemon: detached from the terminal, with its output in <name>.log and its identity in
+// <name>.pid of the cluster's directory.
+func (h home) startCommand(name string, cmd *exec.Cmd) (*process, error) {
 	p := &process{name: name, logFile: h.path(name + ".log"), exited: make(chan struct{})}
 	log, err := os.Create(p.logFile)
 	if err != nil {
 		return nil, fmt.Errorf("creating the log of %s: %w", name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(bin, name), args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = string(h), log, log
 	// An environment of its own: etcd would take settings from ETCD_* variables, and the Kubernetes
 	// clients would send calls between the programs to the user's HTTP proxy.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + string(h)}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
@@ -160,6 +168,7 @@ func (h home) start(bin, name string, args ...string) (*process, error) {
 		// Without a pid file nobody would find the process again.
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
+	p.pid = id.PID
 	go func() {
 		p.err = cmd.Wait()
 		close(p.exited)

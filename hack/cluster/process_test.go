@@ -118,7 +118,7 @@ func TestStartRecordsADaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = h.stopAll(t.Output()) })
+	t.Cleanup(func() { _ = h.stopAll(context.WithoutCancel(t.Context()), t.Output()) })
 	logged := func(context.Context) error {
 		if tail(p.logFile) == "started" {
 			return nil
@@ -128,11 +128,11 @@ func TestStartRecordsADaemon(t *testing.T) {
 	if err := waitFor(t.Context(), "it logs", []*process{p}, logged); err != nil {
 		t.Fatal(err)
 	}
-	alive, dead, err := h.running()
+	alive, dead, err := h.running(false)
 	if err != nil || strings.Join(alive, " ") != "etcd" || len(dead) != 2 {
 		t.Errorf("running: %v, not running: %v, %v", alive, dead, err)
 	}
-	if err := h.stopAll(t.Output()); err != nil {
+	if err := h.stopAll(t.Context(), t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	<-p.exited

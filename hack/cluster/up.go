@@ -19,10 +19,24 @@ import (
 // startTimeout bounds the wait for a started cluster; a healthy start takes under 10 seconds.
 const startTimeout = 3 * time.Minute
 
-// up makes sure that the cluster in h runs and is ready. A cluster of which only a part still runs, or
-// that never became ready, is thrown away and started anew.
-func up(ctx context.Context, h home, bindAddress string, progress io.Writer) (info, error) {
-	bin, err := build(ctx, progress)
+// upOptions says what cluster to start.
+type upOptions struct {
+	bindAddress string // of kube-apiserver; empty for the first that fits
+	node        bool
+}
+
+// up makes sure that the cluster in h runs and is ready, one with a node also where none
+// is asked for. A cluster of which only a part still runs, or that never became ready, is thrown away and started anew.
+func up(ctx context.Context, h home, o upOptions, progress io.Writer) (info, error) {
+	if o.node {
+		if err := checkMachine(h); err != nil {
+			return info{}, err
+		}
+		if err := installPackages(ctx, progress); err != nil {
+			return info{}, err
+		}
+	}
+	bin, err := build(ctx, progress, programs(o.node))
 	if err != nil {
 		return info{}, err
 	}
@@ -31,7 +45,7 @@ func up(ctx context.Context, h home, bindAddress string, progress io.Writer) (in
 		return info{}, err
 	}
 	defer lock.release()
-	alive, dead, err := h.running()
+	alive, dead, err := h.running(o.node)
 	if err != nil {
 		return info{}, err
 	}
@@ -44,77 +58,94 @@ func up(ctx context.Context, h home, bindAddress string, progress io.Writer) (in
 		fmt.Fprintf(progress, "the cluster in %s is not complete (not running: %s): starting it anew, without its data\n",
 			h, strings.Join(dead, ", "))
 	}
-	if err := errors.Join(h.stopAll(progress), h.clear()); err != nil {
+	if err := h.stopAll(ctx, progress); err != nil {
 		return info{}, err
+	}
+	if err := h.clear(); err != nil {
+		return info{}, err
+	}
+	if o.node {
+		if err := takeMachine(ctx); err != nil {
+			return info{}, err
+		}
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	started := time.Now()
-	i, err := startAll(ctx, h, bin, bindAddress, progress)
+	i, err := startAll(ctx, h, bin, o, progress)
 	if err != nil {
 		// The logs stay for the user to read; the next up or down deletes them.
-		return info{}, errors.Join(err, h.stopAll(progress))
+		return info{}, errors.Join(err, h.stopAll(ctx, progress))
 	}
 	fmt.Fprintf(progress, "the cluster is ready (%.1f s)\n", time.Since(started).Seconds())
 	return i, nil
 }
 
 // startAll writes the cluster's files, starts its programs and waits until they are ready.
-func startAll(ctx context.Context, h home, bin, bindAddress string, progress io.Writer) (info, error) {
-	c, err := plan(h, bindAddress)
+func startAll(ctx context.Context, h home, bin string, o upOptions, progress io.Writer) (info, error) {
+	c, err := plan(h, o.bindAddress)
 	if err != nil {
 		return info{}, err
 	}
+	c.node = o.node
 	creds, err := newCredentials(c.address, c.services.Addr().Next(), time.Now())
+	if err != nil {
+		return info{}, err
+	}
+	admin, err := newClient(creds.ca, creds.admin)
 	if err != nil {
 		return info{}, err
 	}
 	if err := c.writeFiles(creds); err != nil {
 		return info{}, err
 	}
-
-	etcd, err := h.start(bin, "etcd", c.etcdArgs()...)
+	i := info{Kubeconfig: h.path("kubeconfig"), Bin: bin, Address: c.address.String(), AuditLog: h.path("audit.log")}
+	if o.node {
+		i, err = startWithNode(ctx, c, creds, admin, i, progress)
+	} else {
+		_, err = c.start(ctx, creds, admin, bin, progress)
+	}
 	if err != nil {
 		return info{}, err
+	}
+	return i, writeJSON(h.path("cluster.json"), i)
+}
+
+// start runs the control plane and waits until it is ready.
+func (c controlPlane) start(ctx context.Context, creds *credentials, admin *client, bin string, progress io.Writer) ([]*process, error) {
+	etcd, err := c.home.start(bin, "etcd", c.etcdArgs()...)
+	if err != nil {
+		return nil, err
 	}
 	processes := []*process{etcd}
 	etcdClient, err := newClient(creds.etcdCA, creds.etcdClient)
 	if err != nil {
-		return info{}, err
+		return nil, err
 	}
 	if err := waitFor(ctx, "etcd is healthy", processes, etcdClient.probe(c.etcdHTTPURL()+"/health")); err != nil {
-		return info{}, err
+		return nil, err
 	}
 
 	fmt.Fprintf(progress, "starting kube-apiserver on %s\n", c.apiServerURL())
-	apiServer, err := h.start(bin, "kube-apiserver", c.apiServerArgs()...)
+	apiServer, err := c.home.start(bin, "kube-apiserver", c.apiServerArgs()...)
 	if err != nil {
-		return info{}, err
+		return nil, err
 	}
 	processes = append(processes, apiServer)
-	admin, err := newClient(creds.ca, creds.admin)
-	if err != nil {
-		return info{}, err
-	}
 	if err := waitFor(ctx, "kube-apiserver is ready", processes, admin.probe(c.apiServerURL()+"/readyz")); err != nil {
-		return info{}, err
+		return nil, err
 	}
 
 	// Only now: before the default roles exist, the controllers' first calls would be refused.
-	controllerManager, err := h.start(bin, "kube-controller-manager", c.controllerManagerArgs()...)
+	controllerManager, err := c.home.start(bin, "kube-controller-manager", c.controllerManagerArgs()...)
 	if err != nil {
-		return info{}, err
+		return nil, err
 	}
 	processes = append(processes, controllerManager)
 	// Pods are refused until it exists, and so its presence shows that the controllers run.
-	err = waitFor(ctx, "the service account 'default' exists", processes,
+	return processes, waitFor(ctx, "the service account 'default' exists", processes,
 		admin.probe(c.apiServerURL()+"/api/v1/namespaces/default/serviceaccounts/default"))
-	if err != nil {
-		return info{}, err
-	}
-	i := info{Kubeconfig: h.path("kubeconfig"), Bin: bin, Address: c.address.String(), AuditLog: h.path("audit.log")}
-	return i, writeJSON(h.path("cluster.json"), i)
 }
 
 // plan chooses the addresses and ports of a cluster.

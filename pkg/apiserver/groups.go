@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -36,6 +35,7 @@ type groups struct {
 	controllers identity.Controllers
 	settings    func() servingv1.Settings
 	eventing    func() eventingv1.Settings
+	logs        revision.LogOptions
 	encoded     *lru.Cache
 }
 
@@ -43,7 +43,7 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	serving, err := g.group(servingv1.GroupName,
 		g.storage(registry.NewStorage(service.Resource(g.controllers, g.settings), g.scheme, g.getter)),
 		g.storage(registry.NewStorage(configuration.Resource(g.controllers, g.settings), g.scheme, g.getter)),
-		g.storage(revision.NewStorage(g.controllers, g.settings, g.scheme, g.getter)),
+		g.storage(revision.NewStorage(g.controllers, g.settings, g.logs, g.scheme, g.getter)),
 		g.storage(registry.NewStorage(route.Resource(g.controllers, g.settings), g.scheme, g.getter)),
 	)
 	if err != nil {
@@ -91,7 +91,7 @@ func (g *groups) group(name string, resources ...resourceStorage) (*genericapise
 			storage[path] = s
 		}
 	}
-	info := genericapiserver.NewDefaultAPIGroupInfo(name, g.scheme, metav1.ParameterCodec, g.codecs)
+	info := genericapiserver.NewDefaultAPIGroupInfo(name, g.scheme, runtime.NewParameterCodec(g.scheme), g.codecs)
 	info.NegotiatedSerializer = newNegotiatedSerializer(info.NegotiatedSerializer, g.encoded)
 	info.VersionedResourcesStorageMap["v1"] = storage
 	return &info, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -11,11 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/server/healthz"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 )
 
@@ -31,14 +37,23 @@ type Options struct {
 	Run         *genericoptions.ServerRunOptions
 	// DataDir holds the embedded etcd's data, where no etcd servers are given.
 	DataDir string
-	// ControllersUser also counts as the controllers; see identity.Controllers.
-	ControllersUser string
-	// Start starts what runs beside the API, once that is served. host reaches the host cluster as this server. The
-	// context ends with the server. An error stops the server. Nil means that nothing does.
-	Start func(ctx context.Context, server *Server, host *rest.Config) error
+	// ControllersUsers also count as the controllers; see identity.Controllers.
+	ControllersUsers []string
+	// NoAPI leaves out the API groups, and with them etcd and admission: what is served are health checks and metrics.
+	NoAPI bool
+	// StartEtcd starts the embedded etcd, where no etcd servers are given. Nil means one member on DataDir.
+	StartEtcd func(ctx context.Context) (*etcd.Embedded, error)
+	// Settings and EventingSettings return the operator's settings in force. Nil means the defaults.
+	Settings         func() servingv1.Settings
+	EventingSettings func() eventingv1.Settings
+	// Start starts what runs beside the API, once that is served. The context ends when the server has told for
+	// --shutdown-delay-duration that it will end. An error stops the server. Nil means that nothing does.
+	Start func(ctx context.Context, server *Server) error
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
+	// embedded is the embedded etcd, if there is one.
+	embedded *etcd.Embedded
 }
 
 // NewOptions returns the defaults.
@@ -67,15 +82,17 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Run.AddUniversalFlags(flags)
 	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
 		"Directory of the embedded etcd's data, used when --etcd-servers is not given, and of the embedded event log's.")
-	flags.StringVar(&o.ControllersUser, "controllers-user", o.ControllersUser,
-		"User name that may create Revisions and list the subscribers of Channels, beside the controllers in this process. "+
-			"Whoever may impersonate this user has these rights too. Empty: nobody else.")
+	flags.StringSliceVar(&o.ControllersUsers, "controllers-user", o.ControllersUsers,
+		"User names that may create Revisions and list the subscribers of Channels, beside the controllers in this process. "+
+			"Whoever may impersonate one of them has these rights too. None: nobody else.")
 }
 
 // Validate returns all that is wrong with the flags.
 func (o *Options) Validate() error {
 	var errs []error
-	if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
+	if o.NoAPI {
+		o.Recommended.Etcd = nil
+	} else if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
 		if o.DataDir == "" {
 			errs = append(errs, errors.New("one of --etcd-servers and --data-dir must be given"))
 		}
@@ -88,15 +105,30 @@ func (o *Options) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
+// componentsCheck is the check of /readyz that what runs beside the API has started. How it fares from then on decides
+// nothing about the API.
+const componentsCheck = "components"
+
 // embeddedEtcd stands for the address of the embedded etcd while flags are checked.
 const embeddedEtcd = "embedded"
 
 // RunServer serves until ctx ends.
 func (o *Options) RunServer(ctx context.Context) error {
 	config := newConfig(o.scheme, o.codecs)
-	config.Controllers.UserName = o.ControllersUser
-	if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
-		stop, err := o.startEmbeddedEtcd()
+	config.Controllers.UserNames = o.ControllersUsers
+	if o.Settings != nil {
+		config.Settings = o.Settings
+	}
+	if o.EventingSettings != nil {
+		config.EventingSettings = o.EventingSettings
+	}
+	config.NoAPI = o.NoAPI
+	switch {
+	case o.NoAPI:
+		o.Recommended.Etcd, o.Recommended.Admission = nil, nil
+		o.Recommended.Features.EnablePriorityAndFairness = false
+	case len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0:
+		stop, err := o.startEmbeddedEtcd(ctx)
 		if err != nil {
 			return err
 		}
@@ -105,22 +137,44 @@ func (o *Options) RunServer(ctx context.Context) error {
 	if err := o.applyTo(config); err != nil {
 		return err
 	}
-	if err := o.preflight(ctx, config); err != nil {
-		return err
+	if !o.NoAPI {
+		if err := o.preflight(ctx, config); err != nil {
+			return err
+		}
 	}
 	if err := awaitFrontProxyCA(ctx, &config.Generic.Config); err != nil {
 		return err
 	}
+	var started atomic.Bool
+	config.Generic.AddReadyzChecks(healthz.NamedCheck(componentsCheck, func(*http.Request) error {
+		if !started.Load() {
+			return errors.New("not started yet")
+		}
+		return nil
+	}))
 	server, err := config.New()
 	if err != nil {
 		return err
 	}
 	return server.Run(ctx, func(ctx context.Context) error {
-		if o.Start == nil {
-			return nil
+		if o.Start != nil {
+			if err := o.Start(ctx, server); err != nil {
+				return err
+			}
 		}
-		return o.Start(ctx, server, config.Generic.ClientConfig)
+		started.Store(true)
+		return nil
 	})
+}
+
+// HostConfig returns how the host cluster is reached as this server: by --kubeconfig, or as its ServiceAccount.
+func (o *Options) HostConfig() (*rest.Config, error) {
+	path := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("finding the host cluster: %w", err)
+	}
+	return config, nil
 }
 
 // preflight looks at the host cluster before anything is served.
@@ -142,11 +196,16 @@ func (o *Options) preflight(ctx context.Context, config *Config) error {
 }
 
 // startEmbeddedEtcd runs an etcd on the data directory and has objects stored there.
-func (o *Options) startEmbeddedEtcd() (stop func(), err error) {
-	embedded, err := etcd.Start(o.DataDir)
+func (o *Options) startEmbeddedEtcd(ctx context.Context) (stop func(), err error) {
+	start := o.StartEtcd
+	if start == nil {
+		start = func(context.Context) (*etcd.Embedded, error) { return etcd.Start(o.DataDir) }
+	}
+	embedded, err := start(ctx)
 	if err != nil {
 		return nil, err
 	}
+	o.embedded = embedded
 	o.Recommended.Etcd.StorageConfig.Transport.ServerList = embedded.Endpoints()
 	return embedded.Stop, nil
 }
@@ -163,6 +222,9 @@ func (o *Options) applyTo(config *Config) error {
 	}
 	if err := o.Recommended.ApplyTo(config.Generic); err != nil {
 		return fmt.Errorf("applying the options: %w", err)
+	}
+	if o.embedded != nil {
+		config.Generic.AddReadyzChecks(healthz.NamedCheck("etcd-member", func(r *http.Request) error { return o.embedded.Health(r.Context()) }))
 	}
 	return nil
 }

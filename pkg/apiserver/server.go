@@ -21,6 +21,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
 )
 
 // Config is what a server is made from.
@@ -33,6 +34,8 @@ type Config struct {
 	Settings func() servingv1.Settings
 	// EventingSettings returns those of them that are for Eventing.
 	EventingSettings func() eventingv1.Settings
+	// NoAPI leaves out the API groups.
+	NoAPI bool
 	// Events has core/v1 Events served, which is the host cluster's business where there is one.
 	Events bool
 
@@ -46,12 +49,14 @@ type Server struct {
 	GenericAPIServer *genericapiserver.GenericAPIServer
 
 	controllersToken string
+	logs             *revisionlog.Late
 }
 
 // newConfig returns a configuration of everything that does not depend on options.
 func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory) *Config {
 	generic := genericapiserver.NewRecommendedConfig(codecs)
 	generic.BuildHandlerChainFunc = handlerChain(codecs)
+	generic.LongRunningFunc = longRunning
 	configureOpenAPI(&generic.Config, baseversion.Get().GitVersion)
 	return &Config{
 		Generic:          generic,
@@ -79,6 +84,14 @@ func (c *Config) New() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}}
+	if c.NoAPI {
+		return built, nil
+	}
+	logs, err := logOptions(server, c.Generic.ClientConfig, built.logs)
+	if err != nil {
+		return nil, err
+	}
 	groups := groups{
 		scheme:      c.scheme,
 		codecs:      c.codecs,
@@ -86,6 +99,7 @@ func (c *Config) New() (*Server, error) {
 		controllers: c.Controllers,
 		settings:    c.Settings,
 		eventing:    c.EventingSettings,
+		logs:        logs,
 		encoded:     newListCache(),
 	}
 	infos, err := groups.all()
@@ -106,7 +120,7 @@ func (c *Config) New() (*Server, error) {
 			return nil, fmt.Errorf("installing core/v1 Events: %w", err)
 		}
 	}
-	return &Server{GenericAPIServer: server, controllersToken: token}, nil
+	return built, nil
 }
 
 // ControllersConfig returns how the in-process controllers reach the server: as the one identity that may
@@ -118,15 +132,17 @@ func (s *Server) ControllersConfig() *rest.Config {
 }
 
 // Run serves until ctx ends, and calls ready once the server is. The context that ready gets ends when the server
-// does, however that comes about; Run returns after ready. An error of ready ends the server, and Run returns it.
+// stops to take requests, which is the shutdown delay after ctx ends; Run returns after ready. An error of ready ends
+// the server, and Run returns it.
 func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error) error {
 	prepared := s.GenericAPIServer.PrepareRun()
 	running, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	serving, stop := context.WithCancel(running)
+	serving, stop := context.WithCancel(context.WithoutCancel(running))
+	defer context.AfterFunc(running, func() { time.AfterFunc(s.GenericAPIServer.ShutdownDelayDuration, stop) })()
 	var beside sync.WaitGroup
 	beside.Go(func() {
-		if s.waitUntilReady(serving) != nil {
+		if s.waitUntilReady(running) != nil {
 			return
 		}
 		if err := ready(serving); err != nil {
@@ -142,14 +158,14 @@ func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error)
 	return err
 }
 
-// waitUntilReady returns once /readyz answers 200, or with the error of ctx. It asks in process: start-up is
+// waitUntilReady returns once /readyz answers 200 about the API, or with the error of ctx. It asks in process: start-up is
 // the one time when there is nothing to watch yet.
 func (s *Server) waitUntilReady(ctx context.Context) error {
 	client, err := rest.HTTPClientFor(s.GenericAPIServer.LoopbackClientConfig)
 	if err != nil {
 		return err
 	}
-	url := s.GenericAPIServer.LoopbackClientConfig.Host + "/readyz"
+	url := s.GenericAPIServer.LoopbackClientConfig.Host + "/readyz?exclude=" + componentsCheck
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {

@@ -74,7 +74,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	options := NewOptions()
 	options.DataDir = o.DataDir
 	// etcd takes the lock of the data directory, so it comes before everything that writes there.
-	stopEtcd, err := options.startEmbeddedEtcd()
+	stopEtcd, err := options.startEmbeddedEtcd(ctx)
 	if err != nil {
 		return err
 	}

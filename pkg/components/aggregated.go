@@ -3,140 +3,181 @@ package components
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"net"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
-	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
 const (
 	// clusterDomain ends the names of Services of the host cluster.
 	clusterDomain = "cluster.local"
-	// ingressService is the name of the Service in the system namespace that leads to the broker.
-	ingressService = "broker-ingress"
-	// channelServiceSuffix ends the name of the Service that leads to a Channel.
-	channelServiceSuffix = "-kn-channel"
+	// publicDomain ends the public names of Routes where config-domain says nothing.
+	publicDomain = "example.com"
 )
 
 // AggregatedOptions are what Aggregated needs to know.
 type AggregatedOptions struct {
+	// Host reaches the host cluster as this server.
+	Host *rest.Config
 	// DataDir is where the embedded event log is kept.
 	DataDir string
-	// SystemNamespace is that of the Service in front of the broker.
+	// SystemNamespace is that of this server: of its Services, and of the ConfigMaps of the settings.
 	SystemNamespace string
-	// Broker takes events.
+	// Replica is this server among others; nil if there are none.
+	Replica *Replica
+	// Serving runs Services; nil leaves them to others.
+	Serving *ServingOptions
+	// Broker takes events; nil leaves them to others.
 	Broker *BrokerOptions
+	// AllowCrossNamespace has references to other namespaces resolved that these do not allow.
+	AllowCrossNamespace bool
 	// Stop is called when a part has ended that should not have. It has the context of Start end. See Wait.
 	Stop func()
 }
 
-// Aggregated is Knative Eventing beside an API server that extends a host cluster. What Triggers and Subscriptions
-// refer to may be of any kind there (eventing Destination Resolution).
+// ServingOptions are what Serving needs to know.
+type ServingOptions struct {
+	// Public takes requests from outside the cluster, Internal those of the cluster's Pods, Drain the questions of kubelets
+	// whether a Pod may end. They are nil where other replicas have the gateway.
+	Public, Internal, Drain net.Listener
+	// AccessLog is the path of the access log; "-" stands for standard error, nothing for none.
+	AccessLog string
+}
+
+// Aggregated is Knative beside an API server that extends a host cluster: revisions run as its Pods.
 type Aggregated struct {
-	options AggregatedOptions
+	options  AggregatedOptions
+	host     kubernetes.Interface
+	settings *settings.Store
+	faults   *faults
+	// retire has the gateway's connections end with their next answers; nil without one.
+	retire func()
 	parts
 }
 
-// NewAggregated returns what Start starts.
-func NewAggregated(options AggregatedOptions) *Aggregated {
-	return &Aggregated{options: options, parts: parts{stop: options.Stop}}
+// NewAggregated reads the settings from the host cluster and follows them until ctx ends.
+func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated, error) {
+	options.Host = rest.CopyConfig(options.Host)
+	options.Host.QPS = -1
+	host, err := kubernetes.NewForConfig(options.Host)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
+	}
+	a := &Aggregated{
+		options:  options,
+		host:     host,
+		settings: settings.NewStore(settings.Default(publicDomain)),
+		faults:   &faults{namespace: options.SystemNamespace},
+		parts:    parts{stop: options.Stop},
+	}
+	if err := a.settings.WatchConfigMaps(ctx, host, options.SystemNamespace, a.faults.report); err != nil {
+		return nil, fmt.Errorf("reading the settings: %w", err)
+	}
+	return a, nil
 }
 
-// Start starts controllers and broker, through the API server that config reaches as the controllers, and returns once
-// events are taken. host reaches the host cluster. Everything ends with ctx; see Wait.
-func (a *Aggregated) Start(ctx context.Context, config, host *rest.Config) error {
-	host = rest.CopyConfig(host)
-	host.QPS = -1
-	recorder, _, err := events.NewRecorder(ctx, host, "knative-apiserver")
+// APISettings are the settings in force that the API depends on.
+func (a *Aggregated) APISettings() servingv1.Settings { return a.settings.API() }
+
+// EventingSettings are the settings in force that new Brokers depend on.
+func (a *Aggregated) EventingSettings() eventingv1.Settings { return a.settings.Eventing() }
+
+// Start starts controllers, gateway and broker, through the API server that config reaches as the controllers, and
+// returns once requests and events are taken. Everything ends with ctx; see Wait. From when stopping ends, which is some
+// time before, other replicas take over what this one owns.
+func (a *Aggregated) Start(ctx, stopping context.Context, config *rest.Config) error {
+	recorder, _, err := events.NewRecorder(ctx, a.options.Host, "knative-apiserver")
 	if err != nil {
 		return err
 	}
-	clients, err := newClients(config, recorder)
+	a.faults.recordBy(recorder)
+	clients, err := newClients(a.guarded(config), recorder)
 	if err != nil {
 		return err
 	}
-	eventing, err := a.eventing(ctx, clients, host)
+	parts, err := a.all(ctx, clients)
 	if err != nil {
 		return err
 	}
 	clients.informers.Start(ctx.Done())
-	if err := a.start(ctx, eventing); err != nil {
+	if a.retire != nil {
+		context.AfterFunc(stopping, a.retire)
+	}
+	if a.options.Replica != nil {
+		background := func(do func(context.Context)) { a.background(ctx, do) }
+		if err := a.options.Replica.start(ctx, stopping, background); err != nil {
+			return err
+		}
+	}
+	if err := a.start(ctx, parts...); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Taking events", "address", a.options.Broker.Listener.Addr().String())
+	klog.FromContext(ctx).Info("Taking requests and events")
 	return nil
 }
 
-// eventing makes the part that delivers events.
-func (a *Aggregated) eventing(ctx context.Context, clients *clients, host *rest.Config) (part, error) {
-	o := a.options.Broker
-	cluster, err := hostCluster(host)
+// all returns the parts of the server, in the order in which they are prepared: other replicas leave things to this one
+// when it can do them, and deliveries begin when it is known which ones are its own.
+func (a *Aggregated) all(ctx context.Context, clients *clients) ([]part, error) {
+	services, err := hostservice.NewInformer(a.host)
 	if err != nil {
-		return part{}, err
+		return nil, err
 	}
-	log := o.Log
-	if log.URL == "" {
-		log.Dir = filepath.Join(a.options.DataDir, "events")
-	} else if log.Installation, err = clusterID(ctx, host); err != nil {
-		return part{}, err
+	parts := []part{{prepare: func(_ context.Context, run func(func(context.Context))) error {
+		run(services.RunWithContext)
+		return nil
+	}}}
+	if a.options.Serving != nil {
+		serving, err := a.serving(ctx, clients, services)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, serving)
 	}
-	address := func(key eventing.Key) duckv1.Addressable { return clusterAddress(a.options.SystemNamespace, key) }
-	eventing, err := newEventing(ctx, eventingOptions{
-		clients: clients, log: log, address: address, host: cluster, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
-	})
-	if err != nil {
-		return part{}, err
+	var events []part
+	if a.options.Broker != nil {
+		eventing, err := a.eventing(ctx, clients, services)
+		if err != nil {
+			return nil, err
+		}
+		events = eventing.parts(a.options.Broker.Listener)
+		parts = append(parts, events[0])
+		events = events[1:]
 	}
-	return part{eventing.prepare, func(ctx context.Context) error { return eventing.serve(ctx, o.Listener) }}, nil
+	if a.options.Replica != nil {
+		parts = append(parts, a.options.Replica.part())
+	}
+	return append(parts, events...), nil
 }
 
-// hostCluster reaches objects of all kinds of the host cluster.
-func hostCluster(config *rest.Config) (*destination.Host, error) {
-	objects, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
+// guarded returns config for clients that write only what this replica is to write.
+func (a *Aggregated) guarded(config *rest.Config) *rest.Config {
+	if a.options.Replica == nil {
+		return config
 	}
-	kinds, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster's discovery: %w", err)
-	}
-	return &destination.Host{
-		Client: objects,
-		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds)),
-		Clock:  clock.RealClock{},
-	}, nil
+	config = rest.CopyConfig(config)
+	config.Wrap(leader.Guard)
+	return config
 }
 
 // clusterID returns the name by which the event logs of a cluster are told from those of others in the same NATS. It
 // is the same for whichever machine the server runs on.
-func clusterID(ctx context.Context, config *rest.Config) (string, error) {
-	client, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return "", fmt.Errorf("making a client of the host cluster: %w", err)
-	}
-	namespace, err := client.Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+func (a *Aggregated) clusterID(ctx context.Context) (string, error) {
+	var namespace *corev1.Namespace
+	namespace, err := a.host.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("naming the event logs of this cluster: %w", err)
 	}
 	return string(namespace.UID), nil
-}
-
-// clusterAddress is where a stream accepts events from within the cluster.
-func clusterAddress(systemNamespace string, key eventing.Key) duckv1.Addressable {
-	if key.Kind == eventing.Channel {
-		return duckv1.Addressable{URL: fmt.Sprintf("http://%s%s.%s.svc.%s", key.Name, channelServiceSuffix, key.Namespace, clusterDomain)}
-	}
-	return addressOf(fmt.Sprintf("%s.%s.svc.%s", ingressService, systemNamespace, clusterDomain), key)
 }

@@ -24,9 +24,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
 // channelPath begins the paths of Channels, which tells them from Brokers of the same name.
@@ -34,12 +36,22 @@ const channelPath = "channels"
 
 // eventingPart is Knative Eventing: controllers, broker and event log.
 type eventingPart struct {
-	broker  *broker.Broker
-	ingress *ingress.Handler
-	log     *eventlog.Log
+	dataPlane dataPlane
+	ingress   *ingress.Handler
+	log       *eventlog.Log
 	// streams are the controllers of what accepts events, consumers those of what gets them, which need the former.
 	streams, consumers []*controllers.Controller
 	stopTimeout        time.Duration
+}
+
+// dataPlane is what serves streams and consumers: a broker, or that of each of several replicas for some of them.
+type dataPlane interface {
+	controllers.Streams
+	controllers.Consumers
+	Accept(ctx context.Context, stream eventing.Key, events []*event.Event) error
+	Exists(stream eventing.Key) bool
+	Start(ctx context.Context) error
+	Stop(timeout time.Duration)
 }
 
 // eventingOptions are what Eventing stands on.
@@ -49,7 +61,13 @@ type eventingOptions struct {
 	// address is where a stream accepts events.
 	address func(eventing.Key) duckv1.Addressable
 	// host has the kinds of the cluster that are referred to; nil where there is none.
-	host    *destination.Host
+	host *destination.Host
+	// channels are options of the controller of Channels.
+	channels []channel.Option
+	// allowCrossNamespace is that of the Resolver.
+	allowCrossNamespace bool
+	// replica is this server among others; nil if there are none.
+	replica *Replica
 	maxBody int64
 	tracing trace.TracerProvider
 	// stopTimeout is how long deliveries may go on at the end.
@@ -76,12 +94,13 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 	if err != nil {
 		return nil, err
 	}
-	p.broker = broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), broker.Options{
-		Log:     broker.JetStream(p.log),
-		Send:    sender.Send,
-		Exists:  exists,
-		Address: func(key eventing.Key) string { return o.address(key).URL },
-		Clock:   clock.RealClock{},
+	own := broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), broker.Options{
+		Log:      broker.JetStream(p.log),
+		Send:     sender.Send,
+		Exists:   exists,
+		Existing: o.existing(),
+		Address:  func(key eventing.Key) string { return o.address(key).URL },
+		Clock:    clock.RealClock{},
 		HealthChanged: func(key eventing.Key) {
 			name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
 			if key.Kind == eventing.Trigger {
@@ -91,30 +110,43 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 			}
 		},
 	})
-	legacyregistry.CustomMustRegister(p.broker)
-	p.ingress = ingress.New(ingress.Options{
-		Accept: p.broker.Accept, Exists: p.broker.Exists, MaxBody: o.maxBody,
-		TracerProvider: o.tracing, Register: legacyregistry.MustRegister,
-	})
+	legacyregistry.CustomMustRegister(own)
+	p.dataPlane = own
+	accepting := ingress.Options{MaxBody: o.maxBody, TracerProvider: o.tracing, Register: legacyregistry.MustRegister}
+	recorder := o.clients.recorder
+	var shared *sharedEventing
+	if o.replica != nil {
+		shared = newSharedEventing(ctx, own, o)
+		p.dataPlane, accepting.Peers = shared.shards, shared.shards
+		recorder = leader.Recorder(recorder, shared.ownsObject)
+	}
+	accepting.Accept, accepting.Exists = p.dataPlane.Accept, p.dataPlane.Exists
+	p.ingress = ingress.New(accepting)
 
-	now, recorder, client := clock.RealClock{}, o.clients.recorder, o.clients.versioned
-	resolver := destination.New(ctx, destination.Options{Informers: informers, Host: o.host, ClusterDomain: clusterDomain, AllowCrossNamespace: true})
-	brokers, err := brokercontroller.New(client.EventingV1(), eventingKinds, p.broker, o.address, resolver, recorder, now)
+	now, client := clock.RealClock{}, o.clients.versioned
+	resolver := destination.New(ctx, destination.Options{
+		Informers: informers, Host: o.host, ClusterDomain: clusterDomain, AllowCrossNamespace: o.allowCrossNamespace,
+	})
+	brokers, err := brokercontroller.New(client.EventingV1(), eventingKinds, p.dataPlane, o.address, resolver, recorder, now)
 	if err != nil {
 		return nil, err
 	}
-	if triggers, err = trigger.New(client.EventingV1(), eventingKinds, p.broker, resolver, recorder, now); err != nil {
+	if triggers, err = trigger.New(client.EventingV1(), eventingKinds, p.dataPlane, resolver, recorder, now); err != nil {
 		return nil, err
 	}
-	channels, err := channel.New(client.MessagingV1(), messagingKinds, p.broker, o.address, resolver, recorder, now)
+	channels, err := channel.New(client.MessagingV1(), messagingKinds, p.dataPlane, o.address, resolver, recorder, now, o.channels...)
 	if err != nil {
 		return nil, err
 	}
-	if subscriptions, err = subscription.New(client.MessagingV1(), messagingKinds, p.broker, o.host, resolver, recorder, now); err != nil {
+	if subscriptions, err = subscription.New(client.MessagingV1(), messagingKinds, p.dataPlane, o.host, resolver, recorder, now); err != nil {
 		return nil, err
 	}
 	p.streams = []*controllers.Controller{brokers, channels}
 	p.consumers = []*controllers.Controller{triggers, subscriptions}
+	if shared != nil {
+		shared.lead(brokers, triggers, channels, subscriptions)
+		shared.serve(o.replica, p.ingress)
+	}
 	return p, nil
 }
 
@@ -154,7 +186,7 @@ func existing(informers ...cache.SharedIndexInformer) (func(types.UID) bool, err
 	}, nil
 }
 
-// prepare starts the controllers, and returns once events are delivered to all consumers that there are.
+// prepare starts the controllers, and returns once all streams and consumers that there are are known.
 func (p *eventingPart) prepare(ctx context.Context, run func(func(context.Context))) error {
 	for _, stage := range [][]*controllers.Controller{p.streams, p.consumers} {
 		for _, c := range stage {
@@ -164,12 +196,25 @@ func (p *eventingPart) prepare(ctx context.Context, run func(func(context.Contex
 			return err
 		}
 	}
-	return p.broker.Start(ctx)
+	return nil
+}
+
+// parts returns the parts that these are, without anything between.
+func (p *eventingPart) parts(listener net.Listener) []part {
+	return []part{
+		{prepare: p.prepare},
+		{p.begin, func(ctx context.Context) error { return p.serve(ctx, listener) }},
+	}
+}
+
+// begin begins to deliver events. It comes after prepare.
+func (p *eventingPart) begin(ctx context.Context, _ func(func(context.Context))) error {
+	return p.dataPlane.Start(ctx)
 }
 
 // serve takes events until ctx ends and those under way are settled.
 func (p *eventingPart) serve(ctx context.Context, listener net.Listener) error {
 	err := p.ingress.Serve(ctx, listener, p.stopTimeout)
-	p.broker.Stop(p.stopTimeout)
+	p.dataPlane.Stop(p.stopTimeout)
 	return errors.Join(err, p.log.Close())
 }

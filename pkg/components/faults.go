@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// SystemNamespace is that of the ConfigMaps that hold settings.
+// SystemNamespace is that of the ConfigMaps that hold settings, unless another is said.
 const SystemNamespace = "knative-system"
 
 // Reasons of the Events about settings.
@@ -20,6 +20,9 @@ const (
 
 // faults makes Events of what is wrong with settings. What was reported before there is a recorder waits for it.
 type faults struct {
+	// namespace is that of the ConfigMaps.
+	namespace string
+
 	mu       sync.Mutex
 	recorder record.EventRecorder // guarded by mu
 	waiting  []func()             // guarded by mu
@@ -29,7 +32,7 @@ type faults struct {
 func (f *faults) report(configMap string, fault error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: SystemNamespace, Name: configMap}
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: f.namespace, Name: configMap}
 	event := func() {
 		if fault == nil {
 			f.recorder.Event(about, corev1.EventTypeNormal, ReasonValid, "The settings are in force")

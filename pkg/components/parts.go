@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// part is a part of the server that prepares itself, and then serves until its context ends.
+// part is a part of the server that prepares itself, and then serves until its context ends. Either may be nil.
 type part struct {
 	prepare func(ctx context.Context, run func(func(context.Context))) error
 	serve   func(ctx context.Context) error
@@ -27,13 +27,18 @@ type parts struct {
 // start returns once all are prepared, one after the other, and begin to serve.
 func (p *parts) start(ctx context.Context, all ...part) error {
 	for _, part := range all {
+		if part.prepare == nil {
+			continue
+		}
 		err := part.prepare(ctx, func(do func(context.Context)) { p.background(ctx, do) })
 		if err != nil {
 			return err
 		}
 	}
 	for _, part := range all {
-		p.run(ctx, part.serve)
+		if part.serve != nil {
+			p.run(ctx, part.serve)
+		}
 	}
 	return nil
 }

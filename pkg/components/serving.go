@@ -4,7 +4,6 @@ package components
 import (
 	"context"
 	"io"
-	"net"
 	"time"
 
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -40,6 +39,13 @@ type servingOptions struct {
 	settings  *settings.Store
 	accessLog io.Writer
 	urls      route.URLs
+	// routes are options of the controller of Routes.
+	routes []route.Option
+	// replica is this server among others; nil if there are none. activate is what gateways do where another one leads.
+	replica  *Replica
+	activate func(revision routing.Key)
+	// listeners is how many listeners are served.
+	listeners int
 	// stopTimeout is how long requests may go on at the end.
 	stopTimeout time.Duration
 }
@@ -47,7 +53,7 @@ type servingOptions struct {
 func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	s := &serving{}
 	now := clock.RealClock{}
-	s.autoscaler = autoscaler.New(autoscaler.Options{
+	scaling := autoscaler.Options{
 		Settings: o.settings.Get,
 		Scale:    o.runtime.Scale,
 		Sample: func(key routing.Key, now time.Time) (autoscaler.Sample, bool) {
@@ -56,15 +62,27 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		},
 		Clock:  now,
 		Logger: klog.FromContext(ctx).WithName("autoscaler"),
-	})
-	s.gateway = gateway.New(gateway.Options{
-		Activate:    s.autoscaler.Activate,
+	}
+	routed := gateway.Options{
+		Activate:    func(key routing.Key) { s.autoscaler.Activate(key) },
 		Drained:     o.runtime.Drained,
 		TagHeader:   func() bool { return o.settings.Get().TagHeader },
 		AccessLog:   o.accessLog,
 		Register:    legacyregistry.MustRegister,
 		StopTimeout: o.stopTimeout,
-	})
+		Listeners:   o.listeners,
+	}
+	if r := o.replica; r != nil {
+		scaling.Leading, scaling.Members, scaling.ActivateNow = r.Leading, r.Gateways(), o.activate
+		scaling.Report, scaling.Send = s.report, r.report
+		routed.Members, routed.Forward = r.Gateways(), r.Transport()
+	}
+	s.autoscaler = autoscaler.New(scaling)
+	s.gateway = gateway.New(routed)
+	if r := o.replica; r != nil {
+		r.server.Handle("gateway", s.gateway.PeerHandler())
+		r.server.Handle("autoscaler", s.autoscaler.UsageHandler())
+	}
 	legacyregistry.CustomMustRegister(s.autoscaler)
 
 	client, recorder := o.clients.versioned, o.clients.recorder
@@ -87,12 +105,15 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	if err != nil {
 		return nil, err
 	}
-	reconciler, routes, err := route.New(client.ServingV1(), kinds, s.gateway, o.urls, recorder, now, o.settings.Get)
+	reconciler, routes, err := route.New(client.ServingV1(), kinds, s.gateway, o.urls, recorder, now, o.settings.Get, o.routes...)
 	if err != nil {
 		return nil, err
 	}
 	s.controllers = []*controllers.Controller{services, configurations, revisionGC.Controller, revisions, routes}
 	s.routing = []*controllers.Controller{revisions, routes}
+	if o.replica != nil {
+		o.replica.lead(s.controllers...)
+	}
 
 	o.runtime.Subscribe(func(key runtime.Key, state runtime.State) {
 		s.gateway.SetInstances(key, state.Instances)
@@ -109,6 +130,16 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	return s, nil
 }
 
+// report returns what the gateway saw since the previous call.
+func (s *serving) report(now time.Time) []autoscaler.Usage {
+	seen := s.gateway.Report(now)
+	usages := make([]autoscaler.Usage, len(seen))
+	for i, u := range seen {
+		usages[i] = autoscaler.Usage(u)
+	}
+	return usages
+}
+
 // prepare starts the controllers, and returns once the gateway knows all there is.
 func (s *serving) prepare(ctx context.Context, run func(func(context.Context))) error {
 	run(s.autoscaler.Run)
@@ -116,9 +147,4 @@ func (s *serving) prepare(ctx context.Context, run func(func(context.Context))) 
 		run(func(ctx context.Context) { c.Run(ctx, workers) })
 	}
 	return primed(ctx, s.routing...)
-}
-
-// serve takes requests until ctx ends and those under way are answered.
-func (s *serving) serve(ctx context.Context, listener net.Listener) error {
-	return s.gateway.Serve(ctx, listener)
 }

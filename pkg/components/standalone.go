@@ -25,6 +25,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
+	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/process"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -73,6 +74,7 @@ type Standalone struct {
 	options  StandaloneOptions
 	settings *settings.Store
 	faults   *faults
+	logs     revisionlog.Source
 	parts
 }
 
@@ -82,7 +84,7 @@ func NewStandalone(ctx context.Context, options StandaloneOptions) (*Standalone,
 	s := &Standalone{
 		options:  options,
 		settings: settings.NewStore(settings.Default(standaloneDomain)),
-		faults:   &faults{},
+		faults:   &faults{namespace: SystemNamespace},
 		parts:    parts{stop: options.Stop},
 	}
 	if options.ConfigDir == "" {
@@ -99,6 +101,9 @@ func (s *Standalone) APISettings() servingv1.Settings { return s.settings.API() 
 
 // EventingSettings are the settings in force that new Brokers depend on.
 func (s *Standalone) EventingSettings() eventingv1.Settings { return s.settings.Eventing() }
+
+// Logs are those of revisions, once Start has returned; nil where none run.
+func (s *Standalone) Logs() revisionlog.Source { return s.logs }
 
 // Addresses tell where the gateway and the broker are reached.
 func (s *Standalone) Addresses() []string {
@@ -148,7 +153,7 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 		if err != nil {
 			return err
 		}
-		parts = append(parts, eventing)
+		parts = append(parts, eventing...)
 	}
 	collector, err := clients.garbageCollector()
 	if err != nil {
@@ -170,7 +175,8 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 		return part{}, err
 	}
 	s.background(ctx, processes.Run)
-	log := s.accessLog()
+	s.logs = processes.Logs()
+	log := openAccessLog(s.options.AccessLog)
 	serving, err := newServing(ctx, servingOptions{
 		clients:     clients,
 		runtime:     processes,
@@ -185,28 +191,30 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 	return part{serving.prepare, func(ctx context.Context) error {
 		// Nothing is written any more when serve returns.
 		defer closeLog(ctx, log)
-		return serving.serve(ctx, s.options.Gateway)
+		return serving.gateway.Serve(ctx, s.options.Gateway)
 	}}, nil
 }
 
-// eventing makes the part that delivers events.
-func (s *Standalone) eventing(ctx context.Context, clients *clients) (part, error) {
+// eventing makes the parts that deliver events.
+func (s *Standalone) eventing(ctx context.Context, clients *clients) ([]part, error) {
 	o := s.options.Broker
 	log := o.Log
 	log.Dir = filepath.Join(s.options.DataDir, "events")
 	var err error
 	if log.Installation, err = installation(s.options.DataDir); err != nil {
-		return part{}, err
+		return nil, err
 	}
 	host := loopback(o.Listener)
 	address := func(key eventing.Key) duckv1.Addressable { return addressOf(host, key) }
 	eventing, err := newEventing(ctx, eventingOptions{
-		clients: clients, log: log, address: address, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
+		// Nobody else uses it.
+		allowCrossNamespace: true,
+		clients:             clients, log: log, address: address, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 	if err != nil {
-		return part{}, err
+		return nil, err
 	}
-	return part{eventing.prepare, func(ctx context.Context) error { return eventing.serve(ctx, o.Listener) }}, nil
+	return eventing.parts(o.Listener), nil
 }
 
 // installation returns the name by which the event logs of this data directory are told from those of others in the
@@ -224,12 +232,13 @@ func installation(dataDir string) (string, error) {
 	return string(name), nil
 }
 
-// accessLog returns the access log, which rotates by size and is opened when it is first written to.
-func (s *Standalone) accessLog() io.WriteCloser {
-	if s.options.AccessLog == "-" {
+// openAccessLog returns the access log of a path, which rotates by size and is opened when it is first written to; "-"
+// stands for standard error.
+func openAccessLog(path string) io.WriteCloser {
+	if path == "-" {
 		return standardError{os.Stderr}
 	}
-	return &lumberjack.Logger{Filename: s.options.AccessLog, MaxSize: accessLogMegabytes, MaxBackups: accessLogBackups}
+	return &lumberjack.Logger{Filename: path, MaxSize: accessLogMegabytes, MaxBackups: accessLogBackups}
 }
 
 func closeLog(ctx context.Context, log io.Closer) {

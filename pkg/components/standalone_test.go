@@ -43,7 +43,7 @@ func TestFailingPartStopsTheRest(t *testing.T) {
 // The access log is a file that is closed in the end, or standard error, which is not.
 func TestAccessLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "access.log")
-	log := (&Standalone{options: StandaloneOptions{AccessLog: path}}).accessLog()
+	log := openAccessLog(path)
 	if _, err := fmt.Fprintln(log, "a line"); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestAccessLog(t *testing.T) {
 	if got, err := os.ReadFile(path); err != nil || string(got) != "a line\n" {
 		t.Errorf("the log has %q, error %v", got, err)
 	}
-	if err := (&Standalone{options: StandaloneOptions{AccessLog: "-"}}).accessLog().Close(); err != nil {
+	if err := openAccessLog("-").Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stderr.Stat(); err != nil {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
 // Reconciler brings one object nearer to its desired state. It reads what is from listers, is called again
@@ -33,7 +35,16 @@ type Controller struct {
 	reconciler Reconciler
 	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	synced     []cache.InformerSynced
+	sources    []source
 	first      *firstPass
+	// owns tells the objects that this replica writes about; nil stands for all.
+	owns func(key types.NamespacedName) bool
+}
+
+// source is an informer that is watched, and the keys that each of its objects concerns.
+type source struct {
+	informer cache.SharedIndexInformer
+	keys     func(obj metav1.Object) []types.NamespacedName
 }
 
 // New returns a controller whose name is that of its queue in metrics and logs.
@@ -44,6 +55,29 @@ func New(name string, reconciler Reconciler) *Controller {
 		reconciler: reconciler,
 		first:      newFirstPass(),
 		queue:      workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: name}),
+	}
+}
+
+// Lead leaves to other replicas what is written about objects that owns is false for: reconciling them tells the data
+// plane of this replica, and ends in success where it comes to a write. owns is asked before each reconciliation. Call it
+// before Run.
+func (c *Controller) Lead(owns func(key types.NamespacedName) bool) { c.owns = owns }
+
+// Requeue has all keys reconciled that the watched objects concern and which is true for. It is to be called when this
+// replica begins to own objects, with those.
+func (c *Controller) Requeue(which func(key types.NamespacedName) bool) {
+	for _, s := range c.sources {
+		for _, obj := range s.informer.GetStore().List() {
+			obj, ok := obj.(metav1.Object)
+			if !ok {
+				continue
+			}
+			for _, key := range s.keys(obj) {
+				if which(key) {
+					c.Enqueue(key)
+				}
+			}
+		}
 	}
 }
 
@@ -80,6 +114,7 @@ func (c *Controller) Watch(informer cache.SharedIndexInformer, keys func(obj met
 		return fmt.Errorf("watching for %s: %w", c.name, err)
 	}
 	c.synced = append(c.synced, registration.HasSynced)
+	c.sources = append(c.sources, source{informer, keys})
 	return nil
 }
 
@@ -134,9 +169,12 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 	logger := klog.FromContext(ctx).WithValues("controller", c.name, "object", key)
 	limited, cancel := context.WithTimeout(klog.NewContext(ctx, logger), timeout)
 	defer cancel()
+	if c.owns != nil && !c.owns(key) {
+		limited = leader.Following(limited)
+	}
 	err := c.reconciler.Reconcile(limited, key)
 	switch {
-	case err == nil:
+	case err == nil, leader.OnlyFollowing(err):
 		c.queue.Forget(key)
 		return
 	case ctx.Err() != nil:

@@ -1,4 +1,5 @@
-// Package etcd runs an etcd inside this process, for installations that bring none.
+// Package etcd runs an etcd inside this process, for installations that bring none: the only member of its cluster, or one of
+// several in as many processes.
 package etcd
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/lockfile"
 )
 
-// Embedded is a running etcd of one member.
+// Embedded is a running member of etcd.
 type Embedded struct {
 	server    *embed.Etcd
 	lock      *fileutil.LockedFile
@@ -37,56 +38,78 @@ const (
 // ErrInUse tells that another process runs on the same data directory.
 var ErrInUse = errors.New("the data directory is in use by another knative-apiserver")
 
-// Start runs etcd on the data in dir, which is made if it does not exist. Writes are synced to disk before
+// Start runs etcd as its only member on the data in dir, which is made if it does not exist. Writes are synced to disk before
 // they are acknowledged. It fails with ErrInUse when another process runs on dir.
 func Start(dir string) (_ *Embedded, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the data directory: %w", err)
-	}
 	e := &Embedded{}
 	defer func() {
 		if err != nil {
 			e.Stop()
 		}
 	}()
-	if e.lock, err = lockfile.Acquire(filepath.Join(dir, "lock")); errors.Is(err, lockfile.ErrHeld) {
-		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
-	} else if err != nil {
+	if err := e.open(dir); err != nil {
 		return nil, err
 	}
-	// The API server reaches etcd by a socket in a directory of our own user's: there is no port that others
-	// on this machine could read or write objects by. It is not in dir because socket paths are short.
-	if e.socketDir, err = os.MkdirTemp("", "knative-apiserver-"); err != nil {
-		return nil, fmt.Errorf("making a directory for etcd's socket: %w", err)
-	}
-	client, peer := e.socket("client"), e.socket("peer")
-
-	config := embed.NewConfig()
+	config := e.config(dir)
 	config.Name = "knative-apiserver"
-	config.Dir = filepath.Join(dir, "etcd")
-	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	config.ListenPeerUrls = []url.URL{peer}
+	config.ListenPeerUrls = []url.URL{e.socket("peer")}
 	// A member keeps the peer address it was born with; a single member never dials it.
 	config.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:0"}}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
-	config.QuotaBackendBytes = quotaBytes
 	// Entries that were applied are kept in memory for members that lag behind, and there are none.
 	config.SnapshotCatchUpEntries = 100
-	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.logger())
 
 	if e.server, err = embed.StartEtcd(config); err != nil {
 		return nil, fmt.Errorf("starting the embedded etcd on %s: %w", config.Dir, err)
 	}
 	select {
 	case <-e.server.Server.ReadyNotify():
-		e.stopReserve = make(chan struct{})
-		go keepReserve(e.stopReserve, filepath.Join(config.Dir, "member", "snap", "db"))
+		e.reserve()
 		return e, nil
 	case err := <-e.server.Err():
 		return nil, fmt.Errorf("the embedded etcd on %s failed: %w", config.Dir, err)
 	case <-time.After(startTimeout):
 		return nil, fmt.Errorf("the embedded etcd on %s was not ready after %s", config.Dir, startTimeout)
 	}
+}
+
+// open locks dir, which is made if it does not exist, and makes the directory of the socket. Stop undoes what was done,
+// also after an error.
+func (e *Embedded) open(dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the data directory: %w", err)
+	}
+	if e.lock, err = lockfile.Acquire(filepath.Join(dir, "lock")); errors.Is(err, lockfile.ErrHeld) {
+		return fmt.Errorf("%w: %s", ErrInUse, dir)
+	} else if err != nil {
+		return err
+	}
+	// The API server reaches etcd by a socket in a directory of our own user's: there is no port that others
+	// on this machine could read or write objects by. It is not in dir because socket paths are short.
+	if e.socketDir, err = os.MkdirTemp("", "knative-apiserver-"); err != nil {
+		return fmt.Errorf("making a directory for etcd's socket: %w", err)
+	}
+	return nil
+}
+
+// config is what all members have in common, whether or not they are the only one.
+func (e *Embedded) config(dir string) *embed.Config {
+	client := e.socket("client")
+	config := embed.NewConfig()
+	config.Dir = dataDir(dir)
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	config.QuotaBackendBytes = quotaBytes
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.logger())
+	return config
+}
+
+// dataDir is where the data is within the directory that members are given.
+func dataDir(dir string) string { return filepath.Join(dir, "etcd") }
+
+// reserve begins to keep space for the database.
+func (e *Embedded) reserve() {
+	e.stopReserve = make(chan struct{})
+	go keepReserve(e.stopReserve, filepath.Join(e.server.Server.Cfg.DataDir, "member", "snap", "db"))
 }
 
 // Endpoints are the addresses for etcd clients.
@@ -101,17 +124,35 @@ func (e *Embedded) Stop() {
 		close(e.stopReserve)
 		e.stopReserve = nil
 	}
-	if e.server != nil {
-		// It calls the end of its own listeners an error.
-		e.logLevel.SetLevel(zap.FatalLevel)
-		e.server.Close()
-	}
+	e.end()
 	if e.socketDir != "" {
 		os.RemoveAll(e.socketDir)
 	}
 	if e.lock != nil {
 		e.lock.Close()
 	}
+}
+
+// end ends etcd, if it runs, and keeps the directory.
+func (e *Embedded) end() {
+	if e.server == nil {
+		return
+	}
+	// It calls the end of its own listeners an error.
+	e.logLevel.SetLevel(zap.FatalLevel)
+	select {
+	case <-e.server.Server.ReadyNotify():
+	default:
+		// Close waits for those who serve clients, which wait for the member to be ready.
+		e.server.Server.HardStop()
+	}
+	e.server.Close()
+}
+
+// halt ends etcd so that it can be started again.
+func (e *Embedded) halt() {
+	e.end()
+	e.server = nil
 }
 
 // logger returns a logger of errors to standard error.

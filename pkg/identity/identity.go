@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -33,9 +34,9 @@ func NewControllers() user.Info {
 
 // Controllers recognizes the controllers' identity in the requests that strategies see.
 type Controllers struct {
-	// UserName is a user that counts as the controllers too, for installations that run them in another
-	// process. Empty: none does.
-	UserName string
+	// UserNames are users that count as the controllers too, for installations that run them in other
+	// processes.
+	UserNames []string
 }
 
 // Made tells whether the request of ctx was made by the controllers.
@@ -47,7 +48,7 @@ func (c Controllers) Made(ctx context.Context) bool {
 	if _, ok := u.(controllers); ok {
 		return true
 	}
-	return c.UserName != "" && u.GetName() == c.UserName
+	return u.GetName() != "" && slices.Contains(c.UserNames, u.GetName())
 }
 
 // NewToken returns a bearer token that nobody can guess.

@@ -13,7 +13,7 @@ func TestMade(t *testing.T) {
 	named := func(name string, groups ...string) user.Info { return &user.DefaultInfo{Name: name, Groups: groups} }
 	tests := []struct {
 		name       string
-		configured string
+		configured []string
 		user       user.Info
 		want       bool
 	}{
@@ -22,9 +22,9 @@ func TestMade(t *testing.T) {
 		{name: "cluster-admin", user: named("admin", user.SystemPrivilegedGroup)},
 		{name: "the controllers' name, impersonated", user: named(ControllersUser, user.SystemPrivilegedGroup)},
 		{name: "the API server's own loopback user", user: named(user.APIServerUser, user.SystemPrivilegedGroup)},
-		{name: "a configured user", configured: "system:serviceaccount:a:b", user: named("system:serviceaccount:a:b"), want: true},
-		{name: "another than the configured user", configured: "system:serviceaccount:a:b", user: named("system:serviceaccount:a:c")},
-		{name: "an empty name is not a configured one", user: named("")},
+		{name: "a configured user", configured: []string{"x", "system:serviceaccount:a:b"}, user: named("system:serviceaccount:a:b"), want: true},
+		{name: "another than the configured user", configured: []string{"system:serviceaccount:a:b"}, user: named("system:serviceaccount:a:c")},
+		{name: "an empty name is not a configured one", configured: []string{""}, user: named("")},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestMade(t *testing.T) {
 			if test.user != nil {
 				ctx = request.WithUser(ctx, test.user)
 			}
-			if got := (Controllers{UserName: test.configured}).Made(ctx); got != test.want {
+			if got := (Controllers{UserNames: test.configured}).Made(ctx); got != test.want {
 				t.Errorf("Made() = %v, want %v", got, test.want)
 			}
 		})

@@ -21,6 +21,26 @@ func Following(ctx context.Context) context.Context {
 // IsFollowing tells whether ctx is one of Following.
 func IsFollowing(ctx context.Context) bool { return ctx.Value(followingKey{}) != nil }
 
+// OnlyFollowing tells whether an error says nothing but that writes are left to another replica. One that joins
+// ErrFollowing with a failure of another kind does say more.
+func OnlyFollowing(err error) bool {
+	if !errors.Is(err, ErrFollowing) {
+		return false
+	}
+	for err != nil {
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, err := range joined.Unwrap() {
+				if !OnlyFollowing(err) {
+					return false
+				}
+			}
+			return true
+		}
+		err = errors.Unwrap(err)
+	}
+	return true
+}
+
 // Guard returns a transport that lets through all requests but writes by contexts of Following, which fail with
 // ErrFollowing. It is meant for rest.Config.Wrap.
 func Guard(next http.RoundTripper) http.RoundTripper { return guard{next} }
@@ -30,6 +50,10 @@ type guard struct{ next http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet && IsFollowing(r.Context()) {
+		if r.Body != nil {
+			// A transport closes the body whatever comes of the request.
+			r.Body.Close()
+		}
 		return nil, ErrFollowing
 	}
 	return g.next.RoundTrip(r)

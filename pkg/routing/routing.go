@@ -55,6 +55,8 @@ type Host struct {
 	Targets []Target
 	// Tags are the revisions that the tag header picks, by tag. Nil for the host names of tags.
 	Tags map[string]Key
+	// ClusterLocal tells that the host is for requests from within the cluster only: from outside it is unknown.
+	ClusterLocal bool
 }
 
 // Target is a share of the requests to a host.

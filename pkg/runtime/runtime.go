@@ -46,8 +46,13 @@ type State struct {
 	Failure *Failure
 	// LogURL is where the revision's logs are.
 	LogURL string
-	// Containers are the images by digest, where the runtime resolves them.
-	Containers []servingv1.ContainerStatus
+	// Resolving tells that the revision waits for its images to be resolved to digests.
+	Resolving bool
+	// Warning is a sentence about what is not as asked for but keeps no instance from running, such as a tag that
+	// was not resolved, or empty.
+	Warning string
+	// Containers and InitContainers are the images by digest, where the runtime resolves them.
+	Containers, InitContainers []servingv1.ContainerStatus
 }
 
 // Instance is one running copy of a revision that takes, or took, requests.

@@ -16,6 +16,7 @@ type Settings struct {
 	// Eventing is what new Brokers get that leave something out (config-br-defaults).
 	Eventing   eventingv1.Settings
 	Autoscaler Autoscaler
+	Deployment Deployment
 	Domain     Domain
 	GC         GC
 	Network    Network
@@ -46,6 +47,17 @@ type Autoscaler struct {
 	ScaleDownDelay                                      time.Duration
 	// InitialScale, MinScale, MaxScale and MaxScaleLimit are numbers of instances; 0 as a maximum means no limit.
 	InitialScale, MinScale, MaxScale, MaxScaleLimit int32
+}
+
+// Deployment is config-deployment: how the instances of revisions are deployed.
+type Deployment struct {
+	// SkipTagResolving are the registries whose tags stay as they are (registries-skipping-tag-resolving).
+	SkipTagResolving []string
+	// DigestTimeout bounds how long the tags of a revision's images are looked up (digest-resolution-timeout).
+	DigestTimeout time.Duration
+	// ProgressDeadline is how long a revision may take to become ready whose annotations say nothing else
+	// (progress-deadline). Whole seconds.
+	ProgressDeadline time.Duration
 }
 
 // Domain is config-domain: the domain of a Route's public host names.
@@ -89,6 +101,9 @@ func Default(domain string) Settings {
 			StableWindow: time.Minute, PanicWindowPercentage: 10, PanicThresholdPercentage: 200,
 			MaxScaleUpRate: 1000, MaxScaleDownRate: 2, EnableScaleToZero: true,
 			ScaleToZeroGracePeriod: 30 * time.Second, InitialScale: 1,
+		},
+		Deployment: Deployment{
+			SkipTagResolving: []string{"kind.local", "ko.local", "dev.local"}, DigestTimeout: 10 * time.Second, ProgressDeadline: 10 * time.Minute,
 		},
 		Domain:  Domain{Domains: []DomainSelector{{Domain: domain}}},
 		GC:      GC{RetainSinceCreateTime: 48 * time.Hour, RetainSinceLastActiveTime: 15 * time.Hour, MinNonActiveRevisions: 20, MaxNonActiveRevisions: 1000},

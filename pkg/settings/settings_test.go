@@ -33,6 +33,11 @@ func TestValues(t *testing.T) {
 		configMap, key, value string
 		want                  func(*Settings)
 	}{
+		{"config-deployment", "registries-skipping-tag-resolving", " a.local,b.local , ", func(s *Settings) { s.Deployment.SkipTagResolving = []string{"a.local", "b.local"} }},
+		{"config-deployment", "registriesSkippingTagResolving", "", func(s *Settings) { s.Deployment.SkipTagResolving = nil }},
+		{"config-deployment", "digest-resolution-timeout", "1500ms", func(s *Settings) { s.Deployment.DigestTimeout = 1500 * time.Millisecond }},
+		{"config-deployment", "progress-deadline", "30s", func(s *Settings) { s.Deployment.ProgressDeadline = 30 * time.Second }},
+		{"config-deployment", "queue-sidecar-image", "x", func(*Settings) {}},
 		{"config-autoscaler", "_example", "anything: at all", func(*Settings) {}},
 		{"config-autoscaler", "no-such-key", "x", func(*Settings) {}},
 		{"config-autoscaler", "container-concurrency-target-percentage", "80", func(s *Settings) { s.Autoscaler.TargetUtilization = 0.8 }},
@@ -165,6 +170,10 @@ func TestBadValues(t *testing.T) {
 		{"config-autoscaler", map[string]string{"min-scale": "3", "max-scale-limit": "2"}, "'max-scale-limit' (2), not 3"},
 		{"config-autoscaler", map[string]string{"pod-autoscaler-class": "hpa.autoscaling.knative.dev"}, "'kpa.autoscaling.knative.dev'"},
 
+		{"config-deployment", map[string]string{"digest-resolution-timeout": "0s"}, "key 'digest-resolution-timeout' of config-deployment must be a duration of more than 0s, not \"0s\""},
+		{"config-deployment", map[string]string{"progress-deadline": "1500ms"}, "in whole seconds"},
+		{"config-deployment", map[string]string{"progressDeadline": "-1s"}, "key 'progressDeadline' of config-deployment"},
+
 		{"config-defaults", map[string]string{"revision-timeout-seconds": "0"}, "key 'revision-timeout-seconds' of config-defaults must be a whole number of seconds, 1 or more"},
 		{"config-defaults", map[string]string{"revision-timeout-seconds": "601"}, "'max-revision-timeout-seconds' (600), not 601"},
 		{"config-defaults", map[string]string{"max-revision-timeout-seconds": "200"}, "'max-revision-timeout-seconds' (200), not 300"},
@@ -258,7 +267,7 @@ func TestLegacySpelling(t *testing.T) {
 
 // Names and keys do not drift apart from those in the API's package.
 func TestKnown(t *testing.T) {
-	for _, name := range []string{"config-autoscaler", "config-br-defaults", "config-defaults", "config-domain", "config-features", "config-gc", "config-network"} {
+	for _, name := range []string{"config-autoscaler", "config-br-defaults", "config-defaults", "config-deployment", "config-domain", "config-features", "config-gc", "config-network"} {
 		if !Known(name) {
 			t.Errorf("%s is not known", name)
 		}

@@ -23,6 +23,7 @@ func configMaps() []configMap {
 		{AutoscalerConfigMapName, parseAutoscaler},
 		{BrokerDefaultsConfigMapName, parseBrokerDefaults},
 		{DefaultsConfigMapName, parseDefaults},
+		{DeploymentConfigMapName, parseDeployment},
 		{DomainConfigMapName, parseDomain},
 		{servingv1.FeaturesConfigMapName, parseFeatures},
 		{GCConfigMapName, parseGC},

@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,12 +106,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	found := append(serving(&updated, failed), resolved)
 	controllers.Observe(&updated.Status.Status, broker.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
-	if err := controllers.UpdateStatus(ctx, r.Client.Brokers(key.Namespace), broker, &updated); err != nil {
-		return err
+	unwritten := controllers.UpdateStatus(ctx, r.Client.Brokers(key.Namespace), broker, &updated)
+	if unwritten == nil {
+		controllers.RecordReady(r.Recorder, &updated, broker.Status.Conditions, updated.Status.Conditions)
 	}
-	controllers.RecordReady(r.Recorder, &updated, broker.Status.Conditions, updated.Status.Conditions)
 	if failed != nil {
-		return fmt.Errorf("setting the stream of %s: %w", stream.Key, failed)
+		failed = fmt.Errorf("setting the stream of %s: %w", stream.Key, failed)
 	}
-	return nil
+	// Replicas that may not write try the stream again nevertheless.
+	return errors.Join(failed, unwritten)
 }

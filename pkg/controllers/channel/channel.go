@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,7 +50,9 @@ type Reconciler struct {
 	SubscriptionIndex cache.Indexer
 	Streams           controllers.Streams
 	// Address is where a stream accepts events.
-	Address  func(eventing.Key) duckv1.Addressable
+	Address func(eventing.Key) duckv1.Addressable
+	// Services have the host names of addresses resolve; nil where these do without.
+	Services Services
 	Tracker  *destination.Tracker
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
@@ -58,6 +61,7 @@ type Reconciler struct {
 // New returns the controller of Channels.
 func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, streams controllers.Streams,
 	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
+	options ...Option,
 ) (*controllers.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()
 	if err := controllers.IndexSubscriptionsByChannel(subscriptions.Informer()); err != nil {
@@ -88,7 +92,15 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 		}
 		return nil
 	})
-	return controller, err
+	if err != nil {
+		return nil, err
+	}
+	for _, option := range options {
+		if err := option(reconciler, controller); err != nil {
+			return nil, err
+		}
+	}
+	return controller, nil
 }
 
 // StreamOf returns the stream of a Channel, and false if its template asks for a kind that another controller serves.
@@ -107,8 +119,8 @@ func Key(channel types.NamespacedName) eventing.Key {
 	return eventing.Key{Kind: eventing.Channel, Namespace: channel.Namespace, Name: channel.Name}
 }
 
-// Reconcile brings stream, subscribers and status in line with a Channel, in this order: what the status promises is
-// served already. Channels whose template is not ours are left to their own controller.
+// Reconcile brings stream, core Service, subscribers and status in line with a Channel, in this order: what the status
+// promises is served already. Replicas that may not write have got as far as the stream by then. Channels whose template is not ours are left to their own controller.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
 	channel, ok, err := controllers.Listed(r.Channels.Channels(key.Namespace), key.Name)
 	if err != nil {
@@ -146,21 +158,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	updated.Status = *channel.Status.DeepCopy()
 	updated.Status.Subscribers, updated.Status.DeliveryStatus = states, deadLetter
 	found := []duckv1.Condition{resolved}
+	var unplaced error
 	if failed != nil {
 		// An address given out stays: senders are told there to come back.
 		found = append(found, controllers.False(messagingv1.ChannelConditionBackingChannelReady, ReasonStreamFailed,
 			fmt.Sprintf("The Channel's events cannot be kept: %v", failed)))
 	} else {
-		address := r.Address(stream.Key)
-		updated.Status.Address = &address
-		found = append(found, controllers.True(messagingv1.ChannelConditionBackingChannelReady), controllers.True(messagingv1.ChannelConditionAddressable))
+		var addressable duckv1.Condition
+		if addressable, unplaced = r.place(ctx, channel); apierrors.IsConflict(unplaced) {
+			return unplaced
+		}
+		if addressable.Status == corev1.ConditionTrue {
+			address := r.Address(stream.Key)
+			updated.Status.Address = &address
+		}
+		found = append(found, controllers.True(messagingv1.ChannelConditionBackingChannelReady), addressable)
 	}
 	controllers.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
-	if err := controllers.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated); err != nil {
-		return err
+	unwritten := controllers.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated)
+	if unwritten == nil {
+		controllers.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
 	}
-	controllers.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
-	return errors.Join(failed, unlisted)
+	return errors.Join(failed, unplaced, unlisted, unwritten)
 }
 
 // list writes the subscribers of a Channel, and returns it as it is stored.

@@ -27,7 +27,8 @@ type Options struct {
 	Host *Host
 	// ClusterDomain ends the DNS names of core Services; empty stands for cluster.local.
 	ClusterDomain string
-	// AllowCrossNamespace lets objects refer to those of other namespaces.
+	// AllowCrossNamespace lets objects refer to those of other namespaces without these having to grant it. What a
+	// uri leads to is out of reach of this rule: it is a matter of network policies.
 	AllowCrossNamespace bool
 }
 
@@ -154,16 +155,21 @@ func (refs *References) address(ctx context.Context, ref *duckv1.KReference) (du
 func (refs *References) get(ctx context.Context, ref *duckv1.KReference) (state, error) {
 	r := refs.tracker.resolver
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	if name.Namespace != refs.referrer.Namespace && !r.allowCrossNamespace {
-		return state{}, unresolved(ReasonForbidden, "%s is in another namespace than %q", describe(ref), refs.referrer.Namespace)
-	}
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	foreign := name.Namespace != refs.referrer.Namespace && !r.allowCrossNamespace
 	if own, ok := r.own[kind]; ok {
 		// Recorded before it is read: a change in between is not missed.
 		refs.add(object{kind: kind.GroupKind(), name: name})
-		return own.get(ref, name)
+		found, err := own.get(ref, name)
+		if foreign && !refs.granted(found.granted, err == nil) {
+			return state{}, refs.notGranted(ref)
+		}
+		return found, err
 	}
 	if r.host == nil {
+		if foreign {
+			return state{}, refs.notGranted(ref)
+		}
 		if isCoreService(ref) {
 			// Nobody can tell whether it is there, but its address is known.
 			return state{}, nil
@@ -172,7 +178,14 @@ func (refs *References) get(ctx context.Context, ref *duckv1.KReference) (state,
 			"%s cannot be read: this server runs without a cluster, where only Services, Routes, Brokers and Channels of Knative can be referred to", describe(ref))
 	}
 	obj, err := refs.hostObject(ctx, ref)
-	if err != nil {
+	_, missing := AsUnresolved(err)
+	if err != nil && !missing {
+		return state{}, err
+	}
+	if foreign && !refs.granted(annotation(obj), !missing) {
+		return state{}, refs.notGranted(ref)
+	}
+	if missing {
 		return state{}, err
 	}
 	return stateOf(ref, obj)

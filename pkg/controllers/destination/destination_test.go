@@ -39,9 +39,16 @@ func TestResolve(t *testing.T) {
 	internal.Status.Address.Name = ptr.To("plain")
 	elsewhere := service("elsewhere", "http://elsewhere.other")
 	elsewhere.Namespace = "other"
+	grants := service("granting", "http://granting.other")
+	grants.Namespace, grants.Annotations = "other", map[string]string{AllowFromAnnotationKey: "team-a, default"}
+	notGranted := func(name string) *Unresolved {
+		return &Unresolved{"NotGranted", `serving.knative.dev/v1 Service "other/` + name + `" is in another namespace than "default". ` +
+			`If it exists, its annotation eventing.knative.dev/allow-from has to list "default"; ` +
+			`the server's flag --allow-cross-namespace-destinations makes such references free`}
+	}
 	world := []runtime.Object{
 		service("hello", "http://hello.default"), service("new", ""), service("odd", "ftp://odd/"), service("empty", ""),
-		secure, internal, elsewhere, route("way", "http://way.default"), broker("orders", "http://127.0.0.1:8081/default/orders"),
+		secure, internal, elsewhere, grants, route("way", "http://way.default"), broker("orders", "http://127.0.0.1:8081/default/orders"),
 		channel("topic", "http://127.0.0.1:8081/channels/default/topic"),
 		&servingv1.Configuration{ObjectMeta: named("hello")},
 	}
@@ -53,7 +60,8 @@ func TestResolve(t *testing.T) {
 		return to(r)
 	}
 	foreign := ref(serving, "Service", "elsewhere")
-	foreign.Namespace = "other"
+	absent, granting := ref(serving, "Service", "absent"), ref(serving, "Service", "granting")
+	foreign.Namespace, absent.Namespace, granting.Namespace = "other", "other", "other"
 	tests := []struct {
 		name string
 		in   duckv1.Destination
@@ -95,8 +103,9 @@ func TestResolve(t *testing.T) {
 		{name: "no absolute uri", in: duckv1.Destination{URI: "/update"}, err: &Unresolved{"Invalid", `uri is "/update": not an absolute http or https URL`}},
 		{name: "no uri", in: duckv1.Destination{URI: "http://%zz"}, err: &Unresolved{"Invalid", `uri is "http://%zz": invalid URL escape "%zz"`}},
 		{name: "another namespace", in: to(foreign), want: duckv1.Addressable{URL: "http://elsewhere.other"}},
-		{name: "another namespace kept apart", in: to(foreign), apart: true,
-			err: &Unresolved{"Forbidden", `serving.knative.dev/v1 Service "other/elsewhere" is in another namespace than "default"`}},
+		{name: "another namespace kept apart", in: to(foreign), apart: true, err: notGranted("elsewhere")},
+		{name: "missing in another namespace, not to be told from what is there", in: to(absent), apart: true, err: notGranted("absent")},
+		{name: "another namespace that grants it", in: to(granting), apart: true, want: duckv1.Addressable{URL: "http://granting.other"}},
 		{name: "the host's kinds without a host", in: to(ref("apps/v1", "Deployment", "web")),
 			err: &Unresolved{"NotFound", `apps/v1 Deployment "default/web" cannot be read: this server runs without a cluster, where only Services, Routes, Brokers and Channels of Knative can be referred to`}},
 	}

@@ -14,8 +14,10 @@ const (
 	ReasonNotFound = "NotFound"
 	// ReasonNotAddressable tells that the object has no usable address, or not the one that was asked for.
 	ReasonNotAddressable = "NotAddressable"
-	// ReasonForbidden tells that the object may not be referred to, or not be read.
+	// ReasonForbidden tells that the controllers may not read the object.
 	ReasonForbidden = "Forbidden"
+	// ReasonNotGranted tells that the object is in another namespace and does not grant that it is referred to.
+	ReasonNotGranted = "NotGranted"
 	// ReasonUnavailable tells that the host cluster did not let the object be read.
 	ReasonUnavailable = "Unavailable"
 	// ReasonInvalid tells that the destination itself makes no URL.

@@ -51,6 +51,6 @@ func kindOf[O metav1.Object](informer cache.SharedIndexInformer, status func(O) 
 			return state{}, false
 		}
 		common, address := status(o)
-		return state{address: address, ready: controllers.Ready(o, common)}, true
+		return state{address: address, ready: controllers.Ready(o, common), granted: o.GetAnnotations()[AllowFromAnnotationKey]}, true
 	}}
 }

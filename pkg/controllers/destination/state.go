@@ -21,6 +21,8 @@ type state struct {
 	addresses []duckv1.Addressable
 	// ready is the Ready condition of the object's present generation, or nil.
 	ready *duckv1.Condition
+	// granted are the other namespaces whose objects may refer to this one, as AllowFromAnnotationKey has them.
+	granted string
 }
 
 // pick returns the address that a reference asks for: the one of that name, or status.address, or the first of

@@ -47,7 +47,12 @@ type References struct {
 	tracker  *Tracker
 	referrer types.NamespacedName
 	seen     sets.Set[object]
+	denied   bool
 }
+
+// Denied tells whether any of the objects referred to so far exists in another namespace and does not grant it. Events
+// are not to go on to where it was before, as they are while an object is missing.
+func (refs *References) Denied() bool { return refs.denied }
 
 // Begin begins to collect what an object of the controller refers to, in its own namespace where a reference names
 // none. What it referred to before counts until End.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -20,8 +21,14 @@ type URLs struct {
 	PublicAddress bool
 }
 
-// host is a host name of a Route, or of one of its tags.
-type host struct{ name, tag string }
+// clusterSuffix ends the names that only resolve within the cluster.
+const clusterSuffix = ".svc.cluster.local"
+
+// host is a host name of a Route, or of one of its tags. Local ones are only for callers within the cluster.
+type host struct {
+	name, tag string
+	local     bool
+}
 
 // addresses are the host names of a Route and the URLs made of them.
 type addresses struct {
@@ -30,9 +37,14 @@ type addresses struct {
 	url, internal string
 	// tags are the URLs of the tags.
 	tags map[string]string
+	// services are those of the Route and of its tags, whether or not it gets their host names.
+	services []service
 	// faults say which names are no DNS names.
 	faults []error
 }
+
+// service is a core Service by whose name a Route, or one of its tags, is called within the cluster.
+type service struct{ name, host string }
 
 // tagsOf are the tags that a Route has or still has, sorted.
 func tagsOf(route *servingv1.Route) []string {
@@ -64,8 +76,9 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs) addres
 			}
 		}
 		internal := name + "." + route.Namespace
-		full := internal + ".svc.cluster.local"
-		a.hosts = append(a.hosts, host{full, tag}, host{internal + ".svc", tag}, host{internal, tag})
+		full := internal + clusterSuffix
+		a.hosts = append(a.hosts, host{full, tag, true}, host{internal + ".svc", tag, true}, host{internal, tag, true})
+		a.services = append(a.services, service{name, internal})
 		url := urls.of("http", full)
 		if tag == "" {
 			a.internal = url
@@ -78,8 +91,8 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs) addres
 			} else {
 				url = urls.of(cmp.Or(s.Network.DefaultExternalScheme, "http"), public)
 				// Operators may have public names be those within the cluster.
-				if !slices.Contains(a.hosts, host{public, tag}) {
-					a.hosts = append(a.hosts, host{public, tag})
+				if !slices.Contains(a.hosts, host{public, tag, true}) {
+					a.hosts = append(a.hosts, host{public, tag, strings.HasSuffix(public, clusterSuffix)})
 				}
 			}
 		}
@@ -137,7 +150,7 @@ func table(key routing.Key, hosts []host, targets []target, lost map[string]rout
 		if h.tag != "" {
 			shares = ofTag(targets, h.tag)
 		}
-		entry := routing.Host{Name: h.name, Targets: merged(key, shares)}
+		entry := routing.Host{Name: h.name, ClusterLocal: h.local, Targets: merged(key, shares)}
 		if len(entry.Targets) == 0 {
 			continue
 		}
@@ -186,6 +199,17 @@ func merged(key routing.Key, targets []target) []routing.Target {
 
 func revisionKey(route routing.Key, t target) routing.Key {
 	return routing.Key{Namespace: route.Namespace, Name: t.revision}
+}
+
+// placeholders are the names of the core Services that a Route is to have: not those of hosts it has lost to others.
+func (a *addresses) placeholders(lost map[string]routing.Key) []string {
+	var names []string
+	for _, s := range a.services {
+		if _, taken := lost[s.host]; !taken {
+			names = append(names, s.name)
+		}
+	}
+	return names
 }
 
 // conflict tells which of a Route's hosts belongs to another one, or "".

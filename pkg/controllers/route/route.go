@@ -51,8 +51,10 @@ type Reconciler struct {
 	RevisionIndex cache.Indexer
 	Gateway       Gateway
 	URLs          URLs
-	Recorder      record.EventRecorder
-	Clock         clock.PassiveClock
+	// Placeholders are nil where there is no host cluster.
+	Placeholders Placeholders
+	Recorder     record.EventRecorder
+	Clock        clock.PassiveClock
 	// Settings returns the same pointer until they change.
 	Settings func() *settings.Settings
 	Queue    Queue
@@ -63,8 +65,9 @@ type Reconciler struct {
 	handed map[routing.Key]*routing.Route
 }
 
-// Reconcile brings gateway, Revisions and status in line with a Route, in this order, so that the status never
-// promises what is not served yet. Each of them follows from what is stored: what a crash cut off is done again.
+// Reconcile brings gateway, core Services, Revisions and status in line with a Route, in this order, so that the
+// status never promises what is not served yet. Each of them follows from what is stored: what a crash cut off is
+// done again, and the gateways of replicas that may not write are told the same.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
 	route, ok, err := controllers.Live(r.Routes.Routes(key.Namespace), key.Name)
 	if err != nil {
@@ -90,8 +93,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	found.addresses, found.lost = named, lost
 	r.hand(key, table(key, named.hosts, found.targets, lost, current.TagHeader))
+	var unplaced error
+	if found.placeholder, unplaced = r.place(ctx, route, &named, lost); apierrors.IsConflict(unplaced) {
+		return unplaced
+	}
 	// What Revisions say matters to their scale and to garbage collection, not to whether the Route serves.
 	return errors.Join(
+		unplaced,
 		r.refer(ctx, key, route.Labels[servingv1.ServiceLabelKey], references(route, found.targets), found.latest()),
 		r.write(ctx, route, &found, now),
 	)

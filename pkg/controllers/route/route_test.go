@@ -232,23 +232,26 @@ func TestAddresses(t *testing.T) {
 		want   addresses
 	}{
 		{"public", func(*servingv1.Route) {}, URLs{}, addresses{
-			hosts: []host{{"hello.default.svc.cluster.local", ""}, {"hello.default.svc", ""}, {"hello.default", ""}, {"hello.default.example.com", ""}},
+			hosts: []host{{"hello.default.svc.cluster.local", "", true}, {"hello.default.svc", "", true}, {"hello.default", "", true}, {"hello.default.example.com", "", false}},
 			url:   "http://hello.default.example.com", internal: "http://hello.default.svc.cluster.local",
+			services: []service{{"hello", "hello.default"}},
 		}},
 		{"tag, on a machine without a cluster", func(route *servingv1.Route) { route.Spec.Traffic[0].Tag = "v1" }, URLs{Port: 8080, PublicAddress: true}, addresses{
-			hosts: []host{{"hello.default.svc.cluster.local", ""}, {"hello.default.svc", ""}, {"hello.default", ""}, {"hello.default.example.com", ""},
-				{"v1-hello.default.svc.cluster.local", "v1"}, {"v1-hello.default.svc", "v1"}, {"v1-hello.default", "v1"}, {"v1-hello.default.example.com", "v1"}},
+			hosts: []host{{"hello.default.svc.cluster.local", "", true}, {"hello.default.svc", "", true}, {"hello.default", "", true}, {"hello.default.example.com", "", false},
+				{"v1-hello.default.svc.cluster.local", "v1", true}, {"v1-hello.default.svc", "v1", true}, {"v1-hello.default", "v1", true}, {"v1-hello.default.example.com", "v1", false}},
 			url: "http://hello.default.example.com:8080", internal: "http://hello.default.example.com:8080",
-			tags: map[string]string{"v1": "http://v1-hello.default.example.com:8080"},
+			tags:     map[string]string{"v1": "http://v1-hello.default.example.com:8080"},
+			services: []service{{"hello", "hello.default"}, {"v1-hello", "v1-hello.default"}},
 		}},
 		{"within the cluster only", func(route *servingv1.Route) {
 			route.Labels = map[string]string{servingv1.VisibilityLabelKey: servingv1.VisibilityClusterLocal}
 			route.Spec.Traffic[0].Tag = "v1"
 		}, URLs{Port: 80}, addresses{
-			hosts: []host{{"hello.default.svc.cluster.local", ""}, {"hello.default.svc", ""}, {"hello.default", ""},
-				{"v1-hello.default.svc.cluster.local", "v1"}, {"v1-hello.default.svc", "v1"}, {"v1-hello.default", "v1"}},
+			hosts: []host{{"hello.default.svc.cluster.local", "", true}, {"hello.default.svc", "", true}, {"hello.default", "", true},
+				{"v1-hello.default.svc.cluster.local", "v1", true}, {"v1-hello.default.svc", "v1", true}, {"v1-hello.default", "v1", true}},
 			url: "http://hello.default.svc.cluster.local", internal: "http://hello.default.svc.cluster.local",
-			tags: map[string]string{"v1": "http://v1-hello.default.svc.cluster.local"},
+			tags:     map[string]string{"v1": "http://v1-hello.default.svc.cluster.local"},
+			services: []service{{"hello", "hello.default"}, {"v1-hello", "v1-hello.default"}},
 		}},
 	}
 	for _, tt := range tests {
@@ -258,7 +261,7 @@ func TestAddresses(t *testing.T) {
 			if tt.want.tags == nil {
 				tt.want.tags = map[string]string{}
 			}
-			if diff := cmp.Diff(tt.want, addressesOf(route, &current, tt.urls), cmp.AllowUnexported(addresses{}, host{})); diff != "" {
+			if diff := cmp.Diff(tt.want, addressesOf(route, &current, tt.urls), cmp.AllowUnexported(addresses{}, host{}, service{})); diff != "" {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 		})
@@ -280,7 +283,7 @@ func TestReconcileInvalidHost(t *testing.T) {
 
 // TestTable covers serving 8-6 and 10.2-6: shares of the hosts of a Route and of its tags.
 func TestTable(t *testing.T) {
-	hosts := []host{{"hello", ""}, {"v1-hello", "v1"}, {"next-hello", "next"}, {"gone-hello", "gone"}, {"lost-hello", ""}}
+	hosts := []host{{"hello", "", false}, {"v1-hello", "v1", false}, {"next-hello", "next", true}, {"gone-hello", "gone", false}, {"lost-hello", "", false}}
 	targets := []target{{revision: "r1", tag: "v1", percent: 30}, {revision: "r2", percent: 20}, {revision: "r2", percent: 40},
 		{revision: "r3", tag: "next", percent: 1}, {revision: "r4", tag: "next", percent: 9}, {revision: "r5", tag: "idle"}}
 	revision := named
@@ -289,7 +292,7 @@ func TestTable(t *testing.T) {
 		{Name: "hello", Tags: tags, Targets: []routing.Target{{Revision: revision("r1"), Percent: 30}, {Revision: revision("r2"), Percent: 60},
 			{Revision: revision("r3"), Percent: 1}, {Revision: revision("r4"), Percent: 9}}},
 		{Name: "v1-hello", Targets: []routing.Target{{Revision: revision("r1"), Percent: 100}}},
-		{Name: "next-hello", Targets: []routing.Target{{Revision: revision("r3"), Percent: 10}, {Revision: revision("r4"), Percent: 90}}},
+		{Name: "next-hello", ClusterLocal: true, Targets: []routing.Target{{Revision: revision("r3"), Percent: 10}, {Revision: revision("r4"), Percent: 90}}},
 	}}
 	got := table(named("hello"), hosts, targets, map[string]routing.Key{"lost-hello": named("other")}, true)
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -45,6 +45,8 @@ type findings struct {
 	addresses addresses
 	// lost are the host names that other Routes have.
 	lost map[string]routing.Key
+	// placeholder is what is wrong with the Route's core Services, or nil.
+	placeholder *duckv1.Condition
 }
 
 // latest are the Revisions that requests go to because their Configuration is followed, by its name.
@@ -84,6 +86,9 @@ func (f *findings) ingress() duckv1.Condition {
 	}
 	if message := f.addresses.conflict(f.lost); message != "" {
 		return controllers.False(t, ReasonHostnameConflict, message)
+	}
+	if f.placeholder != nil {
+		return *f.placeholder
 	}
 	if len(f.targets) == 0 {
 		return controllers.Unknown(t, ReasonIngressNotConfigured, "Ingress has not yet been reconciled.")

@@ -29,6 +29,7 @@ const (
 // New returns the controller of Routes and its Reconciler, whose EnqueueAll is to be called when settings change.
 func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, gateway Gateway, urls URLs,
 	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
+	options ...Option,
 ) (*Reconciler, *controllers.Controller, error) {
 	routes, configurations, revisions := informers.Routes(), informers.Configurations(), informers.Revisions()
 	for _, index := range []struct {
@@ -79,7 +80,15 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		}
 		return keys
 	})
-	return reconciler, controller, err
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, option := range options {
+		if err := option(reconciler, controller); err != nil {
+			return nil, nil, err
+		}
+	}
+	return reconciler, controller, nil
 }
 
 // EnqueueAll has every Route reconciled, as settings that changed ask for.

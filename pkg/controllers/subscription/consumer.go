@@ -35,10 +35,14 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 			fmt.Sprintf("Channel %q asks for a kind of channel that another controller serves: %s", name, templateOf(to)))
 		return nil, r.remove(ctx, key)
 	}
-	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery)
+	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery, to.Status.Conditions)
 
 	if err := r.removeOther(ctx, key, subscription.UID, stream.UID); err != nil {
 		return nil, err
+	}
+	if found.denied {
+		found.refuse()
+		return nil, r.remove(ctx, key)
 	}
 	had, has := r.had(key)
 	// The Channel says what this process has not known yet.

@@ -96,10 +96,16 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 		return subscription, nil, nil
 	}
 	found.repeat(reference.Kind, name, to.Status.Conditions.Get(duckv1.ConditionReady))
-	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery)
+	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery, nil)
 	listed := to.listed(subscription.UID)
 	subscriber := found.subscriber(subscription, to.Spec.Delivery, listed)
 	switch {
+	case found.denied:
+		found.refuse()
+		if listed == nil {
+			return subscription, nil, nil
+		}
+		return subscription, r.unlist(ctx, subscription), nil
 	case subscriber == nil && listed == nil:
 		found.notAdded(ReasonReferencesNotResolved, "The channel is told of the Subscription when its references are resolved.")
 		return subscription, nil, nil

@@ -46,6 +46,8 @@ type findings struct {
 	addresses messagingv1.PhysicalSubscriptionStatus
 	// resolved, added and ready are the conditions that Ready depends on.
 	resolved, added, ready duckv1.Condition
+	// denied tells that something in another namespace is referred to that does not grant it.
+	denied bool
 }
 
 // resolve finds the addresses that a Subscription itself names (eventing Destination Resolution). Those that have none
@@ -81,6 +83,7 @@ func resolve(ctx context.Context, refs *destination.References, subscription *me
 		}
 		*reference.url, *reference.caCerts, *reference.audience = address.URL, address.CACerts, address.Audience
 	}
+	found.denied = refs.Denied()
 	if len(messages) > 0 {
 		found.resolved = controllers.False(found.resolved.Type, reason, strings.Join(messages, "; "))
 	}
@@ -88,11 +91,22 @@ func resolve(ctx context.Context, refs *destination.References, subscription *me
 }
 
 // inherit takes over a channel's dead letter sink, where the Subscription has no delivery options of its own: the
-// channel's count as a whole then.
-func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.DeliveryStatus, delivery *duckv1.DeliverySpec) {
-	if subscription.Spec.Delivery.IsEmpty() && deadLetterSink(delivery) != nil {
-		f.addresses.DeliveryStatus = sink
+// channel's count as a whole then. conditions are those of a channel that is ours.
+func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.DeliveryStatus, delivery *duckv1.DeliverySpec, conditions duckv1.Conditions) {
+	if !subscription.Spec.Delivery.IsEmpty() || deadLetterSink(delivery) == nil {
+		return
 	}
+	f.addresses.DeliveryStatus = sink
+	if resolved := conditions.Get(destination.ConditionDeadLetterSinkResolved); resolved != nil {
+		f.denied = f.denied || resolved.Reason == "DeadLetterSink"+destination.ReasonNotGranted
+	}
+}
+
+// refuse records that events are not sent on because a destination does not grant it. Where the channel sent them
+// before, it does so no more, unlike while a destination is missing for a time.
+func (f *findings) refuse() {
+	f.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded,
+		"A destination in another namespace does not grant that events are sent to it.")
 }
 
 // subscriber returns the Subscription as its channel is to know it, or nil while an address was never known. An address

@@ -426,3 +426,26 @@ func TestSameToSubscriptions(t *testing.T) {
 		})
 	}
 }
+
+// TestGrantWithdrawn ends what is sent to another namespace once that does not grant it any more, whether the
+// Subscription or its Channel refers there.
+func TestGrantWithdrawn(t *testing.T) {
+	sink := channelOf(func(c *messagingv1.Channel) {
+		c.Spec.Delivery = &duckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{URI: "http://theirs/"}}
+		c.Status.DeliveryStatus.DeadLetterSinkURI = "http://theirs/"
+	})
+	f := newFixture(t, nil, sink, subscription())
+	f.reconcile()
+	if _, ok := f.consumer(); !ok {
+		t.Fatal("no consumer")
+	}
+	withdrawn := sink.DeepCopy()
+	withdrawn.Status.DeliveryStatus = duckv1.DeliveryStatus{}
+	channelSays(controllers.False(destination.ConditionDeadLetterSinkResolved, "DeadLetterSinkNotGranted", ""))(withdrawn)
+	f.put(withdrawn)
+	f.reconcile()
+	f.expect(map[duckv1.ConditionType]string{added: "False NotAdded A destination in another namespace does not grant that events are sent to it."})
+	if got, ok := f.consumer(); ok {
+		t.Errorf("events still go to %+v", got)
+	}
+}

@@ -36,6 +36,11 @@ func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger,
 		found.subscription = controllers.False(t, ReasonNotSubscribed, "There is no Broker to get events from.")
 		return r.remove(ctx, key)
 	}
+	if found.denied {
+		// Unlike what is missing for a time.
+		found.subscription = controllers.False(t, ReasonNotSubscribed, "A destination in another namespace does not grant that events are sent to it.")
+		return r.remove(ctx, key)
+	}
 	before, known := r.last(key)
 	if known && before.UID != trigger.UID {
 		// It belongs to an earlier Trigger of this name, which is gone.

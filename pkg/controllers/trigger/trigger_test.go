@@ -12,6 +12,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
@@ -440,4 +441,52 @@ func TestNew(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestGrant sends events to another namespace as long as that grants it.
+func TestGrant(t *testing.T) {
+	grants := func(to string) *servingv1.Service {
+		s := service("billing", "http://theirs")
+		s.Namespace, s.Annotations = "other", map[string]string{destination.AllowFromAnnotationKey: to}
+		return s
+	}
+	f := start(t, newBroker(), newTrigger(func(trigger *eventingv1.Trigger) { trigger.Spec.Subscriber.Ref.Namespace = "other" }))
+	for _, step := range []struct {
+		name   string
+		change func()
+		// ready is Ready, and consumer where events go.
+		ready, consumer string
+	}{
+		{"missing", func() {}, "False SubscriberNotGranted", ""},
+		{"not granted", func() { f.add(t, grants("team-a,team-b")) }, "False SubscriberNotGranted", ""},
+		{"granted", func() { f.replace(t, grants("team-a, default")) }, "True", "http://theirs"},
+		{"missing for a time", func() { f.lose(t) }, "False SubscriberNotGranted", "http://theirs"},
+		{"granted to all", func() { f.add(t, grants("*")) }, "True", "http://theirs"},
+		{"withdrawn", func() { f.replace(t, grants("")) }, "False SubscriberNotGranted", ""},
+	} {
+		step.change()
+		status := f.reconcile(t)
+		if got := brief(status.Conditions)["Ready"]; got != step.ready {
+			t.Errorf("%s: Ready is %q, want %q", step.name, got, step.ready)
+		}
+		if got := f.consumers.set[Key(key)].Subscriber.URL; got != step.consumer {
+			t.Errorf("%s: events go to %q, want %q", step.name, got, step.consumer)
+		}
+	}
+}
+
+// replace puts a Service of another namespace in place of the one there.
+func (f *fixture) replace(t *testing.T, service *servingv1.Service) {
+	t.Helper()
+	if err := f.Client.Tracker().Update(services, service, service.Namespace); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lose deletes the Service of the other namespace.
+func (f *fixture) lose(t *testing.T) {
+	t.Helper()
+	if err := f.Client.Tracker().Delete(services, "other", "billing"); err != nil {
+		t.Fatal(err)
+	}
 }

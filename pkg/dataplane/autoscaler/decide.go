@@ -21,6 +21,8 @@ type Input struct {
 	Ready, Desired int32
 	// Failing tells that instances which were started last do not become ready.
 	Failing bool
+	// Held tells that requests may be in flight which are not sampled: the last instance stays.
+	Held bool
 }
 
 // Decision is what follows from an Input.
@@ -78,7 +80,7 @@ func Decide(c *Config, in *Input, m *Memory) Decision {
 	if in.Sampled {
 		desired = m.demand(c, in)
 	}
-	if in.Waiting > 0 {
+	if in.Waiting > 0 || in.Held && in.Desired > 0 {
 		desired = max(desired, 1)
 	}
 	desired = m.activate(c, in, desired)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/members"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -17,7 +18,7 @@ import (
 // sampleInterval is how often a revision with instances is sampled: at each tick and once between.
 const sampleInterval = TickInterval / 2
 
-// Options are what a Loop needs. All are required.
+// Options are what a Loop needs. All are required, but those for several replicas.
 type Options struct {
 	// Settings returns the operator's choices of now.
 	Settings func() *settings.Settings
@@ -30,6 +31,20 @@ type Options struct {
 	Sample func(revision routing.Key, now time.Time) (Sample, bool)
 	Clock  clock.WithTicker
 	Logger klog.Logger
+
+	// Leading tells whether this replica decides. Nil means that there is no other one, and that the fields below
+	// have no effect; else all are required.
+	Leading func() bool
+	// Members are the replicas whose reports count.
+	Members *members.View
+	// Report returns what the gateway saw since the previous call, see Report.Usages. It is called, by one goroutine,
+	// only while this replica does not lead; Sample only while it does.
+	Report func(now time.Time) []Usage
+	// Send tells the replica that leads, see Report.Post. It is called by one goroutine, and not longer than a second.
+	Send func(ctx context.Context, report *Report) error
+	// ActivateNow has the runtime run an instance of a revision that has none: a request waits, and another replica
+	// leads. It must not block.
+	ActivateNow func(revision routing.Key)
 }
 
 // Loop decides about all revisions and applies what it decides. Its methods may be called concurrently and do
@@ -46,24 +61,35 @@ type Loop struct {
 	mu        sync.Mutex
 	revisions map[routing.Key]*revision
 	inbox     []*revision
-	// resettled tells that the settings changed.
-	resettled bool
+	// resettled tells that the settings changed, urgent that a report is to be sent at once.
+	resettled, urgent bool
+
+	// others have a lock of their own.
+	others others
 
 	// The fields below belong to Run.
 	active []*revision
 	// spare is the slice that was the inbox before.
 	spare []*revision
 	tick  bool
+	// leads tells whether the replica led when it was last looked at, unsent that the latest report was not sent.
+	leads, unsent bool
 }
 
 // New returns a Loop, to be started by Run.
 func New(options Options) *Loop {
-	return &Loop{
+	l := &Loop{
 		options:      options,
 		descriptions: describe(),
 		wake:         make(chan struct{}, 1),
 		revisions:    map[routing.Key]*revision{},
+		others:       others{members: options.Members, reports: map[string]*reported{}},
+		leads:        options.Leading == nil,
 	}
+	if options.Members != nil {
+		options.Members.Subscribe(l.others.follow)
+	}
+	return l
 }
 
 // SetRevision makes a revision known, or tells what it wants now. One of another UID replaces that of the same
@@ -113,6 +139,10 @@ func (l *Loop) Observe(key routing.Key, state runtime.State) {
 	case gone && r.spec == nil:
 		delete(l.revisions, key)
 	default:
+		if r.state.Desired > 0 && state.Desired == 0 && l.options.Leading != nil {
+			// Requests may have begun to wait before.
+			l.hurry()
+		}
 		r.state, r.observed = state, true
 		l.enqueue(r)
 	}
@@ -120,8 +150,18 @@ func (l *Loop) Observe(key routing.Key, state runtime.State) {
 
 // Activate tells that a request waits at a revision without a ready instance. Only where no instance should
 // run does it have an effect: then the revision scales up at once, by one decision, however often Activate is
-// called meanwhile.
+// called meanwhile. Where another replica leads, it has Options.ActivateNow called and is reported at once.
 func (l *Loop) Activate(key routing.Key) {
+	if !l.leading() {
+		l.mu.Lock()
+		r := l.revisions[key]
+		now := r != nil && l.announce(r)
+		l.mu.Unlock()
+		if now {
+			l.options.ActivateNow(key)
+		}
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r := l.revisions[key]; r != nil && r.desired == 0 && !r.requested {
@@ -149,13 +189,19 @@ func (l *Loop) Run(ctx context.Context) {
 		}
 	}()
 	for {
+		l.turn()
 		l.receive(ctx)
+		if !l.leads && l.hasUrgent() {
+			l.report(ctx)
+		}
 		var ticks <-chan time.Time
+		// Whether the replica leads is looked at each time.
+		ticking := len(l.active) > 0 || l.options.Leading != nil
 		switch {
-		case len(l.active) > 0 && ticker == nil:
+		case ticking && ticker == nil:
 			ticker = l.options.Clock.NewTicker(sampleInterval)
 			l.tick = false
-		case len(l.active) == 0 && ticker != nil:
+		case !ticking && ticker != nil:
 			ticker.Stop()
 			ticker = nil
 		}
@@ -167,9 +213,14 @@ func (l *Loop) Run(ctx context.Context) {
 			return
 		case <-l.wake:
 		case <-ticks:
+			l.turn()
 			// What was told before comes first.
 			l.receive(ctx)
-			l.pass(ctx)
+			if l.leads {
+				l.pass(ctx)
+			} else {
+				l.report(ctx)
+			}
 		}
 	}
 }
@@ -200,6 +251,13 @@ func (l *Loop) enqueue(r *revision) {
 	}
 }
 
+// hasUrgent tells whether to report before it is time.
+func (l *Loop) hasUrgent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.urgent
+}
+
 // receive handles what the revisions in the inbox were told.
 func (l *Loop) receive(ctx context.Context) {
 	l.mu.Lock()
@@ -213,7 +271,11 @@ func (l *Loop) receive(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.handle(ctx, r, now, resettled)
+		if l.leads {
+			l.handle(ctx, r, now, resettled)
+		} else {
+			l.note(r)
+		}
 		queued[i] = nil
 	}
 }

@@ -86,6 +86,10 @@ func (l *Loop) CollectWithStability(to chan<- metrics.Metric) {
 		spec   *routing.Revision
 		report report
 	}
+	if !l.leading() {
+		// Its decisions are those of another time.
+		return
+	}
 	l.mu.Lock()
 	all := make([]reported, 0, len(l.revisions))
 	for _, r := range l.revisions {

@@ -22,6 +22,8 @@ type revision struct {
 	// desired is the scale that was decided last. Only Run changes it.
 	desired int32
 	report  report
+	// announced is when scale was last asked for while another replica led.
+	announced time.Time
 
 	// The fields below belong to Loop.Run. resolved is the spec that config comes from.
 	resolved *routing.Revision
@@ -36,6 +38,10 @@ type revision struct {
 	// this process did not ask for.
 	running   runtime.State
 	adoptable bool
+	// asked is the scale that the runtime was last asked for and is not known to have yet, or nil. held tells that a
+	// gateway which cannot be reached last had requests.
+	asked *int32
+	held  bool
 	// activated is when a request last had it scaled from zero.
 	activated time.Time
 	// failed tells that the runtime could not be told what was decided, listed that the revision is in
@@ -62,6 +68,9 @@ func (l *Loop) handle(ctx context.Context, r *revision, now time.Time, resettled
 		// What was asked for before the runtime knew the revision had no effect.
 		again = r.running.UID == "" && told.state.UID != ""
 		r.running = *told.state
+		if l.awakened(r) {
+			r.adoptable = true
+		}
 		l.adopt(r, now)
 	}
 	in := r.input(now)
@@ -121,6 +130,21 @@ func (l *Loop) adopt(r *revision, now time.Time) {
 	r.adoptable = false
 }
 
+// awakened tells whether another replica has scaled a revision from zero, as a request waits there.
+func (l *Loop) awakened(r *revision) bool {
+	if l.options.Leading == nil {
+		return false
+	}
+	if r.asked != nil {
+		if r.running.Desired != *r.asked {
+			// It may be that the runtime has not come to it.
+			return false
+		}
+		r.asked = nil
+	}
+	return r.desired == 0 && r.running.Desired > 0
+}
+
 // step samples a revision, and decides about it if it is its turn.
 func (l *Loop) step(ctx context.Context, r *revision, now time.Time, tick bool) {
 	if r.window == nil {
@@ -134,7 +158,7 @@ func (l *Loop) step(ctx context.Context, r *revision, now time.Time, tick bool) 
 	}
 	sampled := tick && !r.activating(now) && r.measure(now)
 	in := r.input(now)
-	in.Waiting, in.Sampled = waiting, sampled
+	in.Waiting, in.Sampled, in.Held = waiting, sampled, r.held
 	l.decide(ctx, r, &in, true)
 }
 
@@ -153,6 +177,7 @@ func (r *revision) input(now time.Time) Input {
 		Desired: r.desired,
 		Ready:   r.running.Ready,
 		Failing: r.running.Failure != nil,
+		Held:    r.held,
 	}
 	if r.config.RPS {
 		in.Stable, in.Panic = r.stable.RequestsPerSecond, r.panicking.RequestsPerSecond
@@ -172,6 +197,13 @@ func (r *revision) measure(now time.Time) bool {
 // does not count.
 func (l *Loop) waiting(r *revision, now time.Time) int {
 	sample, _ := l.options.Sample(r.key, now)
+	if l.options.Leading != nil {
+		var others Sample
+		others, r.held = l.others.sum(r.key, r.resolved.UID, now)
+		sample.Concurrency += others.Concurrency
+		sample.RequestsPerSecond += others.RequestsPerSecond
+		sample.Waiting += others.Waiting
+	}
 	if r.window != nil {
 		// After a pause, of this process or the machine, a sample is not worth more than others.
 		r.window.Add(now, min(now.Sub(r.sampled), TickInterval), sample)
@@ -182,7 +214,7 @@ func (l *Loop) waiting(r *revision, now time.Time) int {
 
 // needsTicks tells whether a revision is to be looked at without being told anything.
 func (r *revision) needsTicks() bool {
-	return r.resolved != nil && (r.desired > 0 || r.failed)
+	return r.resolved != nil && (r.desired > 0 || r.failed || r.asked != nil)
 }
 
 // decide decides, and has the runtime do it: where something changed, or where again is set and the runtime is
@@ -219,6 +251,13 @@ func (l *Loop) apply(ctx context.Context, r *revision) {
 	l.mu.Unlock()
 	if gone {
 		return
+	}
+	if !l.leading() {
+		return
+	}
+	r.asked = nil
+	if l.options.Leading != nil && r.running.Desired != r.desired {
+		r.asked = new(r.desired)
 	}
 	err := l.options.Scale(ctx, r.key, r.desired)
 	if err != nil && !r.failed {

@@ -5,18 +5,16 @@ package broker
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/filter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -28,6 +26,9 @@ type Options struct {
 	Send func(ctx context.Context, e *event.Event, to eventing.Endpoint, o delivery.Attempt) delivery.Result
 	// Exists tells whether the API has an object of a UID. It is asked from Start on.
 	Exists func(uid types.UID) bool
+	// Existing lists the UIDs of all streams and consumers that the API has by now; what it does not have is deleted from
+	// the log. It is asked where Exists denies, which may lag behind other replicas; nil where there are none.
+	Existing func(ctx context.Context) (sets.Set[types.UID], error)
 	// Address is the URL at which a stream accepts events.
 	Address func(eventing.Key) string
 	// HealthChanged is called when what Health returns of a consumer has changed.
@@ -50,6 +51,7 @@ type Broker struct {
 	addresses sync.Map
 	// workers make the attempts of all consumers.
 	workers workers
+	shares  shares
 
 	// mu guards started: whether events are delivered.
 	mu      sync.Mutex
@@ -58,7 +60,7 @@ type Broker struct {
 
 // New returns a broker that delivers nothing before Start, and ends with Stop. ctx carries its logger.
 func New(ctx context.Context, options Options) *Broker {
-	b := &Broker{options: options, descriptions: describe()}
+	b := &Broker{options: options, descriptions: describe(), shares: shares{max: maxAttempts}}
 	// Deliveries go on for a while after ctx has ended, see Stop.
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.workers = newWorkers(b.ctx.Done())
@@ -75,15 +77,10 @@ func (b *Broker) SetStream(ctx context.Context, spec eventing.Stream) error {
 			return err
 		}
 	}
-	log, err := b.options.Log.Stream(ctx, eventlog.StreamConfig{ID: string(spec.UID), Description: spec.Key.String(), Memory: spec.Memory})
+	s, err := b.open(ctx, spec)
 	if err != nil {
-		return fmt.Errorf("making the event log of %s: %w", spec.Key, err)
+		return err
 	}
-	queues, err := log.Queues(ctx)
-	if err != nil {
-		return fmt.Errorf("reading the event log of %s: %w", spec.Key, err)
-	}
-	s := newStream(b, spec, log, queues)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams.Store(spec.Key, s)
@@ -141,7 +138,7 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 		c = newConsumer(s, &config, b.options.Clock)
 		s.byUID.Store(config.UID, c)
 		b.consumers.Store(config.Key, c)
-		if b.started {
+		if s.resumed {
 			c.resume(s.queues)
 		}
 	} else {
@@ -208,39 +205,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		return true
 	})
 	b.mu.Unlock()
-	return b.prune(ctx)
-}
-
-// prune deletes what belongs to objects that are gone.
-func (b *Broker) prune(ctx context.Context) error {
-	ids, err := b.options.Log.StreamIDs(ctx)
-	if err != nil {
-		return fmt.Errorf("listing the event log: %w", err)
-	}
-	for _, id := range ids {
-		if b.options.Exists(types.UID(id)) {
-			continue
-		}
-		klog.FromContext(ctx).Info("Deleting the events of a Broker or Channel that does not exist any more", "uid", id)
-		if err := b.options.Log.DeleteStream(ctx, id); err != nil {
-			return fmt.Errorf("deleting an event log: %w", err)
-		}
-	}
-	b.streams.Range(func(_, found any) bool {
-		s := found.(*stream)
-		for queue := range s.queues {
-			uid := types.UID(strings.TrimSuffix(queue, deadQueue))
-			if queue == sharedQueue || b.options.Exists(uid) {
-				continue
-			}
-			if err = s.log.DeleteQueue(ctx, queue); err != nil {
-				err = fmt.Errorf("deleting the events of a consumer that does not exist any more: %w", err)
-				return false
-			}
-		}
-		return true
-	})
-	return err
+	return b.Prune(ctx)
 }
 
 // Stop begins no deliveries any more, and returns when those under way have ended, or been broken off after some

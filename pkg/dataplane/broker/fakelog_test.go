@@ -173,6 +173,21 @@ func (s *session) DeleteStream(_ context.Context, id string) error {
 	return nil
 }
 
+// ReleaseStream implements Log.
+func (s *session) ReleaseStream(id string) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	for _, c := range s.all {
+		select {
+		case <-c.stopped:
+		default:
+			if c.stream == id {
+				c.end(0)
+			}
+		}
+	}
+}
+
 // StreamIDs implements Log.
 func (s *session) StreamIDs(context.Context) ([]string, error) {
 	s.log.mu.Lock()
@@ -280,7 +295,7 @@ func (s *fakeLogStream) Consume(queue string, o eventlog.ConsumeOptions, handle 
 	q := stream.queue(queue)
 	q.pending = o.MaxFrames
 	c := &fakeConsumption{
-		session: s.session, queue: q, handle: handle, changed: make(chan struct{}, 1), stopped: make(chan struct{}),
+		session: s.session, stream: s.id, queue: q, handle: handle, changed: make(chan struct{}, 1), stopped: make(chan struct{}),
 		undone: map[*fakeHandle]struct{}{},
 	}
 	q.consumptions[c] = struct{}{}
@@ -292,6 +307,7 @@ func (s *fakeLogStream) Consume(queue string, o eventlog.ConsumeOptions, handle 
 // fakeConsumption implements Consumption.
 type fakeConsumption struct {
 	session *session
+	stream  string
 	queue   *fakeQueue
 	handle  func(Frame)
 	changed chan struct{}

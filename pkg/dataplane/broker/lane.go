@@ -55,6 +55,9 @@ type lane struct {
 	listener *listener
 	workers  workers
 	running  sync.WaitGroup
+	// share is that of the namespace, and guards waits.
+	share *share
+	waits bool
 
 	mu sync.Mutex
 	// All below is guarded by mu.
@@ -90,10 +93,10 @@ type lane struct {
 	stopped, gone bool
 }
 
-func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelayedExecution, w workers, ordered func() bool,
+func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelayedExecution, w workers, s *share, ordered func() bool,
 	attempt func(context.Context, *parcel) verdict) *lane {
 	l := &lane{
-		ctx: ctx, log: log, queue: queue, clock: c, workers: w, attempt: attempt, ordered: ordered, direct: true,
+		ctx: ctx, log: log, queue: queue, clock: c, workers: w, share: s, attempt: attempt, ordered: ordered, direct: true,
 		limiter: newLimiter(), underWay: map[*parcel]struct{}{}, burying: map[*parcel]struct{}{}, leased: map[uint64]*held{}, finished: map[uint64]struct{}{}, back: map[uint64]int{},
 	}
 	l.listener = &listener{log: log, queue: queue, clock: c, take: l.take, quiet: l.quiet, options: func() eventlog.ConsumeOptions {
@@ -128,18 +131,26 @@ func (l *lane) hurry() {
 
 // kick begins the attempts that are due and allowed. mu is held.
 func (l *lane) kick() {
-	for d := l.next(); d != nil; d = l.next() {
-		l.running.Add(1)
-		l.workers.run(func() {
-			defer l.running.Done()
-			l.run(d)
-		})
+	for d := l.next(l.acquire); d != nil; d = l.next(l.acquire) {
+		l.start(d)
 	}
 }
 
-// next returns a delivery of which an attempt is to be made now, and otherwise sees to it that kick is called in
-// time. mu is held.
-func (l *lane) next() *parcel {
+// acquire tells whether the namespace may have another attempt under way.
+func (l *lane) acquire() bool { return l.share.acquire(l) }
+
+// start has a delivery's attempt made concurrently. mu is held.
+func (l *lane) start(d *parcel) {
+	l.running.Add(1)
+	l.workers.run(func() {
+		defer l.running.Done()
+		l.run(d)
+	})
+}
+
+// next returns a delivery of which an attempt is to be made now, if acquire lets it, and otherwise sees to it that kick
+// is called in time. mu is held.
+func (l *lane) next(acquire func() bool) *parcel {
 	if l.stopped || l.paused {
 		return nil
 	}
@@ -153,6 +164,10 @@ func (l *lane) next() *parcel {
 	}
 	if l.ready.len() > 0 && !(l.ordered() && len(l.underWay) > 0) {
 		ok, at := l.limiter.allows(len(l.underWay), now)
+		if ok && !acquire() {
+			// It is called when the namespace may have more.
+			ok = false
+		}
 		if ok {
 			d := l.ready.pop()
 			d.began = now
@@ -185,12 +200,15 @@ func (l *lane) run(d *parcel) {
 	for d != nil {
 		var leasing clock.Timer
 		if !d.own && !d.leased {
-			leasing = l.clock.AfterFunc(linger, func() { l.lease(d) })
+			// It may fire while d is the next one already.
+			this := d
+			leasing = l.clock.AfterFunc(linger, func() { l.lease(this) })
 		}
 		v := l.attempt(l.ctx, d)
 		if leasing != nil {
 			leasing.Stop()
 		}
+		l.share.release()
 		next := l.finish(d, v)
 		if v.dead != nil {
 			l.bury(l.burial(d, v.dead))
@@ -239,7 +257,7 @@ func (l *lane) finish(d *parcel, v verdict) *parcel {
 	default:
 		l.repeat(d, v, now)
 	}
-	mine := l.next()
+	mine := l.next(l.acquire)
 	if mine != nil {
 		l.kick()
 	}
@@ -289,6 +307,12 @@ func (l *lane) doneOwn(from *held, id uint64) {
 
 // stop begins no attempts any more. gone tells that the consumer does not exist any more.
 func (l *lane) stop(gone bool) {
+	l.halt(gone)
+	l.listener.stop()
+}
+
+// halt is stop, but that what is handed over meanwhile stays handed over.
+func (l *lane) halt(gone bool) {
 	l.mu.Lock()
 	l.stopped, l.gone = true, gone
 	for _, timer := range []clock.Timer{l.timer, l.lingering} {
@@ -297,7 +321,7 @@ func (l *lane) stop(gone bool) {
 		}
 	}
 	l.mu.Unlock()
-	l.listener.stop()
+	l.listener.halt()
 }
 
 // wait returns when nothing of a stopped lane is under way.

@@ -149,13 +149,17 @@ func (l *listener) open(ctx context.Context) Consumption {
 
 // stop returns when nothing is handed over any more.
 func (l *listener) stop() {
-	l.mu.Lock()
-	l.stopped = true
-	consumption := l.consumption
-	l.mu.Unlock()
-	if consumption != nil {
+	if consumption := l.halt(); consumption != nil {
 		consumption.Stop()
 	}
+}
+
+// halt has the queue not listened to again, and returns what listens to it now, if anything does.
+func (l *listener) halt() Consumption {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped = true
+	return l.consumption
 }
 
 // sleep waits for some time; false tells that ctx ended before.

@@ -12,6 +12,9 @@ type Log interface {
 	// Stream makes a stream of the log, unless there is one of that ID.
 	Stream(ctx context.Context, config eventlog.StreamConfig) (LogStream, error)
 	DeleteStream(ctx context.Context, id string) error
+	// ReleaseStream ends all consumptions of a stream: what was handed over here and is not settled is handed over at
+	// once to whom else listens. Nothing is deleted.
+	ReleaseStream(id string)
 	// StreamIDs lists the streams there are.
 	StreamIDs(ctx context.Context) ([]string, error)
 }

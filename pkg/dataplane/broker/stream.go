@@ -41,7 +41,9 @@ type stream struct {
 	inMemory atomic.Int64
 	// queues are the queues in which there was something at the start.
 	queues map[string]uint64
-	// removed tells that the stream does not exist any more.
+	// resumed tells that what the log has is delivered. The broker's mu guards it.
+	resumed bool
+	// removed tells that the stream does not exist any more, or that another replica has it.
 	removed atomic.Bool
 	counts  streamCounts
 }
@@ -63,8 +65,9 @@ func newStream(b *Broker, spec eventing.Stream, log LogStream, queues map[string
 	return s
 }
 
-// resume takes up what is in the log.
+// resume takes up what is in the log. The broker's mu is held.
 func (s *stream) resume() {
+	s.resumed = true
 	if s.queues[sharedQueue] > 0 {
 		s.listener.expect()
 	}

@@ -29,6 +29,8 @@ const (
 	ackTimeout = 4 * time.Second
 	retryFor   = 5 * time.Second
 	retryEvery = 100 * time.Millisecond
+	// The embedded servers of a cluster take up to 9 s to find that the one that leads a stream was killed, and another.
+	clusterRetryFor = 12 * time.Second
 )
 
 // Record is what is appended: an event, or a delivery to be made again.
@@ -58,7 +60,8 @@ type frame struct {
 	data    []byte
 }
 
-// Append returns nil when all records are durable: synced to the disk of this machine, or acknowledged by the cluster.
+// Append returns nil when all records are durable: synced to the disk of this machine, or to those of most servers of the
+// Cluster, or acknowledged by the cluster at the URL.
 // Appends that wait at the same time are committed together. The records' data may be reused after it returns. When
 // ctx ends first, its error is returned, and the records may or may not be stored; so they may after ErrUnavailable.
 func (s *Stream) Append(ctx context.Context, records ...Record) error {
@@ -196,7 +199,7 @@ func (s *Stream) write(b *batch) error {
 		if err == nil {
 			err = s.writeOnce(b.frames)
 		}
-		if err == nil || !errors.Is(err, ErrUnavailable) || time.Since(b.began) > retryFor {
+		if err == nil || !errors.Is(err, ErrUnavailable) || time.Since(b.began) > s.log.retryFor() {
 			return err
 		}
 		select {
@@ -205,6 +208,13 @@ func (s *Stream) write(b *batch) error {
 			return ErrClosed
 		}
 	}
+}
+
+func (l *Log) retryFor() time.Duration {
+	if l.clustered() {
+		return clusterRetryFor
+	}
+	return retryFor
 }
 
 func (s *Stream) writeOnce(frames []*frame) error {
@@ -226,7 +236,7 @@ func (s *Stream) writeOnce(frames []*frame) error {
 		}
 		frames = frames[n:]
 	}
-	if err == nil && session.server != nil && !s.config.Memory {
+	if err == nil && session.near && !s.config.Memory {
 		if err = s.disk.sync(); err != nil {
 			s.log.doubt()
 			return err
@@ -234,7 +244,7 @@ func (s *Stream) writeOnce(frames []*frame) error {
 	}
 	if s.config.Memory && !s.deleted.Load() && errors.Is(err, jetstream.ErrNoStreamResponse) {
 		// A stream in memory is gone with the server that had it; the caller tries again.
-		if _, err := session.js.CreateOrUpdateStream(ctx, s.log.config(s.config)); err != nil {
+		if _, err := s.log.ensure(ctx, session, s.log.config(s.config)); err != nil {
 			return s.log.classify(err)
 		}
 	}
@@ -319,8 +329,21 @@ func (l *Log) classify(err error) error {
 // the package.
 func (l *Log) explain(what string, err error) error {
 	var api *jetstream.APIError
+	if l.clustered() && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && lacking(api)) {
+		return fmt.Errorf("event log: %s: %w: %w", what, ErrUnavailable, err)
+	}
 	if errors.As(err, &api) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("event log: %s: %w", what, err)
 	}
 	return fmt.Errorf("event log: %s: %w", what, l.classify(err))
+}
+
+// lacking says whether a cluster could not do something because servers are missing.
+func lacking(err *jetstream.APIError) bool {
+	switch server.ErrorIdentifier(err.ErrorCode) {
+	case server.JSClusterNoPeersErrF, server.JSClusterNotAvailErr, server.JSClusterNotLeaderErr,
+		server.JSClusterServerNotMemberErr:
+		return true
+	}
+	return false
 }

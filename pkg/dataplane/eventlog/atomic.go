@@ -34,7 +34,7 @@ func (s *Stream) writeAtomically(session *session, frames []*frame) error {
 // commitBatch sends the last message of a batch and waits for the answer.
 func (s *Stream) commitBatch(session *session, msg *nats.Msg) error {
 	timeout := ackTimeout
-	if session.server != nil {
+	if session.near {
 		timeout = startTimeout
 		slow := time.AfterFunc(time.Second, s.log.doubt)
 		defer slow.Stop()

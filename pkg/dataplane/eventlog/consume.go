@@ -219,7 +219,7 @@ func (c *Consumption) dispatch() {
 }
 
 func (l *Log) ackWait() time.Duration {
-	if l.embedded() {
+	if l.embedded() && !l.clustered() {
 		return embeddedAckWait
 	}
 	return externalAckWait

@@ -21,13 +21,14 @@ const (
 	// maxPayload is that of the embedded server, in bytes.
 	maxPayload   = 16 << 20
 	startTimeout = 60 * time.Second
+	routeTimeout = 5 * time.Second
 	// watchEvery is how often the embedded server is looked at unasked, healEvery how often the disk is while
 	// the server is down.
 	watchEvery = 5 * time.Second
 	healEvery  = 500 * time.Millisecond
 )
 
-// openEmbedded starts the server within this process, without listening anywhere.
+// openEmbedded starts the server within this process. Unless it is one of several, it listens nowhere.
 func (l *Log) openEmbedded() (*session, error) {
 	dir := l.opts.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -40,20 +41,32 @@ func (l *Log) openEmbedded() (*session, error) {
 		l.space = &space{dir: dir, minimum: l.opts.MinFreeBytes}
 		l.setQuotas()
 	}
+	if l.clustered() {
+		if err := setAside(dir); err != nil {
+			return nil, fmt.Errorf("event log: set the store of a single server aside: %w", err)
+		}
+	} else if found, err := exists(metaDir(dir)); err != nil || found {
+		return nil, errors.Join(fmt.Errorf("event log: the store in '%s' is that of a server of a cluster, which holds it with others", dir), err)
+	}
 	if err := mend(dir, l.logger); err != nil {
 		return nil, fmt.Errorf("event log: mend '%s': %w", dir, err)
 	}
-	srv, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName: "knative-" + l.opts.Installation, DontListen: true, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, DisableJetStreamBanner: true,
 		// Quotas are the bounds.
 		JetStreamMaxStore: math.MaxInt64 / 2, JetStreamMaxMemory: math.MaxInt64 / 2,
 		MaxPayload: maxPayload, MaxPending: 512 << 20,
-	})
+	}
+	token := ""
+	if l.clustered() {
+		token = l.join(options)
+	}
+	srv, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("event log: set up the embedded server: %w", err)
 	}
-	s, err := l.start(srv)
+	s, err := l.start(srv, token)
 	if err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
@@ -62,20 +75,21 @@ func (l *Log) openEmbedded() (*session, error) {
 	return s, nil
 }
 
-// start starts a server and connects to it.
-func (l *Log) start(srv *server.Server) (*session, error) {
+// start starts a server and connects to it with a token, if it is not empty.
+func (l *Log) start(srv *server.Server, token string) (*session, error) {
 	srv.SetLoggerV2(serverLog{l.logger.WithName("nats")}, false, false, false)
 	// Start returns when the streams are recovered, or an error stopped the server.
 	srv.Start()
 	if !srv.ReadyForConnections(startTimeout) || !srv.JetStreamEnabled() {
 		return nil, fmt.Errorf("event log: the embedded server does not start on '%s', see its log", l.opts.Dir)
 	}
-	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.NoReconnect(), nats.Timeout(startTimeout))
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.NoReconnect(), nats.Timeout(startTimeout), nats.Token(token))
 	if err != nil {
 		return nil, fmt.Errorf("event log: connect to the embedded server: %w", err)
 	}
-	s, err := newSession(srv, nc)
+	s, err := newSession(srv, nc, !l.clustered())
 	if err != nil {
+		nc.Close()
 		return nil, err
 	}
 	s.unmendable = s.faults()
@@ -85,17 +99,17 @@ func (l *Log) start(srv *server.Server) (*session, error) {
 	return s, nil
 }
 
-func newSession(srv *server.Server, nc *nats.Conn) (*session, error) {
+func newSession(srv *server.Server, nc *nats.Conn, near bool) (*session, error) {
 	timeout := jetstream.WithPublishAsyncTimeout(ackTimeout)
-	if srv != nil {
-		// Nothing gets lost on the way; supervise tells when no answer will come.
+	if near {
+		// Supervise tells when no answer will come.
 		timeout = jetstream.WithPublishAsyncTimeout(startTimeout)
 	}
 	js, err := jetstream.New(nc, timeout, jetstream.WithPublishAsyncMaxPending(1<<16))
 	if err != nil {
 		return nil, err
 	}
-	return &session{server: srv, nc: nc, js: js, ended: make(chan struct{})}, nil
+	return &session{server: srv, near: near, nc: nc, js: js, ended: make(chan struct{})}, nil
 }
 
 // supervise restarts the embedded server when it failed: after an error of its disk it writes no more, even when
@@ -113,9 +127,12 @@ func (l *Log) supervise() {
 		case <-ticker.C:
 		}
 		if s := l.current.Load(); s != nil {
-			if why := s.failed(doubted); why != "" {
+			// What a cluster's server fails to write for the others is not noticed by what this process appends.
+			if why := s.failed(doubted || l.clustered()); why != "" {
 				l.restart(s, why)
+				continue
 			}
+			l.grow(s)
 		}
 	}
 }
@@ -150,6 +167,9 @@ func (s *session) failed(streams bool) string {
 
 // faults returns what the server finds wrong with its streams, but for what a restart did not mend.
 func (s *session) faults() map[string]bool {
+	if !s.near {
+		return s.brokenGroups()
+	}
 	found := map[string]bool{}
 	for _, e := range s.server.Healthz(&server.HealthzOptions{Details: true}).Errors {
 		if e.Type == server.HealthzErrorStream && !s.unmendable[e.Error] {
@@ -208,9 +228,9 @@ func (l *Log) reopen() (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	// Streams in memory are gone with the server that had them.
+	// Streams in memory are gone with the server that had them, if it was the only one.
 	for _, stream := range l.cached() {
-		if stream.config.Memory {
+		if stream.config.Memory && s.near {
 			ctx, cancel := context.WithTimeout(l.ctx, startTimeout)
 			_, err := s.js.CreateOrUpdateStream(ctx, l.config(stream.config))
 			cancel()

@@ -1,5 +1,5 @@
-// Package eventlog is the durable log behind brokers and channels, on NATS JetStream: embedded in this process, or
-// an existing NATS cluster.
+// Package eventlog is the durable log behind brokers and channels, on NATS JetStream: embedded in this process, alone or
+// as one server of several in as many processes, or an existing NATS cluster.
 //
 // A Stream holds the events of one Broker or Channel until every frame of them is done. Its records are in queues:
 // the shared one, and one for each consumer that has events to be sent again. Appends that run at the same time
@@ -41,11 +41,13 @@ var (
 type Options struct {
 	// Dir holds the embedded server's store, which is used if URL is empty. It is created, with mode 0700.
 	Dir string
+	// Cluster has the embedded server be one of several; nil for a single one.
+	Cluster *Cluster
 	// URL is that of an existing NATS cluster, its servers separated by commas.
 	URL string
 	// CredentialsFile, CAFile, CertFile and KeyFile are for the connection to URL; each may be empty.
 	CredentialsFile, CAFile, CertFile, KeyFile string
-	// Replicas is the number of servers of URL that hold each stream; 0 means 1.
+	// Replicas is the number of servers of URL, or of Cluster, that hold each stream; 0 means 1.
 	Replicas int
 
 	// MaxBytes bounds the embedded store as a whole, but for streams in memory, which have 1 GiB; MaxStreamBytes bounds
@@ -75,7 +77,7 @@ type Log struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // supervise, keepAlive
+	wg     sync.WaitGroup // supervise, keepAlive, adopt
 
 	current atomic.Pointer[session]
 	// trouble is why there is no usable session, wrapping ErrFull or ErrUnavailable; nil if there is one.
@@ -91,7 +93,9 @@ type Log struct {
 
 // session is a connection to one run of a server. Immutable.
 type session struct {
-	server     *server.Server  // nil unless embedded
+	server *server.Server // nil unless embedded
+	// near says that all streams are in this process, so that no message is lost on the way.
+	near       bool
 	unmendable map[string]bool // what the server found wrong with its streams when it started
 	nc         *nats.Conn
 	js         jetstream.JetStream
@@ -100,7 +104,8 @@ type session struct {
 
 var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// Open starts the embedded server, or connects to the one at the URL, for which it takes 10 s at most. Its errors say
+// Open starts the embedded server, or connects to the one at the URL, for which it takes 10 s at most. It does not wait
+// for the other servers of a Cluster: until most of them are there, what needs them is ErrUnavailable. Its errors say
 // which directory cannot be written, which URL not be reached, or what its JetStream lacks.
 func Open(ctx context.Context, o Options) (*Log, error) {
 	if o.Installation == "" {
@@ -110,6 +115,11 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		return nil, fmt.Errorf("event log: installation '%s' must consist of letters, digits, '-' and '_'", o.Installation)
 	}
 	o.Replicas = max(o.Replicas, 1)
+	if o.URL == "" && o.Cluster != nil {
+		if err := o.Cluster.validate(); err != nil {
+			return nil, fmt.Errorf("event log: %w", err)
+		}
+	}
 	l := &Log{
 		opts: o, logger: o.Logger.WithName("eventlog"), metrics: newInstruments(o.Register),
 		suspect: make(chan struct{}, 1), changed: make(chan struct{}),
@@ -132,6 +142,9 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	l.wg.Go(l.keepAlive)
 	if l.embedded() {
 		l.wg.Go(l.supervise)
+	}
+	if l.clustered() {
+		l.wg.Go(l.adopt)
 	}
 	return l, nil
 }

@@ -51,7 +51,7 @@ func (l *Log) openExternal(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event log: connect to NATS at %s: %w", o.URL, err)
 	}
-	s, err := newSession(nil, nc)
+	s, err := newSession(nil, nc, false)
 	if err == nil {
 		err = l.try(ctx, s)
 	}

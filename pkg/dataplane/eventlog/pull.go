@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// An external server ends a request after pullFor, and tells every beatEvery until then that it has it. From the
-	// one in this process no message gets lost, so nothing happens while there are no frames.
+	// An external server, or one of a cluster, ends a request after pullFor, and tells every so often until then that it
+	// has it. From the single one in this process no message gets lost, so nothing happens while there are no frames.
 	pullFor         = 30 * time.Second
-	beatEvery       = 5 * time.Second
+	externalBeat    = 5 * time.Second
+	clusterBeat     = 2 * time.Second
 	embeddedPullFor = time.Hour
 	consumerTimeout = 10 * time.Second
 
@@ -117,7 +118,8 @@ func (c *Consumption) pullFrom(session *session) error {
 func (p *puller) pull(frames, bytes int) (got int, err error) {
 	r := request{Batch: frames, MaxBytes: bytes, Expires: embeddedPullFor}
 	var silence <-chan time.Time
-	if p.session.server == nil {
+	beatEvery := p.consumption.stream.log.beatEvery()
+	if !p.session.near {
 		r.Expires, r.Heartbeat = pullFor, beatEvery
 		ticker := time.NewTicker(beatEvery)
 		defer ticker.Stop()
@@ -154,6 +156,13 @@ func (p *puller) pull(frames, bytes int) (got int, err error) {
 			return got, errSilent
 		}
 	}
+}
+
+func (l *Log) beatEvery() time.Duration {
+	if l.clustered() {
+		return clusterBeat
+	}
+	return externalBeat
 }
 
 // receive takes a frame, or news of the request.

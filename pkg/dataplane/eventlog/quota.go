@@ -62,7 +62,12 @@ func (l *Log) usage() (memory, disk int64) {
 		return 0, 0
 	}
 	usage := s.server.GlobalAccount().JetStreamUsage()
-	return int64(usage.Memory), int64(usage.Store)
+	// That of a cluster is of all its servers.
+	copies := int64(1)
+	if !s.near {
+		copies = int64(l.opts.Replicas)
+	}
+	return int64(usage.Memory) / copies, int64(usage.Store) / copies
 }
 
 // quota is what bounds the stream together with others, nil if nothing does.

@@ -28,7 +28,9 @@ type Stream struct {
 	config  StreamConfig
 	name    string
 	deleted atomic.Bool
-	acked   acked
+	// thin says that fewer servers hold it than should.
+	thin  atomic.Bool
+	acked acked
 	// disk is used by the one that commits.
 	disk disk
 
@@ -106,7 +108,8 @@ func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event log: stream '%s': %w", c.ID, err)
 	}
-	if _, err := s.js.CreateOrUpdateStream(ctx, l.config(c)); err != nil {
+	thin, err := l.ensure(ctx, s, l.config(c))
+	if err != nil {
 		return nil, l.explain(fmt.Sprintf("create stream '%s'", c.ID), err)
 	}
 	l.mu.Lock()
@@ -116,6 +119,7 @@ func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
 		stream.disk.dir = filepath.Join(streamsDir(l.opts.Dir), stream.name, "msgs")
 		l.streams[c.ID] = stream
 	}
+	stream.thin.Store(thin)
 	return stream, nil
 }
 
@@ -127,6 +131,17 @@ func (l *Log) cached() []*Stream {
 		all = append(all, s)
 	}
 	return all
+}
+
+// ReleaseStream ends the consumptions of a stream in this process, so that another one goes on with it: frames that are
+// not done are given back, and come again at once wherever their queue is consumed. What is done with them here
+// afterwards does not count. The stream can still be appended to, and consumed again.
+func (l *Log) ReleaseStream(id string) {
+	for _, c := range l.running() {
+		if c.stream.config.ID == id {
+			c.release()
+		}
+	}
 }
 
 // DeleteStream deletes a stream with its records, and ends its consumptions. It is no error if there is none.

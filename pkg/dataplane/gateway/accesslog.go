@@ -29,6 +29,8 @@ const (
 type accessLog struct {
 	to      io.Writer
 	dropped func()
+	// writing orders what is written.
+	writing sync.Mutex
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -60,6 +62,8 @@ func (x *exchange) entry(now time.Time, took time.Duration, result http1.Result)
 	}
 	if x.instance != nil {
 		e.instance = x.instance.name
+	} else {
+		e.instance = x.answered
 	}
 	return e
 }
@@ -89,6 +93,8 @@ func (l *accessLog) write(e *entry) {
 
 // flush writes the lines.
 func (l *accessLog) flush() error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	l.mu.Lock()
 	lines := l.lines
 	l.lines, l.spare = l.spare[:0], nil

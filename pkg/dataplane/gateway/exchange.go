@@ -38,15 +38,35 @@ type exchange struct {
 	request *http.Request
 	// series is where it is counted, or nil.
 	series *series
+	// counted tells that it counts as the pool's, entered that it is one of those that its tenant has forwarded, moved
+	// that the standard path begins it anew.
+	counted, entered, moved bool
+	// relayed tells that it came from another replica, by way of path. answered is the instance that another replica
+	// sent it to.
+	relayed  bool
+	path     []string
+	answered string
 }
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
-// Begin implements http1.Router. Hosts with a revision that does not speak HTTP/1.1, or is not known yet, are
-// for the standard path: that is decided before one is chosen, so that the choice stays exact.
+// public is the gateway as it is seen from outside: without the hosts that are for the cluster only.
+type public struct{ gateway *Gateway }
+
+// Begin implements http1.Router. Hosts with a revision that does not speak HTTP/1.1, is not known yet, or belongs to
+// another replica, are for the standard path: that is decided before one is chosen, so that the choice stays exact.
 func (g *Gateway) Begin(head *http1.Head, peer netip.AddrPort) (http1.Exchange, *http1.Refusal) {
+	return g.beginPlain(head, peer, false)
+}
+
+// Begin implements http1.Router.
+func (p *public) Begin(head *http1.Head, peer netip.AddrPort) (http1.Exchange, *http1.Refusal) {
+	return p.gateway.beginPlain(head, peer, true)
+}
+
+func (g *Gateway) beginPlain(head *http1.Head, peer netip.AddrPort, public bool) (http1.Exchange, *http1.Refusal) {
 	h := lookup(g.table.Load(), head.Host)
-	if h == nil {
+	if h == nil || public && h.clusterLocal {
 		g.refused(peer, notFound, head, nil)
 		return nil, notFound
 	}
@@ -60,6 +80,10 @@ func (g *Gateway) Begin(head *http1.Head, peer netip.AddrPort) (http1.Exchange, 
 		p = g.chooser.choose(h)
 	} else if !p.plain() {
 		return nil, nil
+	}
+	if refusal := p.tenant.admit(); refusal != nil {
+		g.refused(peer, refusal, head, nil)
+		return nil, refusal
 	}
 	x := g.begin(p, peer, string(only(head, traceparentField)))
 	x.head = head
@@ -80,10 +104,10 @@ func only(head *http1.Head, name string) (value []byte) {
 	return value
 }
 
-// plain tells whether the revision is known to speak HTTP/1.1.
+// plain tells whether the revision is known to speak HTTP/1.1, and to be this replica's.
 func (p *pool) plain() bool {
 	spec := p.spec.Load()
-	return spec != nil && spec.Protocol != routing.H2C
+	return spec != nil && spec.Protocol != routing.H2C && p.owner.Load() == nil
 }
 
 // tagged returns the pool that the tag header picks, or nil.
@@ -99,7 +123,10 @@ func (g *Gateway) begin(p *pool, peer netip.AddrPort, traceparent string) *excha
 	x := exchanges.Get().(*exchange)
 	x.gateway, x.pool, x.peer, x.begun = g, p, peer, g.options.Clock.Now()
 	x.begins = x.trace.set(traceparent)
-	p.begin(x.begun)
+	if p.owner.Load() == nil {
+		p.begin(x.begun)
+		x.counted = true
+	}
 	if x.series = p.measured(); x.series != nil {
 		x.series.inFlight.Inc()
 	}
@@ -108,10 +135,11 @@ func (g *Gateway) begin(p *pool, peer netip.AddrPort, traceparent string) *excha
 
 // TryAcquire implements http1.Exchange.
 func (x *exchange) TryAcquire() *http1.Upstream {
-	if x.waited {
+	if x.waited || !x.tryEnter() {
 		return nil
 	}
 	if x.instance = x.pool.tryAcquire(); x.instance == nil {
+		x.leave()
 		return nil
 	}
 	return x.instance.upstream
@@ -119,12 +147,21 @@ func (x *exchange) TryAcquire() *http1.Upstream {
 
 // Acquire implements http1.Exchange.
 func (x *exchange) Acquire(ctx context.Context) (*http1.Upstream, *http1.Refusal) {
+	if !x.waited {
+		x.enter(ctx)
+		if x.instance = x.pool.tryAcquire(); x.instance != nil { //nolint:contextcheck // what it may ask other replicas is for all that wait
+			return x.instance.upstream, nil
+		}
+		x.leave()
+	}
 	inst, first, refusal := x.pool.acquire(ctx, x.waited)
 	x.waited, x.first = true, x.first || first
 	if inst == nil {
+		x.moved = refusal == http1.HandOver
 		return nil, refusal
 	}
 	x.instance = inst
+	x.pass()
 	return inst.upstream, nil
 }
 
@@ -132,6 +169,7 @@ func (x *exchange) Acquire(ctx context.Context) (*http1.Upstream, *http1.Refusal
 func (x *exchange) Unreachable(*http1.Upstream) {
 	x.pool.unreachable(x.instance)
 	x.instance, x.waited = nil, true
+	x.leave()
 }
 
 // Timeouts implements http1.Exchange.
@@ -189,6 +227,7 @@ func appendJoined(dst []byte, head *http1.Head, name string) []byte {
 
 // Answered implements http1.Exchange.
 func (x *exchange) Answered() {
+	x.leave()
 	if x.first {
 		x.first = false
 		x.pool.forwarded()
@@ -198,14 +237,38 @@ func (x *exchange) Answered() {
 // Done implements http1.Exchange.
 func (x *exchange) Done(result http1.Result) {
 	now := x.gateway.options.Clock.Now()
-	x.pool.end(x.instance, now)
+	x.leave()
+	x.pool.tenant.done()
+	if x.counted {
+		x.pool.end(x.instance, now)
+	}
 	took := now.Sub(x.begun)
-	if x.series != nil {
+	handedOver := x.moved && x.head != nil
+	switch {
+	case x.series == nil:
+	case handedOver:
+		x.series.inFlight.Dec()
+	default:
 		x.series.done(result.Status, took)
 	}
-	if log := x.gateway.log; log != nil {
+	if log := x.gateway.log; log != nil && !x.relayed && !handedOver {
 		log.write(x.entry(now, took, result))
 	}
 	*x = exchange{}
 	exchanges.Put(x)
+}
+
+// count has the exchange count as the pool's: what is measured of a revision is measured by the replica it belongs to.
+func (x *exchange) count() {
+	if !x.counted {
+		x.counted = true
+		x.pool.begin(x.gateway.options.Clock.Now())
+	}
+}
+
+func (x *exchange) uncount() {
+	if x.counted {
+		x.counted = false
+		x.pool.end(nil, x.gateway.options.Clock.Now())
+	}
 }

@@ -14,6 +14,8 @@ const (
 	traceparentField    = "traceparent"
 	tracestateField     = "tracestate"
 	tagField            = "knative-serving-tag"
+	// relayField is the prefix of what replicas tell each other.
+	relayField = "knative-gateway-"
 )
 
 // passes tells whether a request's header field goes on to the instance as it is: not those that the gateway
@@ -25,7 +27,7 @@ func passes[T string | []byte](name T) bool {
 		"knative-serving-namespace", "knative-serving-revision", "knative-serving-default-route":
 		return false
 	}
-	return true
+	return len(name) < len(relayField) || string(name[:len(relayField)]) != relayField
 }
 
 // appendForwarded appends the element of the Forwarded header (RFC 7239) that this hop adds.

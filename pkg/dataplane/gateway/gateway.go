@@ -3,8 +3,10 @@
 package gateway
 
 import (
+	"context"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httputil"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/members"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
@@ -34,6 +37,15 @@ type Options struct {
 	Clock clock.PassiveClock
 	// StopTimeout is how long requests in flight may go on when Serve is to end; 0 means 30 s.
 	StopTimeout time.Duration
+	// Listeners is how many listeners are served, which share the connections that there may be; 0 means one.
+	Listeners int
+	// Members are the replicas, of which one has the requests to a revision with containerConcurrency (serving 8-7), by
+	// the key "revision/<namespace>/<name>": so their number is bounded whichever gateway they come to. Nil is no
+	// others. The set has to be known before requests come.
+	Members *members.View
+	// Forward takes requests to other replicas' PeerHandler: host of the URL is Member.Address, scheme https. It
+	// needs HTTP/2. Nil has none reached.
+	Forward http.RoundTripper
 }
 
 // Gateway routes and forwards requests. What it is told takes effect for the requests that come from then on, those
@@ -46,8 +58,19 @@ type Gateway struct {
 	log          *accessLog
 	proxy        *httputil.ReverseProxy
 	table        atomic.Pointer[table]
+	fairness     *fairness
+	reports      reports
+	peers        peers
+	// seed makes the order of instances differ between replicas. It is 0 where there is only this one.
+	seed uint64
+	// base is what questions to other replicas derive their contexts from: no request asks for itself alone.
+	base context.Context
+	// retired tells that connections end with the next answer.
+	retired atomic.Bool
+	// tending tells that fairness is run by a call of Serve.
+	tending atomic.Bool
 
-	// mu guards the fields below. Requests never take it.
+	// mu guards the fields below. Requests take it only where they come from other replicas.
 	mu     sync.Mutex
 	routes map[routing.Key]*assigned
 	pools  map[routing.Key]*pool
@@ -76,8 +99,16 @@ func New(options Options) *Gateway {
 	if options.StopTimeout == 0 {
 		options.StopTimeout = 30 * time.Second
 	}
+	if options.Members == nil {
+		options.Members = members.Alone()
+	}
+	set := options.Members.Current()
 	g := &Gateway{
 		options:     options,
+		base:        context.Background(),
+		fairness:    newFairness(),
+		reports:     reports{pools: map[*pool]struct{}{}},
+		peers:       peers{set: set, left: map[string]members.Member{}},
 		chooser:     newChooser(rand.Uint64()),
 		instruments: newInstruments(options.Register),
 		routes:      map[routing.Key]*assigned{},
@@ -88,10 +119,19 @@ func New(options Options) *Gateway {
 		dropped := g.instruments.logLinesDropped.WithLabelValues()
 		g.log = &accessLog{to: options.AccessLog, dropped: dropped.Inc}
 	}
-	g.proxy = newProxy()
+	if set.Self() != "" {
+		g.seed = fnv(set.Self())
+	}
+	g.proxy = newProxy(relays{members: options.Members, forward: options.Forward})
 	g.table.Store(new(table))
+	options.Members.Subscribe(g.follow)
+	// What changed meanwhile.
+	g.follow(options.Members.Current())
 	return g
 }
+
+// Retire has each connection end with its next answer, so that clients go to other replicas before Serve ends.
+func (g *Gateway) Retire() { g.retired.Store(true) }
 
 // SetRoute has the requests to a route's hosts distributed as it says. A host that another route had before is
 // this one's from then on; nobody else has made host names unique (serving 8-3). Revisions may be unknown yet:
@@ -109,7 +149,7 @@ func (g *Gateway) SetRoute(route *routing.Route) {
 	}
 	for i := range route.Hosts {
 		in := &route.Hosts[i]
-		h := &host{route: route.Key, seed: rand.Uint64()}
+		h := &host{route: route.Key, seed: rand.Uint64(), clusterLocal: in.ClusterLocal}
 		sum := 0
 		for _, t := range in.Targets {
 			sum += t.Percent
@@ -212,15 +252,22 @@ func (g *Gateway) Sample(key routing.Key, now time.Time) (concurrency, rps float
 func (g *Gateway) pool(key routing.Key) *pool {
 	p := g.pools[key]
 	if p == nil {
-		p = newPool(key, &g.options, g.instruments)
+		p = newPool(key, g)
 		g.pools[key] = p
 	}
 	return p
 }
 
+// emptied drops a pool whose last instance that had gone has no requests any more.
+func (g *Gateway) emptied(p *pool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.drop(p)
+}
+
 // drop forgets a pool that nobody knows anything of any more. g.mu is held.
 func (g *Gateway) drop(p *pool) {
-	if p.routes > 0 || p.spec.Load() != nil || p.instances() > 0 {
+	if g.pools[p.key] != p || p.routes > 0 || p.spec.Load() != nil || p.instances() > 0 {
 		return
 	}
 	delete(g.pools, p.key)

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/members"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
@@ -46,10 +49,14 @@ type instance struct {
 // pool has the instances of a revision and the requests that wait for them (serving 8-7): first come, first
 // served; to the instance that has the fewest; never more than containerConcurrency at one.
 type pool struct {
+	gateway  *Gateway
 	key      routing.Key
 	clock    clock.PassiveClock
 	activate func(routing.Key)
 	drained  func(routing.Key, string)
+	tenant   *tenant
+	// owner is the other replica that the requests are for, or nil where they are for this one.
+	owner atomic.Pointer[members.Member]
 	// spec is nil while the revision is unknown: nothing is sent to its instances then.
 	spec atomic.Pointer[routing.Revision]
 	// series is nil until the first request: most revisions at rest never have one.
@@ -63,6 +70,8 @@ type pool struct {
 	// limit is that of one instance, burst the least bound of the queue.
 	limit, burst int
 	all          map[string]*instance
+	// gone are those that are no longer, but still have requests.
+	gone map[string]*instance
 	// ready are those that do not drain; the search for one begins at next.
 	ready []*instance
 	next  int
@@ -71,15 +80,22 @@ type pool struct {
 	// has once been as short as it may be with instances.
 	cold   bool
 	closed bool
-	start  coldStart
-	usage  usage
+	claim  claim
+	// changed, where somebody waits for it, is closed when instances come, go, or have drained.
+	changed chan struct{}
+	start   coldStart
+	usage   usage
+	// reported tells that the gateway's next report tells of the pool.
+	reported bool
 }
 
-func newPool(key routing.Key, options *Options, instruments *instruments) *pool {
-	now := options.Clock.Now()
+func newPool(key routing.Key, g *Gateway) *pool {
+	now := g.options.Clock.Now()
 	return &pool{
-		key: key, clock: options.Clock, activate: options.Activate, drained: options.Drained, instruments: instruments,
-		limit: math.MaxInt, all: map[string]*instance{}, usage: usage{sampled: now, changed: now},
+		gateway: g, key: key, clock: g.options.Clock, activate: g.options.Activate, drained: g.options.Drained,
+		instruments: g.instruments, tenant: g.fairness.tenant(key.Namespace),
+		limit: math.MaxInt, all: map[string]*instance{}, gone: map[string]*instance{},
+		usage: usage{sampled: now, changed: now},
 	}
 }
 
@@ -99,6 +115,7 @@ func (p *pool) setSpec(spec *routing.Revision) {
 		}
 		p.burst = burstCapacity(spec.Annotations)
 	}
+	p.locate()
 	p.dispatch()
 }
 
@@ -128,7 +145,7 @@ func (p *pool) setInstances(instances []runtime.Instance) (notify func()) {
 	for _, in := range instances {
 		inst := before[in.Name]
 		if inst == nil || inst.upstream.Address() != in.Address {
-			inst = &instance{name: in.Name, upstream: http1.NewUpstream(in.Address)}
+			inst = p.returned(in)
 		} else {
 			delete(before, in.Name)
 		}
@@ -141,6 +158,14 @@ func (p *pool) setInstances(instances []runtime.Instance) (notify func()) {
 			idle = append(idle, inst)
 		}
 	}
+	p.permute()
+	for name, gone := range before {
+		gone.upstream.Close()
+		if gone.inFlight > 0 {
+			p.gone[name] = gone
+		}
+	}
+	p.note()
 	if p.next >= len(p.ready) {
 		p.next = 0
 	}
@@ -150,9 +175,6 @@ func (p *pool) setInstances(instances []runtime.Instance) (notify func()) {
 		p.chill()
 	}
 	p.mu.Unlock()
-	for _, gone := range before {
-		gone.upstream.Close()
-	}
 	return func() {
 		for _, inst := range idle {
 			p.drained(p.key, inst.name)
@@ -160,6 +182,37 @@ func (p *pool) setInstances(instances []runtime.Instance) (notify func()) {
 		if waits {
 			p.activate(p.key)
 		}
+	}
+}
+
+// returned is an instance that was not there before, or not until just now: then it has the requests that it had.
+func (p *pool) returned(in runtime.Instance) *instance {
+	inst := p.gone[in.Name]
+	if inst == nil || inst.upstream.Address() != in.Address {
+		return &instance{name: in.Name, upstream: http1.NewUpstream(in.Address)}
+	}
+	delete(p.gone, in.Name)
+	inst.upstream.Reopen()
+	return inst
+}
+
+// permute puts the instances in an order of this replica's own: each knows the requests only that it sent itself, and
+// not all are to send their first ones to the same instance.
+func (p *pool) permute() {
+	seed := p.gateway.seed
+	if seed == 0 {
+		return
+	}
+	slices.SortStableFunc(p.ready, func(a, b *instance) int {
+		return cmp.Compare(mix(seed^fnv(a.name)), mix(seed^fnv(b.name)))
+	})
+}
+
+// note has those look again who wait for instances to drain.
+func (p *pool) note() {
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
 	}
 }
 
@@ -176,18 +229,30 @@ func (p *pool) tell(inst *instance) bool {
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
+	p.refuse(noLonger)
+	p.mu.Unlock()
+	p.gateway.reports.remove(p)
+	p.gateway.fairness.release(p.tenant)
+}
+
+// refuse has all that wait refused. p.mu is held.
+func (p *pool) refuse(refusal *http1.Refusal) {
 	for p.queue.first != nil {
 		w := p.queue.first
 		p.queue.remove(w)
+		w.refusal = refusal
 		close(w.granted)
 	}
 	p.observeQueue()
-	p.mu.Unlock()
 }
 
 // begin counts a request.
 func (p *pool) begin(now time.Time) {
 	p.mu.Lock()
+	if !p.reported {
+		p.reported = true
+		p.usage.since(p.gateway.reports.add(p, now))
+	}
 	p.usage.begin(now)
 	p.mu.Unlock()
 }
@@ -211,7 +276,22 @@ func (p *pool) end(inst *instance, now time.Time) {
 func (p *pool) release(inst *instance) bool {
 	inst.inFlight--
 	p.dispatch()
-	return p.all[inst.name] == inst && p.tell(inst)
+	if inst.inFlight > 0 {
+		return false
+	}
+	if p.gone[inst.name] == inst {
+		delete(p.gone, inst.name)
+		p.note()
+		if len(p.gone) == 0 {
+			// Who holds the lock may not have the pool dropped.
+			go p.gateway.emptied(p)
+		}
+	}
+	if p.all[inst.name] != inst || !p.tell(inst) {
+		return false
+	}
+	p.note()
+	return true
 }
 
 // unreachable gives back the slot of an instance that took no connection, and avoids that for a while.
@@ -250,7 +330,7 @@ func (p *pool) tryAcquire() *instance {
 
 // pick takes a slot of the instance that has the fewest requests, of several such of the next in turn.
 func (p *pool) pick() *instance {
-	if p.spec.Load() == nil {
+	if p.spec.Load() == nil || !p.claimed() {
 		return nil
 	}
 	var best *instance
@@ -261,10 +341,14 @@ func (p *pool) pick() *instance {
 			j -= len(p.ready)
 		}
 		inst := p.ready[j]
-		if inst.inFlight >= fewest || p.avoids(inst) {
+		requests := inst.inFlight
+		if p.claim.open {
+			requests += p.claim.others[inst.name]
+		}
+		if requests >= fewest || p.avoids(inst) {
 			continue
 		}
-		best, fewest, at = inst, inst.inFlight, j
+		best, fewest, at = inst, requests, j
 		if fewest == 0 {
 			break
 		}
@@ -305,9 +389,9 @@ func (p *pool) sample(now time.Time) (concurrency, rps float64, waiting int) {
 	return concurrency, rps, p.queue.length
 }
 
-// instances is the number of instances, draining ones included.
+// instances is the number of instances, with those that drain, or are gone and have requests.
 func (p *pool) instances() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.all)
+	return len(p.all) + len(p.gone)
 }

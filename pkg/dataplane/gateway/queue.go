@@ -10,8 +10,10 @@ import (
 
 // waiter is a request that waits for an instance. It is in a queue until it is granted one or leaves.
 type waiter struct {
-	// granted gets the instance, whose slot is the waiter's then. It is closed where there will be none.
+	// granted gets the instance, whose slot is the waiter's then. It is closed where there will be none: refusal
+	// says why.
 	granted    chan *instance
+	refusal    *http1.Refusal
 	prev, next *waiter
 	queued     bool
 }
@@ -67,7 +69,7 @@ func (p *pool) warmBound(usable int) int {
 func (p *pool) acquire(ctx context.Context, again bool) (inst *instance, first bool, refusal *http1.Refusal) {
 	p.mu.Lock()
 	if p.queue.length == 0 || again {
-		if inst := p.pick(); inst != nil {
+		if inst := p.pick(); inst != nil { //nolint:contextcheck // what it may ask other replicas is for all that wait
 			p.mu.Unlock()
 			return inst, false, nil
 		}
@@ -77,11 +79,15 @@ func (p *pool) acquire(ctx context.Context, again bool) (inst *instance, first b
 	if usable > 0 && !p.cold {
 		bound = p.warmBound(usable)
 	}
-	if p.closed || p.queue.length >= bound && !again {
+	switch {
+	case p.closed:
+		refusal = noLonger
+	case p.owner.Load() != nil:
+		refusal = http1.HandOver
+	case p.queue.length >= bound && !again:
 		refusal = queueFull
-		if p.closed {
-			refusal = noLonger
-		}
+	}
+	if refusal != nil {
 		p.mu.Unlock()
 		return nil, false, refusal
 	}
@@ -111,7 +117,7 @@ func (p *pool) wait(ctx context.Context, w *waiter) (*instance, *http1.Refusal) 
 	select {
 	case inst := <-w.granted:
 		if inst == nil {
-			return nil, noLonger
+			return nil, w.refusal
 		}
 		return inst, nil
 	case <-ctx.Done():

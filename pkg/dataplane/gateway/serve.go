@@ -37,13 +37,29 @@ const (
 // head and between requests; when all are taken, others wait in the listener's backlog. So clients that open
 // connections and send nothing, or byte by byte, do not lock out others.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
-	s := newServing(g)
+	return g.serve(ctx, listener, g, g)
+}
+
+// ServePublic is Serve for requests from outside: hosts that are cluster-local are unknown there.
+func (g *Gateway) ServePublic(ctx context.Context, listener net.Listener) error {
+	p := &public{g}
+	return g.serve(ctx, listener, p, p)
+}
+
+func (g *Gateway) serve(ctx context.Context, listener net.Listener, router http1.Router, standard http.Handler) error {
+	s := newServing(g, router, standard)
 	var running sync.WaitGroup
 	defer running.Wait()
 	logging, stopLogging := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLogging()
 	if g.log != nil {
 		running.Go(func() { g.log.run(logging) })
+	}
+	if g.tending.CompareAndSwap(false, true) {
+		running.Go(func() {
+			defer g.tending.Store(false)
+			g.fairness.run(logging)
+		})
 	}
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
@@ -73,28 +89,28 @@ type serving struct {
 	conns map[*clientConn]struct{}
 }
 
-func newServing(g *Gateway) *serving {
+func newServing(g *Gateway, router http1.Router, standard http.Handler) *serving {
 	s := &serving{
 		handedOver: &connListener{conns: make(chan net.Conn), closed: make(chan struct{})},
-		places:     make(chan struct{}, connectionLimit()),
+		places:     make(chan struct{}, max(connectionLimit()/max(g.options.Listeners, 1), minConnections)),
 		conns:      map[*clientConn]struct{}{},
 	}
 	refused := func(peer netip.AddrPort, refusal *http1.Refusal, head *http1.Head) {
 		g.refused(peer, refusal, head, nil)
 	}
 	s.patient = http1.Server{
-		Router: g, Standard: s.handedOver.add, Refused: refused,
+		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired,
 		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 	}
 	s.hurried = http1.Server{
-		Router: g, Standard: s.handedOver.add, Refused: refused,
+		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired,
 		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: hurriedTimeout, IdleTimeout: hurriedTimeout,
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.standard = &http.Server{
-		Handler: g, Protocols: protocols, ConnState: http1.ConnState,
+		Handler: standard, Protocols: protocols, ConnState: http1.ConnState,
 		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,

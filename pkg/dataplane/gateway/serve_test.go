@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -497,4 +498,11 @@ func TestStopWithHalfARequest(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("Serve waits for the rest of a head")
 	}
+}
+
+// observed notes the local address of the connection that a request is sent by.
+func observed(r *http.Request, conns map[string]bool) *http.Request {
+	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		conns[info.Conn.LocalAddr().String()] = true
+	}}))
 }

@@ -33,6 +33,7 @@ var (
 	longAgo = time.Unix(1, 0)
 
 	_ http.Handler = &Gateway{}
+	_ http.Handler = &public{}
 )
 
 // unblockAfter is how long after its total timeout a request's connection stops waiting for a client that does not
@@ -71,17 +72,28 @@ type refusedError struct{ *http1.Refusal }
 func (e refusedError) Error() string { return e.Body }
 
 // ServeHTTP serves a request by the standard path: HTTP/2 (serving 8-2), upgrades, bodies that stream.
-func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.serveStandard(w, r, false) }
+
+// ServeHTTP is that of the Gateway, for public hosts.
+func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.gateway.serveStandard(w, r, true)
+}
+
+func (g *Gateway) serveStandard(w http.ResponseWriter, r *http.Request, public bool) {
 	// An invalid one is the zero value, which stands for an unknown peer.
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
 	h := lookup(g.table.Load(), r.Host)
+	if h != nil && h.clusterLocal && public {
+		h = nil
+	}
 	refusal := unfit(r)
 	if refusal == nil && h == nil {
 		refusal = notFound
 	}
 	if refusal != nil {
 		g.refused(peer, refusal, nil, r)
+		g.endConnection(w.Header(), r)
 		answer(w, refusal)
 		return
 	}
@@ -92,6 +104,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	traceparent := ""
 	if values := r.Header.Values(traceparentField); len(values) == 1 {
 		traceparent = values[0]
+	}
+	if refusal := p.tenant.admit(); refusal != nil {
+		g.refused(peer, refusal, nil, r)
+		g.endConnection(w.Header(), r)
+		answer(w, refusal)
+		return
 	}
 	x := g.begin(p, peer, traceparent)
 	x.request = r
@@ -190,10 +208,10 @@ func (f *forward) touch() {
 }
 
 // newProxy returns the proxy of the standard path. Its requests carry a forward.
-func newProxy() *httputil.ReverseProxy {
+func newProxy(relays relays) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       rewrite,
-		Transport:     newTransports(),
+		Transport:     newTransports(relays),
 		FlushInterval: -1,
 		// Why a request failed is in the access log.
 		ErrorLog:       log.New(io.Discard, "", 0),
@@ -218,9 +236,6 @@ func rewrite(r *httputil.ProxyRequest) {
 		header.Del("Connection")
 		header.Del("Http2-Settings")
 	}
-	if x.begins {
-		header.Del(tracestateField)
-	}
 	for name := range r.Out.Trailer {
 		if !passes(strings.ToLower(name)) {
 			delete(r.Out.Trailer, name)
@@ -229,6 +244,16 @@ func rewrite(r *httputil.ProxyRequest) {
 	if len(r.Out.Trailer) > 0 {
 		// They need chunks, also where a client of HTTP/2 has told the length.
 		r.Out.ContentLength = -1
+	}
+	if x.relayed {
+		// The replica that the request came through has written them.
+		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Traceparent"} {
+			header[name] = r.In.Header[name]
+		}
+		return
+	}
+	if x.begins {
+		header.Del(tracestateField)
 	}
 	header.Set(forwardedForField, string(x.appendPeer(joined(r.In.Header, forwardedForField))))
 	header.Set(forwardedHostField, r.In.Host)
@@ -258,6 +283,9 @@ func meter(res *http.Response) error {
 	}
 	f.status = res.StatusCode
 	f.exchange.Answered()
+	if x := f.exchange; x.relayed && x.instance != nil {
+		res.Header.Set(instanceHeader, x.instance.name)
+	}
 	f.touch()
 	if tunnel, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
 		res.Body = &meteredTunnel{ReadWriteCloser: tunnel, forward: f}
@@ -272,7 +300,15 @@ func meter(res *http.Response) error {
 // turns out to be malformed, net/http would take what follows for the next request.
 func (f *forward) endConnection(header http.Header) {
 	in := f.exchange.request
+	f.exchange.gateway.endConnection(header, in)
 	if in.ProtoMajor == 1 && in.Body != http.NoBody && (f.body == nil || !f.body.ended.Load()) {
+		header.Set("Connection", "close")
+	}
+}
+
+// endConnection has a connection end with the current answer when the gateway is about to stop.
+func (g *Gateway) endConnection(header http.Header, r *http.Request) {
+	if g.retired.Load() && r.Header.Get("Upgrade") == "" {
 		header.Set("Connection", "close")
 	}
 }

@@ -20,6 +20,8 @@ type host struct {
 	route   routing.Key
 	targets []target
 	tags    map[string]*pool
+	// clusterLocal tells that it is not for requests from outside.
+	clusterLocal bool
 	// seed makes the order of choices differ between hosts; requests counts them.
 	seed     uint64
 	requests atomic.Uint64
@@ -29,6 +31,15 @@ type host struct {
 type target struct {
 	pool *pool
 	upTo int
+}
+
+// fnv is FNV-1a of 64 bits.
+func fnv(name string) uint64 {
+	hash := uint64(14695981039346656037)
+	for i := range len(name) {
+		hash = (hash ^ uint64(name[i])) * 1099511628211
+	}
+	return hash
 }
 
 // lookup finds a host by what a Host header says: letters of any case, with or without port and trailing dot.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -21,10 +22,13 @@ const (
 	keepIdle = 4 * time.Second
 )
 
-// transports send requests to instances, by the protocol of their revision.
-type transports struct{ http1, h2c *http.Transport }
+// transports send requests to instances, by the protocol of their revision, or to the replica that has these.
+type transports struct {
+	http1, h2c *http.Transport
+	relays     relays
+}
 
-func newTransports() *transports {
+func newTransports(relays relays) *transports {
 	plain := &http.Transport{
 		DialContext:           dial,
 		DisableCompression:    true,
@@ -37,7 +41,7 @@ func newTransports() *transports {
 	h2c := plain.Clone()
 	h2c.Protocols = new(http.Protocols)
 	h2c.Protocols.SetUnencryptedHTTP2(true)
-	return &transports{http1: plain, h2c: h2c}
+	return &transports{http1: plain, h2c: h2c, relays: relays}
 }
 
 // dialError is why an instance took no connection: nothing was sent to it.
@@ -110,10 +114,38 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 		body = &meteredRequest{Reader: r.Body, forward: f, trailer: r.Trailer}
 		f.body = body
 	}
+	var reach reach
 	for {
-		upstream := x.TryAcquire()
+		if owner := x.pool.owner.Load(); owner != nil {
+			x.uncount()
+			if waited, err := reach.back(ctx, x, owner); waited {
+				if err != nil {
+					return nil, err
+				}
+				continue
+			}
+			x.enter(ctx)
+			res, ok, err := t.relays.send(r, x, body, owner)
+			if err == nil && ok {
+				f.touch()
+				return res, nil
+			}
+			if ok || ctx.Err() != nil {
+				return nil, err
+			}
+			x.leave()
+			if err := reach.wait(ctx, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		x.count()
+		upstream := x.TryAcquire() //nolint:contextcheck // what it may ask other replicas is for all that wait
 		if upstream == nil {
 			next, refusal := x.Acquire(ctx)
+			if refusal == http1.HandOver {
+				continue
+			}
 			if refusal != nil {
 				return nil, refusedError{refusal}
 			}

@@ -20,6 +20,13 @@ func (u *usage) advance(now time.Time) {
 	}
 }
 
+// since has the next sample begin at a time before which there were no requests, if the previous one was earlier.
+func (u *usage) since(start time.Time) {
+	if u.inFlight == 0 && u.sampled.Before(start) {
+		u.sampled, u.changed, u.area, u.arrivals = start, start, 0, 0
+	}
+}
+
 func (u *usage) begin(now time.Time) {
 	u.advance(now)
 	u.inFlight++

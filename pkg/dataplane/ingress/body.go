@@ -8,8 +8,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -25,7 +23,7 @@ type bodies struct {
 	max                       int64
 	stallTimeout, readTimeout time.Duration
 	// memory counts the capacity of the buffers in use.
-	memory *semaphore.Weighted
+	memory *budget
 	// small has *body of smallBody bytes.
 	small sync.Pool
 }
@@ -35,13 +33,15 @@ type body struct {
 	// data is what was read, nil if that is nothing.
 	data   []byte
 	buffer []byte
+	// namespace is that of the stream that the request is for.
+	namespace string
 	// besides counts what is made of the body, in bytes of memory.
 	besides int64
 }
 
-// read returns the body of a request, to be given back to release. It fails with 408, 413 or 503, or with 400 where
+// read returns the body of a request for a stream of a namespace, to be given back to release. It fails with 408, 413 or 503, or with 400 where
 // the client ended.
-func (b *bodies) read(w http.ResponseWriter, r *http.Request) (*body, error) {
+func (b *bodies) read(w http.ResponseWriter, r *http.Request, namespace string) (*body, error) {
 	in := &patientReader{from: r.Body, controller: http.NewResponseController(w), stall: b.stallTimeout, end: time.Now().Add(b.readTimeout)}
 	if r.ContentLength == 0 {
 		in.done()
@@ -57,7 +57,7 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request) (*body, error) {
 	if r.ContentLength > b.max {
 		return nil, b.tooLarge(r, in)
 	}
-	read := b.get()
+	read := b.get(namespace)
 	if read == nil {
 		return nil, errMemory
 	}
@@ -117,7 +117,7 @@ func (b *bodies) refusal() error {
 // reserve counts times the body's size besides it, until it is released. It tells whether there is memory.
 func (b *bodies) reserve(read *body, times int64) bool {
 	bytes := times * int64(len(read.data))
-	if !b.memory.TryAcquire(bytes) {
+	if !b.memory.acquire(read.namespace, bytes) {
 		return false
 	}
 	read.besides += bytes
@@ -125,14 +125,15 @@ func (b *bodies) reserve(read *body, times int64) bool {
 }
 
 // get returns an empty body with a small buffer, or nil if memory is short.
-func (b *bodies) get() *body {
-	if !b.memory.TryAcquire(smallBody) {
+func (b *bodies) get(namespace string) *body {
+	if !b.memory.acquire(namespace, smallBody) {
 		return nil
 	}
 	if read, ok := b.small.Get().(*body); ok {
+		read.namespace = namespace
 		return read
 	}
-	return &body{buffer: make([]byte, smallBody)}
+	return &body{buffer: make([]byte, smallBody), namespace: namespace}
 }
 
 // grow doubles the buffer, up to the length of the body if that is known. It tells whether there is memory.
@@ -142,12 +143,12 @@ func (b *bodies) grow(read *body, length int64) bool {
 		size = min(size, length)
 	}
 	// The old buffer stays in use until the new one has its content.
-	if !b.memory.TryAcquire(size) {
+	if !b.memory.acquire(read.namespace, size) {
 		return false
 	}
 	grown := make([]byte, size)
 	copy(grown, read.buffer)
-	b.memory.Release(int64(len(read.buffer)))
+	b.memory.release(read.namespace, int64(len(read.buffer)))
 	read.buffer = grown
 	return true
 }
@@ -157,7 +158,7 @@ func (b *bodies) release(read *body) {
 	if read.buffer == nil {
 		return
 	}
-	b.memory.Release(int64(len(read.buffer)) + read.besides)
+	b.memory.release(read.namespace, int64(len(read.buffer))+read.besides)
 	if len(read.buffer) == smallBody {
 		read.data, read.besides = nil, 0
 		b.small.Put(read)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/binding/format"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/semaphore"
 	"k8s.io/component-base/metrics"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
@@ -26,12 +25,14 @@ type Options struct {
 	Accept func(ctx context.Context, to eventing.Key, events []*event.Event) error
 	// Exists tells whether there is a stream. Requests to others are answered 404.
 	Exists func(eventing.Key) bool
+	// Peers are the replicas of this server; nil if there is just one.
+	Peers Peers
 
 	// MaxBody is how many bytes a body may have; 0 stands for 1 MiB.
 	MaxBody int64
 	// MaxMemory is how many bytes the bodies of all requests may take up at a time; 0 stands for 256 MiB. Requests
 	// beyond are answered 503. Those of batches count eight times, for each of their events takes up more than its text;
-	// the data of events in structured mode takes up as much again.
+	// the data of events in structured mode takes up as much again. Those to one namespace may take up half.
 	MaxMemory int64
 	// StallTimeout is how long a client may send nothing of a body it has not sent all of, and ReadTimeout how long it
 	// may take for all of it; 0 stand for 10 and 30 s. Slower clients are answered 408.
@@ -48,7 +49,9 @@ type Options struct {
 type Handler struct {
 	accept      func(ctx context.Context, to eventing.Key, events []*event.Event) error
 	exists      func(eventing.Key) bool
+	peers       Peers
 	bodies      bodies
+	turns       *turns
 	tracer      trace.Tracer
 	instruments *instruments
 }
@@ -58,7 +61,7 @@ var _ http.Handler = (*Handler)(nil)
 // New returns a Handler.
 func New(options Options) *Handler {
 	h := &Handler{
-		accept: options.Accept, exists: options.Exists,
+		accept: options.Accept, exists: options.Exists, peers: options.Peers, turns: newTurns(),
 		bodies: bodies{
 			max:          orDefault(options.MaxBody, 1<<20),
 			stallTimeout: orDefault(options.StallTimeout, 10*time.Second),
@@ -67,7 +70,7 @@ func New(options Options) *Handler {
 		instruments: newInstruments(options.Register),
 	}
 	// A body of the greatest size always fits while there is no other, also while its buffer grows, or if it is a batch.
-	h.bodies.memory = semaphore.NewWeighted(max(orDefault(options.MaxMemory, 256<<20), batchWeight*(h.bodies.max+smallBody)))
+	h.bodies.memory = newBudget(orDefault(options.MaxMemory, 256<<20), batchWeight*(h.bodies.max+smallBody))
 	if options.TracerProvider != nil {
 		h.tracer = options.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress")
 	}
@@ -89,12 +92,15 @@ const allowed = "POST, OPTIONS"
 
 // ServeHTTP answers 202 once the events of the request are accepted (eventing Event Acknowledgement and Delivery
 // Retry), and says in plain text why it did not.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, false) }
+
+// serve answers a request. forwarded tells that another replica forwarded it, which counts it.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
 	start := time.Now()
 	code := http.StatusAccepted
 	switch r.Method {
 	case http.MethodPost:
-		if err := h.post(w, r, start); err != nil {
+		if err := h.post(w, r, start, forwarded); err != nil {
 			code = answer(w, err)
 		} else {
 			w.WriteHeader(code)
@@ -105,13 +111,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allowed)
 		code = answer(w, &Refusal{Status: http.StatusMethodNotAllowed, Message: "events must be sent by POST"})
 	}
-	h.instruments.done(code, time.Since(start))
+	if !forwarded {
+		h.instruments.done(code, time.Since(start))
+	}
 }
 
 // options answers OPTIONS requests, and lets everybody send any number of events who asks so (CloudEvents HTTP 1.1
 // Web Hooks 1.0.2, 4).
 func (h *Handler) options(w http.ResponseWriter, r *http.Request) (code int) {
-	if _, err := h.target(r); err != nil {
+	to, err := target(r)
+	if err == nil && !h.exists(to) {
+		err = missing(to)
+	}
+	if err != nil {
 		return answer(w, err)
 	}
 	header := w.Header()
@@ -125,20 +137,48 @@ func (h *Handler) options(w http.ResponseWriter, r *http.Request) (code int) {
 }
 
 // post accepts the events of a request that began at start.
-func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time) error {
-	to, err := h.target(r)
+func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, forwarded bool) error {
+	to, err := target(r)
 	if err != nil {
 		return err
+	}
+	// Whether there are the streams of others, they know before us.
+	elsewhere := h.peers != nil && !forwarded && !h.peers.Owns(to)
+	if !elsewhere && !h.exists(to) {
+		return missing(to)
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		w.Header().Set("Accept-Encoding", "identity")
 		return &Refusal{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content coding %.40q is not supported", coding)}
 	}
-	body, err := h.bodies.read(w, r)
+	body, err := h.bodies.read(w, r, to.Namespace)
 	if err != nil {
 		return err
 	}
 	defer h.bodies.release(body)
+	if elsewhere {
+		if done, err := h.forward(r, to, body.data); done {
+			return err
+		}
+	}
+	err = h.take(r, start, to, body)
+	if !errors.Is(err, ErrElsewhere) {
+		return err
+	}
+	if h.peers != nil && !forwarded {
+		if done, err := h.forward(r, to, body.data); done {
+			return err
+		}
+	}
+	return misdirected(to, forwarded)
+}
+
+// take accepts the events of a body here.
+func (h *Handler) take(r *http.Request, start time.Time, to eventing.Key, body *body) error {
+	if err := h.turns.enter(r.Context(), to.Namespace); err != nil {
+		return err
+	}
+	defer h.turns.leave(to.Namespace)
 	if format.Lookup(r.Header.Get("Content-Type")) == format.JSONBatch && !h.bodies.reserve(body, batchWeight-1) {
 		return errMemory
 	}

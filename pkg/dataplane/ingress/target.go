@@ -15,8 +15,8 @@ const channelsPath = "channels"
 // channelSuffix ends the first label of the host names of channels.
 const channelSuffix = "-kn-channel"
 
-// target returns the stream that a request is for. It fails with 404 if there is none.
-func (h *Handler) target(r *http.Request) (eventing.Key, error) {
+// target returns the stream that a request is for. It fails with 404 if that cannot be one.
+func target(r *http.Request) (eventing.Key, error) {
 	key, found := keyOf(r.Host, r.URL.Path)
 	if !found {
 		return key, &Refusal{
@@ -24,10 +24,12 @@ func (h *Handler) target(r *http.Request) (eventing.Key, error) {
 			Message: "the path must be '/<namespace>/<broker>' or '/" + channelsPath + "/<namespace>/<channel>'",
 		}
 	}
-	if !h.exists(key) {
-		return key, &Refusal{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no %.600s", key)}
-	}
 	return key, nil
+}
+
+// missing is the answer to requests for a stream that there is not.
+func missing(key eventing.Key) error {
+	return &Refusal{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no %.600s", key)}
 }
 
 // keyOf returns the stream that a host and a path stand for. The host matters if the path is / only.

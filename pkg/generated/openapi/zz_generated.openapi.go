@@ -61,6 +61,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		servingv1.ContainerStatus{}.OpenAPIModelName():                      schema_pkg_apis_serving_v1_ContainerStatus(ref),
 		servingv1.Revision{}.OpenAPIModelName():                             schema_pkg_apis_serving_v1_Revision(ref),
 		servingv1.RevisionList{}.OpenAPIModelName():                         schema_pkg_apis_serving_v1_RevisionList(ref),
+		servingv1.RevisionLogOptions{}.OpenAPIModelName():                   schema_pkg_apis_serving_v1_RevisionLogOptions(ref),
 		servingv1.RevisionSpec{}.OpenAPIModelName():                         schema_pkg_apis_serving_v1_RevisionSpec(ref),
 		servingv1.RevisionStatus{}.OpenAPIModelName():                       schema_pkg_apis_serving_v1_RevisionStatus(ref),
 		servingv1.RevisionTemplateSpec{}.OpenAPIModelName():                 schema_pkg_apis_serving_v1_RevisionTemplateSpec(ref),
@@ -2445,6 +2446,61 @@ func schema_pkg_apis_serving_v1_RevisionList(ref common.ReferenceCallback) commo
 		},
 		Dependencies: []string{
 			servingv1.Revision{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1_RevisionLogOptions(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RevisionLogOptions are the query parameters of a Revision's subresource log.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"follow": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Follow goes on with what is logged from then on, also by instances that start later, until the client ends the request or the Revision is deleted.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"tailLines": {
+						SchemaProps: spec.SchemaProps{
+							Description: "TailLines is how many of the last lines of each container come first. Optional; defaults to all.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"sinceSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SinceSeconds leaves out what was logged longer ago. Optional; defaults to nothing.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"container": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Container is the one whose log is wanted. Optional; defaults to all but init containers.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
 	}
 }
 

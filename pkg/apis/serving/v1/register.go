@@ -19,7 +19,7 @@ func Resource(resource string) schema.GroupResource {
 
 var (
 	// SchemeBuilder collects what AddToScheme registers.
-	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs)
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs, addLogOptions)
 	// AddToScheme registers the kinds of this package with their defaults.
 	AddToScheme = SchemeBuilder.AddToScheme
 )

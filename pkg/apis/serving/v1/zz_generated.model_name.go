@@ -51,6 +51,11 @@ func (in RevisionList) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RevisionLogOptions) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.RevisionLogOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in RevisionSpec) OpenAPIModelName() string {
 	return "dev.knative.serving.v1.RevisionSpec"
 }

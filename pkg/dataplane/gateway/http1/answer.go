@@ -21,7 +21,8 @@ func (c *conn) answer() (*Refusal, error) {
 		return x.failed(err)
 	}
 	res, rest := &x.res, x.resp[size:have]
-	x.out = res.appendTo(x.out[:0], c.closing())
+	x.closes = c.closing()
+	x.out = res.appendTo(x.out[:0], x.closes)
 	take, done := len(rest), false
 	switch res.framing {
 	case noBody:

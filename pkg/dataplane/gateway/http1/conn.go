@@ -208,17 +208,33 @@ func (c *conn) wait() error {
 // receive reads a part of a head, unless the server stops.
 func (c *conn) receive() error {
 	if !c.state.CompareAndSwap(busy, waiting) {
-		return errStopped
+		<-c.stopped
+		c.readDeadline = time.Time{}
+		if !c.arrived() {
+			return errStopped
+		}
+		return nil
 	}
 	err := c.fill()
 	if !c.state.CompareAndSwap(waiting, busy) {
 		<-c.stopped
 		c.readDeadline = time.Time{}
-		if err != nil {
+		if err != nil && !c.arrived() {
 			return errStopped
 		}
+		return nil
 	}
 	return err
+}
+
+// arrived reads what came while the server began to stop: whoever sent it could not know.
+func (c *conn) arrived() bool {
+	c.n, c.err = 0, nil
+	if err := c.raw.Control(func(fd uintptr) { c.read(fd) }); err != nil || c.err != nil || c.n <= 0 {
+		return false
+	}
+	c.in.end += c.n
+	return c.conn.SetReadDeadline(time.Time{}) == nil
 }
 
 // stop ends the connection once it has no request, or only the start of its head.
@@ -322,7 +338,10 @@ func (c *conn) setReadDeadline(t time.Time) {
 }
 
 // closing tells whether the current answer is the connection's last.
-func (c *conn) closing() bool { return c.in.req.close || c.state.Load() == stopping }
+func (c *conn) closing() bool {
+	retired := c.server.Retired
+	return c.in.req.close || c.state.Load() == stopping || retired != nil && retired.Load()
+}
 
 // isHead tells whether the current request's answer has no body.
 func (c *conn) isHead() bool { return string(c.in.req.Method) == http.MethodHead }

@@ -48,6 +48,10 @@ type Refusal struct {
 	RetryAfter time.Duration
 }
 
+// HandOver is what Acquire says of a request that has turned out to be not for this package, while nothing was sent:
+// the exchange is done with the zero Result then, and the request is handed over.
+var HandOver = &Refusal{}
+
 // Result is what an exchange came to.
 type Result struct {
 	// Status is the code that the client got, 0 if it got none.

@@ -20,7 +20,9 @@ const (
 
 var (
 	errTimeout = errors.New("request timeout")
-	errEOF     = fmt.Errorf("the instance closed its connection: %w", io.ErrUnexpectedEOF)
+	// errHandedOver is why an exchange ends that the standard path begins anew.
+	errHandedOver = errors.New("handed over")
+	errEOF        = fmt.Errorf("the instance closed its connection: %w", io.ErrUnexpectedEOF)
 
 	timedOut    = &Refusal{Status: http.StatusGatewayTimeout, Body: "request timeout"}
 	brokenOff   = &Refusal{Status: http.StatusBadGateway, Body: "the instance closed the connection without an answer"}
@@ -36,6 +38,8 @@ type exchange struct {
 	start, sent, last               time.Time
 	total, responseStart, idleLimit time.Duration
 	started                         bool
+	// closes is whether the client was told that its connection ends.
+	closes bool
 
 	upstream *Upstream
 	conn     *upstreamConn
@@ -84,8 +88,14 @@ func (c *conn) serveRequest() next {
 	x.total, x.responseStart, x.idleLimit = ex.Timeouts()
 	closing, err := c.proxy(c.in.unread()[c.size:size])
 	c.unwatch()
+	handed := errors.Is(err, errHandedOver)
 	if x.output != nil {
 		x.output.release()
+	}
+	if handed {
+		*x = exchange{}
+		ex.Done(Result{})
+		return handOver
 	}
 	x.result.Err = err
 	result := x.result
@@ -114,8 +124,11 @@ func (c *conn) proxy(body []byte) (closing bool, err error) {
 		x.conn.conn.Close()
 		x.conn = nil
 	}
-	if refusal == nil {
-		return err != nil || c.closing(), err
+	switch refusal {
+	case nil:
+		return err != nil || x.closes, err
+	case HandOver:
+		return false, errHandedOver
 	}
 	// What the client still gets is not bounded by the exchange, whose time may be over.
 	closing = c.closing()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,8 @@ type Server struct {
 	// Refused, if not nil, is told of requests that are refused for their form. head is nil where that was not
 	// read, may be incomplete, and is valid until Refused returns.
 	Refused func(peer netip.AddrPort, refusal *Refusal, head *Head)
+	// Retired, if not nil, tells that connections end with their next answer.
+	Retired *atomic.Bool
 	// MaxHeaderBytes bounds the head of a request; 0 means 64 KiB.
 	MaxHeaderBytes int
 	// HeaderTimeout bounds the arrival of a head from its first byte on, 0 means 10 s; IdleTimeout the wait for

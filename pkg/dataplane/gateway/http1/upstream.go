@@ -49,6 +49,13 @@ func (u *Upstream) Close() {
 	}
 }
 
+// Reopen has connections kept again after Close. It is for instances that come back.
+func (u *Upstream) Reopen() {
+	u.mu.Lock()
+	u.closed = false
+	u.mu.Unlock()
+}
+
 // take returns the idle connection used last, or nil.
 func (u *Upstream) take() *upstreamConn {
 	u.mu.Lock()

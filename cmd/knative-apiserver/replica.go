@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
+	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
+)
+
+// replicaOptions are the flags of a server that runs in several replicas, as Pods of a cluster.
+type replicaOptions struct {
+	podName, podIP string
+	peerService    string
+	peerPort       int
+	replicas       int
+	etcdPeerPort   int
+	etcdClientPort int
+	eventLogPort   int
+	selfManaged    bool
+	settle         time.Duration
+}
+
+func newReplicaOptions() replicaOptions {
+	return replicaOptions{
+		peerService: "knative-apiserver-peers", peerPort: 8444, replicas: 1,
+		etcdPeerPort: 2380, etcdClientPort: 2379, eventLogPort: 6222,
+	}
+}
+
+func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.podName, "pod-name", "", "Name of the Pod that this is, one of several replicas. None: there are no others.")
+	flags.StringVar(&o.podIP, "pod-ip", "", "Address at which the other replicas reach this Pod.")
+	flags.StringVar(&o.peerService, "peer-service", o.peerService, "Headless Service in the system namespace by which the replicas of a StatefulSet find each other.")
+	flags.IntVar(&o.peerPort, "peer-port", o.peerPort, "Port on which other replicas hand over requests and events, by mutual TLS.")
+	flags.IntVar(&o.replicas, "replicas", o.replicas, "Number of Pods of the StatefulSet, which are members of the embedded etcd and of the embedded event log: 1, 3 or 5.")
+	flags.IntVar(&o.etcdPeerPort, "etcd-peer-port", o.etcdPeerPort, "Port on which members of the embedded etcd talk to each other.")
+	flags.IntVar(&o.etcdClientPort, "etcd-client-port", o.etcdClientPort, "Port on which members of the embedded etcd are asked to let another join.")
+	flags.IntVar(&o.eventLogPort, "event-log-route-port", o.eventLogPort, "Port on which members of the embedded event log talk to each other.")
+	flags.BoolVar(&o.selfManaged, "self-managed-certificates", false,
+		"Serve with a certificate of an authority of this server's own, which is kept in the Secret knative-apiserver-ca and renewed by itself, "+
+			"and written to those APIServices that are labelled "+certs.InjectLabel+"=true.")
+	flags.DurationVar(&o.settle, "certificate-settle-duration", 2*time.Minute,
+		"How long each step of a rotation of that authority is given to be known everywhere.")
+}
+
+// several tells whether the server is one of the Pods of an installation, which know of each other.
+func (o *replicaOptions) several() bool { return o.podName != "" }
+
+func (o *replicaOptions) validate() error {
+	if !o.several() {
+		if o.replicas != 1 {
+			return errors.New("--replicas must be 1 without --pod-name")
+		}
+		return nil
+	}
+	var errs []error
+	if o.settle <= 0 {
+		errs = append(errs, fmt.Errorf("--certificate-settle-duration %s must be more than 0s", o.settle))
+	}
+	if faults := validation.IsDNS1123Label(o.podName); len(faults) > 0 {
+		errs = append(errs, fmt.Errorf("--pod-name %q: %s", o.podName, strings.Join(faults, "; ")))
+	}
+	if net.ParseIP(o.podIP) == nil {
+		errs = append(errs, fmt.Errorf("--pod-ip %q must be an IP address", o.podIP))
+	}
+	if o.replicas != 1 && o.replicas != 3 && o.replicas != 5 {
+		errs = append(errs, fmt.Errorf("--replicas %d must be 1, 3 or 5: an even number of members survives no more failures than one less", o.replicas))
+	}
+	for name, port := range map[string]int{
+		"peer-port": o.peerPort, "etcd-peer-port": o.etcdPeerPort, "etcd-client-port": o.etcdClientPort, "event-log-route-port": o.eventLogPort,
+	} {
+		if port < 1 || port > 65535 {
+			errs = append(errs, fmt.Errorf("--%s %d must be from 1 to 65535", name, port))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// stateful returns the name of the StatefulSet and the ordinal of this Pod in it.
+func (o *replicaOptions) stateful() (set string, ordinal int, err error) {
+	i := strings.LastIndexByte(o.podName, '-')
+	if i > 0 {
+		if ordinal, err = strconv.Atoi(o.podName[i+1:]); err == nil {
+			return o.podName[:i], ordinal, nil
+		}
+	}
+	return "", 0, fmt.Errorf("--pod-name %q must be that of a Pod of a StatefulSet, such as knative-apiserver-0", o.podName)
+}
+
+// hostName returns the name by which other Pods find a Pod of the StatefulSet.
+func (o *replicaOptions) hostName(pod, namespace string) string {
+	return pod + "." + o.peerService + "." + namespace + ".svc.cluster.local"
+}
+
+// hostNames returns the names of all Pods of the StatefulSet.
+func (o *replicaOptions) hostNames(namespace string) ([]string, error) {
+	set, _, err := o.stateful()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, o.replicas)
+	for i := range names {
+		names[i] = o.hostName(fmt.Sprintf("%s-%d", set, i), namespace)
+	}
+	return names, nil
+}
+
+// join makes the server one of several, which have certificates of the same authority, and a member of the embedded etcd
+// where it is one. It returns nil for a server that has no others.
+func (o *aggregatedOptions) join(ctx context.Context, host *rest.Config, listener net.Listener) (*components.Replica, error) {
+	if !o.replica.several() && !o.replica.selfManaged {
+		return nil, nil
+	}
+	r := &o.replica
+	var replica *components.Replica
+	var err error
+	if r.several() {
+		replica, err = components.NewReplica(host, o.systemNamespace, components.ReplicaOptions{
+			Name: r.podName, IP: r.podIP, Listener: listener,
+			Group:    o.components.group(),
+			Gateways: o.gatewayGroup(),
+			Leads:    o.components.has(componentControllers),
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	certificates, err := components.StartCertificates(ctx, host, o.systemNamespace, replica, certs.Options{
+		PodName: r.podName, PeerService: r.peerService, IPs: []net.IP{net.ParseIP(r.podIP)}, Settle: r.settle,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.selfManaged {
+		o.api.Recommended.SecureServing.ServerCert.GeneratedCert = certificates.ServingCertificate()
+	}
+	if r.several() && o.embeddedEtcd() {
+		o.api.StartEtcd = func(ctx context.Context) (*etcd.Embedded, error) {
+			return o.startMember(ctx, host, certificates)
+		}
+	}
+	return replica, nil
+}
+
+// gatewayGroup returns the name of the replicas that have a gateway: those like this one, or else those that have nothing
+// else.
+func (o *aggregatedOptions) gatewayGroup() string {
+	if o.components.has(componentGateway) {
+		return o.components.group()
+	}
+	return componentList{componentGateway}.group()
+}
+
+// startMember starts this server's member of the embedded etcd.
+func (o *aggregatedOptions) startMember(ctx context.Context, host *rest.Config, certificates *certs.Manager) (*etcd.Embedded, error) {
+	client, err := kubernetes.NewForConfig(host)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
+	}
+	files, err := certificates.WriteEtcdFiles(ctx, filepath.Join(o.api.DataDir, "pki"))
+	if err != nil {
+		return nil, err
+	}
+	port := strconv.Itoa
+	member, err := etcd.StartMember(ctx, etcd.MemberOptions{
+		Dir:          o.api.DataDir,
+		Name:         o.replica.podName,
+		PeerAddress:  net.JoinHostPort(o.replica.hostName(o.replica.podName, o.systemNamespace), port(o.replica.etcdPeerPort)),
+		Listen:       net.JoinHostPort(o.replica.podIP, port(o.replica.etcdPeerPort)),
+		ListenClient: net.JoinHostPort(o.replica.podIP, port(o.replica.etcdClientPort)),
+		TLS:          etcd.TLSFiles{CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA},
+		Record:       etcd.NewConfigMapRecord(client, o.systemNamespace),
+		Logger:       klog.FromContext(ctx).WithName("etcd"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	legacyregistry.CustomMustRegister(member.Metrics())
+	return member, nil
+}
+
+// eventLogCluster returns what this server needs to know to be a member of the embedded event log.
+func (o *aggregatedOptions) eventLogCluster(replica *components.Replica) (*eventlog.Cluster, error) {
+	hosts, err := o.replica.hostNames(o.systemNamespace)
+	if err != nil {
+		return nil, err
+	}
+	at := func(host string) string { return net.JoinHostPort(host, strconv.Itoa(o.replica.eventLogPort)) }
+	c := &eventlog.Cluster{
+		Name:       o.replica.podName,
+		ListenHost: o.replica.podIP, ListenPort: o.replica.eventLogPort,
+		Advertise: at(o.replica.hostName(o.replica.podName, o.systemNamespace)),
+		TLS:       replica.TLS(),
+	}
+	for _, host := range hosts {
+		c.Routes = append(c.Routes, at(host))
+	}
+	return c, nil
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Brings a real cluster with a node up, installs the server there as the README says, runs the end-to-end tests and those
+# benchmarks that need pods, uninstalls, and takes the cluster down. Needs root on Linux.
+#
+#   hack/e2e.sh [go test flags...]      such as -run TestTrafficSplit ./test/e2e/serving
+#   KEEP=1 hack/e2e.sh                  leaves cluster and installation as they are
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dir=${CLUSTER_DIR:-$PWD/.cache/cluster}
+
+finish() {
+	code=$?
+	if [[ -n ${KEEP:-} ]]; then
+		echo "The cluster is left running: make cluster-down ends it" >&2
+	else
+		go -C hack/cluster run . down --dir "$dir" || code=1
+	fi
+	exit "$code"
+}
+trap finish EXIT
+
+make --no-print-directory cluster CLUSTER_DIR="$dir"
+field() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$dir/cluster.json" "$1"; }
+KUBECONFIG=$(field kubeconfig)
+export KUBECONFIG E2E_CLUSTER=$dir/cluster.json
+PATH=$(go -C hack/cluster run . build):$PATH
+image=$(field registry)/knative-apiserver:e2e
+
+make --no-print-directory image
+make --no-print-directory image-push REF="$image"
+make --no-print-directory install IMAGE="$image"
+if (($# == 0)); then
+	set -- ./test/e2e/...
+fi
+go test -count=1 -p 1 -timeout 40m "$@"
+[[ -n ${KEEP:-} ]] || make --no-print-directory uninstall

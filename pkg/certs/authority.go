@@ -1,0 +1,154 @@
+package certs
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// backdating is how far before its making a certificate is valid, for those whose clock is behind.
+const backdating = 5 * time.Minute
+
+// authority is a certificate of an authority with its key, in memory and in PEM.
+type authority struct {
+	cert            *x509.Certificate
+	key             crypto.Signer
+	certPEM, keyPEM []byte
+}
+
+// newAuthority makes an authority called name that is valid for validity from now on.
+func newAuthority(name string, validity time.Duration, now time.Time) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making the key of authority %q: %w", name, err)
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-backdating),
+		NotAfter:              now.Add(validity),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("making the certificate of authority %q: %w", name, err)
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the key of authority %q: %w", name, err)
+	}
+	return parseAuthority(pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), keyPEM)
+}
+
+// parseAuthority reads an authority of one certificate and its key.
+func parseAuthority(certPEM, keyPEM []byte) (*authority, error) {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("the key cannot sign")
+	}
+	if !pair.Leaf.IsCA {
+		return nil, fmt.Errorf("the certificate of %q is not that of an authority", pair.Leaf.Subject)
+	}
+	return &authority{cert: pair.Leaf, key: key, certPEM: certPEM, keyPEM: keyPEM}, nil
+}
+
+// renewal is when an authority is due to be replaced: after two thirds of its validity.
+func (a *authority) renewal() time.Time {
+	return renewal(a.cert.NotBefore.Add(backdating), a.cert.NotAfter)
+}
+
+// expired tells whether nobody accepts what a has signed any more.
+func (a *authority) expired(now time.Time) bool { return !now.Before(a.cert.NotAfter) }
+
+// renewal is two thirds on the way from issued to expires.
+func renewal(issued, expires time.Time) time.Time {
+	return issued.Add(expires.Sub(issued) * 2 / 3)
+}
+
+// leaf is a certificate for ourselves with its key.
+type leaf struct {
+	tls             *tls.Certificate
+	certPEM, keyPEM []byte
+	// renew is when it is due to be replaced.
+	renew time.Time
+}
+
+// names are what a certificate is issued to.
+type names struct {
+	dns    []string
+	ips    []net.IP
+	usages []x509.ExtKeyUsage
+}
+
+// issue signs a certificate for who, which is valid for validity, but not longer than the authority itself. The first
+// DNS name becomes its common name.
+func (a *authority) issue(who names, validity time.Duration, key *ecdsa.PrivateKey, now time.Time) (*leaf, error) {
+	expires := now.Add(validity)
+	if a.cert.NotAfter.Before(expires) {
+		expires = a.cert.NotAfter
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: who.dns[0]},
+		NotBefore:             now.Add(-backdating),
+		NotAfter:              expires,
+		DNSNames:              who.dns,
+		IPAddresses:           who.ips,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           who.usages,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return nil, fmt.Errorf("issuing a certificate to %q: %w", who.dns[0], err)
+	}
+	l := &leaf{
+		certPEM: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}),
+		renew:   renewal(now, expires),
+	}
+	if l.keyPEM, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
+		return nil, fmt.Errorf("encoding the key of %q: %w", who.dns[0], err)
+	}
+	pair, err := tls.X509KeyPair(l.certPEM, l.keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate of %q back: %w", who.dns[0], err)
+	}
+	l.tls = &pair
+	return l, nil
+}
+
+// newKey makes the private key of a leaf.
+func newKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a private key: %w", err)
+	}
+	return key, nil
+}
+
+// encode writes certificates in PEM, one after the other.
+func encode(certificates []*x509.Certificate) []byte {
+	var b bytes.Buffer
+	for _, c := range certificates {
+		b.Write(pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw}))
+	}
+	return b.Bytes()
+}

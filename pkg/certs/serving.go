@@ -1,0 +1,57 @@
+package certs
+
+import (
+	"crypto/x509"
+	"slices"
+
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+)
+
+// ServingCertificate returns the certificate of the API server, for SecureServing.ServerCert.GeneratedCert, which
+// follows every renewal. Start must have returned before it is used.
+func (m *Manager) ServingCertificate() dynamiccertificates.CertKeyContentProvider {
+	return servingCertificate{m}
+}
+
+type servingCertificate struct{ m *Manager }
+
+// Name implements dynamiccertificates.CertKeyContentProvider.
+func (s servingCertificate) Name() string { return "self-managed serving certificate" }
+
+// CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider.
+func (s servingCertificate) CurrentCertKeyContent() (certPEM, keyPEM []byte) {
+	held := s.m.current.Load()
+	if held == nil {
+		return nil, nil
+	}
+	return held.serving.certPEM, held.serving.keyPEM
+}
+
+// AddListener implements dynamiccertificates.Notifier.
+func (s servingCertificate) AddListener(listener dynamiccertificates.Listener) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	// Others read the slice without the lock.
+	s.m.listeners = append(slices.Clip(s.m.listeners), listener)
+}
+
+// servingNames are the names by which the API is reached: in the host cluster, and through a forwarded port.
+func (m *Manager) servingNames() []string {
+	service := m.options.Service + "." + m.options.Namespace + ".svc"
+	return []string{service, service + "." + m.options.ClusterDomain, "localhost"}
+}
+
+// peerNames are first, and the names and addresses by which others reach this replica, in both directions.
+func (m *Manager) peerNames(first string) names {
+	o := m.options
+	dns := []string{first}
+	if o.PodName != "" && o.PeerService != "" {
+		pod := o.PodName + "." + o.PeerService + "." + o.Namespace + ".svc"
+		dns = append(dns, pod, pod+"."+o.ClusterDomain)
+	}
+	return names{
+		dns:    dns,
+		ips:    o.IPs,
+		usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+}

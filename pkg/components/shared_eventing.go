@@ -1,0 +1,168 @@
+package components
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/sharding"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
+	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
+)
+
+// sharedEventing is Eventing on several replicas: who has a Broker or Channel writes about it, and about its Triggers or
+// Subscriptions.
+type sharedEventing struct {
+	shards        *sharding.Shards
+	replica       *Replica
+	triggers      eventinglisters.TriggerLister
+	subscriptions messaginglisters.SubscriptionLister
+	// gained is told which streams came to belong to this replica.
+	gained []func(which func(stream eventing.Key) bool)
+}
+
+func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOptions) *sharedEventing {
+	s := &sharedEventing{
+		replica:       o.replica,
+		triggers:      o.clients.informers.Eventing().V1().Triggers().Lister(),
+		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
+	}
+	s.shards = sharding.New(ctx, sharding.Options{
+		Broker: own, Members: o.replica.Members(), Peers: o.replica.Transport(), Clock: clock.RealClock{},
+		Gained: func(which func(eventing.Key) bool) {
+			for _, tell := range s.gained {
+				tell(which)
+			}
+		},
+	})
+	return s
+}
+
+// serve has the other replicas served.
+func (s *sharedEventing) serve(replica *Replica, handler *ingress.Handler) {
+	replica.server.Handle(sharding.EventsElement, handler.Forwarded())
+	replica.server.Handle(sharding.HandoverElement, s.shards.Handover())
+}
+
+// lead has controllers write about the streams of this replica.
+func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *controllers.Controller) {
+	for _, c := range []struct {
+		controller *controllers.Controller
+		// stream returns the stream that an object is, or is a consumer of.
+		stream func(types.NamespacedName) (eventing.Key, bool)
+	}{
+		{brokers, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Broker, name), true }},
+		{channels, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Channel, name), true }},
+		{triggers, s.brokerOf},
+		{subscriptions, s.channelOf},
+	} {
+		c.controller.Lead(func(name types.NamespacedName) bool { return s.owns(c.stream(name)) })
+		s.gained = append(s.gained, func(which func(eventing.Key) bool) {
+			c.controller.Requeue(func(name types.NamespacedName) bool {
+				key, ok := c.stream(name)
+				return ok && which(key)
+			})
+		})
+	}
+	// What is of no stream here is up to the one that leads.
+	s.replica.election.Subscribe(func(leading bool) {
+		if leading {
+			subscriptions.Requeue(func(name types.NamespacedName) bool {
+				_, ours := s.channelOf(name)
+				return !ours
+			})
+		}
+	})
+}
+
+// owns tells whether this replica writes about what is of a stream, or of none of ours.
+func (s *sharedEventing) owns(stream eventing.Key, ours bool) bool {
+	if !ours {
+		return s.replica.Leading()
+	}
+	return s.shards.Owns(stream)
+}
+
+func streamKey(kind eventing.Kind, name types.NamespacedName) eventing.Key {
+	return eventing.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name}
+}
+
+// brokerOf returns the stream of a Trigger.
+func (s *sharedEventing) brokerOf(name types.NamespacedName) (eventing.Key, bool) {
+	trigger, err := s.triggers.Triggers(name.Namespace).Get(name.Name)
+	if err != nil {
+		return eventing.Key{}, false
+	}
+	return streamKey(eventing.Broker, types.NamespacedName{Namespace: name.Namespace, Name: trigger.Spec.Broker}), true
+}
+
+// channelOf returns the stream of a Subscription, unless its channel is of another kind than ours.
+func (s *sharedEventing) channelOf(name types.NamespacedName) (eventing.Key, bool) {
+	subscription, err := s.subscriptions.Subscriptions(name.Namespace).Get(name.Name)
+	if err != nil {
+		return eventing.Key{}, false
+	}
+	kind, channel := controllers.ChannelOf(subscription)
+	return streamKey(eventing.Channel, channel), kind == controllers.ChannelKind
+}
+
+// ownsObject tells whether this replica records Events about an object.
+func (s *sharedEventing) ownsObject(about runtime.Object) bool {
+	switch object := about.(type) {
+	case *eventingv1.Broker:
+		return s.owns(streamKey(eventing.Broker, nameOf(object)), true)
+	case *messagingv1.Channel:
+		return s.owns(streamKey(eventing.Channel, nameOf(object)), true)
+	case *eventingv1.Trigger:
+		return s.owns(s.brokerOf(nameOf(object)))
+	case *messagingv1.Subscription:
+		return s.owns(s.channelOf(nameOf(object)))
+	}
+	return s.replica.Leading()
+}
+
+func nameOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// existing returns what lists the UIDs of all streams and consumers that the API has, where other replicas make streams
+// that this one's informers do not know yet.
+func (o *eventingOptions) existing() func(context.Context) (sets.Set[types.UID], error) {
+	if o.replica == nil {
+		return nil
+	}
+	eventing, messaging := o.clients.versioned.EventingV1(), o.clients.versioned.MessagingV1()
+	return func(ctx context.Context) (sets.Set[types.UID], error) {
+		found := sets.New[types.UID]()
+		for kind, list := range map[string]func() (runtime.Object, error){
+			"Brokers":       func() (runtime.Object, error) { return eventing.Brokers("").List(ctx, metav1.ListOptions{}) },
+			"Triggers":      func() (runtime.Object, error) { return eventing.Triggers("").List(ctx, metav1.ListOptions{}) },
+			"Channels":      func() (runtime.Object, error) { return messaging.Channels("").List(ctx, metav1.ListOptions{}) },
+			"Subscriptions": func() (runtime.Object, error) { return messaging.Subscriptions("").List(ctx, metav1.ListOptions{}) },
+		} {
+			objects, err := list()
+			if err == nil {
+				err = meta.EachListItem(objects, func(object runtime.Object) error {
+					found.Insert(object.(metav1.Object).GetUID())
+					return nil
+				})
+			}
+			if err != nil {
+				return nil, fmt.Errorf("listing %s: %w", kind, err)
+			}
+		}
+		return found, nil
+	}
+}

@@ -1,0 +1,75 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+)
+
+// ServiceSuffix ends the name of the core Service by which a Channel is reached. Names of Channels leave room for it.
+const ServiceSuffix = "-kn-channel"
+
+// ChannelLabelKey on the core Service of a Channel holds its name.
+const ChannelLabelKey = messagingv1.GroupName + "/channel"
+
+// ReasonServiceFailed tells that the core Service of the Channel cannot be written, so that its address does not
+// resolve.
+const ReasonServiceFailed = "ServiceFailed"
+
+// Services are core Services by which the addresses of Channels resolve in the host cluster.
+type Services interface {
+	// Apply gives a Channel Services of some names, and takes all others from it. It fails with
+	// *hostservice.NotOwned where a name is taken.
+	Apply(ctx context.Context, channel metav1.Object, names []string) error
+	// Track has the Channels reconciled whose Services change.
+	Track(controller *controllers.Controller) error
+}
+
+// Option changes a Reconciler before its controller runs.
+type Option func(*Reconciler, *controllers.Controller) error
+
+// WithServices has Channels get core Services.
+func WithServices(services Services) Option {
+	return func(r *Reconciler, controller *controllers.Controller) error {
+		r.Services = services
+		return services.Track(controller)
+	}
+}
+
+// place gives a Channel its core Service. It returns the condition Addressable, and why to try again.
+func (r *Reconciler) place(ctx context.Context, channel *messagingv1.Channel) (duckv1.Condition, error) {
+	const t = messagingv1.ChannelConditionAddressable
+	if r.Services == nil {
+		return controllers.True(t), nil
+	}
+	err := r.Services.Apply(ctx, channel, []string{channel.Name + ServiceSuffix})
+	notOwned, taken := errors.AsType[*hostservice.NotOwned](err)
+	switch {
+	case err == nil:
+		return controllers.True(t), nil
+	case taken:
+		// A change of the Service in the way has the Channel reconciled.
+		return controllers.False(t, controllers.ReasonNotOwned, notOwned.Error()), nil
+	case controllers.Refused(err):
+		return controllers.False(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve: %v", err)), err
+	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err):
+		// Another replica or the next attempt knows what comes of it.
+		return known(channel), err
+	}
+	return controllers.Unknown(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve yet: %v", err)), err
+}
+
+// known is what is known of whether a Channel is Addressable.
+func known(channel *messagingv1.Channel) duckv1.Condition {
+	const t = messagingv1.ChannelConditionAddressable
+	return controllers.Repeat(t, channel.Status.Conditions.Get(t))
+}

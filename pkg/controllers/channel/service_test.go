@@ -1,0 +1,70 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+)
+
+// fakeServices keeps the names that Channels have.
+type fakeServices struct {
+	names []string
+	err   error
+}
+
+func (f *fakeServices) Apply(_ context.Context, _ metav1.Object, names []string) error {
+	f.names = names
+	return f.err
+}
+
+func (*fakeServices) Track(*controllers.Controller) error { return nil }
+
+// TestService gives a Channel a core Service before its address, and tells if it has none.
+func TestService(t *testing.T) {
+	taken := &hostservice.NotOwned{Service: key, Kind: "Channel"}
+	quota := apierrors.NewForbidden(corev1.Resource("services"), "orders", errors.New("exceeded quota"))
+	down := errors.New("connection refused")
+	for _, tt := range []struct {
+		name  string
+		fault error
+		want  string
+		again bool
+	}{
+		{"there", nil, "True", false},
+		{"taken", taken, "False NotOwned " + taken.Error(), false},
+		{"quota", quota, "False ServiceFailed The Channel's address does not resolve: " + quota.Error(), true},
+		{"host down", down, "Unknown ServiceFailed The Channel's address does not resolve yet: connection refused", true},
+		{"another replica writes", leader.ErrFollowing, "Unknown", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
+			services := &fakeServices{err: tt.fault}
+			f.Services = services
+			if err := f.Reconcile(t.Context(), key); !errors.Is(err, tt.fault) && tt.again || err != nil && !tt.again {
+				t.Errorf("error %v, want one to try again: %v", err, tt.again)
+			}
+			if diff := cmp.Diff([]string{"orders-kn-channel"}, services.names); diff != "" {
+				t.Errorf("names (-want +got):\n%s", diff)
+			}
+			if got := f.condition(messagingv1.ChannelConditionAddressable); got != tt.want {
+				t.Errorf("Addressable is %q, want %q", got, tt.want)
+			}
+			if got := f.channel().Status.Address.GetURL() != ""; got != (tt.fault == nil) {
+				t.Errorf("has an address: %v", got)
+			}
+			if _, kept := f.streams.streams[Key(key)]; !kept {
+				t.Error("no stream")
+			}
+		})
+	}
+}

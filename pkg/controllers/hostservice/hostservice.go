@@ -1,0 +1,195 @@
+// Package hostservice gives objects of this server core Services in the host cluster, by which pods reach them: a
+// Service has no endpoints of its own, its name stands for that of the gateway or of the broker.
+package hostservice
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+)
+
+// fieldManager is who the host says has written the Services.
+const fieldManager = "knative-apiserver"
+
+// Options are what Services are made from.
+type Options struct {
+	// Client reaches the host cluster.
+	Client typedcorev1.ServicesGetter
+	// Informer is one of NewInformer, which several kinds may share. Whoever made it runs it.
+	Informer cache.SharedIndexInformer
+	// Kind is that of the objects which get Services, and LabelKey the label of a Service that names its object.
+	Kind     schema.GroupVersionKind
+	LabelKey string
+	// Target is the DNS name that the Services stand for.
+	Target string
+}
+
+// Services are those of the objects of one kind. Its methods may be called concurrently.
+type Services struct {
+	Options
+
+	// mu guards waiting: which object is to look again when a Service changes that is not its own, by the Service.
+	mu      sync.Mutex
+	waiting map[types.NamespacedName]types.NamespacedName
+}
+
+// New returns the Services of a kind. Call it before the informer runs.
+func New(o Options) (*Services, error) {
+	if err := controllers.IndexByController(o.Informer); err != nil {
+		return nil, err
+	}
+	return &Services{Options: o, waiting: map[types.NamespacedName]types.NamespacedName{}}, nil
+}
+
+// NotOwned is the error of a Service that exists and belongs to somebody else. It stays as it is.
+type NotOwned struct {
+	// Service is the core Service.
+	Service types.NamespacedName
+	// Kind is that of the object which needs it.
+	Kind string
+}
+
+// Error tells what is in the way, and what helps.
+func (e *NotOwned) Error() string {
+	return fmt.Sprintf("There is a core Service %q already that does not belong to the %s. Delete it, or give the %s another name.", e.Service, e.Kind, e.Kind)
+}
+
+// Track has a controller of the kind reconcile the objects whose Services change, or may be had now. Call it before
+// the controller and the informer run.
+func (s *Services) Track(controller *controllers.Controller) error {
+	return controller.Watch(s.Informer, func(obj metav1.Object) []types.NamespacedName {
+		var keys []types.NamespacedName
+		if owner := metav1.GetControllerOfNoCopy(obj); owner != nil && s.isKind(owner) {
+			keys = append(keys, types.NamespacedName{Namespace: obj.GetNamespace(), Name: owner.Name})
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if waiting, ok := s.waiting[keyOf(obj)]; ok {
+			keys = append(keys, waiting)
+		}
+		return keys
+	})
+}
+
+// Apply gives an object Services of some names in its namespace, with its labels and annotations, and takes from it
+// all others. It fails with *NotOwned where a name is taken and nothing else is wrong; what else there is to do is
+// done nevertheless. The Services go with the object, by the host's garbage collector.
+func (s *Services) Apply(ctx context.Context, owner metav1.Object, names []string) error {
+	owned, err := controllers.Indexed[*corev1.Service](s.Informer.GetIndexer(), controllers.ByController, string(owner.GetUID()))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, service := range owned {
+		if !slices.Contains(names, service.Name) {
+			errs = append(errs, s.remove(ctx, service))
+		}
+	}
+	var taken error
+	for _, name := range names {
+		err := s.apply(ctx, owner, s.desired(owner, name))
+		if _, ok := errors.AsType[*NotOwned](err); ok {
+			taken = cmp.Or(taken, err)
+			continue
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return taken
+}
+
+func (s *Services) apply(ctx context.Context, owner metav1.Object, desired *corev1.Service) error {
+	key := keyOf(desired)
+	// Noted before it is read: a change in between is not missed.
+	s.wait(key, keyOf(owner))
+	existing, err := s.get(key)
+	if err != nil {
+		return err
+	}
+	if existing == nil {
+		_, err = s.Client.Services(key.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+		if err == nil {
+			s.unwait(key)
+			return nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating core Service %q: %w", key, err)
+		}
+		// The informer lags behind.
+		if existing, err = s.Client.Services(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("reading core Service %q: %w", key, err)
+		}
+	}
+	if !s.owns(existing, owner) {
+		return &NotOwned{Service: key, Kind: s.Kind.Kind}
+	}
+	s.unwait(key)
+	updated := adapted(existing, desired)
+	if updated == nil {
+		return nil
+	}
+	if _, err := s.Client.Services(key.Namespace).Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("updating core Service %q: %w", key, err)
+	}
+	return nil
+}
+
+// get returns a Service as it is listed, or nil.
+func (s *Services) get(key types.NamespacedName) (*corev1.Service, error) {
+	obj, ok, err := s.Informer.GetIndexer().GetByKey(key.String())
+	if err != nil || !ok {
+		return nil, err
+	}
+	service, _ := obj.(*corev1.Service)
+	return service, nil
+}
+
+// owns tells whether a Service is an object's. One of an earlier object of the same name is taken over, so that the
+// name resolves all the time.
+func (s *Services) owns(service *corev1.Service, owner metav1.Object) bool {
+	controller := metav1.GetControllerOfNoCopy(service)
+	return controller != nil && s.isKind(controller) && controller.Name == owner.GetName()
+}
+
+func (s *Services) isKind(owner *metav1.OwnerReference) bool {
+	return owner.Kind == s.Kind.Kind && schema.FromAPIVersionAndKind(owner.APIVersion, "").Group == s.Kind.Group
+}
+
+func (s *Services) remove(ctx context.Context, service *corev1.Service) error {
+	err := s.Client.Services(service.Namespace).Delete(ctx, service.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(service.UID))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting core Service %q: %w", keyOf(service), err)
+	}
+	return nil
+}
+
+func (s *Services) wait(service, owner types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting[service] = owner
+}
+
+func (s *Services) unwait(service types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, service)
+}
+
+func keyOf(obj metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}

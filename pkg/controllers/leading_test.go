@@ -1,0 +1,80 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+)
+
+// What another replica owns is reconciled once, without a write, unless something else fails; what comes to be owned is
+// reconciled again.
+func TestLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		writes, calls := map[string]int{}, map[string]int{}
+		c := New("test", reconcile(func(ctx context.Context, key types.NamespacedName) error {
+			calls[key.Name]++
+			if leader.IsFollowing(ctx) {
+				err := fmt.Errorf("writing: %w", leader.ErrFollowing)
+				if key.Name == "failing" && calls[key.Name] == 1 {
+					err = errors.Join(err, errors.New("the data plane is broken"))
+				}
+				return err
+			}
+			writes[key.Name]++
+			return nil
+		}))
+		owned := map[string]bool{"mine": true}
+		c.Lead(func(key types.NamespacedName) bool { return owned[key.Name] })
+		informer := &storeInformer{store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+		if err := c.Watch(informer, KeyOf); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"mine", "other", "failing"} {
+			route := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+			if err := informer.store.Add(route); err != nil {
+				t.Fatal(err)
+			}
+			informer.OnAdd(route, true)
+		}
+		expect := func(when, name string, wantCalls, wantWrites int) {
+			t.Helper()
+			if calls[name] != wantCalls || writes[name] != wantWrites {
+				t.Errorf("%s: %s was reconciled %d times and written %d times, want %d and %d", when, name, calls[name], writes[name], wantCalls, wantWrites)
+			}
+		}
+		run(t, c, 1, func() {
+			if !isPrimed(c) {
+				t.Error("not primed")
+			}
+			<-time.After(time.Hour)
+			synctest.Wait()
+			expect("at first", "mine", 1, 1)
+			expect("at first", "other", 1, 0)
+			expect("at first", "failing", 2, 0)
+			owned["other"] = true
+			c.Requeue(func(key types.NamespacedName) bool { return key.Name == "other" })
+			synctest.Wait()
+			expect("then", "mine", 1, 1)
+			expect("then", "other", 2, 1)
+			expect("then", "failing", 2, 0)
+		})
+	})
+}
+
+// storeInformer is a fakeInformer with objects.
+type storeInformer struct {
+	fakeInformer
+	store cache.Store
+}
+
+func (s *storeInformer) GetStore() cache.Store { return s.store }

@@ -1,0 +1,70 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+)
+
+// ReasonPlaceholderFailed tells that a core Service of the Route cannot be written, so that its name does not
+// resolve within the cluster.
+const ReasonPlaceholderFailed = "PlaceholderFailed"
+
+// RouteLabelKey on the core Services of a Route holds its name.
+const RouteLabelKey = servingv1.GroupName + "/route"
+
+// Placeholders are core Services by which the names of Routes resolve in the host cluster.
+type Placeholders interface {
+	// Apply gives a Route Services of some names, and takes all others from it. It fails with *hostservice.NotOwned
+	// where a name is taken.
+	Apply(ctx context.Context, route metav1.Object, names []string) error
+	// Track has the Routes reconciled whose Services change.
+	Track(controller *controllers.Controller) error
+}
+
+// Option changes a Reconciler before its controller runs.
+type Option func(*Reconciler, *controllers.Controller) error
+
+// WithPlaceholders has Routes get core Services.
+func WithPlaceholders(placeholders Placeholders) Option {
+	return func(r *Reconciler, controller *controllers.Controller) error {
+		r.Placeholders = placeholders
+		return placeholders.Track(controller)
+	}
+}
+
+// place gives a Route its core Services. fault is what its status is to tell, again why to try again.
+func (r *Reconciler) place(ctx context.Context, route *servingv1.Route, named *addresses, lost map[string]routing.Key) (fault *duckv1.Condition, again error) {
+	if r.Placeholders == nil {
+		return nil, nil
+	}
+	err := r.Placeholders.Apply(ctx, route, named.placeholders(lost))
+	const t = servingv1.RouteConditionIngressReady
+	notOwned, taken := errors.AsType[*hostservice.NotOwned](err)
+	switch {
+	case err == nil:
+		return nil, nil
+	case taken:
+		// A change of the Service in the way has the Route reconciled.
+		condition := controllers.False(t, controllers.ReasonNotOwned, notOwned.Error())
+		return &condition, nil
+	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err):
+		// Another replica or the next attempt knows what comes of it.
+		return nil, err
+	}
+	condition := controllers.Unknown(t, ReasonPlaceholderFailed, fmt.Sprintf("A name of the Route does not resolve within the cluster yet: %v", err))
+	if controllers.Refused(err) {
+		condition = controllers.False(t, ReasonPlaceholderFailed, fmt.Sprintf("A name of the Route does not resolve within the cluster: %v", err))
+	}
+	return &condition, err
+}

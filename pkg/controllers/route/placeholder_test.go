@@ -1,0 +1,140 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+)
+
+// fakePlaceholders keeps the names that Routes have.
+type fakePlaceholders struct {
+	names map[string][]string
+	err   error
+}
+
+func (f *fakePlaceholders) Apply(_ context.Context, route metav1.Object, names []string) error {
+	if f.err == nil {
+		f.names[route.GetName()] = names
+	}
+	return f.err
+}
+
+func (*fakePlaceholders) Track(*controllers.Controller) error { return nil }
+
+// TestPlaceholders gives Routes and their tags core Services, but not those of hosts that other Routes have.
+func TestPlaceholders(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	older, younger := newRoute("v1-hello", pin("hello-1", 100)), newRoute("hello", pin("hello-1", 100, "v1"), pin("hello-1", 0, "v2"))
+	younger.CreationTimestamp = metav1.NewTime(began.Add(time.Minute))
+	f := newFixture(t, older, younger, newRevision("hello", 1, isReady))
+	placeholders := &fakePlaceholders{names: map[string][]string{}}
+	f.Placeholders = placeholders
+	f.reconcile("v1-hello")
+	f.reconcile("hello")
+	if diff := cmp.Diff(map[string][]string{"v1-hello": {"v1-hello"}, "hello": {"hello", "v2-hello"}}, placeholders.names); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// TestPlaceholderFaults tells of a name that is taken and of a Service that cannot be written (serving 7.0.1-3).
+func TestPlaceholderFaults(t *testing.T) {
+	taken := &hostservice.NotOwned{Service: named("hello"), Kind: "Route"}
+	quota := apierrors.NewForbidden(corev1.Resource("services"), "hello", errors.New("exceeded quota"))
+	down := errors.New("connection refused")
+	conflict := apierrors.NewConflict(corev1.Resource("services"), "hello", errors.New("changed"))
+	for _, tt := range []struct {
+		name          string
+		fault         error
+		want, ingress string
+		again         bool
+	}{
+		{"taken", taken, "False", "False NotOwned " + taken.Error(), false},
+		{"quota", quota, "False", "False PlaceholderFailed A name of the Route does not resolve within the cluster: " + quota.Error(), true},
+		{"host down", down, "Unknown", "Unknown PlaceholderFailed A name of the Route does not resolve within the cluster yet: connection refused", true},
+		{"out of date", conflict, "missing", "missing", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, newRoute("hello", pin("hello-1", 100)), newRevision("hello", 1, ready(corev1.ConditionTrue, "")))
+			placeholders := &fakePlaceholders{names: map[string][]string{}, err: tt.fault}
+			f.Placeholders = placeholders
+			if err := f.Reconcile(t.Context(), named("hello")); (err != nil) != tt.again {
+				t.Errorf("error %v, want one to try again: %v", err, tt.again)
+			}
+			f.list()
+			if got := f.condition("hello", ingress); got != tt.ingress {
+				t.Errorf("IngressReady is %q, want %q", got, tt.ingress)
+			}
+			if got := f.gateway.shares("hello.default"); got != "hello-1:100" {
+				t.Errorf("requests go to %q meanwhile, want hello-1:100", got)
+			}
+			placeholders.err = nil
+			f.reconcile("hello")
+			if got := f.condition("hello", duckv1.ConditionReady); got != "True" {
+				t.Errorf("Ready is %q in the end", got)
+			}
+		})
+	}
+}
+
+// TestFollowing hands the gateway of a replica that may not write the same as that of the one that does, in the middle
+// of a rollout too.
+func TestFollowing(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	route := newRoute("hello", follow("hello", 100))
+	route.Annotations = map[string]string{servingv1.RolloutDurationAnnotationKey: "100s"}
+	leading := newFixture(t, route, newConfiguration("hello", "hello-1", isReady), newRevision("hello", 1, isReady), newRevision("hello", 2, isReady))
+	placeholders := &fakePlaceholders{names: map[string][]string{}}
+	leading.Placeholders = placeholders
+	leading.reconcile("hello")
+	leading.put(newConfiguration("hello", "hello-2", isReady))
+	leading.reconcile("hello")
+
+	// The other one starts later, from what is stored.
+	other := newFixture(t)
+	other.client, other.clock = leading.client, leading.clock
+	other.restart()
+	other.Placeholders = &fakePlaceholders{err: leader.ErrFollowing}
+	other.list()
+	refused := 0
+	leading.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		switch action.GetVerb() {
+		case "get", "list", "watch":
+			return false, nil, nil
+		}
+		refused++
+		return true, nil, leader.ErrFollowing
+	})
+	var tables []*routing.Route
+	for _, f := range []*fixture{leading, other} {
+		f.clock.SetTime(began.Add(30 * time.Second))
+		f.list()
+		if err := f.Reconcile(t.Context(), named("hello")); !leader.OnlyFollowing(err) {
+			t.Errorf("got %v, want only that another replica writes", err)
+		}
+		tables = append(tables, f.gateway.routes[named("hello")])
+	}
+	if diff := cmp.Diff(tables[0], tables[1]); diff != "" {
+		t.Errorf("route of the other replica (-want +got):\n%s", diff)
+	}
+	if got := other.gateway.shares("hello.default"); got != "hello-1:70 hello-2:30" && got != "hello-1:69 hello-2:31" {
+		t.Errorf("requests go to %q, want nearly a third to the new Revision", got)
+	}
+	if refused == 0 {
+		t.Error("nothing was to be written, so that nothing was refused")
+	}
+}

@@ -1,0 +1,54 @@
+package broker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// A namespace whose subscribers are slow has no more attempts under way than its share, which its consumers take turns
+// with; others are as fast as ever.
+func TestShares(t *testing.T) {
+	run(t, func(w *world) {
+		const share = 4
+		w.shares.by.Clear()
+		w.shares.max = share
+		other := eventing.Key{Kind: eventing.Broker, Namespace: "other", Name: "o"}
+		w.must(w.SetStream(w.Context(), eventing.Stream{Key: other, UID: types.UID(other.Name)}))
+		calm := trigger("calm", func(c *eventing.Consumer) { c.Stream, c.StreamUID = other, types.UID(other.Name) })
+		w.set(trigger("x"), trigger("y"), calm)
+		w.answer("x", slow(time.Second))
+		w.answer("y", slow(time.Second))
+		w.accept(brokerKey, numbers(20)...)
+		w.after(0)
+		if have := len(w.attempts("x")) + len(w.attempts("y")); have != share {
+			t.Errorf("%d attempts are under way, want %d", have, share)
+		}
+		for i := range 10 {
+			w.accept(other, fmt.Sprint("calm", i))
+			w.after(100 * time.Millisecond)
+		}
+		for i, at := range w.times("calm") {
+			if want := time.Duration(i) * 100 * time.Millisecond; at != want {
+				t.Errorf("event %d was sent after %s, want %s", i, at, want)
+			}
+		}
+		w.after(4 * time.Second)
+		x, y := len(w.attempts("x")), len(w.attempts("y"))
+		if x < 8 || y < 8 {
+			t.Errorf("after five seconds there were %d attempts at x and %d at y, who take turns", x, y)
+		}
+		w.after(time.Minute)
+		w.expectTaken(map[string]string{"x": w.sorted("x"), "y": w.sorted("x")})
+		if have := len(w.attempts("x")); have < 20 {
+			t.Errorf("%d attempts at x, want 20", have)
+		}
+		if s := w.shares.of("default"); s.free != share || len(s.waiting) > 0 {
+			t.Errorf("%d of the share are free in the end, and %d lanes wait", s.free, len(s.waiting))
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// releaseGrace is how long attempts under way may go on when another replica takes a stream.
+const releaseGrace = 3 * time.Second
+
+// open returns a stream that is not served yet.
+func (b *Broker) open(ctx context.Context, spec eventing.Stream) (*stream, error) {
+	log, err := b.options.Log.Stream(ctx, eventlog.StreamConfig{ID: string(spec.UID), Description: spec.Key.String(), Memory: spec.Memory})
+	if err != nil {
+		return nil, fmt.Errorf("making the event log of %s: %w", spec.Key, err)
+	}
+	queues, err := log.Queues(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the event log of %s: %w", spec.Key, err)
+	}
+	return newStream(b, spec, log, queues), nil
+}
+
+// TakeStream makes a stream that another replica had, together with its consumers: what the log has is delivered once all
+// of them are there, as after Start, so that replies reach each of them too. It returns false where the stream could not be
+// made, and otherwise true with why some of the consumers could not.
+func (b *Broker) TakeStream(ctx context.Context, spec eventing.Stream, consumers []eventing.Consumer) (bool, error) {
+	if found := b.stream(spec.Key); found == nil || found.spec.UID != spec.UID {
+		if err := b.RemoveStream(ctx, spec.Key); err != nil {
+			return false, err
+		}
+		s, err := b.open(ctx, spec)
+		if err != nil {
+			return false, err
+		}
+		b.streams.Store(spec.Key, s)
+		b.AddAddress(spec.Key)
+	}
+	var errs []error
+	for i := range consumers {
+		errs = append(errs, b.SetConsumer(ctx, consumers[i]))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.stream(spec.Key); s != nil && b.started && !s.resumed {
+		s.resume()
+	}
+	return true, errors.Join(errs...)
+}
+
+// ReleaseStream leaves a stream to another replica, if there is one here: deliveries end, and what is not delivered goes
+// back to the log. Nothing is deleted.
+func (b *Broker) ReleaseStream(key eventing.Key) {
+	s := b.stream(key)
+	if s == nil {
+		return
+	}
+	s.removed.Store(true)
+	s.listener.halt()
+	var lanes []*lane
+	s.byUID.Range(func(_, found any) bool {
+		c := found.(*consumer)
+		lanes = append(lanes, c.main, c.dead)
+		b.consumers.CompareAndDelete(c.config.Load().Key, c)
+		return true
+	})
+	// What the log hands over meanwhile is given back with the rest: frames of consumptions that were stopped before would
+	// come again later only.
+	for _, l := range lanes {
+		l.halt(false)
+	}
+	release := func() {
+		b.options.Log.ReleaseStream(string(s.spec.UID))
+		s.cancel()
+	}
+	timer := b.options.Clock.AfterFunc(releaseGrace, release)
+	for _, l := range lanes {
+		l.running.Wait()
+	}
+	timer.Stop()
+	release()
+	s.listener.stop()
+	for _, l := range lanes {
+		l.listener.stop()
+		l.wait()
+	}
+	s.listener.running.Wait()
+	b.streams.CompareAndDelete(key, s)
+}
+
+// Refresh looks for what another replica left in the log of a stream, if that is here.
+func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
+	s := b.stream(key)
+	if s == nil {
+		return nil
+	}
+	queues, err := s.log.Queues(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the event log of %s: %w", key, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !s.resumed {
+		return nil
+	}
+	if queues[sharedQueue] > 0 {
+		s.listener.expect()
+		s.listener.wake(s.ctx) //nolint:contextcheck // deliveries go on after the call
+	}
+	s.byUID.Range(func(_, found any) bool {
+		c := found.(*consumer)
+		for _, l := range []*lane{c.main, c.dead} {
+			if queues[l.queue] > 0 {
+				l.resume(true)
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+// AddAddress tells that a stream accepts events at its address, here or at another replica, and RemoveAddress that it
+// does no more. Streams that are here need neither.
+func (b *Broker) AddAddress(key eventing.Key) { b.addresses.Store(b.options.Address(key), true) }
+
+// RemoveAddress is the end of AddAddress.
+func (b *Broker) RemoveAddress(key eventing.Key) { b.addresses.Delete(b.options.Address(key)) }

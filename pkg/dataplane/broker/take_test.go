@@ -1,0 +1,103 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// Events that are in the log when a stream is taken are delivered once all consumers are there: replies to them reach each
+// (eventing Content Based Routing).
+func TestTakeStreamDeliversWhenComplete(t *testing.T) {
+	run(t, func(w *world) {
+		spec := eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}
+		only := func(value string) func(*eventing.Consumer) {
+			return func(c *eventing.Consumer) { c.Attributes = map[string]string{"type": value} }
+		}
+		asked := trigger("asked", only("t"))
+		replies := []eventing.Consumer{trigger("r1", only("reply")), trigger("r2", only("reply"))}
+		w.set(asked)
+		w.set(replies...)
+		w.answer("asked", slow(stuck))
+		w.accept(brokerKey, "1")
+		w.after(0)
+		w.ReleaseStream(brokerKey)
+		if w.Exists(brokerKey) {
+			t.Error("a stream that was released takes events")
+		}
+		reply := newEvent("2")
+		reply.Attributes[2].Value = "reply"
+		w.answer("asked", replying(reply))
+		taken, err := w.TakeStream(w.Context(), spec, append([]eventing.Consumer{asked}, replies...))
+		if !taken || err != nil {
+			t.Fatalf("taken %t, %v", taken, err)
+		}
+		w.after(time.Minute)
+		w.expectTaken(map[string]string{"asked": "1", "r1": "2", "r2": "2"})
+		w.log.expectLeft(t, "b", map[string]int{})
+	})
+}
+
+// A consumer that cannot be set keeps no stream from being taken.
+func TestTakeStreamWithBrokenConsumer(t *testing.T) {
+	run(t, func(w *world) {
+		broken := trigger("broken")
+		broken.StreamUID = "other"
+		taken, err := w.TakeStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, []eventing.Consumer{broken})
+		if !taken || err == nil {
+			t.Errorf("taken %t, %v", taken, err)
+		}
+		if taken, err = w.TakeStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, nil); !taken || err != nil {
+			t.Errorf("again: taken %t, %v", taken, err)
+		}
+	})
+}
+
+// What another replica wrote to a queue that nobody listens to any more is found by Refresh.
+func TestRefresh(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("a"))
+		w.after(10 * time.Minute)
+		for _, queue := range []string{sharedQueue, "uid-a", "uid-a" + deadQueue} {
+			h := header{id: newID(), accepted: time.Now()}
+			if queue == sharedQueue {
+				h.targets = []types.UID{"uid-a"}
+			}
+			w.log.put("b", queue, newEvent("in "+queue).Append(h.append(nil)))
+		}
+		w.after(time.Minute)
+		w.expect("before, a took", w.taken("a"), "")
+		w.must(w.Refresh(w.Context(), brokerKey))
+		w.after(time.Minute)
+		w.log.expectLeft(t, "b", map[string]int{})
+		if have := len(w.attempts("a")); have != 2 {
+			t.Errorf("%d events were sent, want 2", have)
+		}
+	})
+}
+
+// An object that only other replicas know of yet loses nothing.
+func TestPruneAsksTheAPI(t *testing.T) {
+	run(t, func(w *world) {
+		w.absent["new"], w.absent["gone"] = true, true
+		for _, uid := range []string{"new", "gone"} {
+			w.log.put(uid, sharedQueue, []byte("record"))
+		}
+		broken := errors.New("the server is down")
+		w.options.Existing = func(context.Context) (sets.Set[types.UID], error) { return nil, broken }
+		if err := w.Prune(w.Context()); !errors.Is(err, broken) {
+			t.Errorf("without the API: %v", err)
+		}
+		w.log.expectLeft(t, "gone", map[string]int{"": 1})
+		w.options.Existing = func(context.Context) (sets.Set[types.UID], error) { return sets.New[types.UID]("new"), nil }
+		w.must(w.Prune(w.Context()))
+		w.log.expectLeft(t, "new", map[string]int{"": 1})
+		w.log.expectLeft(t, "gone", map[string]int{})
+	})
+}

@@ -1,0 +1,51 @@
+package eventlog
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A single server becomes one of a cluster: what it held is delivered by the cluster, and nothing is left behind.
+func TestSingleBecomesCluster(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 2)
+	single := Options{Dir: o[0].Dir}
+	l := open(t, single)
+	s := stream(t, l, "a")
+	appendAll(t, s, "", numbers(0, 20)...)
+	appendAll(t, s, "q", "one", "two")
+	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 1})
+	k.collect(t, 5)
+	closed(t, l)
+
+	logs := []*Log{open(t, o[0]), open(t, o[1])}
+	moved := opened(t, logs[1], "a")
+	shared, _ := consume(t, moved, "", ConsumeOptions{})
+	got := map[string]bool{}
+	for len(got) < 15 {
+		for _, r := range shared.collect(t, 1) {
+			got[r] = true
+		}
+	}
+	for _, r := range numbers(5, 20) {
+		if !got[r] {
+			t.Errorf("record '%s' of the single server did not come", r)
+		}
+	}
+	queue, _ := consume(t, moved, "q", ConsumeOptions{})
+	queue.collect(t, 2)
+	eventually(t, "nothing of the single server is left", func() bool {
+		_, err := os.Stat(filepath.Join(o[0].Dir, singleDir))
+		return os.IsNotExist(err)
+	})
+
+	closed(t, logs[0])
+	if l, err := Open(t.Context(), single); err == nil || !strings.Contains(err.Error(), "cluster") {
+		if err == nil {
+			l.Close()
+		}
+		t.Errorf("opening a cluster's store by a single server: %v, want that it is refused", err)
+	}
+}

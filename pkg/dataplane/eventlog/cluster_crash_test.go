@@ -1,0 +1,182 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// crashMember has TestClusterChild run a server of a cluster.
+const crashMember = "EVENTLOG_CRASH_MEMBER"
+
+// crashOptions are what a process is given to run a server.
+type crashOptions struct {
+	Dir, CA, Cert, Key string
+	// The others are those of Cluster.
+	Name, Advertise string
+	ListenPort      int
+	Routes          []string
+}
+
+// TestClusterChild is the process that TestClusterCrash kills.
+func TestClusterChild(t *testing.T) {
+	t.Parallel()
+	given := os.Getenv(crashMember)
+	if given == "" {
+		t.Skip("runs as a process of TestClusterCrash")
+	}
+	var o crashOptions
+	if err := json.Unmarshal([]byte(given), &o); err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{
+		Name: o.Name, ListenHost: "127.0.0.1", ListenPort: o.ListenPort, Advertise: o.Advertise, Routes: o.Routes,
+		TLS: transportOf(t, o.CA, o.Cert, o.Key),
+	}
+	if _, err := Open(context.Background(), Options{Dir: o.Dir, Replicas: len(o.Routes), Cluster: c}); err != nil {
+		t.Fatal(err)
+	}
+	<-t.Context().Done()
+}
+
+// child runs a server in a process of its own, which the function it returns kills.
+func child(t *testing.T, o crashOptions) (kill func()) {
+	t.Helper()
+	given, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestClusterChild$", "-test.timeout=120s")
+	cmd.Env = append(os.Environ(), crashMember+"="+string(given))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		// It may have ended by itself.
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(kill)
+	return kill
+}
+
+// eventing Content Based Routing-3, eventing Topology Based Routing-3: what most servers acknowledged survives SIGKILL of
+// each of the others.
+func TestClusterCrash(t *testing.T) {
+	t.Parallel()
+	o, files := clusterOf(t, 3)
+	options := func(n int) crashOptions {
+		c := o[n].Cluster
+		return crashOptions{
+			Dir: o[n].Dir, CA: files[0], Cert: files[1], Key: files[2],
+			Name: c.Name, Advertise: c.Advertise, ListenPort: c.ListenPort, Routes: c.Routes,
+		}
+	}
+	kill := map[int]func(){1: child(t, options(1)), 2: child(t, options(2))}
+	l := open(t, o[0])
+	s := opened(t, l, "a")
+	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 1 << 16})
+
+	var mu sync.Mutex
+	stored := map[string]bool{}
+	var failures atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for a := range 4 {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				data := fmt.Sprintf("%d-%d-%s", a, i, strings.Repeat("x", 100))
+				if err := s.Append(ctx, Record{Data: []byte(data)}, Record{Queue: "q", Data: []byte(data)}); err != nil {
+					failures.Add(1)
+					continue
+				}
+				mu.Lock()
+				stored[data] = true
+				mu.Unlock()
+			}
+		})
+	}
+	for _, n := range []int{1, 2} {
+		mu.Lock()
+		before := len(stored)
+		mu.Unlock()
+		kill[n]()
+		eventually(t, "the others go on", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(stored) > before+100
+		})
+		kill[n] = child(t, options(n))
+		eventually(t, "the one that was killed has caught up", func() bool {
+			info, err := l.current.Load().js.Stream(t.Context(), s.name)
+			if err != nil || info.CachedInfo().Cluster == nil {
+				return false
+			}
+			current := 0
+			for _, peer := range info.CachedInfo().Cluster.Replicas {
+				if peer.Current {
+					current++
+				}
+			}
+			return current == 2
+		})
+	}
+	cancel()
+	wg.Wait()
+	q, _ := consume(t, s, "q", ConsumeOptions{})
+	for queue, k := range map[string]*sink{"": k, "q": q} {
+		missing := map[string]bool{}
+		for r := range stored {
+			missing[r] = true
+		}
+		for len(missing) > 0 {
+			for _, r := range k.collect(t, 1) {
+				delete(missing, r)
+			}
+		}
+		t.Logf("queue '%s': %d records stored, %d appends failed", queue, len(stored), failures.Load())
+	}
+}
+
+// A server whose disk is full stops, loses nothing that the others have, and goes on when it has space again.
+func TestClusterDiskFull(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 3)
+	disk := small(t, 64)
+	o[2].Dir = disk + "/data"
+	logs := make([]*Log, 3)
+	for i := range o {
+		logs[i] = open(t, o[i])
+	}
+	s := opened(t, logs[0], "a")
+	appendAll(t, s, "", numbers(0, 10)...)
+	fill(t, disk, 100)
+	data := strings.Repeat("x", 64<<10)
+	n := 10
+	eventually(t, "the server without space has stopped", func() bool {
+		if err := s.Append(t.Context(), Record{Data: []byte(data)}); err != nil {
+			t.Fatalf("append while one of three servers has no space: %v", err)
+		}
+		n++
+		return logs[2].Health(t.Context()) != nil && logs[2].unusable() != nil
+	})
+	unfill(t, disk)
+	eventually(t, "it runs again and has all", func() bool {
+		current := logs[2].current.Load()
+		return logs[2].Health(t.Context()) == nil && current.server.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.name)
+	})
+	closed(t, logs[0])
+	k, _ := consume(t, opened(t, logs[2], "a"), "", ConsumeOptions{})
+	began := time.Now()
+	k.collect(t, n)
+	t.Logf("%d records came within %v", n, time.Since(began))
+}

@@ -1,0 +1,320 @@
+package eventlog
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/natstest"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
+)
+
+// transportOf returns the configuration of servers that authenticate each other by the certificates in files.
+func transportOf(t testing.TB, ca, cert, key string) *tls.Config {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: pool, ClientCAs: pool,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
+	}
+}
+
+// verifying is a configuration that checks by a function, as those do whose authorities change.
+func verifying(c *tls.Config) *tls.Config {
+	c = c.Clone()
+	roots := c.RootCAs
+	c.InsecureSkipVerify, c.RootCAs, c.ClientCAs = true, nil, nil
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 {
+			return errors.New("no certificate")
+		}
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		return err
+	}
+	return c
+}
+
+// cluster returns the options of n servers.
+func cluster(t testing.TB, n int) []Options {
+	t.Helper()
+	all, _ := clusterOf(t, n)
+	return all
+}
+
+// clusterOf returns the options of n servers, and the files of the authority, the certificate and the key that they use.
+func clusterOf(t testing.TB, n int) ([]Options, [3]string) {
+	t.Helper()
+	ca, cert, key := natstest.Certificates(t)
+	config := transportOf(t, ca, cert, key)
+	var routes []string
+	var ports []int
+	for range n {
+		p, err := port.Stable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, p)
+		routes = append(routes, net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
+	}
+	var all []Options
+	for i := range n {
+		all = append(all, Options{Dir: t.TempDir(), Replicas: n, Cluster: &Cluster{
+			Name: "server-" + strconv.Itoa(i), ListenHost: "127.0.0.1", ListenPort: ports[i], Advertise: routes[i], Routes: routes, TLS: config,
+		}})
+	}
+	return all, [3]string{ca, cert, key}
+}
+
+// opened waits until a stream can be opened.
+func opened(t testing.TB, l *Log, id string) *Stream {
+	t.Helper()
+	var s *Stream
+	eventually(t, "stream '"+id+"' is opened", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var err error
+		if s, err = l.Stream(ctx, StreamConfig{ID: id}); err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("opening stream '%s': %v", id, err)
+		}
+		return err == nil
+	})
+	return s
+}
+
+func closed(t testing.TB, l *Log) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func replicas(t testing.TB, s *Stream) int {
+	t.Helper()
+	stream, err := s.log.current.Load().js.Stream(t.Context(), s.name)
+	if err != nil {
+		return 0
+	}
+	return stream.CachedInfo().Config.Replicas
+}
+
+// A server opens at once, and takes records as soon as the others are there. With one of them away, a new stream is held
+// by fewer, until it comes back.
+func TestClusterStarts(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 3)
+	l0 := open(t, o[0])
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := l0.Stream(ctx, StreamConfig{ID: "a"}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("stream without the other servers: %v, want ErrUnavailable", err)
+	}
+	if err := l0.Health(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("health without the other servers: %v, want ErrUnavailable", err)
+	}
+	l1, l2 := open(t, o[1]), open(t, o[2])
+	if got := replicas(t, opened(t, l0, "a")); got != 3 {
+		t.Errorf("%d servers hold a stream, want 3", got)
+	}
+	for _, l := range []*Log{l2, l1, l0} {
+		closed(t, l)
+	}
+	l0, l1 = open(t, o[0]), open(t, o[1])
+	a, b := opened(t, l0, "a"), opened(t, l0, "b")
+	if got := replicas(t, b); got != 2 {
+		t.Errorf("with two servers, %d hold a new stream, want 2", got)
+	}
+	if got := replicas(t, a); got != 3 {
+		t.Errorf("%d servers hold the other stream, want 3", got)
+	}
+	appendAll(t, a, "", "x")
+	appendAll(t, b, "", "x")
+	l2 = open(t, o[2])
+	eventually(t, "three servers hold the stream", func() bool { return replicas(t, b) == 3 })
+	for _, l := range []*Log{l0, l1, l2} {
+		eventually(t, "all are well", func() bool { return l.Health(t.Context()) == nil })
+	}
+	// Each of them reads all, whichever server leads the stream.
+	for _, id := range []string{"a", "b"} {
+		k, _ := consume(t, opened(t, l2, id), "", ConsumeOptions{})
+		k.collect(t, 1)
+	}
+	m, err := l1.Stream(t.Context(), StreamConfig{ID: "m", Memory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, m, "", "x")
+	closed(t, l0)
+	k, _ := consume(t, m, "", ConsumeOptions{})
+	k.collect(t, 1)
+}
+
+// eventing Content Based Routing-3, eventing Topology Based Routing-3: what was acknowledged survives that each server
+// is stopped under load, and that each loses its store.
+func TestClusterMemberLost(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 3)
+	logs := make([]*Log, 3)
+	for i := range o {
+		logs[i] = open(t, o[i])
+	}
+	s := opened(t, logs[0], "a")
+	appendAll(t, s, "q", numbers(0, 10)...)
+	var mu sync.Mutex
+	stored := map[string]bool{}
+	var failures atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for a := range 4 {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				data := fmt.Sprintf("%d-%d", a, i)
+				if err := s.Append(ctx, Record{Data: []byte(data)}, Record{Queue: "q", Data: []byte(data)}); err != nil {
+					failures.Add(1)
+					continue
+				}
+				mu.Lock()
+				stored[data] = true
+				mu.Unlock()
+			}
+		})
+	}
+	for _, n := range []int{1, 2} {
+		closed(t, logs[n])
+		if err := os.RemoveAll(o[n].Dir); err != nil {
+			t.Fatal(err)
+		}
+		logs[n] = open(t, o[n])
+		eventually(t, "the server that lost its store has all again", func() bool {
+			return logs[n].Health(t.Context()) == nil &&
+				logs[n].current.Load().server.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.name)
+		})
+	}
+	cancel()
+	wg.Wait()
+	closed(t, logs[0])
+	if err := os.RemoveAll(o[0].Dir); err != nil {
+		t.Fatal(err)
+	}
+	if len(stored) < 20 {
+		t.Errorf("only %d records were stored", len(stored))
+	}
+	t.Logf("%d records stored, %d appends failed", len(stored), failures.Load())
+	for _, queue := range []string{"", "q"} {
+		missing := map[string]bool{}
+		for r := range stored {
+			missing[r] = true
+		}
+		k, _ := consume(t, opened(t, logs[1], "a"), queue, ConsumeOptions{})
+		for len(missing) > 0 {
+			for _, r := range k.collect(t, 1) {
+				delete(missing, r)
+			}
+		}
+	}
+}
+
+// When the owner of a stream changes, the next one gets at once what the last one did not do.
+func TestReleaseStream(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 2)
+	for _, one := range o {
+		one.Cluster.TLS = verifying(one.Cluster.TLS)
+	}
+	logs := []*Log{open(t, o[0]), open(t, o[1])}
+	first, other := opened(t, logs[0], "a"), opened(t, logs[0], "b")
+	appendAll(t, first, "", numbers(0, 5)...)
+	appendAll(t, other, "", "x")
+	k, _ := consume(t, first, "", ConsumeOptions{})
+	held := []*Frame{k.next(t), k.next(t), k.next(t), k.next(t), k.next(t)}
+	kept, _ := consume(t, other, "", ConsumeOptions{})
+	keptFrame := kept.next(t)
+	held[0].Done()
+
+	began := time.Now()
+	logs[0].ReleaseStream("a")
+	next, _ := consume(t, opened(t, logs[1], "a"), "", ConsumeOptions{})
+	next.collect(t, 4)
+	if took := time.Since(began); took > externalAckWait/2 {
+		t.Errorf("the next owner got the frames after %v, want at once", took)
+	}
+	// What the last owner does with them does not count any more, and it gets none.
+	held[1].Done()
+	k.none(t, 300*time.Millisecond)
+	appendAll(t, first, "", "y")
+	next.collect(t, 1)
+	keptFrame.Done()
+	eventually(t, "the other stream is still consumed", func() bool { return queues(t, other)[""] == 0 })
+}
+
+// Who has no certificate of the servers' authority gets no event.
+func TestClusterAuthenticates(t *testing.T) {
+	t.Parallel()
+	for name, form := range map[string]func(*tls.Config) *tls.Config{
+		"by authorities": func(c *tls.Config) *tls.Config { return c },
+		"by a function":  verifying,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := cluster(t, 2)
+			ca, cert, key := natstest.Certificates(t)
+			o[0].Cluster.TLS = form(o[0].Cluster.TLS)
+			o[1].Cluster.TLS = form(transportOf(t, ca, cert, key))
+			l := open(t, o[0])
+			open(t, o[1])
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if _, err := l.Stream(ctx, StreamConfig{ID: "a"}); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("stream: %v, want ErrUnavailable", err)
+			}
+			if n := l.current.Load().server.NumRoutes(); n != 0 {
+				t.Errorf("there are %d connections between servers, want none", n)
+			}
+		})
+	}
+}
+
+func TestClusterOptions(t *testing.T) {
+	t.Parallel()
+	valid := cluster(t, 2)[0]
+	for name, change := range map[string]func(*Cluster){
+		"no name": func(c *Cluster) { c.Name = "" },
+		"no TLS":  func(c *Cluster) { c.TLS = nil },
+		"no check": func(c *Cluster) {
+			c.TLS = c.TLS.Clone()
+			c.TLS.InsecureSkipVerify = true
+		},
+		"no port":      func(c *Cluster) { c.Advertise = "host" },
+		"no other":     func(c *Cluster) { c.Routes = []string{c.Advertise} },
+		"route's port": func(c *Cluster) { c.Routes = []string{"a", "b"} },
+	} {
+		c := *valid.Cluster
+		change(&c)
+		o := valid
+		o.Cluster = &c
+		if l, err := Open(t.Context(), o); err == nil {
+			l.Close()
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+)
+
+// TestAwaitDrained covers when a gateway is done with an instance.
+func TestAwaitDrained(t *testing.T) {
+	draining := func() []runtime.Instance {
+		instances := ready("a")
+		instances[0].Draining = true
+		return instances
+	}
+	for _, test := range []struct {
+		name string
+		// act is called after a second, with a request in flight where busy is set.
+		busy  bool
+		known bool
+		act   func(g *Gateway, p *pool, inst *instance)
+		want  time.Duration
+	}{
+		{name: "unknown", want: settleTime},
+		{name: "drains", known: true, want: time.Second, act: func(g *Gateway, _ *pool, _ *instance) { g.SetInstances(key("r"), draining()) }},
+		{name: "gone", known: true, want: time.Second, act: func(g *Gateway, _ *pool, _ *instance) { g.SetInstances(key("r"), nil) }},
+		{name: "gone with its revision", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool, inst *instance) {
+			g.SetInstances(key("r"), nil)
+			g.DeleteRevision(key("r"))
+			<-time.After(time.Second)
+			p.end(inst, time.Now())
+		}},
+		{name: "drains with a request", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool, inst *instance) {
+			g.SetInstances(key("r"), draining())
+			<-time.After(time.Second)
+			p.end(inst, time.Now())
+		}},
+		{name: "a request that ends is not enough", known: true, busy: true, want: 5 * time.Second, act: func(_ *Gateway, p *pool, inst *instance) {
+			p.end(inst, time.Now())
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := New(Options{})
+				g.SetRevision(revision(1))
+				if test.known {
+					g.SetInstances(key("r"), ready("a"))
+				}
+				p := poolOf(g)
+				var inst *instance
+				if test.busy {
+					p.begin(time.Now())
+					inst = p.tryAcquire()
+				}
+				if test.act != nil {
+					go func() {
+						<-time.After(time.Second)
+						test.act(g, p, inst)
+					}()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				began := time.Now()
+				err := g.AwaitDrained(ctx, key("r"), "a")
+				if took := time.Since(began); took != test.want {
+					t.Errorf("done after %v, want %v", took, test.want)
+				}
+				if gone := test.want == 5*time.Second; (err != nil) != gone {
+					t.Errorf("AwaitDrained: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestReturnedInstance covers that an instance which was away for a moment still has its requests.
+func TestReturnedInstance(t *testing.T) {
+	g := New(Options{})
+	g.SetRevision(revision(1))
+	g.SetInstances(key("r"), ready("a"))
+	p := poolOf(g)
+	inst := p.tryAcquire()
+	g.SetInstances(key("r"), nil)
+	g.SetInstances(key("r"), ready("a"))
+	if p.tryAcquire() != nil {
+		t.Error("the instance gets more than it may have")
+	}
+	p.end(inst, time.Now())
+	if p.tryAcquire() != inst {
+		t.Error("the instance gets nothing after its request has ended")
+	}
+}
+
+// TestDrainHandler covers that the answer waits for requests of all replicas.
+func TestDrainHandler(t *testing.T) {
+	began, goOn := make(chan bool), make(chan bool)
+	app := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		began <- true
+		<-goOn
+	})
+	names := []string{"a", "b"}
+	instances := []runtime.Instance{{Name: "i", Address: listen(t, app)}}
+	spec := revision(0)
+	all := serveReplicas(t, spec, instances, nil, names, names...)
+	for _, name := range names {
+		r := all[name]
+		request := r.request(t, http.MethodGet, nil)
+		go func() {
+			if res, err := r.client.Do(request); err == nil {
+				res.Body.Close()
+			}
+		}()
+		<-began
+	}
+	answered := make(chan int)
+	go func() {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/drain/default/r/i", nil)
+		all["a"].DrainHandler().ServeHTTP(w, r)
+		answered <- w.Code
+	}()
+	instances[0].Draining = true
+	for _, name := range names {
+		select {
+		case <-answered:
+			t.Fatal("answered while a request is in flight")
+		case <-time.After(50 * time.Millisecond):
+		}
+		all[name].SetInstances(spec.Key, instances)
+		goOn <- true
+	}
+	if code := <-answered; code != http.StatusOK {
+		t.Errorf("answered %d", code)
+	}
+}
+
+// TestReport covers that reports tell of revisions with requests, over the interval, and of no others.
+func TestReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(Options{})
+		spec := revision(0)
+		spec.UID = "u"
+		g.SetRevision(spec)
+		for i := range 3 {
+			g.SetRevision(&routing.Revision{Key: key(fmt.Sprint("idle-", i))})
+		}
+		check := func(want ...Usage) {
+			t.Helper()
+			if diff := cmp.Diff(want, g.Report(time.Now())); diff != "" {
+				t.Error(diff)
+			}
+		}
+		check()
+		<-time.After(time.Hour)
+		check()
+		<-time.After(500 * time.Millisecond)
+		p := poolOf(g)
+		p.begin(time.Now())
+		<-time.After(500 * time.Millisecond)
+		check(Usage{Key: spec.Key, UID: "u", Concurrency: 0.5, RequestsPerSecond: 1})
+		<-time.After(time.Second)
+		check(Usage{Key: spec.Key, UID: "u", Concurrency: 1})
+		p.end(nil, time.Now())
+		<-time.After(time.Second)
+		check()
+		if len(g.reports.pools) != 0 {
+			t.Errorf("%d revisions without requests are looked at", len(g.reports.pools))
+		}
+		p.begin(time.Now())
+		g.DeleteRevision(spec.Key)
+		check()
+	})
+}
+
+// TestServePublic covers that cluster-local hosts cannot be reached from outside.
+func TestServePublic(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	b := serve(t, Options{Listeners: 2}, revision(0), app)
+	route := routeTo("app", "app", routing.Target{Revision: key("r"), Percent: 100})
+	local := route.Hosts[0]
+	local.Name, local.ClusterLocal = "app.default.svc.cluster.local", true
+	route.Hosts = append(route.Hosts, local)
+	b.SetRoute(route)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	served := make(chan error, 1)
+	go func() { served <- b.ServePublic(ctx, listener) }()
+	inside, outside := b.address, listener.Addr().String()
+	for _, test := range []struct {
+		address, host string
+		want          int
+	}{
+		{inside, "app", 200},
+		{inside, local.Name, 200},
+		{outside, "app", 200},
+		{outside, local.Name, 404},
+		{outside, "APP.default.svc.cluster.local.:80", 404},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			b.address = test.address
+			r := b.request(t, method, nil)
+			if method == http.MethodPost {
+				r = b.request(t, method, streamed("x"))
+			}
+			r.Host = test.host
+			if res, _ := b.do(t, r); res.StatusCode != test.want {
+				t.Errorf("%s %s at %s: %s, want %d", method, test.host, test.address, res.Status, test.want)
+			}
+		}
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRetire covers that connections end with their next answer, on all paths.
+func TestRetire(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		drain(r.Body)
+		fmt.Fprint(w, "ok")
+	})
+	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+		conns := map[string]bool{}
+		for i := range 4 {
+			if i == 2 {
+				b.Retire()
+			}
+			if _, body := b.do(t, observed(send(), conns)); body != "ok" {
+				t.Errorf("%q", body)
+			}
+			// The first one after Retire still comes by the connection that was there.
+			if want := []int{1, 1, 1, 2}[i]; len(conns) != want {
+				t.Errorf("%d connections after request %d, want %d", len(conns), i, want)
+			}
+		}
+	})
+}

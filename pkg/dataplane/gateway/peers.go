@@ -1,0 +1,147 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+)
+
+// PeerPath is where PeerHandler is to be served, which sees what follows it.
+const PeerPath = "/gateway"
+
+const (
+	requestPath = "/request"
+	heldPath    = "/held"
+	drainedPath = "/drained"
+
+	// maxHeld bounds what another replica tells of one revision, in bytes.
+	maxHeld = 8 << 20
+)
+
+// peers are the other replicas.
+type peers struct {
+	// mu guards the fields below.
+	mu  sync.Mutex
+	set *members.Set
+	// left are those that went away, by name: while they answer, they may have requests.
+	left map[string]members.Member
+}
+
+func (p *peers) follow(set *members.Set) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.set.Members() {
+		p.left[m.Name] = m
+	}
+	for _, m := range set.Members() {
+		delete(p.left, m.Name)
+	}
+	delete(p.left, set.Self())
+	p.set = set
+}
+
+// others returns all replicas but this one, with those that left and may have requests.
+func (g *Gateway) others() []members.Member {
+	p := &g.peers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var others []members.Member
+	for _, m := range p.set.Members() {
+		if m.Name != p.set.Self() {
+			others = append(others, m)
+		}
+	}
+	for _, m := range p.left {
+		others = append(others, m)
+	}
+	return others
+}
+
+// forget takes a replica that does not answer for gone. It returns false if it is a member still.
+func (g *Gateway) forget(name string) bool {
+	p := &g.peers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.set.Members() {
+		if m.Name == name {
+			return false
+		}
+	}
+	delete(p.left, name)
+	return true
+}
+
+// PeerHandler serves the other replicas, below PeerPath, which is to be stripped: requests to revisions that belong to this one, and questions
+// about those in flight. Who may reach it is to be authenticated before.
+func (g *Gateway) PeerHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(requestPath, g.serveRelayed)
+	mux.HandleFunc("GET "+heldPath, g.serveHeld)
+	mux.HandleFunc("GET "+drainedPath, g.serveDrained)
+	return mux
+}
+
+// serveHeld tells which requests to a revision are in flight.
+func (g *Gateway) serveHeld(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	answer := &held{}
+	if p := g.known(routing.Key{Namespace: query.Get("namespace"), Name: query.Get("revision")}); p != nil {
+		answer = p.held()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(answer) //nolint:errcheck,errchkjson // who asked may have left
+}
+
+// askHeld asks another replica which requests to a revision it has in flight. It returns nil where that does not answer.
+func (g *Gateway) askHeld(ctx context.Context, member members.Member, key routing.Key) *held {
+	query := url.Values{"namespace": {key.Namespace}, "revision": {key.Name}}
+	answer := &held{}
+	err := g.get(ctx, member, heldPath, query, func(body io.Reader) error {
+		return json.NewDecoder(io.LimitReader(body, maxHeld)).Decode(answer)
+	})
+	if err != nil {
+		return nil
+	}
+	return answer
+}
+
+var errNoPeers = errors.New("there is no way to other replicas")
+
+// get asks another replica.
+func (g *Gateway) get(ctx context.Context, member members.Member, path string, query url.Values, read func(io.Reader) error) error {
+	if g.options.Forward == nil {
+		return errNoPeers
+	}
+	u := url.URL{Scheme: "https", Host: member.Address, Path: PeerPath + path, RawQuery: query.Encode()}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return fmt.Errorf("asking replica %s: %w", member.Name, err)
+	}
+	res, err := g.options.Forward.RoundTrip(r)
+	if err != nil {
+		return fmt.Errorf("asking replica %s: %w", member.Name, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("asking replica %s for %s: %s", member.Name, path, res.Status)
+	}
+	if err := read(res.Body); err != nil {
+		return fmt.Errorf("reading what replica %s answers: %w", member.Name, err)
+	}
+	return nil
+}
+
+// known returns the pool of a revision, or nil.
+func (g *Gateway) known(key routing.Key) *pool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pools[key]
+}

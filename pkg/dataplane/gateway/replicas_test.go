@@ -1,0 +1,427 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+)
+
+// replica is one of several gateways, each of which sees the others through a view of its own.
+type replica struct {
+	*bench
+	name string
+	view *members.View
+	peer *httptest.Server
+}
+
+// plaintext has requests to other replicas go without TLS.
+type plaintext struct{ *http.Transport }
+
+func (p plaintext) RoundTrip(r *http.Request) (*http.Response, error) {
+	out := r.WithContext(r.Context())
+	u := *r.URL
+	u.Scheme = "http"
+	out.URL = &u
+	return p.Transport.RoundTrip(out)
+}
+
+// serveReplicas has gateways serve with the same revision and instances. Only those called live are members at first.
+func serveReplicas(t *testing.T, spec *routing.Revision, instances []runtime.Instance, log io.Writer, names []string, live ...string) map[string]*replica {
+	t.Helper()
+	all := map[string]*replica{}
+	handlers := map[string]*atomic.Pointer[http.Handler]{}
+	for _, name := range names {
+		handler := new(atomic.Pointer[http.Handler])
+		peer := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			(*handler.Load()).ServeHTTP(w, r)
+		}))
+		peer.Config.Protocols = new(http.Protocols)
+		peer.Config.Protocols.SetUnencryptedHTTP2(true)
+		handlers[name] = handler
+		all[name] = &replica{name: name, peer: peer}
+		peer.Start()
+	}
+	for _, r := range all {
+		transport := &http.Transport{Protocols: new(http.Protocols), DisableCompression: true}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		r.view = members.NewView(setOf(all, r.name, live...))
+		r.bench = serve(t, Options{Members: r.view, Forward: plaintext{transport}, AccessLog: log}, spec, nil)
+		peers := http.StripPrefix(PeerPath, r.PeerHandler())
+		handlers[r.name].Store(&peers)
+		r.SetInstances(spec.Key, instances)
+		t.Cleanup(func() {
+			transport.CloseIdleConnections()
+			r.peer.CloseClientConnections()
+			r.peer.Close()
+		})
+	}
+	return all
+}
+
+func setOf(all map[string]*replica, self string, live ...string) *members.Set {
+	var set []members.Member
+	for _, name := range live {
+		set = append(set, members.Member{Name: name, Address: all[name].peer.Listener.Addr().String()})
+	}
+	return members.NewSet(self, set...)
+}
+
+// ownership returns the owner of the revision that tests use among some replicas, and one of the others.
+func ownership(names ...string) (owner, other string) {
+	var set []members.Member
+	for _, name := range names {
+		set = append(set, members.Member{Name: name})
+	}
+	owner = members.NewSet("", set...).Owner("revision/default/r").Name
+	for _, name := range names {
+		if name != owner {
+			other = name
+		}
+	}
+	return owner, other
+}
+
+// gauge is an app that counts its requests.
+type gauge struct {
+	now, most, all atomic.Int64
+	// hold is how long one takes.
+	hold time.Duration
+}
+
+func (a *gauge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n := a.now.Add(1)
+	defer a.now.Add(-1)
+	a.all.Add(1)
+	for most := a.most.Load(); n > most && !a.most.CompareAndSwap(most, n); most = a.most.Load() {
+	}
+	drain(r.Body)
+	select {
+	case <-time.After(a.hold):
+	case <-r.Context().Done():
+	}
+	fmt.Fprint(w, "ok")
+}
+
+// TestLimitAcrossReplicas covers that no instance has more requests than containerConcurrency, whichever gateways
+// they come to, while ownership of the revision goes back and forth (serving 8-7).
+func TestLimitAcrossReplicas(t *testing.T) {
+	const limit = 3
+	names := []string{"a", "b", "c"}
+	apps := []*gauge{{hold: 15 * time.Millisecond}, {hold: 15 * time.Millisecond}}
+	var instances []runtime.Instance
+	for i, app := range apps {
+		instances = append(instances, runtime.Instance{Name: fmt.Sprint("i-", i), Address: listen(t, app)})
+	}
+	spec := revision(limit)
+	all := serveReplicas(t, spec, instances, nil, names, names...)
+	var clients sync.WaitGroup
+	var stopped atomic.Bool
+	defer stopped.Store(true)
+	for i := range 18 {
+		r := all[names[i%3]]
+		clients.Go(func() {
+			for n := 0; !stopped.Load(); n++ {
+				var body io.Reader
+				if n%2 == 0 {
+					body = streamed("x")
+				}
+				res, err := r.client.Do(r.request(t, http.MethodPost, body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				drain(res.Body)
+				res.Body.Close()
+				if res.StatusCode != http.StatusOK {
+					t.Errorf("%s by %s", res.Status, res.Header)
+				}
+			}
+		})
+	}
+	owner, other := ownership(names...)
+	for _, live := range [][]string{{"a", "b", "c"}, without(names, owner), names, {owner}, {other}, names} {
+		// The members change for one after the other.
+		for _, name := range names {
+			all[name].view.Set(setOf(all, name, live...))
+			<-time.After(10 * time.Millisecond)
+		}
+		<-time.After(250 * time.Millisecond)
+	}
+	stopped.Store(true)
+	clients.Wait()
+	for i, app := range apps {
+		if app.most.Load() > limit {
+			t.Errorf("instance %d had %d requests at a time, want %d at most", i, app.most.Load(), limit)
+		}
+		if app.most.Load() < limit || app.all.Load() < 20 {
+			t.Errorf("instance %d had %d requests, %d at a time", i, app.all.Load(), app.most.Load())
+		}
+	}
+	for _, name := range names {
+		if n := poolOf(all[name].Gateway).held(); len(n.Requests) > 0 {
+			t.Errorf("%s has %v left", name, n.Requests)
+		}
+	}
+}
+
+func without(names []string, name string) (rest []string) {
+	for _, n := range names {
+		if n != name {
+			rest = append(rest, n)
+		}
+	}
+	return rest
+}
+
+// TestOwnershipMoves covers that the next owner waits for what the previous one has in flight, and that this one
+// sends on what waits.
+func TestOwnershipMoves(t *testing.T) {
+	began, goOn := make(chan bool, 2), make(chan bool)
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began <- true
+		<-goOn
+		fmt.Fprint(w, r.Header.Get("X-Forwarded-For"))
+	})
+	owner, other := ownership("a", "b")
+	spec := revision(1)
+	all := serveReplicas(t, spec, []runtime.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
+	first, second := all[owner], all[other]
+	answers := make(chan string, 2)
+	get := func() {
+		_, body := first.do(t, first.request(t, http.MethodGet, nil))
+		answers <- body
+	}
+	go get()
+	<-began
+	go get()
+	for poolOf(first.Gateway).waiting() == 0 {
+		<-time.After(time.Millisecond)
+	}
+	second.view.Set(setOf(all, other, other))
+	if answer := second.get(t.Context(), members.Member{Address: first.peer.Listener.Addr().String()}, heldPath, nil, nothing); answer != nil {
+		t.Fatal(answer)
+	}
+	first.view.Set(setOf(all, owner, other))
+	for poolOf(second.Gateway).waiting() == 0 {
+		<-time.After(time.Millisecond)
+	}
+	select {
+	case <-began:
+		t.Fatal("the instance got a second request")
+	case <-time.After(4 * askInterval):
+	}
+	goOn <- true
+	<-began
+	goOn <- true
+	for range 2 {
+		if body := <-answers; body != "127.0.0.1" {
+			t.Errorf("the instance was told of clients %q", body)
+		}
+	}
+}
+
+func nothing(io.Reader) error { return nil }
+
+func (p *pool) waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queue.length
+}
+
+// TestOwnerUnreachable covers that nothing goes to instances while their owner cannot be reached, and that requests
+// go on as soon as there is another one.
+func TestOwnerUnreachable(t *testing.T) {
+	app := &gauge{}
+	owner, other := ownership("a", "b")
+	all := serveReplicas(t, revision(1), []runtime.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
+	all[owner].peer.CloseClientConnections()
+	all[owner].peer.Close()
+	r := all[other]
+	res, err := r.client.Do(r.request(t, http.MethodGet, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+		t.Errorf("%s, Retry-After %q", res.Status, res.Header.Get("Retry-After"))
+	}
+	if app.all.Load() > 0 {
+		t.Error("the instance got a request from a replica that does not own it")
+	}
+	left := time.AfterFunc(100*time.Millisecond, func() { r.view.Set(setOf(all, other, other)) })
+	defer left.Stop()
+	if res, body := r.do(t, r.request(t, http.MethodGet, nil)); body != "ok" {
+		t.Errorf("%s %q once the owner has left", res.Status, body)
+	}
+}
+
+// TestRelay covers what a request and its answer keep on their way through another replica.
+func TestRelay(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.HasPrefix(name, relayPrefix) {
+				t.Errorf("the instance gets %s", name)
+			}
+		}
+		control := http.NewResponseController(w)
+		switch {
+		case r.Header.Get("Upgrade") != "":
+			conn, buffered, err := control.Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-A: 1\r\n\r\n")
+			echo(conn, buffered)
+		case r.URL.Path == "/trailers":
+			w.Header().Set("Trailer", "Grpc-Status")
+			w.WriteHeader(http.StatusOK)
+			if err := errors.Join(control.EnableFullDuplex(), control.Flush()); err != nil {
+				return
+			}
+			lines := bufio.NewScanner(r.Body)
+			for lines.Scan() {
+				fmt.Fprintln(w, lines.Text())
+				if err := control.Flush(); err != nil {
+					return
+				}
+			}
+			w.Header().Set("Grpc-Status", r.Trailer.Get("X-Sum"))
+		default:
+			w.Header().Set("X-Host", r.Host)
+			fmt.Fprint(w, r.Method, " ", r.RequestURI, " ", r.Header.Get("X-Forwarded-For"), " ", r.Header.Get("X-Forwarded-Host"))
+		}
+	})
+	owner, other := ownership("a", "b")
+	for _, protocol := range []routing.Protocol{routing.HTTP1, routing.H2C} {
+		t.Run(string(protocol), func(t *testing.T) {
+			var log lockedBuffer
+			spec := revision(2)
+			spec.Protocol = protocol
+			all := serveReplicas(t, spec, []runtime.Instance{{Name: "i", Address: listen(t, app)}}, &log, []string{"a", "b"}, "a", "b")
+			r := all[other]
+			in := r.request(t, http.MethodGet, nil)
+			in.URL.Path, in.URL.RawPath = "//x///..", "//x/%2F/.."
+			in.Header.Set(revisionHeader, "other/r")
+			in.Header.Set(methodHeader, "DELETE")
+			if res, body := r.do(t, in); body != "GET //x/%2F/..?a=1;b 127.0.0.1 app" {
+				t.Errorf("%s %q", res.Status, body)
+			}
+			if res, body := r.do(t, r.request(t, http.MethodHead, nil)); res.StatusCode != http.StatusOK || body != "" {
+				t.Errorf("HEAD: %s %q", res.Status, body)
+			}
+
+			read, write := io.Pipe()
+			in = r.request(t, http.MethodPost, read)
+			in.URL.Path = "/trailers"
+			in.Trailer = http.Header{"X-Sum": nil}
+			res, err := r.client.Do(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			lines := bufio.NewScanner(res.Body)
+			fmt.Fprintln(write, "one")
+			if !lines.Scan() || lines.Text() != "one" {
+				t.Errorf("%q comes back, %v", lines.Text(), lines.Err())
+			}
+			in.Trailer.Set("X-Sum", "7")
+			write.Close()
+			if lines.Scan() || res.Trailer.Get("Grpc-Status") != "7" {
+				t.Errorf("trailer %v after %q", res.Trailer, lines.Text())
+			}
+
+			conn, err := net.Dial("tcp", r.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: app\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			reader := bufio.NewReader(conn)
+			upgraded, err := http.ReadResponse(reader, nil) //nolint:bodyclose // it has none
+			if err != nil || upgraded.StatusCode != http.StatusSwitchingProtocols || upgraded.Header.Get("X-A") != "1" || upgraded.Header.Get(tunnelHeader) != "" {
+				t.Fatalf("%v, %v", upgraded, err)
+			}
+			fmt.Fprintln(conn, "hello")
+			if line, err := reader.ReadString('\n'); line != "hello\n" {
+				t.Errorf("%q, %v comes back", line, err)
+			}
+			if n := all[owner].InFlight(spec.Key, "i"); n != 1 {
+				t.Errorf("%d requests in flight, want the upgraded one", n)
+			}
+			conn.Close()
+			for all[owner].InFlight(spec.Key, "i") > 0 {
+				<-time.After(time.Millisecond)
+			}
+			for _, r := range all {
+				if err := r.stop(); err != nil {
+					t.Error(err)
+				}
+			}
+			if got := strings.Count(log.String(), "\n"); got != 4 || strings.Count(log.String(), `"instance":"i"`) != 4 {
+				t.Errorf("%d lines in the access log, want 4 with the instance: %s", got, log.String())
+			}
+		})
+	}
+}
+
+// lockedBuffer is a buffer for several writers.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// TestRelayTimeoutAndCancel covers that requests by way of another replica end like others.
+func TestRelayTimeoutAndCancel(t *testing.T) {
+	gone := make(chan bool, 2)
+	app := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		drain(r.Body)
+		<-r.Context().Done()
+		gone <- true
+	})
+	owner, other := ownership("a", "b")
+	spec := revision(1)
+	spec.Timeout = 300 * time.Millisecond
+	all := serveReplicas(t, spec, []runtime.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
+	r := all[other]
+	if res, body := r.do(t, r.request(t, http.MethodGet, nil)); res.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, "request timeout") {
+		t.Errorf("%s %q", res.Status, body)
+	}
+	<-gone
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if res, err := r.client.Do(r.request(t, http.MethodGet, nil).WithContext(ctx)); err == nil {
+		res.Body.Close()
+		t.Error("an answer came")
+	}
+	<-gone
+	for all[owner].InFlight(spec.Key, "i") > 0 {
+		<-time.After(time.Millisecond)
+	}
+}

@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// A request that asks for another protocol goes to the owner of its revision as a POST whose body is what the client
+// sends after it. The body of the answer is what the instance sends: the head of its answer, and all that follows. So
+// it needs nothing of HTTP/2 that is not everywhere.
+
+// tunnel sends such a request. It changes out.
+func (t *relays) tunnel(out *http.Request, upgrade string) (*http.Response, error) {
+	asked := *out
+	from, to := io.Pipe()
+	out.Header.Set(methodHeader, out.Method)
+	out.Header.Set(upgradeHeader, upgrade)
+	out.Header.Del("Connection")
+	out.Header.Del("Upgrade")
+	out.Method, out.Body, out.ContentLength = http.MethodPost, from, -1
+	res, err := t.forward.RoundTrip(out)
+	if err != nil {
+		to.Close()
+		return nil, err
+	}
+	if res.Header.Get(tunnelHeader) == "" {
+		to.Close()
+		return res, nil
+	}
+	reader := bufio.NewReader(res.Body)
+	switched, err := http.ReadResponse(reader, &asked)
+	if err == nil && switched.StatusCode != http.StatusSwitchingProtocols {
+		err = errors.New("the answer switches to no protocol")
+	}
+	if err != nil {
+		to.Close()
+		res.Body.Close()
+		return nil, err
+	}
+	switched.Body = &tunnelEnd{Reader: reader, in: res.Body, WriteCloser: to}
+	return switched, nil
+}
+
+// tunnelEnd is the connection to an instance by way of another replica.
+type tunnelEnd struct {
+	io.Reader
+	in io.Closer
+	io.WriteCloser
+}
+
+// CloseWrite ends what goes to the instance.
+func (t *tunnelEnd) CloseWrite() error { return t.WriteCloser.Close() }
+
+// Close closes both ways.
+func (t *tunnelEnd) Close() error { return errors.Join(t.WriteCloser.Close(), t.in.Close()) }
+
+// tunnelWriter lets a stream between replicas be taken over like a client's connection.
+type tunnelWriter struct {
+	http.ResponseWriter
+	in io.ReadCloser
+}
+
+// Unwrap is for http.ResponseController.
+func (w *tunnelWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack implements http.Hijacker.
+func (w *tunnelWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	header := w.Header()
+	clear(header)
+	header.Set(tunnelHeader, "1")
+	header.Set("Content-Type", "application/octet-stream")
+	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(w.ResponseWriter)
+	if err := control.Flush(); err != nil {
+		return nil, nil, err
+	}
+	// The head that follows has header fields of its own.
+	clear(header)
+	conn := &tunnelConn{writer: w.ResponseWriter, control: control, in: w.in}
+	return conn, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn)), nil
+}
+
+// tunnelConn is such a stream.
+type tunnelConn struct {
+	writer  io.Writer
+	control *http.ResponseController
+	in      io.ReadCloser
+}
+
+// Read implements net.Conn.
+func (c *tunnelConn) Read(b []byte) (int, error) { return c.in.Read(b) }
+
+// Write implements net.Conn.
+func (c *tunnelConn) Write(b []byte) (int, error) {
+	n, err := c.writer.Write(b)
+	if err != nil {
+		return n, err
+	}
+	return n, c.control.Flush()
+}
+
+// Close implements net.Conn.
+func (c *tunnelConn) Close() error { return c.in.Close() }
+
+// LocalAddr implements net.Conn.
+func (c *tunnelConn) LocalAddr() net.Addr { return &net.TCPAddr{} }
+
+// RemoteAddr implements net.Conn.
+func (c *tunnelConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
+// SetDeadline implements net.Conn.
+func (c *tunnelConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.control.SetReadDeadline(t), c.control.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *tunnelConn) SetReadDeadline(t time.Time) error { return c.control.SetReadDeadline(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *tunnelConn) SetWriteDeadline(t time.Time) error { return c.control.SetWriteDeadline(t) }

@@ -1,0 +1,105 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A flood of one namespace takes up no more than its share, and others have their turn at once; those of the flood are
+// taken one after the other, or told to come again.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns()
+		var taken, refused atomic.Int64
+		for range maxAcceptedOfOne + maxWaiting + 7 {
+			go func() {
+				if err := turns.enter(t.Context(), "flood"); err != nil {
+					if !errors.Is(err, errShare) {
+						t.Error(err)
+					}
+					refused.Add(1)
+					return
+				}
+				<-time.After(time.Second)
+				taken.Add(1)
+				turns.leave("flood")
+			}()
+			synctest.Wait()
+		}
+		if refused.Load() != 7 {
+			t.Errorf("%d are refused, want 7", refused.Load())
+		}
+		start := time.Now()
+		for i := range maxAccepted - maxAcceptedOfOne {
+			if err := turns.enter(t.Context(), fmt.Sprint("calm", i)); err != nil || time.Since(start) > 0 {
+				t.Fatalf("another namespace waits for %s, %v", time.Since(start), err)
+			}
+		}
+		// Now nothing is free: the next turn is that of who waits besides the flood.
+		if err := turns.enter(t.Context(), "late"); err != nil || time.Since(start) > time.Second {
+			t.Errorf("another namespace waits for %s, %v", time.Since(start), err)
+		}
+		turns.leave("late")
+		for i := range maxAccepted - maxAcceptedOfOne {
+			turns.leave(fmt.Sprint("calm", i))
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if taken.Load() != maxAcceptedOfOne+maxWaiting {
+			t.Errorf("%d of the flood were taken, want %d", taken.Load(), maxAcceptedOfOne+maxWaiting)
+		}
+		if turns.free != maxAccepted || len(turns.busy)+len(turns.waiting)+len(turns.order) > 0 {
+			t.Errorf("in the end %d are free, %v are busy, %v wait", turns.free, turns.busy, turns.order)
+		}
+	})
+}
+
+// Who goes away while it waits leaves its place to others.
+func TestTurnsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns()
+		for range maxAcceptedOfOne {
+			if err := turns.enter(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := turns.enter(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the error is %v", err)
+		}
+		if len(turns.waiting)+len(turns.order) > 0 {
+			t.Errorf("still waiting: %v", turns.order)
+		}
+		turns.leave("a")
+		if err := turns.enter(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One namespace gets half of the memory, or what the largest body takes.
+func TestBudget(t *testing.T) {
+	b := newBudget(100, 10)
+	for i, test := range []struct {
+		namespace string
+		bytes     int64
+		want      bool
+	}{{"a", 50, true}, {"a", 1, false}, {"b", 40, true}, {"c", 11, false}, {"c", 10, true}, {"b", 1, false}} {
+		if got := b.acquire(test.namespace, test.bytes); got != test.want {
+			t.Errorf("step %d: %t", i, got)
+		}
+	}
+	b.release("a", 50)
+	if !b.acquire("b", 10) || len(b.by) != 2 {
+		t.Errorf("what was given back is not there: %v", b.by)
+	}
+	if b := newBudget(100, 80); !b.acquire("a", 80) {
+		t.Error("the largest body finds no room")
+	}
+}

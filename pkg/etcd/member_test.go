@@ -1,0 +1,513 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/natstest"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
+)
+
+// memory is a Record in memory. While err is set it fails with that.
+type memory struct {
+	mu    sync.Mutex
+	state State
+	err   error
+}
+
+func (r *memory) Update(_ context.Context, change func(*State)) (State, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return State{}, r.err
+	}
+	state := r.state
+	state.Joined = slices.Clone(r.state.Joined)
+	change(&state)
+	r.state = state
+	return state, nil
+}
+
+func (r *memory) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
+func (r *memory) get() State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+// fleet are the members of a test, whose names are their numbers in options.
+type fleet struct {
+	t       *testing.T
+	record  *memory
+	options []MemberOptions
+	running []*Embedded
+}
+
+func newFleet(t *testing.T, n int) *fleet {
+	t.Helper()
+	ca, cert, key := natstest.Certificates(t)
+	f := &fleet{t: t, record: &memory{}, running: make([]*Embedded, n)}
+	logger := logr.Discard()
+	if testing.Verbose() {
+		logger = testr.New(t)
+	}
+	for i := range n {
+		peer, client := address(t), address(t)
+		f.options = append(f.options, MemberOptions{
+			Dir: t.TempDir(), Name: "member-" + strconv.Itoa(i), PeerAddress: peer, Listen: peer, ListenClient: client,
+			TLS:    TLSFiles{CertFile: cert, KeyFile: key, CAFile: ca},
+			Record: f.record, Timeout: time.Minute, Logger: logger,
+		})
+	}
+	t.Cleanup(func() {
+		for i := range f.running {
+			f.stop(i)
+		}
+	})
+	return f
+}
+
+func address(t *testing.T) string {
+	t.Helper()
+	p, err := port.Stable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p))
+}
+
+// start starts members at once and waits for all of them.
+func (f *fleet) start(members ...int) {
+	f.t.Helper()
+	errs := make([]error, len(members))
+	var wg sync.WaitGroup
+	for i, n := range members {
+		wg.Go(func() { f.running[n], errs[i] = StartMember(f.t.Context(), f.options[n]) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) stop(members ...int) {
+	for _, n := range members {
+		if f.running[n] != nil {
+			f.running[n].Stop()
+			f.running[n] = nil
+		}
+	}
+}
+
+// lose has a stopped member lose its data.
+func (f *fleet) lose(n int) {
+	f.t.Helper()
+	if err := os.RemoveAll(f.options[n].Dir); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) put(n int, key string) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := open(f.t, f.running[n]).Put(ctx, key, "value"); err != nil {
+		f.t.Fatalf("writing '%s' through member %d: %v", key, n, err)
+	}
+}
+
+// holds fails the test unless a member has keys.
+func (f *fleet) holds(n int, keys ...string) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 20*time.Second)
+	defer cancel()
+	got, err := open(f.t, f.running[n]).Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		f.t.Fatalf("reading from member %d: %v", n, err)
+	}
+	var found []string
+	for _, kv := range got.Kvs {
+		found = append(found, string(kv.Key))
+	}
+	if diff := cmp.Diff(keys, found); diff != "" {
+		f.t.Errorf("keys of member %d (-want +got): %s", n, diff)
+	}
+}
+
+// voters fails the test unless all members are full members of one cluster of so many, and recorded.
+func (f *fleet) voters(want int) {
+	f.t.Helper()
+	for i, e := range f.running {
+		if e == nil {
+			continue
+		}
+		members := e.server.Server.Cluster().Members()
+		voters := 0
+		for _, member := range members {
+			if !member.IsLearner {
+				voters++
+			}
+		}
+		if len(members) != want || voters != want {
+			f.t.Errorf("member %d knows %d members, %d of them voting, want %d", i, len(members), voters, want)
+		}
+		if err := e.Health(f.t.Context()); err != nil {
+			f.t.Errorf("health of member %d: %v", i, err)
+		}
+	}
+	if got := len(f.record.get().Joined); got != want {
+		f.t.Errorf("%d members are recorded, want %d", got, want)
+	}
+}
+
+// Members that are started at once make one cluster, whoever comes first.
+func TestMembersStartedAtOnce(t *testing.T) {
+	for range 2 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, 3)
+			f.start(0, 1, 2)
+			f.put(0, "a")
+			f.put(1, "b")
+			f.holds(2, "a", "b")
+			f.stop(0)
+			f.put(2, "c")
+			f.start(0)
+			f.holds(0, "a", "b", "c")
+			// The last one to join is known to the others when they hear of it.
+			f.voters(3)
+		})
+	}
+}
+
+// A single member grows to three, of which one may lose its data, also the first one, and all may be stopped.
+func TestMemberLosesItsData(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	f.start(0)
+	f.voters(1)
+	f.put(0, "a")
+	f.start(1)
+	f.start(2)
+	f.put(2, "b")
+	for _, n := range []int{0, 2} {
+		f.stop(n)
+		f.put((n+1)%3, "c"+strconv.Itoa(n))
+		f.lose(n)
+		f.start(n)
+	}
+	f.holds(0, "a", "b", "c0", "c2")
+	f.stop(0, 1, 2)
+	f.start(0, 1, 2)
+	f.holds(1, "a", "b", "c0", "c2")
+	f.voters(3)
+}
+
+// Whoever was killed on the way into the cluster gets there with the next start.
+func TestMemberKilledWhileJoining(t *testing.T) {
+	for name, kill := range map[string]func(*testing.T, *fleet){
+		"asked to join": func(t *testing.T, f *fleet) {
+			m, err := newMember(f.options[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.join(t.Context(), f.record.get()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"started, not promoted": func(t *testing.T, f *fleet) {
+			f.halfway(1)
+		},
+		"started, not promoted, data lost": func(t *testing.T, f *fleet) {
+			f.halfway(1)
+			f.lose(1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, 2)
+			f.start(0)
+			f.put(0, "a")
+			kill(t, f)
+			f.start(1)
+			f.holds(1, "a")
+			f.voters(2)
+		})
+	}
+}
+
+// halfway has a member join, and stops it before it counts.
+func (f *fleet) halfway(n int) {
+	t := f.t
+	t.Helper()
+	m, err := newMember(f.options[n])
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Embedded{}
+	defer e.Stop()
+	if err := e.open(m.Dir); err != nil {
+		t.Fatal(err)
+	}
+	// It gets no further than to the record.
+	m.Record = &refusing{memory: f.record}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := m.start(ctx, e); !errors.Is(err, errRefused) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("starting without a record to write: %v, want that it is refused", err)
+	}
+	if !e.server.Server.IsLearner() {
+		t.Fatal("the member counts before it is recorded")
+	}
+}
+
+var errRefused = errors.New("refused")
+
+// refusing is a record that can be read only.
+type refusing struct{ *memory }
+
+func (r *refusing) Update(ctx context.Context, change func(*State)) (State, error) {
+	before := r.get()
+	after := before
+	after.Joined = slices.Clone(before.Joined)
+	change(&after)
+	if !after.equal(before) {
+		return State{}, errRefused
+	}
+	return r.memory.Update(ctx, func(*State) {})
+}
+
+// The one that made the cluster makes another if it has lost its data and nobody else has it; who was joining the first
+// one joins the other.
+func TestClusterMadeAnew(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	f.start(0)
+	first := f.record.get().Cluster
+	f.halfway(1)
+	f.stop(0)
+	f.lose(0)
+	f.start(0)
+	if second := f.record.get().Cluster; second == first {
+		t.Errorf("the cluster that was made anew has the ID %s of the first", first)
+	}
+	f.put(0, "a")
+	f.start(1)
+	f.holds(1, "a")
+	f.voters(2)
+}
+
+// Data comes before the record: without one it is written again, and one of another cluster is refused.
+func TestRecordLostOrOther(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	f.start(0, 1)
+	want := f.record.get()
+	f.stop(0, 1)
+	f.record.state = State{}
+	f.start(0, 1)
+	got := f.record.get()
+	if got.Cluster != want.Cluster || len(got.Joined) != 2 || got.Bootstrap.Name == "" {
+		t.Errorf("the record is %+v after it was lost, was %+v", got, want)
+	}
+
+	f.stop(0, 1)
+	f.record.fail(errors.New("the host API server is down"))
+	f.start(0, 1)
+	f.put(1, "a")
+	f.record.fail(nil)
+
+	f.stop(0)
+	f.record.state = State{Cluster: "1", Bootstrap: Peer{Name: "x"}}
+	if e, err := StartMember(t.Context(), f.options[0]); !errors.Is(err, ErrOtherCluster) {
+		if err == nil {
+			e.Stop()
+		}
+		t.Errorf("starting with the record of another cluster: %v, want ErrOtherCluster", err)
+	}
+}
+
+// With two of three members' data lost, a member says that there is no quorum, and makes no cluster of its own.
+func TestQuorumLost(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	f.start(0, 1, 2)
+	f.stop(0, 1)
+	f.lose(0)
+	f.lose(1)
+	for _, n := range []int{0, 1} {
+		o := f.options[n]
+		o.Timeout = 2 * time.Second
+		e, err := StartMember(t.Context(), o)
+		if err == nil {
+			e.Stop()
+		}
+		if !errors.Is(err, ErrNoQuorum) || !strings.Contains(err.Error(), "docs/operations.md") {
+			t.Errorf("starting member %d: %v, want ErrNoQuorum and where to read on", n, err)
+		}
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for err := error(nil); !errors.Is(err, ErrNoQuorum); err = f.running[2].Health(t.Context()) {
+		if time.Now().After(deadline) {
+			t.Fatalf("health of the last member: %v, want ErrNoQuorum", err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	f.stop(2)
+	o := f.options[2]
+	o.Timeout = 2 * time.Second
+	if e, err := StartMember(t.Context(), o); !errors.Is(err, ErrNoQuorum) {
+		if err == nil {
+			e.Stop()
+		}
+		t.Errorf("starting the last member: %v, want ErrNoQuorum", err)
+	}
+}
+
+// The data of a standalone installation goes on as that of a member.
+func TestStandaloneBecomesMember(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	e, err := Start(f.options[0].Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.running[0] = e
+	f.put(0, "a")
+	f.stop(0)
+	f.start(0)
+	f.start(1)
+	f.holds(1, "a")
+	f.voters(2)
+}
+
+// Who has no certificate of the members' authority is no member, and reads nothing.
+func TestMembersAuthenticate(t *testing.T) {
+	t.Parallel()
+	f, strangers := newFleet(t, 1), newFleet(t, 1)
+	f.start(0)
+	f.put(0, "a")
+	o := strangers.options[0]
+	o.Record, o.Timeout = f.record, 3*time.Second
+	o.Name = "stranger"
+	if e, err := StartMember(t.Context(), o); err == nil {
+		e.Stop()
+		t.Error("a member with a certificate of another authority joined")
+	}
+	f.voters(1)
+}
+
+// A member restored from a snapshot has what was there then, under later revisions, and others join it.
+func TestSnapshotRestore(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	f.start(0)
+	f.put(0, "a")
+	var content bytes.Buffer
+	if err := f.running[0].Snapshot(t.Context(), &content); err != nil {
+		t.Fatal(err)
+	}
+	f.put(0, "later")
+	f.stop(0)
+	file := filepath.Join(t.TempDir(), "snapshot")
+	if err := os.WriteFile(file, content.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := f.options[0]
+	restore := func(file string) error { return Restore(o.Dir, file, o.Name, "https://"+o.PeerAddress) }
+	if err := restore(file); err == nil {
+		t.Error("data was restored over what there is")
+	}
+	f.lose(0)
+	content.Bytes()[content.Len()/2]++
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.WriteFile(damaged, content.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := restore(damaged); err == nil {
+		t.Error("a damaged snapshot was restored")
+	}
+	f.lose(0)
+	if err := restore(file); err != nil {
+		t.Fatal(err)
+	}
+	f.record.state = State{}
+	f.start(0)
+	f.start(1)
+	f.holds(1, "a")
+	f.voters(2)
+	got, err := open(t, f.running[1]).Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Header.Revision < revisionBump {
+		t.Errorf("the revision is %d after a restore, want above %d", got.Header.Revision, revisionBump)
+	}
+}
+
+// Nothing that was acknowledged is lost when a member is stopped while others are written to.
+func TestMemberStoppedUnderWrites(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	f.start(0, 1, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var stored []string
+	var wg sync.WaitGroup
+	for n := range 2 {
+		client := open(t, f.running[n])
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				key := fmt.Sprintf("%d-%06d", n, i)
+				if _, err := client.Put(ctx, key, ""); err == nil {
+					mu.Lock()
+					stored = append(stored, key)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	f.stop(2)
+	f.lose(2)
+	f.start(2)
+	cancel()
+	wg.Wait()
+	f.stop(0)
+	got, err := open(t, f.running[2]).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, kv := range got.Kvs {
+		found[string(kv.Key)] = true
+	}
+	for _, key := range stored {
+		if !found[key] {
+			t.Errorf("'%s' was acknowledged and is lost", key)
+		}
+	}
+	if len(stored) < 10 {
+		t.Errorf("only %d writes were acknowledged", len(stored))
+	}
+}

@@ -1,0 +1,209 @@
+package revision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
+)
+
+// LogOptions are what the subresource log is served from.
+type LogOptions struct {
+	Source revisionlog.Source
+	// Stopping ends when the server is about to: nothing is followed from then on. Nil is never.
+	Stopping <-chan struct{}
+}
+
+// revisionStore is what the subresource log needs to know of Revisions.
+type revisionStore interface {
+	rest.Getter
+	rest.Watcher
+}
+
+// logREST serves the logs of a Revision's instances as text.
+type logREST struct {
+	LogOptions
+	revisions revisionStore
+}
+
+var (
+	_ rest.GetterWithOptions = &logREST{}
+	_ rest.StorageMetadata   = &logREST{}
+)
+
+// New returns an empty object, of the kind that the subresource is of.
+func (*logREST) New() runtime.Object { return &servingv1.Revision{} }
+
+// Destroy does nothing: the store is the Revisions'.
+func (*logREST) Destroy() {}
+
+// NewGetOptions returns empty options. Nothing follows in the path.
+func (*logREST) NewGetOptions() (runtime.Object, bool, string) {
+	return &servingv1.RevisionLogOptions{}, false, ""
+}
+
+// ProducesMIMETypes says what is served.
+func (*logREST) ProducesMIMETypes(string) []string { return []string{"text/plain"} }
+
+// ProducesObject says that it is text.
+func (*logREST) ProducesObject(string) any { return "" }
+
+// Get finds the Revision, and returns what is streamed.
+func (l *logREST) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
+	asked, ok := options.(*servingv1.RevisionLogOptions)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("options of the log are a %T", options))
+	}
+	obj, err := l.revisions.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	revision, ok := obj.(*servingv1.Revision)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("the Revision is a %T", obj))
+	}
+	if asked.Container != "" && !hasContainer(revision, asked.Container) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("parameter 'container' must be one of %q, not '%s'", containersOf(revision), asked.Container))
+	}
+	return &logStream{rest: l, revision: revision, options: asked}, nil
+}
+
+func hasContainer(revision *servingv1.Revision, name string) bool {
+	for _, container := range containersOf(revision) {
+		if container == name {
+			return true
+		}
+	}
+	return false
+}
+
+// containersOf are the names of all containers, those that run on first.
+func containersOf(revision *servingv1.Revision) []string {
+	var names []string
+	for i := range revision.Spec.Containers {
+		names = append(names, revision.Spec.Containers[i].Name)
+	}
+	for i := range revision.Spec.InitContainers {
+		names = append(names, revision.Spec.InitContainers[i].Name)
+	}
+	return names
+}
+
+// logStream stands for the log of a Revision where handlers expect an object.
+type logStream struct {
+	rest     *logREST
+	revision *servingv1.Revision
+	options  *servingv1.RevisionLogOptions
+}
+
+var _ rest.ResourceStreamer = &logStream{}
+
+// GetObjectKind says that it is no API object.
+func (*logStream) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject is never called: streams cannot be copied.
+func (*logStream) DeepCopyObject() runtime.Object {
+	panic("the stream of a log cannot be copied")
+}
+
+// InputStream returns the log as text. One that is followed ends with the request, the Revision or the server.
+func (s *logStream) InputStream(ctx context.Context, _, _ string) (io.ReadCloser, bool, string, error) {
+	follow := s.options.Follow
+	if follow {
+		select {
+		case <-s.rest.Stopping:
+			return nil, false, "", apierrors.NewServiceUnavailable("this replica of the server is about to end; ask again")
+		default:
+		}
+		following, end := context.WithCancel(request.WithNamespace(ctx, s.revision.Namespace))
+		go func() {
+			defer end()
+			s.rest.awaitEnd(following, s.revision)
+		}()
+		ctx = following
+	}
+	stream, err := revisionlog.Open(ctx, s.rest.Source, s.revision, s.options)
+	if errors.Is(err, revisionlog.ErrNoSource) {
+		return nil, false, "", apierrors.NewServiceUnavailable(err.Error())
+	}
+	if err != nil {
+		return nil, false, "", apierrors.NewInternalError(err)
+	}
+	return stream, follow, "text/plain; charset=utf-8", nil
+}
+
+// rewatching is how long after a watch of a Revision has failed the next one begins.
+const rewatching = time.Second
+
+// awaitEnd returns when a Revision is deleted, the server ends, or ctx does.
+func (l *logREST) awaitEnd(ctx context.Context, revision *servingv1.Revision) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case <-l.Stopping:
+		case <-ctx.Done():
+		}
+	}()
+	version := revision.ResourceVersion
+	for ctx.Err() == nil {
+		if l.watchOnce(ctx, revision.Name, version) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rewatching):
+		}
+		// What happened meanwhile is in the Revision itself.
+		obj, err := l.revisions.Get(ctx, revision.Name, &metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return
+		}
+		if current, ok := obj.(*servingv1.Revision); ok && err == nil {
+			if current.UID != revision.UID {
+				return
+			}
+			version = current.ResourceVersion
+		}
+	}
+}
+
+// watchOnce watches a Revision from a version on, and returns whether it was deleted. Otherwise the watch ended.
+func (l *logREST) watchOnce(ctx context.Context, name, version string) (deleted bool) {
+	watcher, err := l.revisions.Watch(ctx, &internalversion.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name), ResourceVersion: version,
+	})
+	if err != nil {
+		return false
+	}
+	defer watcher.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case event, open := <-watcher.ResultChan():
+			switch {
+			case !open || event.Type == watch.Error:
+				return false
+			case event.Type == watch.Deleted:
+				return true
+			}
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package revisionlog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	informerscorev1 "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// reconnecting is how long after a stream broke off that of a container that runs is opened again.
+const reconnecting = time.Second
+
+// run is one run of a container of a Pod.
+type run struct {
+	pod       types.UID
+	container string
+	id        string
+}
+
+// follower copies the logs of Pods as they come.
+type follower struct {
+	*Pods
+	options    *servingv1.RevisionLogOptions
+	containers []string
+	informer   cache.SharedIndexInformer
+	write      func(Line) error
+	// stop ends everything with an error.
+	stop context.CancelCauseFunc
+
+	running sync.WaitGroup
+	// mu guards what follows: what is copied or was, and whether Copy is about to return.
+	mu     sync.Mutex
+	copied map[run]bool
+	ended  bool
+}
+
+// follow copies the logs of all Pods that a selector finds, also of those that come, until ctx ends.
+func (p *Pods) follow(ctx context.Context, namespace, selector string, containers []string, options *servingv1.RevisionLogOptions, write func(Line) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	f := &follower{
+		Pods: p, options: options, containers: containers, write: write, stop: stop, copied: map[run]bool{},
+		informer: informerscorev1.NewFilteredPodInformer(p.Client, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector }),
+	}
+	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		// What was there before is cut as options ask for.
+		AddFunc:    func(obj any, initial bool) { f.take(ctx, obj, initial) },
+		UpdateFunc: func(_, current any) { f.take(ctx, current, false) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching Pods: %w", err)
+	}
+	f.informer.RunWithContext(ctx)
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+	f.running.Wait()
+	return context.Cause(ctx)
+}
+
+// take begins to copy the runs of a Pod's containers that are not copied yet.
+func (f *follower) take(ctx context.Context, obj any, initial bool) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, container := range f.containers {
+		r := run{pod.UID, container, started(pod, container)}
+		if r.id == "" || f.copied[r] || f.ended {
+			continue
+		}
+		f.copied[r] = true
+		options := &corev1.PodLogOptions{Container: container, Follow: true}
+		if initial {
+			options = logOptions(container, f.options)
+		}
+		f.running.Go(func() {
+			if err := f.copyRun(ctx, pod, r, options); err != nil {
+				f.stop(err)
+			}
+		})
+	}
+}
+
+// copyRun copies one run of a container until its end. Streams that break off before are taken up again.
+func (f *follower) copyRun(ctx context.Context, pod *corev1.Pod, r run, options *corev1.PodLogOptions) error {
+	for {
+		if err := f.copy(ctx, pod, options, f.write); err != nil {
+			return err
+		}
+		since := metav1.Now()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(reconnecting):
+		}
+		obj, ok, err := f.informer.GetIndexer().GetByKey(pod.Namespace + "/" + pod.Name)
+		if err != nil {
+			return err
+		}
+		current, _ := obj.(*corev1.Pod)
+		if !ok || current.UID != r.pod || !running(current, r.container, r.id) {
+			return nil
+		}
+		options = &corev1.PodLogOptions{Container: r.container, Follow: true, SinceTime: &since}
+	}
+}

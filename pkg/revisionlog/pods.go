@@ -1,0 +1,115 @@
+package revisionlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// revisionUIDLabelKey on Pods holds the UID of their Revision.
+const revisionUIDLabelKey = servingv1.GroupName + "/revisionUID"
+
+// Pods is the Source of Revisions that run as Pods of the host cluster.
+type Pods struct {
+	// Client may list and watch Pods, and get pods/log.
+	Client kubernetes.Interface
+}
+
+var _ Source = (*Pods)(nil)
+
+// Copy implements Source.
+func (p *Pods) Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(Line) error) error {
+	selector := labels.Set{revisionUIDLabelKey: string(revision.UID)}.String()
+	pods, err := p.Client.CoreV1().Pods(revision.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("listing the Pods of Revision \"%s/%s\": %w", revision.Namespace, revision.Name, err)
+	}
+	containers := Containers(revision, options)
+	if options.Follow {
+		return p.follow(ctx, revision.Namespace, selector, containers, options, write)
+	}
+	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int {
+		if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
+			return order
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	for i := range pods.Items {
+		for _, container := range containers {
+			if started(&pods.Items[i], container) == "" {
+				continue
+			}
+			if err := p.copy(ctx, &pods.Items[i], logOptions(container, options), write); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func logOptions(container string, options *servingv1.RevisionLogOptions) *corev1.PodLogOptions {
+	return &corev1.PodLogOptions{Container: container, Follow: options.Follow, TailLines: options.TailLines, SinceSeconds: options.SinceSeconds}
+}
+
+// copy hands over the log of one container. The error is that of write, or of ctx: where a log cannot be read, a line
+// says so, and the others go on.
+func (p *Pods) copy(ctx context.Context, pod *corev1.Pod, options *corev1.PodLogOptions, write func(Line) error) error {
+	var unwritten error
+	noted := func(line Line) error {
+		unwritten = write(line)
+		return unwritten
+	}
+	stream, err := p.Client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
+	if err == nil {
+		err = errors.Join(CopyLines(stream, pod.Name, options.Container, noted), stream.Close())
+	}
+	switch {
+	case unwritten != nil:
+		return unwritten
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil, apierrors.IsNotFound(err):
+		return nil
+	}
+	return write(Line{Instance: pod.Name, Container: options.Container, Text: []byte("the log cannot be read: " + err.Error())})
+}
+
+// started returns what tells the runs of a container apart, and "" where it has not run yet. The log is that of the
+// latest run.
+func started(pod *corev1.Pod, container string) string {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range statuses {
+			s := &statuses[i]
+			switch {
+			case s.Name != container:
+			case s.State.Running != nil || s.State.Terminated != nil:
+				return s.ContainerID
+			case s.LastTerminationState.Terminated != nil:
+				return s.LastTerminationState.Terminated.ContainerID
+			}
+		}
+	}
+	return ""
+}
+
+// running tells whether a run of a container goes on.
+func running(pod *corev1.Pod, container, run string) bool {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range statuses {
+			if s := &statuses[i]; s.Name == container && s.ContainerID == run {
+				return s.State.Running != nil
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,127 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// defaultServiceAccount is that of Pods that name none.
+const defaultServiceAccount = "default"
+
+// credentials returns what to try for a repository: the credentials in pull secrets, those for the longest path
+// first, as the kubelet does; and nothing at all, as public images need.
+func (r *Resolver) credentials(ctx context.Context, pull Pull, repository name.Repository) []authn.Authenticator {
+	var all []entry
+	for _, secret := range r.secrets(ctx, pull) {
+		entries, err := parse(secret)
+		if err != nil {
+			r.options.Logger.Info("Reading a pull secret failed", "secret", secret.Name, "namespace", secret.Namespace, "error", err.Error())
+		}
+		all = append(all, entries...)
+	}
+	all = slices.DeleteFunc(all, func(e entry) bool { return !e.matches(repository) })
+	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(len(b.path), len(a.path)) })
+	credentials := make([]authn.Authenticator, 0, len(all)+1)
+	for _, e := range all {
+		credentials = append(credentials, authn.FromConfig(e.config))
+	}
+	return append(credentials, authn.Anonymous)
+}
+
+// secrets returns those of the Pod, then those of its service account. Those that are not there are left out: the
+// kubelet does not mind either.
+func (r *Resolver) secrets(ctx context.Context, pull Pull) []*corev1.Secret {
+	names := strings.FieldsFunc(pull.Secrets, func(c rune) bool { return c == ',' })
+	core := r.options.Client.CoreV1()
+	account, err := core.ServiceAccounts(pull.Namespace).Get(ctx, cmp.Or(pull.ServiceAccount, defaultServiceAccount), metav1.GetOptions{})
+	if err == nil {
+		for _, secret := range account.ImagePullSecrets {
+			names = append(names, secret.Name)
+		}
+	} else if !apierrors.IsNotFound(err) {
+		r.options.Logger.Info("Reading a service account for its pull secrets failed", "namespace", pull.Namespace, "error", err.Error())
+	}
+	var secrets []*corev1.Secret
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			continue
+		}
+		secret, err := core.Secrets(pull.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			secrets = append(secrets, secret)
+		} else if !apierrors.IsNotFound(err) {
+			r.options.Logger.Info("Reading a pull secret failed", "secret", name, "namespace", pull.Namespace, "error", err.Error())
+		}
+	}
+	return secrets
+}
+
+// entry is one credential of a pull secret.
+type entry struct {
+	registry, path string
+	config         authn.AuthConfig
+}
+
+// matches tells whether a credential is for a repository: that of its registry, and of its path or one above.
+func (e *entry) matches(repository name.Repository) bool {
+	if e.registry != repository.RegistryStr() {
+		return false
+	}
+	path, ok := strings.CutPrefix(repository.RepositoryStr(), e.path)
+	return ok && (e.path == "" || path == "" || path[0] == '/')
+}
+
+// parse reads the credentials of a Secret of either type that the kubelet knows.
+func parse(secret *corev1.Secret) ([]entry, error) {
+	var auths map[string]authn.AuthConfig
+	switch secret.Type {
+	case corev1.SecretTypeDockerConfigJson:
+		var file struct {
+			Auths map[string]authn.AuthConfig `json:"auths"`
+		}
+		if err := json.Unmarshal(secret.Data[corev1.DockerConfigJsonKey], &file); err != nil {
+			return nil, fmt.Errorf("parsing %s: %w", corev1.DockerConfigJsonKey, err)
+		}
+		auths = file.Auths
+	case corev1.SecretTypeDockercfg:
+		if err := json.Unmarshal(secret.Data[corev1.DockerConfigKey], &auths); err != nil {
+			return nil, fmt.Errorf("parsing %s: %w", corev1.DockerConfigKey, err)
+		}
+	default:
+		return nil, fmt.Errorf("type %q is not that of a pull secret", secret.Type)
+	}
+	var entries []entry
+	for key, config := range auths {
+		host, path := split(key)
+		registry, err := name.NewRegistry(host, name.WeakValidation)
+		if err != nil {
+			continue
+		}
+		entries = append(entries, entry{registry: registry.RegistryStr(), path: path, config: config})
+	}
+	return entries, nil
+}
+
+// split returns the host and the path of a key, which may be a URL. The versions of the protocol that some tools
+// write are no path.
+func split(key string) (host, path string) {
+	if _, rest, ok := strings.Cut(key, "://"); ok {
+		key = rest
+	}
+	host, path, _ = strings.Cut(key, "/")
+	path = strings.TrimSuffix(path, "/")
+	if path == "v1" || path == "v2" {
+		path = ""
+	}
+	return host, path
+}

@@ -1,0 +1,78 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// retries are what a registry gets that fails in passing: the deployment waits for the answer.
+var retries = remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 2}
+
+// fetch asks the registry of an image, with one credential after the other until one is accepted.
+func (r *Resolver) fetch(ctx context.Context, q question, reference name.Reference) (Image, error) {
+	var refused error
+	for _, credential := range r.credentials(ctx, q.pull, reference.Context()) {
+		image, err := fetchAs(ctx, credential, reference)
+		if err == nil || !isRefusal(err) {
+			return image, err
+		}
+		refused = err
+	}
+	return Image{}, refused
+}
+
+func fetchAs(ctx context.Context, credential authn.Authenticator, reference name.Reference) (Image, error) {
+	options := []remote.Option{
+		remote.WithContext(ctx), remote.WithAuth(credential), remote.WithRetryBackoff(retries),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
+	}
+	descriptor, err := remote.Get(reference, options...)
+	if err != nil {
+		return Image{}, err
+	}
+	image := Image{Reference: reference.Context().Digest(descriptor.Digest.String()).String()}
+	if user, err := userOf(descriptor); err == nil {
+		image.User, image.Known = user, true
+	}
+	return image, nil
+}
+
+// userOf reads the configuration of an image, or of that one of an index which is for machines like this.
+func userOf(descriptor *remote.Descriptor) (string, error) {
+	image, err := descriptor.Image()
+	if err != nil {
+		return "", fmt.Errorf("reading the manifest: %w", err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return "", fmt.Errorf("reading the configuration: %w", err)
+	}
+	return config.Config.User, nil
+}
+
+// status is what a registry answered with, or 0.
+func status(err error) int {
+	var failure *transport.Error
+	if errors.As(err, &failure) {
+		return failure.StatusCode
+	}
+	return 0
+}
+
+func isMissing(err error) bool { return status(err) == http.StatusNotFound }
+
+func isAnswer(err error) bool { return status(err) != 0 }
+
+func isRefusal(err error) bool {
+	return status(err) == http.StatusUnauthorized || status(err) == http.StatusForbidden
+}

@@ -1,0 +1,91 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+const system = "knative-system"
+
+func gcConfig(namespace string, data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: GCConfigMapName}, Data: data}
+}
+
+// TestWatchConfigMaps follows the ConfigMaps of the host cluster: a good value is in force at once, a bad one keeps
+// the last good one and is reported once, and without a ConfigMap the defaults hold.
+func TestWatchConfigMaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		client := fake.NewClientset(
+			gcConfig(system, map[string]string{"retain-since-create-time": "1h"}),
+			gcConfig("elsewhere", map[string]string{"retain-since-create-time": "2h"}),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "other"}, Data: map[string]string{"key": "value"}},
+		)
+		store := NewStore(Default("example.com"))
+		var reports []string
+		report := func(name string, err error) { reports = append(reports, fmt.Sprintf("%s: %v", name, err)) }
+		if err := store.WatchConfigMaps(ctx, client, system, report); err != nil {
+			t.Fatal(err)
+		}
+		configMaps := client.CoreV1().ConfigMaps(system)
+		update := func(data map[string]string) {
+			t.Helper()
+			if _, err := configMaps.Update(ctx, gcConfig(system, data), metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(what string, retain time.Duration, wantReports ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := store.Get().GC.RetainSinceCreateTime; got != retain {
+				t.Errorf("%s: %v is in force, want %v", what, got, retain)
+			}
+			if diff := cmp.Diff(wantReports, reports); diff != "" {
+				t.Errorf("%s: reports (-want +got):\n%s", what, diff)
+			}
+			reports = nil
+		}
+		expect("at first", time.Hour)
+		update(map[string]string{"retain-since-create-time": "3h"})
+		expect("changed", 3*time.Hour)
+		const fault = `config-gc: key 'retain-since-create-time' of config-gc must be a duration of at least 0s, or 'disabled', not "x"`
+		update(map[string]string{"retain-since-create-time": "x"})
+		expect("bad", 3*time.Hour, fault)
+		update(map[string]string{"retain-since-create-time": "x", "_example": "y"})
+		expect("still bad", 3*time.Hour)
+		update(map[string]string{"retain-since-create-time": "4h"})
+		expect("good again", 4*time.Hour, "config-gc: <nil>")
+		update(nil)
+		expect("emptied", 48*time.Hour)
+		update(map[string]string{"retain-since-create-time": "x"})
+		expect("bad once more", 48*time.Hour, fault)
+		if err := configMaps.Delete(ctx, GCConfigMapName, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("gone", 48*time.Hour, "config-gc: <nil>")
+		stop()
+		synctest.Wait()
+	})
+}
+
+// TestWatchConfigMapsCancelled tells that there was no time to read them.
+func TestWatchConfigMapsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancelCause(t.Context())
+		ended := errors.New("ended")
+		stop(ended)
+		err := NewStore(Default("example.com")).WatchConfigMaps(ctx, fake.NewClientset(), system, func(string, error) {})
+		if !errors.Is(err, ended) {
+			t.Errorf("got %v, want %v", err, ended)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// nodeVariable is the environment variable with the path of the cluster.json of a cluster that has a node, with our
+// server installed on it. hack/e2e.sh sets it.
+const nodeVariable = "E2E_CLUSTER"
+
+// Node is a real cluster with a node on this machine, on which our server is installed from the shipped manifests. Its
+// Pods run.
+type Node struct {
+	Kubeconfig string `json:"kubeconfig"`
+	// Address is the machine's own, at which NodePorts are reached.
+	Address string `json:"address"`
+	// Registry is the host:port of a registry without passwords, PrivateRegistry one with.
+	Registry        string `json:"registry"`
+	PrivateRegistry struct {
+		Address  string `json:"address"`
+		User     string `json:"user"`
+		Password string `json:"password"`
+	} `json:"privateRegistry"`
+
+	// Admin and Host reach it as administrator: for our kinds and anything dynamic, and for core kinds.
+	Admin *Clients             `json:"-"`
+	Host  kubernetes.Interface `json:"-"`
+	// Gateway is the address of the gateway for clients outside the cluster.
+	Gateway string `json:"-"`
+}
+
+// ErrNoNode says that no cluster with a node was given.
+var ErrNoNode = errors.New(nodeVariable + " does not name the cluster.json of a cluster with our server installed: run make e2e")
+
+// OpenNode returns the cluster that hack/e2e.sh started, and ErrNoNode if there is none.
+func OpenNode() (*Node, error) {
+	path := os.Getenv(nodeVariable)
+	if path == "" {
+		return nil, ErrNoNode
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{}
+	if err := json.Unmarshal(content, n); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if n.Admin, err = ClientsOf(n.Kubeconfig); err != nil {
+		return nil, err
+	}
+	if n.Host, err = kubernetes.NewForConfigAndClient(n.Admin.Config, n.Admin.HTTP); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	service, err := n.Host.CoreV1().Services(SystemNamespace).Get(ctx, "gateway", metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("looking for the gateway: %w", err)
+	}
+	n.Gateway = net.JoinHostPort(n.Address, strconv.Itoa(int(nodePort(service))))
+	return n, nil
+}
+
+// nodePort returns that of the port 80 of a Service.
+func nodePort(service *corev1.Service) int32 {
+	for _, port := range service.Spec.Ports {
+		if port.Port == 80 {
+			return port.NodePort
+		}
+	}
+	return 0
+}
+
+// HTTPClient returns a client that reaches every host name through the gateway, as if DNS had its address for all.
+func (n *Node) HTTPClient(timeout time.Duration) *http.Client {
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	return &http.Client{Timeout: timeout, Transport: &http.Transport{
+		MaxIdleConnsPerHost: 256,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, n.Gateway)
+		},
+	}}
+}
+
+// appImages are the references of the sample application by registry; each is pushed once by a test binary.
+var appImages sync.Map
+
+// AppImage returns the reference of an image of the sample application (test/app) in the registry without passwords.
+func (n *Node) AppImage() (string, error) { return n.push(n.Registry + "/test-app:v1") }
+
+// PrivateAppImage returns that in the registry with passwords.
+func (n *Node) PrivateAppImage() (string, error) {
+	config, err := os.MkdirTemp("", "docker-config-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(config)
+	if err := os.WriteFile(filepath.Join(config, "config.json"), n.DockerConfig(), 0o600); err != nil {
+		return "", err
+	}
+	return n.push(n.PrivateRegistry.Address+"/test-app:v1", "DOCKER_CONFIG="+config)
+}
+
+// DockerConfig returns the content of a pull secret for the registry with passwords.
+func (n *Node) DockerConfig() []byte {
+	r := n.PrivateRegistry
+	content, err := json.Marshal(map[string]any{"auths": map[string]any{
+		r.Address: map[string]string{"username": r.User, "password": r.Password},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	return content
+}
+
+func (n *Node) push(reference string, environment ...string) (string, error) {
+	once, _ := appImages.LoadOrStore(reference, sync.OnceValue(func() error {
+		root, err := Root()
+		if err != nil {
+			return err
+		}
+		binary := filepath.Join(root, "bin", "test-app-static")
+		for _, args := range [][]string{
+			{"go", "build", "-o", binary, "./test/app"},
+			{"go", "run", "./hack/image", "--binary", binary, "--push", reference},
+		} {
+			cmd := exec.Command(args[0], args[1:]...)
+			cmd.Dir = root
+			cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), environment...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+			}
+		}
+		return nil
+	}))
+	if err := once.(func() error)(); err != nil {
+		return "", fmt.Errorf("pushing the sample application: %w", err)
+	}
+	return reference, nil
+}

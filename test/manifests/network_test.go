@@ -1,0 +1,90 @@
+package manifests
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// TestServices: each Service leads to a port that Pods have, and the one way in from outside is the gateway's.
+func TestServices(t *testing.T) {
+	each(t, func(t *testing.T, objects objects) {
+		seen := sets.New[string]()
+		for _, s := range of[corev1.Service](t, objects, "Service") {
+			seen.Insert(s.Name)
+			if outside := s.Spec.Type != corev1.ServiceTypeClusterIP && s.Spec.Type != ""; outside != (s.Name == "gateway") {
+				t.Errorf("Service %s is of type %s", s.Name, s.Spec.Type)
+			}
+			for _, port := range s.Spec.Ports {
+				served := false
+				for _, w := range workloads(t, objects) {
+					if !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.template.Labels)) {
+						continue
+					}
+					_, found := w.port(t, port.TargetPort.StrVal)
+					served = served || found
+					// Replicas of all kinds share the names by which they are found, whatever their ports.
+					if !found && s.Spec.ClusterIP != corev1.ClusterIPNone {
+						t.Errorf("Service %s selects %s, which has no port %s", s.Name, w.name, port.TargetPort.String())
+					}
+				}
+				// With an etcd and a NATS cluster of others there is nobody at the ports of the embedded ones.
+				embedded := strings.HasPrefix(port.Name, "etcd-") || port.Name == "routes"
+				if !served && (!embedded || len(workloads(t, objects)) == 1) {
+					t.Errorf("Service %s: nobody serves port %s", s.Name, port.TargetPort.String())
+				}
+			}
+			if s.Spec.ClusterIP == corev1.ClusterIPNone && !s.Spec.PublishNotReadyAddresses {
+				t.Errorf("Service %s hides replicas from those they need to become ready", s.Name)
+			}
+		}
+		want := sets.New("knative-apiserver", "gateway", "gateway-internal", "broker-ingress", "knative-apiserver-peers")
+		if !seen.Equal(want) {
+			t.Errorf("Services are %v, want %v", sets.List(seen), sets.List(want))
+		}
+	})
+}
+
+// TestNetworkPolicies: each port of each Pod is open to those it is for.
+func TestNetworkPolicies(t *testing.T) {
+	const everybody, cluster, ours = "everybody", "the cluster", "our Pods"
+	want := map[string]string{
+		"https": everybody, "gateway": everybody, "internal": cluster, "broker": cluster,
+		"peer": ours, "etcd-client": ours, "etcd-peer": ours, "routes": ours,
+	}
+	each(t, func(t *testing.T, objects objects) {
+		for _, w := range workloads(t, objects) {
+			open := map[string]string{}
+			for _, p := range of[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy") {
+				if !labels.SelectorFromSet(p.Spec.PodSelector.MatchLabels).Matches(labels.Set(w.template.Labels)) {
+					continue
+				}
+				for _, rule := range p.Spec.Ingress {
+					from := everybody
+					for _, peer := range rule.From {
+						switch {
+						case peer.NamespaceSelector != nil && len(peer.NamespaceSelector.MatchLabels) == 0:
+							from = cluster
+						case peer.PodSelector != nil && labels.SelectorFromSet(peer.PodSelector.MatchLabels).Matches(labels.Set(w.template.Labels)):
+							from = ours
+						default:
+							t.Errorf("NetworkPolicy %s: %+v", p.Name, peer)
+						}
+					}
+					for _, port := range rule.Ports {
+						open[port.Port.StrVal] = from
+					}
+				}
+			}
+			for _, port := range w.container(t).Ports {
+				if open[port.Name] != want[port.Name] {
+					t.Errorf("%s: port %s is open to %q, want %q", w.name, port.Name, open[port.Name], want[port.Name])
+				}
+			}
+		}
+	})
+}
