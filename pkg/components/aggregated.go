@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,6 +122,9 @@ func (a *Aggregated) Start(ctx, stopping context.Context, config *rest.Config) e
 		}
 	}
 	if err := a.start(ctx, parts...); err != nil {
+		if r := a.options.Replica; r != nil && r.stop != nil {
+			r.stop()
+		}
 		return err
 	}
 	klog.FromContext(ctx).Info("Taking requests and events")
@@ -134,6 +138,7 @@ func (a *Aggregated) all(ctx context.Context, clients *clients) ([]part, error) 
 	if err != nil {
 		return nil, err
 	}
+	var ending sync.WaitGroup
 	parts := []part{{prepare: func(_ context.Context, run func(func(context.Context))) error {
 		run(services.RunWithContext)
 		return nil
@@ -143,7 +148,7 @@ func (a *Aggregated) all(ctx context.Context, clients *clients) ([]part, error) 
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, serving)
+		parts = append(parts, counted(serving, &ending))
 	}
 	var events []part
 	if a.options.Broker != nil {
@@ -153,10 +158,10 @@ func (a *Aggregated) all(ctx context.Context, clients *clients) ([]part, error) 
 		}
 		events = eventing.parts(a.options.Broker.Listener)
 		parts = append(parts, events[0])
-		events = events[1:]
+		events = []part{counted(events[1], &ending)}
 	}
 	if a.options.Replica != nil {
-		parts = append(parts, a.options.Replica.part())
+		parts = append(parts, a.options.Replica.part(&ending))
 	}
 	return append(parts, events...), nil
 }

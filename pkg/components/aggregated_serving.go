@@ -32,6 +32,8 @@ const (
 	// drainPort is that of internalGateway for kubelets, drainHeaderTimeout bounds the header of their requests.
 	drainPort          = 8083
 	drainHeaderTimeout = 10 * time.Second
+	// longestRequest is how long requests under way may go on when the server ends: as long as a Revision may allow.
+	longestRequest = 10 * time.Minute
 	// activationTimeout bounds what a waiting request has done to a revision without instances.
 	activationTimeout = 10 * time.Second
 )
@@ -76,7 +78,7 @@ func (a *Aggregated) serving(ctx context.Context, clients *clients, services cac
 		replica:     a.options.Replica,
 		activate:    func(key routing.Key) { a.background(ctx, func(ctx context.Context) { activate(ctx, pods, key) }) },
 		listeners:   2,
-		stopTimeout: stopTimeout,
+		stopTimeout: longestRequest,
 	})
 	if err != nil {
 		return part{}, err

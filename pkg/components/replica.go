@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -57,6 +58,8 @@ type Replica struct {
 	tls    *tls.Config
 	client *peers.Client
 	server *peers.Server
+	// stop has the server end; nil before it serves.
+	stop context.CancelFunc
 }
 
 // NewReplica returns a replica that the others do not know of before its components run. host reaches the cluster in
@@ -165,14 +168,32 @@ func (r *Replica) start(ctx, stopping context.Context, run func(func(context.Con
 	return r.membership.Synced(ctx)
 }
 
-// part returns the part that answers the others, which then leave things to this replica.
-func (r *Replica) part() part {
+// part returns the part that answers the others, which then leave things to this replica. They are answered until all of
+// serving has ended, as they ask for what is still under way here.
+func (r *Replica) part(serving *sync.WaitGroup) part {
 	return part{prepare: func(ctx context.Context, run func(func(context.Context))) error {
+		last, stop := context.WithCancel(context.WithoutCancel(ctx))
+		r.stop = stop
+		context.AfterFunc(ctx, func() {
+			serving.Wait()
+			stop()
+		})
 		run(func(ctx context.Context) {
-			if err := r.server.Serve(ctx, r.options.Listener, stopTimeout); err != nil {
+			if err := r.server.Serve(last, r.options.Listener, stopTimeout); err != nil {
 				klog.FromContext(ctx).Error(err, "Serving the other replicas ended")
 			}
 		})
 		return r.membership.Join(ctx)
 	}}
+}
+
+// counted returns a part that is counted in serving until it has ended.
+func counted(p part, serving *sync.WaitGroup) part {
+	serve := p.serve
+	serving.Add(1)
+	p.serve = func(ctx context.Context) error {
+		defer serving.Done()
+		return serve(ctx)
+	}
+	return p
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -18,6 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/service"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/autoscaler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -86,6 +88,9 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	legacyregistry.CustomMustRegister(s.autoscaler)
 
 	client, recorder := o.clients.versioned, o.clients.recorder
+	if o.replica != nil {
+		recorder = leader.Recorder(recorder, func(apiruntime.Object) bool { return o.replica.Leading() })
+	}
 	kinds := o.clients.informers.Serving().V1()
 
 	services, err := service.New(client.ServingV1(), kinds, recorder, now)
