@@ -41,7 +41,8 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 		return nil, err
 	}
 	if found.denied {
-		found.refuse()
+		// Unlike what is missing for a time.
+		found.notResolved()
 		return nil, r.remove(ctx, key)
 	}
 	had, has := r.had(key)
@@ -54,7 +55,7 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 	backing := to.Status.Conditions.Get(messagingv1.ChannelConditionBackingChannelReady)
 	switch {
 	case subscriber == nil && !has:
-		found.notAdded(ReasonReferencesNotResolved, "The Channel is told of the Subscription when its references are resolved.")
+		found.notResolved()
 		return nil, nil
 	case !has && (backing == nil || backing.Status != corev1.ConditionTrue):
 		found.notAdded(ReasonChannelNotReady, fmt.Sprintf("Channel %q does not keep events yet", name))

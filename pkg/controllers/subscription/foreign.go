@@ -101,13 +101,14 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 	subscriber := found.subscriber(subscription, to.Spec.Delivery, listed)
 	switch {
 	case found.denied:
-		found.refuse()
+		// Unlike what is missing for a time.
+		found.notResolved()
 		if listed == nil {
 			return subscription, nil, nil
 		}
 		return subscription, r.unlist(ctx, subscription), nil
 	case subscriber == nil && listed == nil:
-		found.notAdded(ReasonReferencesNotResolved, "The channel is told of the Subscription when its references are resolved.")
+		found.notResolved()
 		return subscription, nil, nil
 	case subscriber == nil || listed != nil && sameSubscriber(*listed, *subscriber):
 		found.added = to.added(subscription)

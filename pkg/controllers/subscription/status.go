@@ -102,11 +102,10 @@ func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.D
 	}
 }
 
-// refuse records that events are not sent on because a destination does not grant it. Where the channel sent them
-// before, it does so no more, unlike while a destination is missing for a time.
-func (f *findings) refuse() {
-	f.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded,
-		"A destination in another namespace does not grant that events are sent to it.")
+// notResolved records that events are not sent on because not all addresses are known. It says the same of destinations that
+// are missing and of those in another namespace that do not grant it, which is not to be found out this way.
+func (f *findings) notResolved() {
+	f.notAdded(ReasonReferencesNotResolved, "The channel is told of the Subscription when its references are resolved.")
 }
 
 // subscriber returns the Subscription as its channel is to know it, or nil while an address was never known. An address

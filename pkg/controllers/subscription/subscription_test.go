@@ -126,7 +126,7 @@ func TestUnresolved(t *testing.T) {
 			}))
 			f.reconcile()
 			f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: test.want, resolved: test.want, channelReady: "True",
-				added: "Unknown ReferencesNotResolved The Channel is told of the Subscription when its references are resolved."})
+				added: "Unknown ReferencesNotResolved The channel is told of the Subscription when its references are resolved."})
 			want := all
 			test.without(&want)
 			if diff := cmp.Diff(want, f.subscription().Status.PhysicalSubscription); diff != "" {
@@ -444,7 +444,7 @@ func TestGrantWithdrawn(t *testing.T) {
 	channelSays(controllers.False(destination.ConditionDeadLetterSinkResolved, "DeadLetterSinkNotGranted", ""))(withdrawn)
 	f.put(withdrawn)
 	f.reconcile()
-	f.expect(map[duckv1.ConditionType]string{added: "False NotAdded A destination in another namespace does not grant that events are sent to it."})
+	f.expect(map[duckv1.ConditionType]string{added: "Unknown ReferencesNotResolved The channel is told of the Subscription when its references are resolved."})
 	if got, ok := f.consumer(); ok {
 		t.Errorf("events still go to %+v", got)
 	}

@@ -24,6 +24,10 @@ func deliveryOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) *duckv1.
 	return parent.Spec.Delivery
 }
 
+// notAddressed is why there is no subscription without addresses. It says the same of destinations that are missing and of
+// those in another namespace that do not grant it, which is not to be found out this way.
+const notAddressed = "Not all destinations of events have an address."
+
 // subscribe brings the consumer in line with a Trigger, and notes in findings whether it is. It returns why to try
 // again.
 //
@@ -38,7 +42,7 @@ func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger,
 	}
 	if found.denied {
 		// Unlike what is missing for a time.
-		found.subscription = controllers.False(t, ReasonNotSubscribed, "A destination in another namespace does not grant that events are sent to it.")
+		found.subscription = controllers.False(t, ReasonNotSubscribed, notAddressed)
 		return r.remove(ctx, key)
 	}
 	before, known := r.last(key)
@@ -65,7 +69,7 @@ func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger,
 		consumer.DeadLetter = before.DeadLetter
 	}
 	if consumer.Subscriber.URL == "" || lost && consumer.DeadLetter.URL == "" {
-		found.subscription = controllers.False(t, ReasonNotSubscribed, "Not all destinations of events have an address.")
+		found.subscription = controllers.False(t, ReasonNotSubscribed, notAddressed)
 		return nil
 	}
 	if err := r.Consumers.SetConsumer(ctx, consumer); err != nil {
