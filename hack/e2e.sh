@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings a real cluster with a node up, installs the server there as the README says, runs the end-to-end tests and those
-# benchmarks that need pods, uninstalls, and takes the cluster down. Needs root on Linux.
+# benchmarks that need pods, uninstalls, tries the other variants, and takes the cluster down. Needs root on Linux.
 #
 #   hack/e2e.sh [go test flags...]      such as -run TestTrafficSplit ./test/e2e/serving
 #   KEEP=1 hack/e2e.sh                  leaves cluster and installation as they are
@@ -29,8 +29,15 @@ image=$(field registry)/knative-apiserver:e2e
 make --no-print-directory image
 make --no-print-directory image-push REF="$image"
 make --no-print-directory install IMAGE="$image"
-if (($# == 0)); then
-	set -- ./test/e2e/...
+if (($# > 0)); then
+	go test -count=1 -p 1 -timeout 40m "$@"
+else
+	# What an operator sees fail disturbs all of the installation, and uninstalling ends it.
+	go list ./test/e2e/... | grep -vE '/(operator|uninstall|variants)$' | xargs go test -count=1 -p 1 -timeout 40m
+	go test -run '^$' -bench . -short -timeout 15m ./test/bench/cluster
+	go test -count=1 -timeout 40m ./test/e2e/operator
 fi
-go test -count=1 -p 1 -timeout 40m "$@"
-[[ -n ${KEEP:-} ]] || make --no-print-directory uninstall
+[[ -z ${KEEP:-} ]] || exit 0
+E2E_UNINSTALL=1 go test -count=1 -timeout 15m ./test/e2e/uninstall
+# These install by themselves what they test.
+(($# > 0)) || E2E_IMAGE=$image go test -count=1 -timeout 20m ./test/e2e/variants

@@ -5,7 +5,8 @@
 # Usage: hack/restore.sh SNAPSHOT
 #   SNAPSHOT  a file by `knative-apiserver snapshot save`
 #
-# Environment: KUBECTL (kubectl), TIMEOUT of each wait (10m).
+# Environment: KUBECTL (kubectl), TIMEOUT of each wait (10m), SKIP_HASH_CHECK=1 where SNAPSHOT is a database that a server
+# left, which has no checksum.
 set -euo pipefail
 
 [[ $# -eq 1 && -s ${1:-} ]] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
@@ -19,10 +20,11 @@ image=$(k get statefulset knative-apiserver -o 'jsonpath={.spec.template.spec.co
 # Stopped by an earlier run that failed: as many as there are volumes.
 [[ $replicas -gt 0 ]] || replicas=$(k get persistentvolumeclaims -o name | grep -c '/data-knative-apiserver-[0-9]*$')
 
-# maintain ORDINAL COMMAND... runs a command of the server's on a replica's volume, with our standard input.
+# maintain ORDINAL COMMAND... runs a command of the server's on a replica's volume. One that ends with - gets our standard input.
 maintain() {
-	local ordinal=$1 pod=knative-apiserver-maintenance-$1 args
+	local ordinal=$1 pod=knative-apiserver-maintenance-$1 args stdin=false exit_code
 	shift
+	[[ ${*: -1} != - ]] || stdin=true
 	args=$(printf ', "%s"' "$@")
 	k delete pod "$pod" --ignore-not-found >&2
 	k apply -f - >&2 <<-POD
@@ -43,8 +45,8 @@ maintain() {
 		  - name: maintenance
 		    image: $image
 		    args: [${args:2}, --data-dir=/var/lib/knative-apiserver]
-		    stdin: true
-		    stdinOnce: true
+		    stdin: $stdin
+		    stdinOnce: $stdin
 		    securityContext:
 		      allowPrivilegeEscalation: false
 		      readOnlyRootFilesystem: true
@@ -58,21 +60,26 @@ maintain() {
 		  - name: tmp
 		    emptyDir: {}
 	POD
-	k wait pod "$pod" --for=condition=Ready --timeout="$timeout" >&2
-	k attach -i "$pod" >&2 || true
-	if ! k wait pod "$pod" --for=jsonpath='{.status.phase}'=Succeeded --timeout="$timeout" >&2; then
-		k logs "$pod" >&2
-		exit 1
+	if [[ $stdin == true ]]; then
+		k wait pod "$pod" --for=condition=Ready --timeout="$timeout" >&2
+		# What became of it is in the Pod's status, also where the connection ends early.
+		k attach -i "$pod" >&2 || true
 	fi
+	exit_code='{.status.containerStatuses[0].state.terminated.exitCode}'
+	k wait pod "$pod" --for=jsonpath="$exit_code" --timeout="$timeout" >&2
+	k logs "$pod" >&2
+	[[ $(k get pod "$pod" -o "jsonpath=$exit_code") == 0 ]] || exit 1
 	k delete pod "$pod" >&2
 }
 
 k scale statefulset knative-apiserver --replicas=0
 k wait pod -l app.kubernetes.io/name=knative-apiserver,app.kubernetes.io/component=server --for=delete --timeout="$timeout"
 k delete configmap knative-apiserver-etcd --ignore-not-found
-maintain 0 snapshot restore --pod-name=knative-apiserver-0 --replace - <"$snapshot"
+maintain 0 snapshot restore --name=knative-apiserver-0 --replace \
+	--peer-url=https://knative-apiserver-0.knative-apiserver-peers.knative-system.svc.cluster.local:2380 \
+	${SKIP_HASH_CHECK:+--skip-hash-check} - <"$snapshot"
 for ((i = 1; i < replicas; i++)); do
-	maintain "$i" snapshot discard </dev/null
+	maintain "$i" snapshot discard
 done
 k scale statefulset knative-apiserver --replicas="$replicas"
 k rollout status statefulset knative-apiserver --timeout="$timeout"

@@ -3,11 +3,11 @@
 # authority that is there already is used again, so a second run renews the certificate and nobody has to
 # learn a new authority.
 #
-# Usage: hack/serving-cert.sh [DIR]   DIR is where artifacts/install looks for it, unless given.
+# Usage: hack/serving-cert.sh [DIR]   DIR is where artifacts/install/components/own-certificate looks for it, unless given.
 set -euo pipefail
 umask 077
 
-dir=${1:-$(dirname "$0")/../artifacts/install/certs}
+dir=${1:-$(dirname "$0")/../artifacts/install/components/own-certificate/certs}
 host=knative-apiserver.knative-system.svc
 mkdir -p "$dir"
 cd "$dir"

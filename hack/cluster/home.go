@@ -132,7 +132,7 @@ func (h home) clear() error {
 	leftovers := []string{"etcd", "pki", "kubeconfig", "controller-manager.kubeconfig",
 		"audit-policy.yaml", "audit.log", "flexvolume", "cluster.json", "node"}
 	for _, name := range daemons(true) {
-		leftovers = append(leftovers, name+".log")
+		leftovers = append(leftovers, name+".log", name+".stopped")
 	}
 	for _, name := range leftovers {
 		if err := os.RemoveAll(h.path(name)); err != nil {

@@ -30,6 +30,8 @@ const usage = `Usage: cluster <command> [flags]
                                       path of its kubeconfig. Where DIR's cluster runs already, only print
                                       that path
   down --dir DIR                      stop DIR's cluster, delete its data and leave nothing of its node
+  stop --dir DIR PROGRAM              kill kube-apiserver, kube-controller-manager or etcd, to see what others do without it
+  start --dir DIR PROGRAM             start it again as it was
   env --dir DIR                       print shell lines that set KUBECONFIG and PATH for DIR's cluster
 
 DIR/cluster.json says what tests need to know of a cluster: addresses, registries, files.
@@ -82,7 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		flags.BoolVar(&o.node, "node", false, "start a node too")
 		flags.StringVar(&o.bindAddress, "bind-address", "", "IPv4 address of this machine, not loopback, for kube-apiserver")
 		fallthrough
-	case "down", "env":
+	case "down", "env", "stop", "start":
 		flags.StringVar(&dir, "dir", "", "directory of the cluster")
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, usage)
@@ -97,7 +99,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return errUsage
 	}
-	if flags.NArg() > 0 && args[0] != "build" {
+	alone := args[0] == "stop" || args[0] == "start"
+	if alone && flags.NArg() != 1 {
+		fmt.Fprintf(stderr, "cluster: %s needs the name of one program\n%s", args[0], usage)
+		return errUsage
+	}
+	if flags.NArg() > 0 && args[0] != "build" && !alone {
 		fmt.Fprintf(stderr, "cluster: unexpected argument %q\n%s", flags.Arg(0), usage)
 		return errUsage
 	}
@@ -132,6 +139,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stdout, info.Kubeconfig)
 	case "down":
 		return down(ctx, home, stderr)
+	case "stop":
+		return home.stopProgram(ctx, flags.Arg(0), stderr)
+	case "start":
+		return home.startProgram(ctx, flags.Arg(0), stderr)
 	case "env":
 		info, err := home.readInfo()
 		if err != nil {

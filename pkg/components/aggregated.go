@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,28 +102,19 @@ func (a *Aggregated) Start(ctx, stopping context.Context, config *rest.Config) e
 		return err
 	}
 	a.faults.recordBy(recorder)
+	a.options.Replica.follow(a.faults.lead)
 	clients, err := newClients(a.guarded(config), recorder)
 	if err != nil {
 		return err
 	}
-	parts, err := a.all(ctx, clients)
+	parts, err := a.all(ctx, stopping, clients)
 	if err != nil {
 		return err
 	}
-	clients.informers.Start(ctx.Done())
 	if a.retire != nil {
 		context.AfterFunc(stopping, a.retire)
 	}
-	if a.options.Replica != nil {
-		background := func(do func(context.Context)) { a.background(ctx, do) }
-		if err := a.options.Replica.start(ctx, stopping, background); err != nil {
-			return err
-		}
-	}
 	if err := a.start(ctx, parts...); err != nil {
-		if r := a.options.Replica; r != nil && r.stop != nil {
-			r.stop()
-		}
 		return err
 	}
 	klog.FromContext(ctx).Info("Taking requests and events")
@@ -133,22 +123,25 @@ func (a *Aggregated) Start(ctx, stopping context.Context, config *rest.Config) e
 
 // all returns the parts of the server, in the order in which they are prepared: other replicas leave things to this one
 // when it can do them, and deliveries begin when it is known which ones are its own.
-func (a *Aggregated) all(ctx context.Context, clients *clients) ([]part, error) {
+func (a *Aggregated) all(ctx, stopping context.Context, clients *clients) ([]part, error) {
 	services, err := hostservice.NewInformer(a.host)
 	if err != nil {
 		return nil, err
 	}
-	var ending sync.WaitGroup
-	parts := []part{{prepare: func(_ context.Context, run func(func(context.Context))) error {
+	parts := []part{{prepare: func(ctx context.Context, run func(func(context.Context))) error {
+		clients.informers.Start(ctx.Done())
 		run(services.RunWithContext)
-		return nil
+		if a.options.Replica == nil {
+			return nil
+		}
+		return a.options.Replica.start(ctx, stopping, run)
 	}}}
 	if a.options.Serving != nil {
 		serving, err := a.serving(ctx, clients, services)
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, counted(serving, &ending))
+		parts = append(parts, serving)
 	}
 	var events []part
 	if a.options.Broker != nil {
@@ -158,10 +151,10 @@ func (a *Aggregated) all(ctx context.Context, clients *clients) ([]part, error) 
 		}
 		events = eventing.parts(a.options.Broker.Listener)
 		parts = append(parts, events[0])
-		events = []part{counted(events[1], &ending)}
+		events = events[1:]
 	}
 	if a.options.Replica != nil {
-		parts = append(parts, a.options.Replica.part(&ending))
+		parts = append(parts, a.options.Replica.part())
 	}
 	return append(parts, events...), nil
 }

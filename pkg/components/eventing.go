@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -34,6 +35,9 @@ import (
 // channelPath begins the paths of Channels, which tells them from Brokers of the same name.
 const channelPath = "channels"
 
+// catchUpTimeout is how long a replica that starts waits for its event log to have what others wrote meanwhile.
+const catchUpTimeout = 30 * time.Second
+
 // eventingPart is Knative Eventing: controllers, broker and event log.
 type eventingPart struct {
 	dataPlane dataPlane
@@ -42,6 +46,8 @@ type eventingPart struct {
 	// streams are the controllers of what accepts events, consumers those of what gets them, which need the former.
 	streams, consumers []*controllers.Controller
 	stopTimeout        time.Duration
+	// shared tells that other replicas take the events which this one does not.
+	shared bool
 }
 
 // dataPlane is what serves streams and consumers: a broker, or that of each of several replicas for some of them.
@@ -75,7 +81,7 @@ type eventingOptions struct {
 }
 
 func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err error) {
-	p := &eventingPart{stopTimeout: o.stopTimeout}
+	p := &eventingPart{stopTimeout: o.stopTimeout, shared: o.replica != nil}
 	o.log.Logger, o.log.Register = klog.FromContext(ctx), legacyregistry.MustRegister
 	if p.log, err = eventlog.Open(ctx, o.log); err != nil {
 		return nil, fmt.Errorf("opening the event log: %w", err)
@@ -196,7 +202,25 @@ func (p *eventingPart) prepare(ctx context.Context, run func(func(context.Contex
 			return err
 		}
 	}
-	return nil
+	if p.shared {
+		p.catchUp(ctx)
+	}
+	return ctx.Err()
+}
+
+// catchUp waits until the log of this replica has what it should have. Others would leave events to one that cannot take
+// them yet. It gives up after a while: nobody else may be there, or the log may be full.
+func (p *eventingPart) catchUp(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(ctx, catchUpTimeout)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(waiting, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		last = p.log.Health(ctx)
+		return last == nil, nil
+	})
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("Going on with an event log that is not whole", "reason", last)
+	}
 }
 
 // parts returns the parts that these are, without anything between.
@@ -208,7 +232,13 @@ func (p *eventingPart) parts(listener net.Listener) []part {
 }
 
 // begin begins to deliver events. It comes after prepare.
-func (p *eventingPart) begin(ctx context.Context, _ func(func(context.Context))) error {
+func (p *eventingPart) begin(ctx context.Context, run func(func(context.Context))) error {
+	run(func(ctx context.Context) {
+		<-ctx.Done()
+		if err := p.log.Close(); err != nil {
+			klog.FromContext(ctx).Error(err, "Closing the event log failed")
+		}
+	})
 	return p.dataPlane.Start(ctx)
 }
 
@@ -216,5 +246,5 @@ func (p *eventingPart) begin(ctx context.Context, _ func(func(context.Context)))
 func (p *eventingPart) serve(ctx context.Context, listener net.Listener) error {
 	err := p.ingress.Serve(ctx, listener, p.stopTimeout)
 	p.dataPlane.Stop(p.stopTimeout)
-	return errors.Join(err, p.log.Close())
+	return err
 }

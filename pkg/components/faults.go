@@ -1,9 +1,12 @@
 package components
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 )
 
@@ -18,42 +21,66 @@ const (
 	ReasonValid = "ValidSettings"
 )
 
-// faults makes Events of what is wrong with settings. What was reported before there is a recorder waits for it.
+// faults makes Events of what is wrong with settings. All replicas see the same, and the one that leads records it.
 type faults struct {
 	// namespace is that of the ConfigMaps.
 	namespace string
 
+	// mu guards what follows.
 	mu       sync.Mutex
-	recorder record.EventRecorder // guarded by mu
-	waiting  []func()             // guarded by mu
+	recorder record.EventRecorder
+	leading  bool
+	// present are the faults that there are, by the names of their ConfigMaps.
+	present map[string]fault
+}
+
+// fault is what is wrong with a ConfigMap of a UID.
+type fault struct {
+	uid types.UID
+	err error
 }
 
 // report takes a fault of a ConfigMap, or nil once there is none.
-func (f *faults) report(configMap string, fault error) {
+func (f *faults) report(configMap string, uid types.UID, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: f.namespace, Name: configMap}
-	event := func() {
-		if fault == nil {
-			f.recorder.Event(about, corev1.EventTypeNormal, ReasonValid, "The settings are in force")
-			return
+	if err == nil {
+		delete(f.present, configMap)
+	} else {
+		if f.present == nil {
+			f.present = map[string]fault{}
 		}
-		f.recorder.Event(about, corev1.EventTypeWarning, ReasonInvalid, fault.Error())
+		f.present[configMap] = fault{uid, err}
 	}
-	if f.recorder == nil {
-		f.waiting = append(f.waiting, event)
-		return
-	}
-	event()
+	f.record(configMap, fault{uid, err})
 }
 
-// recordBy has all faults, those before too, recorded as Events.
+// recordBy has faults recorded as Events while this replica leads.
 func (f *faults) recordBy(recorder record.EventRecorder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.recorder = recorder
-	for _, event := range f.waiting {
-		event()
+}
+
+// lead tells whether this replica leads. The faults that there are then may be from before anybody led.
+func (f *faults) lead(leading bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leading = leading
+	for _, configMap := range slices.Sorted(maps.Keys(f.present)) {
+		f.record(configMap, f.present[configMap])
 	}
-	f.waiting = nil
+}
+
+// record makes an Event, if that is up to this replica. mu is held.
+func (f *faults) record(configMap string, is fault) {
+	if !f.leading || f.recorder == nil {
+		return
+	}
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: f.namespace, Name: configMap, UID: is.uid}
+	if is.err == nil {
+		f.recorder.Event(about, corev1.EventTypeNormal, ReasonValid, "The settings are in force")
+		return
+	}
+	f.recorder.Event(about, corev1.EventTypeWarning, ReasonInvalid, is.err.Error())
 }

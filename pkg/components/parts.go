@@ -24,22 +24,38 @@ type parts struct {
 	err error
 }
 
-// start returns once all are prepared, one after the other, and begin to serve.
+// start returns once all are prepared, one after the other, and begin to serve. What they have run meanwhile ends when all
+// have ended to serve, for that needs it.
 func (p *parts) start(ctx context.Context, all ...part) error {
+	beyond, stop := context.WithCancel(context.WithoutCancel(ctx))
+	interrupted := context.AfterFunc(ctx, stop)
 	for _, part := range all {
 		if part.prepare == nil {
 			continue
 		}
-		err := part.prepare(ctx, func(do func(context.Context)) { p.background(ctx, do) })
+		err := part.prepare(beyond, func(do func(context.Context)) { p.background(beyond, do) })
 		if err != nil {
+			stop()
 			return err
 		}
 	}
+	if !interrupted() {
+		return context.Cause(ctx)
+	}
+	var serving sync.WaitGroup
 	for _, part := range all {
 		if part.serve != nil {
-			p.run(ctx, part.serve)
+			serving.Add(1)
+			p.run(ctx, func(ctx context.Context) error {
+				defer serving.Done()
+				return part.serve(ctx)
+			})
 		}
 	}
+	context.AfterFunc(ctx, func() {
+		serving.Wait()
+		stop()
+	})
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -58,8 +57,6 @@ type Replica struct {
 	tls    *tls.Config
 	client *peers.Client
 	server *peers.Server
-	// stop has the server end; nil before it serves.
-	stop context.CancelFunc
 }
 
 // NewReplica returns a replica that the others do not know of before its components run. host reaches the cluster in
@@ -111,7 +108,7 @@ func (r *Replica) Members() *members.View { return r.membership.View() }
 // Gateways are the replicas that have a gateway.
 func (r *Replica) Gateways() *members.View { return r.gateways.View() }
 
-// Leading tells whether this replica writes what is not of a single Broker or Channel.
+// Leading tells whether this replica writes what is not of Eventing.
 func (r *Replica) Leading() bool { return r.election.Leading() }
 
 // lead has controllers write while this replica leads.
@@ -127,6 +124,15 @@ func (r *Replica) lead(all ...*controllers.Controller) {
 			c.Requeue(func(types.NamespacedName) bool { return true })
 		}
 	})
+}
+
+// follow has fn called with each change of whether this replica leads, which one that is alone does for good.
+func (r *Replica) follow(fn func(leading bool)) {
+	if r == nil {
+		fn(true)
+		return
+	}
+	r.election.Subscribe(fn)
 }
 
 // errNoLeader is why nothing is told to the replica that leads.
@@ -168,32 +174,15 @@ func (r *Replica) start(ctx, stopping context.Context, run func(func(context.Con
 	return r.membership.Synced(ctx)
 }
 
-// part returns the part that answers the others, which then leave things to this replica. They are answered until all of
-// serving has ended, as they ask for what is still under way here.
-func (r *Replica) part(serving *sync.WaitGroup) part {
+// part returns the part that answers the others, which then leave things to this replica. They are answered until all that
+// is under way here has ended, as they ask for it.
+func (r *Replica) part() part {
 	return part{prepare: func(ctx context.Context, run func(func(context.Context))) error {
-		last, stop := context.WithCancel(context.WithoutCancel(ctx))
-		r.stop = stop
-		context.AfterFunc(ctx, func() {
-			serving.Wait()
-			stop()
-		})
 		run(func(ctx context.Context) {
-			if err := r.server.Serve(last, r.options.Listener, stopTimeout); err != nil {
+			if err := r.server.Serve(ctx, r.options.Listener, stopTimeout); err != nil {
 				klog.FromContext(ctx).Error(err, "Serving the other replicas ended")
 			}
 		})
 		return r.membership.Join(ctx)
 	}}
-}
-
-// counted returns a part that is counted in serving until it has ended.
-func counted(p part, serving *sync.WaitGroup) part {
-	serve := p.serve
-	serving.Add(1)
-	p.serve = func(ctx context.Context) error {
-		defer serving.Done()
-		return serve(ctx)
-	}
-	return p
 }

@@ -26,7 +26,6 @@ import (
 // Subscriptions.
 type sharedEventing struct {
 	shards        *sharding.Shards
-	replica       *Replica
 	triggers      eventinglisters.TriggerLister
 	subscriptions messaginglisters.SubscriptionLister
 	// gained is told which streams came to belong to this replica.
@@ -35,7 +34,6 @@ type sharedEventing struct {
 
 func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOptions) *sharedEventing {
 	s := &sharedEventing{
-		replica:       o.replica,
 		triggers:      o.clients.informers.Eventing().V1().Triggers().Lister(),
 		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
 	}
@@ -71,28 +69,24 @@ func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *contro
 		c.controller.Lead(func(name types.NamespacedName) bool { return s.owns(c.stream(name)) })
 		s.gained = append(s.gained, func(which func(eventing.Key) bool) {
 			c.controller.Requeue(func(name types.NamespacedName) bool {
-				key, ok := c.stream(name)
-				return ok && which(key)
+				return which(s.stream(c.stream(name)))
 			})
 		})
 	}
-	// What is of no stream here is up to the one that leads.
-	s.replica.election.Subscribe(func(leading bool) {
-		if leading {
-			subscriptions.Requeue(func(name types.NamespacedName) bool {
-				_, ours := s.channelOf(name)
-				return !ours
-			})
-		}
-	})
 }
 
 // owns tells whether this replica writes about what is of a stream, or of none of ours.
 func (s *sharedEventing) owns(stream eventing.Key, ours bool) bool {
+	return s.shards.Owns(s.stream(stream, ours))
+}
+
+// stream returns a stream of ours, or a key of none, whose owner writes about all that is of no stream. That one leads
+// Eventing: an election is for replicas that run Serving.
+func (s *sharedEventing) stream(stream eventing.Key, ours bool) eventing.Key {
 	if !ours {
-		return s.replica.Leading()
+		return eventing.Key{Kind: eventing.Channel}
 	}
-	return s.shards.Owns(stream)
+	return stream
 }
 
 func streamKey(kind eventing.Kind, name types.NamespacedName) eventing.Key {
@@ -130,7 +124,7 @@ func (s *sharedEventing) ownsObject(about runtime.Object) bool {
 	case *messagingv1.Subscription:
 		return s.owns(s.channelOf(nameOf(object)))
 	}
-	return s.replica.Leading()
+	return s.owns(eventing.Key{}, false)
 }
 
 func nameOf(object metav1.Object) types.NamespacedName {

@@ -136,6 +136,7 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	s.faults.recordBy(recorder)
+	s.faults.lead(true)
 	clients, err := newClients(config, recorder)
 	if err != nil {
 		return err

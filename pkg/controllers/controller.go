@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -177,6 +178,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 	case err == nil, leader.OnlyFollowing(err):
 		c.queue.Forget(key)
 		return
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		// The object will be deleted as well.
+		logger.V(4).Info("The namespace is being deleted", "reason", err.Error())
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err):
 		// The informers lag behind; they will bring the newer object.

@@ -23,7 +23,9 @@ type Embedded struct {
 	server    *embed.Etcd
 	lock      *fileutil.LockedFile
 	socketDir string
-	logLevel  zap.AtomicLevel
+	// noted is the file that tells other processes of the same user where the socket is.
+	noted    string
+	logLevel zap.AtomicLevel
 	// stopReserve ends keepReserve.
 	stopReserve chan struct{}
 }
@@ -89,6 +91,10 @@ func (e *Embedded) open(dir string) (err error) {
 	if e.socketDir, err = os.MkdirTemp("", "knative-apiserver-"); err != nil {
 		return fmt.Errorf("making a directory for etcd's socket: %w", err)
 	}
+	e.noted = endpointFile(dir)
+	if err := os.WriteFile(e.noted, []byte(e.Endpoints()[0]), 0o600); err != nil {
+		return fmt.Errorf("noting where etcd's socket is: %w", err)
+	}
 	return nil
 }
 
@@ -105,6 +111,9 @@ func (e *Embedded) config(dir string) *embed.Config {
 
 // dataDir is where the data is within the directory that members are given.
 func dataDir(dir string) string { return filepath.Join(dir, "etcd") }
+
+// endpointFile is where the address for clients of the member that runs on dir is noted.
+func endpointFile(dir string) string { return filepath.Join(dir, "etcd-endpoint") }
 
 // reserve begins to keep space for the database.
 func (e *Embedded) reserve() {
@@ -125,6 +134,9 @@ func (e *Embedded) Stop() {
 		e.stopReserve = nil
 	}
 	e.end()
+	if e.noted != "" {
+		os.Remove(e.noted)
+	}
 	if e.socketDir != "" {
 		os.RemoveAll(e.socketDir)
 	}

@@ -435,22 +435,28 @@ func TestSnapshotRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := f.options[0]
-	restore := func(file string) error { return Restore(o.Dir, file, o.Name, "https://"+o.PeerAddress) }
-	if err := restore(file); err == nil {
-		t.Error("data was restored over what there is")
+	options := RestoreOptions{Dir: o.Dir, Name: o.Name, PeerURL: "https://" + o.PeerAddress}
+	if _, err := Restore(file, options); !errors.Is(err, ErrHasData) {
+		t.Errorf("restoring over what there is: %v, want ErrHasData", err)
 	}
-	f.lose(0)
+	options.Replace = true
 	content.Bytes()[content.Len()/2]++
 	damaged := filepath.Join(t.TempDir(), "damaged")
 	if err := os.WriteFile(damaged, content.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := restore(damaged); err == nil {
+	if _, err := Restore(damaged, options); err == nil {
 		t.Error("a damaged snapshot was restored")
 	}
-	f.lose(0)
-	if err := restore(file); err != nil {
+	if found, err := hasLog(o.Dir); err != nil || !found {
+		t.Errorf("after a restore that failed there are data: %t, %v, want what there was", found, err)
+	}
+	aside, err := Restore(file, options)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(aside, "member", "snap", "db")); err != nil {
+		t.Errorf("the data before is not kept: %v", err)
 	}
 	f.record.state = State{}
 	f.start(0)

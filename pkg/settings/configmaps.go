@@ -6,6 +6,8 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	informerscorev1 "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -16,7 +18,8 @@ import (
 // ctx ends. It returns when those that there are have been taken over. Without a ConfigMap its defaults hold.
 //
 // A ConfigMap with a fault keeps the settings that it last had, which are the defaults at first; the log and report,
-// which must not block, say what is wrong, once. The error tells that ctx ended before the ConfigMaps could be read.
+// which must not block, say what is wrong, once. The error tells that ctx ended before the ConfigMaps could be read, or
+// that the server may not read them.
 func (s *Store) WatchConfigMaps(ctx context.Context, client kubernetes.Interface, namespace string, report Report) error {
 	w := &configMapWatch{store: s, report: report, reported: map[string]string{}}
 	informer := informerscorev1.NewConfigMapInformer(client, namespace, 0, cache.Indexers{})
@@ -33,6 +36,10 @@ func (s *Store) WatchConfigMaps(ctx context.Context, client kubernetes.Interface
 	})
 	if err != nil {
 		return fmt.Errorf("watching the settings in namespace %q: %w", namespace, err)
+	}
+	// An informer tries again for ever, and whoever forgot a role is told by none but the log.
+	if _, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{Limit: 1}); apierrors.IsForbidden(err) {
+		return fmt.Errorf("reading the settings in namespace %q: %w", namespace, err)
 	}
 	go informer.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
@@ -82,23 +89,24 @@ func (w *configMapWatch) take(obj any) {
 	configMap := asConfigMap(obj)
 	data := map[string]string{}
 	maps.Copy(data, configMap.Data)
-	w.update(configMap.Name, data)
+	w.update(configMap, data)
 }
 
-func (w *configMapWatch) drop(obj any) { w.update(nameOf(obj), nil) }
+func (w *configMapWatch) drop(obj any) { w.update(asConfigMap(obj), nil) }
 
 // update takes over the data of a ConfigMap, and reports a fault that is new, or that there is none any more.
-func (w *configMapWatch) update(name string, data map[string]string) {
+func (w *configMapWatch) update(configMap *corev1.ConfigMap, data map[string]string) {
+	name := configMap.Name
 	fault := w.store.Update(map[string]map[string]string{name: data})[name]
 	before, faulty := w.reported[name]
 	switch {
 	case fault == nil && faulty:
 		klog.InfoS("Settings are in order again", "configMap", name)
 		delete(w.reported, name)
-		w.report(name, nil)
+		w.report(name, configMap.UID, nil)
 	case fault != nil && before != fault.Error():
 		klog.ErrorS(fault, "Settings are not taken over", "configMap", name)
 		w.reported[name] = fault.Error()
-		w.report(name, fault)
+		w.report(name, configMap.UID, fault)
 	}
 }

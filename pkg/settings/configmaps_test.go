@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 const system = "knative-system"
@@ -32,7 +37,7 @@ func TestWatchConfigMaps(t *testing.T) {
 		)
 		store := NewStore(Default("example.com"))
 		var reports []string
-		report := func(name string, err error) { reports = append(reports, fmt.Sprintf("%s: %v", name, err)) }
+		report := func(name string, _ types.UID, err error) { reports = append(reports, fmt.Sprintf("%s: %v", name, err)) }
 		if err := store.WatchConfigMaps(ctx, client, system, report); err != nil {
 			t.Fatal(err)
 		}
@@ -83,9 +88,21 @@ func TestWatchConfigMapsCancelled(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		ended := errors.New("ended")
 		stop(ended)
-		err := NewStore(Default("example.com")).WatchConfigMaps(ctx, fake.NewClientset(), system, func(string, error) {})
+		err := NewStore(Default("example.com")).WatchConfigMaps(ctx, fake.NewClientset(), system, func(string, types.UID, error) {})
 		if !errors.Is(err, ended) {
 			t.Errorf("got %v, want %v", err, ended)
 		}
 	})
+}
+
+// TestWatchConfigMapsForbidden tells that a role is missing, rather than to wait for it.
+func TestWatchConfigMapsForbidden(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "", errors.New("no role"))
+	})
+	err := NewStore(Default("example.com")).WatchConfigMaps(t.Context(), client, system, func(string, types.UID, error) {})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `reading the settings in namespace "knative-system": configmaps is forbidden`) {
+		t.Errorf("got %v, want what is forbidden", err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
 
@@ -20,8 +21,8 @@ const (
 )
 
 // Report is told what is wrong with a ConfigMap, and a nil error once nothing is any more. name is that of the
-// ConfigMap, or the path of a file or directory that cannot be read.
-type Report func(name string, err error)
+// ConfigMap, or the path of a file or directory that cannot be read; what is read from files has no UID.
+type Report func(name string, uid types.UID, err error)
 
 // WatchDir takes over the ConfigMaps in the files of a directory, and again whenever they change, until ctx
 // ends. Each *.yaml or *.yml file may hold several, recognized by kind and name; all else is ignored. The
@@ -138,13 +139,13 @@ func (w *dirWatch) tell(faults map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(w.reported)) {
 		if faults[name] == nil {
 			klog.InfoS("Settings are in order again", "configMap", name)
-			w.report(name, nil)
+			w.report(name, "", nil)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
 		if before := w.reported[name]; before == nil || before.Error() != faults[name].Error() {
 			klog.ErrorS(faults[name], "Settings are not taken over", "configMap", name)
-			w.report(name, faults[name])
+			w.report(name, "", faults[name])
 		}
 	}
 	w.reported = faults

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -36,7 +37,7 @@ func watch(t *testing.T, dir string, files map[string]string) *watched {
 	return w
 }
 
-func (w *watched) report(name string, err error) {
+func (w *watched) report(name string, _ types.UID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
@@ -118,10 +119,10 @@ func TestWatchDirThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := NewStore(Default("example.com"))
-	if err := s.WatchDir(t.Context(), missing, func(string, error) {}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+	if err := s.WatchDir(t.Context(), missing, func(string, types.UID, error) {}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("error of a missing directory: %v", err)
 	}
-	if err := s.WatchDir(t.Context(), file, func(string, error) {}); err == nil || !strings.Contains(err.Error(), file) {
+	if err := s.WatchDir(t.Context(), file, func(string, types.UID, error) {}); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("error of a file: %v", err)
 	}
 }

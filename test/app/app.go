@@ -38,12 +38,14 @@ func newApp() *app {
 		"/concurrency": a.concurrency,
 		"/info":        a.info,
 		"/headers":     headers,
+		"/file":        file,
 		"/status":      statusCode,
 		"/stream":      stream,
 		"/sse":         sse,
 		"/echo":        echo,
 		"/upload":      upload,
 		"/ws":          webSocket,
+		relayPath:      relay,
 	} {
 		a.mux.HandleFunc(path, handler)
 	}
@@ -76,7 +78,7 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serveGRPC(w, r)
 		return
 	}
-	if isEvent(r) {
+	if isEvent(r) && r.URL.Path != relayPath {
 		a.receive(w, r)
 		return
 	}

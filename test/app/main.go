@@ -2,6 +2,7 @@
 // count what reaches it. Its environment says how it starts, the path and query of a request what that does.
 //
 //	PORT          the port to serve on; 0 picks a free one, which a line of JSON on standard output names
+//	LISTEN        the address to serve on instead, such as 127.0.0.1:9000
 //	PROTOCOL      h2c: also HTTP/2 without TLS, and gRPC
 //	TARGET        whom / greets, World by default
 //	START_DELAY   how long to wait before the port opens, such as 500ms
@@ -9,12 +10,14 @@
 //	REPLY_TYPE    answer CloudEvents with one of this type
 //	REPLY_SOURCE  the source of such replies, /test-app by default
 //
-// A CloudEvent may come on any path, and is told as a line of JSON on standard output.
+// A CloudEvent may come on any path, and is told as a line of JSON on standard output; but /relay sends whatever comes
+// on to a URL.
 //
 // SIGTERM has it finish the requests it has, and goes on serving until there is none; then it exits with 0.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +57,7 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	listener, err := net.Listen("tcp", ":"+os.Getenv("PORT"))
+	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("LISTEN"), ":"+os.Getenv("PORT")))
 	if err != nil {
 		return err
 	}

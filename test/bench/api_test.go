@@ -50,7 +50,7 @@ func run(m *testing.M) (code int) {
 			code = fail(err)
 		}
 	}()
-	if host, err = harness.Install(cluster, dir+"/server"); err != nil {
+	if host, err = harness.Install(cluster, dir+"/server", "apiserver"); err != nil {
 		return fail(err)
 	}
 	code = m.Run()

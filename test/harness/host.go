@@ -11,11 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -31,9 +29,9 @@ type Installation struct {
 	// Server is the running process.
 	Server *Process
 
-	binary string
-	args   []string
-	logs   bytes.Buffer
+	binary, components string
+	args               []string
+	logs               bytes.Buffer
 }
 
 // serverName is the name in the serving certificate, by which kube-aggregator calls us.
@@ -45,10 +43,10 @@ const (
 	systemName      = "knative-apiserver"
 )
 
-// Install applies the shipped manifests to the cluster and starts the server with the arguments of the shipped
-// Deployment and, after those, args.
-func Install(cluster *Cluster, dir string, args ...string) (*Installation, error) {
-	i := &Installation{Cluster: cluster, Dir: dir}
+// Install applies the shipped manifests to the cluster and starts a server that runs components, such as "apiserver,broker",
+// with args after those of Flags.
+func Install(cluster *Cluster, dir, components string, args ...string) (*Installation, error) {
+	i := &Installation{Cluster: cluster, Dir: dir, components: components}
 	root, err := Root()
 	if err != nil {
 		return nil, err
@@ -72,12 +70,7 @@ func Install(cluster *Cluster, dir string, args ...string) (*Installation, error
 	if err := WriteKubeconfig(i.path("kubeconfig"), WithToken(cluster.Admin.Config, token)); err != nil {
 		return nil, err
 	}
-	shipped, err := deploymentArgs(filepath.Join(root, "artifacts", "install", "deployment.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	i.args = slices.Concat(shipped, i.Flags(i.path("kubeconfig"), i.path("data"), i.Port))
-	i.args = append(i.args,
+	i.args = append(i.Flags(i.path("kubeconfig"), i.path("data"), i.Port),
 		"--audit-policy-file="+filepath.Join(root, "artifacts", "audit-policy.yaml"),
 		"--audit-log-path="+i.path("audit.log"))
 	i.args = append(i.args, args...)
@@ -91,6 +84,7 @@ func (i *Installation) path(elem ...string) string {
 // Flags are those of a server outside the cluster that no manifest can know.
 func (i *Installation) Flags(kubeconfig, dataDir string, port int) []string {
 	return []string{
+		"--components=" + i.components,
 		"--kubeconfig=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
@@ -215,32 +209,6 @@ func WriteKubeconfig(path string, config *rest.Config) error {
 	kubeconfig.Contexts["context"] = &clientcmdapi.Context{Cluster: "server", AuthInfo: "user"}
 	kubeconfig.CurrentContext = "context"
 	return clientcmd.WriteToFile(*kubeconfig, path)
-}
-
-// deploymentArgs returns the arguments of the server in a manifest.
-func deploymentArgs(path string) ([]string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
-	for {
-		var deployment struct {
-			Kind string
-			Spec struct {
-				Template struct {
-					Spec struct{ Containers []struct{ Args []string } }
-				}
-			}
-		}
-		if err := decoder.Decode(&deployment); err != nil {
-			return nil, fmt.Errorf("looking for the Deployment in %s: %w", path, err)
-		}
-		if containers := deployment.Spec.Template.Spec.Containers; deployment.Kind == "Deployment" && len(containers) == 1 {
-			return containers[0].Args, nil
-		}
-	}
 }
 
 func encode(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

@@ -48,8 +48,29 @@ type Node struct {
 // ErrNoNode says that no cluster with a node was given.
 var ErrNoNode = errors.New(nodeVariable + " does not name the cluster.json of a cluster with our server installed: run make e2e")
 
-// OpenNode returns the cluster that hack/e2e.sh started, and ErrNoNode if there is none.
+// OpenNode returns the cluster that hack/e2e.sh started and installed our server on, and ErrNoNode if there is none.
 func OpenNode() (*Node, error) {
+	n, err := OpenBareNode()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return n, n.FindGateway(ctx)
+}
+
+// FindGateway looks for the gateway of an installation that was made after the cluster was opened.
+func (n *Node) FindGateway(ctx context.Context) error {
+	service, err := n.Host.CoreV1().Services(SystemNamespace).Get(ctx, "gateway", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("looking for the gateway: %w", err)
+	}
+	n.Gateway = net.JoinHostPort(n.Address, strconv.Itoa(int(nodePort(service))))
+	return nil
+}
+
+// OpenBareNode is OpenNode for a cluster on which our server need not be installed.
+func OpenBareNode() (*Node, error) {
 	path := os.Getenv(nodeVariable)
 	if path == "" {
 		return nil, ErrNoNode
@@ -68,13 +89,6 @@ func OpenNode() (*Node, error) {
 	if n.Host, err = kubernetes.NewForConfigAndClient(n.Admin.Config, n.Admin.HTTP); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	service, err := n.Host.CoreV1().Services(SystemNamespace).Get(ctx, "gateway", metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("looking for the gateway: %w", err)
-	}
-	n.Gateway = net.JoinHostPort(n.Address, strconv.Itoa(int(nodePort(service))))
 	return n, nil
 }
 

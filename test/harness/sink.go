@@ -21,7 +21,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
-// Sink is an HTTP server on the loopback address that takes CloudEvents, at each path for a Subscriber of its own.
+// Sink is an HTTP server that takes CloudEvents, at each path for a Subscriber of its own.
 type Sink struct {
 	address string
 
@@ -30,14 +30,20 @@ type Sink struct {
 	subscribers map[string]*Subscriber // guarded by mu; by path
 }
 
-// NewSink starts a sink on a free port; it stops when the test ends.
+// NewSink starts a sink on a free port of the loopback address; it stops when the test ends.
 func NewSink(t testing.TB) *Sink {
+	t.Helper()
+	return NewSinkOn(t, "127.0.0.1")
+}
+
+// NewSinkOn is NewSink on another address of this machine, one that Pods reach.
+func NewSinkOn(t testing.TB, address string) *Sink {
 	t.Helper()
 	number, err := port.Stable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Sink{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(number)), subscribers: map[string]*Subscriber{}}
+	s := &Sink{address: net.JoinHostPort(address, strconv.Itoa(number)), subscribers: map[string]*Subscriber{}}
 	s.Start(t)
 	t.Cleanup(s.Stop)
 	return s

@@ -96,19 +96,22 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if template == nil || equality.Semantic.DeepEqual(template, templateOf(a.GetOldObject())) {
 		return nil
 	}
-	pod := podFor(a.GetName(), a.GetNamespace(), template)
+	// That of the attributes is empty where the name was generated.
+	object := a.GetObject().(metav1.Object)
+	pod := podFor(object.GetName(), a.GetNamespace(), template)
 	key, err := p.verdicts.key(pod)
 	if err != nil {
 		return err
 	}
-	if p.verdicts.has(key) {
-		return nil
-	}
+	// The name is no reason to ask again.
+	identify(pod, a.GetKind().Kind, object, template)
 	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 	defer cancel()
-	_, err = p.host.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	err = p.verdicts.accepts(key, func() error {
+		_, err := p.host.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
 	if err == nil {
-		p.verdicts.add(key)
 		return nil
 	}
 	judged, why := p.judges(ctx, err, pod.Namespace, pod.Spec.ServiceAccountName)
@@ -116,7 +119,7 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		warning.AddWarning(ctx, "", fmt.Sprintf("the template was not checked against the host cluster: %s", why))
 		return nil
 	}
-	return invalid(a.GetKind().GroupKind(), a.GetName(), err)
+	return invalid(a.GetKind().GroupKind(), object.GetName(), err)
 }
 
 // templateOf returns the revision template of an object, or nil.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,7 +63,8 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 	if old != nil {
 		operation = admission.Update
 	}
-	attributes := admission.NewAttributesRecord(obj, old, servingv1.SchemeGroupVersion.WithKind("Service"), "ns", "s",
+	// The name is empty where it was generated.
+	attributes := admission.NewAttributesRecord(obj, old, servingv1.SchemeGroupVersion.WithKind("Service"), "ns", "",
 		servingv1.SchemeGroupVersion.WithResource("services"), subresource, operation, nil, false, &user.DefaultInfo{})
 	ctx := warning.WithWarningRecorder(context.Background(), &warned)
 	return plugin.Validate(ctx, attributes, nil), asked, warned
@@ -101,7 +103,13 @@ func TestPodIsTheTemplate(t *testing.T) {
 	s.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 9000}}
 	_, asked, _ := validate(t, nil, nil, s, nil, "")
 	pod := asked[0]
-	if pod.Labels["a"] != "b" || pod.Spec.Containers[0].Image != "image" {
+	wantLabels := map[string]string{
+		"a": "b", "app": "s", "serving.knative.dev/service": "s", "serving.knative.dev/configuration": "s", "serving.knative.dev/revision": "s",
+	}
+	if diff := cmp.Diff(wantLabels, pod.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if pod.Name != "s-dry-run" || len(s.Spec.Template.Labels) != 1 || pod.Spec.Containers[0].Image != "image" {
 		t.Errorf("the Pod is not the template's: %v", pod)
 	}
 	if got := pod.Spec.Containers[0].ReadinessProbe.TCPSocket.Port.IntValue(); got != 9000 {
@@ -109,6 +117,42 @@ func TestPodIsTheTemplate(t *testing.T) {
 	}
 	if got := s.Spec.Template.Spec.Containers[0].ReadinessProbe.TCPSocket.Port.IntValue(); got != 0 {
 		t.Errorf("the template itself was changed: port %d", got)
+	}
+}
+
+// TestPodOfConfiguration has the labels of a Service's Pods where a Service controls the Configuration.
+func TestPodOfConfiguration(t *testing.T) {
+	template := serviceWith("image").Spec.Template
+	for _, owner := range []string{"Service", "Other"} {
+		c := &servingv1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"}}
+		c.Spec.Template = template
+		c.OwnerReferences = []metav1.OwnerReference{{Kind: owner, Name: "s", Controller: new(true)}}
+		pod := &corev1.Pod{}
+		identify(pod, "Configuration", c, &c.Spec.Template)
+		if _, ok := pod.Labels[servingv1.ServiceLabelKey]; ok != (owner == "Service") {
+			t.Errorf("owned by a %s, the labels are %v", owner, pod.Labels)
+		}
+	}
+}
+
+// TestPodIsAsRestrictedAsItsRevisions is about namespaces that admit Pods of the restricted Pod Security level only:
+// what a Revision's Pods get by default counts, what the user says holds.
+func TestPodIsAsRestrictedAsItsRevisions(t *testing.T) {
+	s := serviceWith("image")
+	s.Spec.Template.Spec.InitContainers = []corev1.Container{{
+		Image: "image", SecurityContext: &corev1.SecurityContext{RunAsNonRoot: new(false)},
+	}}
+	_, asked, _ := validate(t, nil, nil, s, nil, "")
+	context := asked[0].Spec.Containers[0].SecurityContext
+	if context == nil || context.RunAsNonRoot == nil || !*context.RunAsNonRoot || context.Capabilities == nil || context.SeccompProfile == nil ||
+		context.AllowPrivilegeEscalation == nil || *context.AllowPrivilegeEscalation {
+		t.Errorf("security context %v", context)
+	}
+	if *asked[0].Spec.InitContainers[0].SecurityContext.RunAsNonRoot {
+		t.Error("what the user says was changed")
+	}
+	if s.Spec.Template.Spec.Containers[0].SecurityContext != nil {
+		t.Error("the template itself was changed")
 	}
 }
 

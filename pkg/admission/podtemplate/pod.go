@@ -1,14 +1,19 @@
 package podtemplate
 
 import (
+	"cmp"
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes"
 )
 
-// podFor returns the Pod that a template describes, complete enough for the host to judge.
+// podFor returns the Pod that a template describes, complete enough for the host to judge. Its containers have the
+// security context that they are given where their images allow it: whether these do is not known yet.
 func podFor(name, namespace string, template *servingv1.RevisionTemplateSpec) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -30,7 +35,22 @@ func podFor(name, namespace string, template *servingv1.RevisionTemplateSpec) *c
 			setProbePort(probe, port)
 		}
 	}
+	kubernetes.Restrict(&pod.Spec)
 	return pod
+}
+
+// identify gives a Pod the labels that tell those of an object's Revisions from others, which the host may judge them by.
+func identify(pod *corev1.Pod, kind string, object metav1.Object, template *servingv1.RevisionTemplateSpec) {
+	name := object.GetName()
+	labels := map[string]string{
+		"app": name, kubernetes.RevisionLabelKey: cmp.Or(template.Name, name), servingv1.ConfigurationLabelKey: name,
+	}
+	if owner := metav1.GetControllerOfNoCopy(object); kind == "Service" || owner != nil && owner.Kind == "Service" {
+		// A Configuration is named like its Service.
+		labels[servingv1.ServiceLabelKey] = name
+	}
+	maps.Copy(labels, pod.Labels)
+	pod.Labels = labels
 }
 
 // setProbePort replaces the port 0 of a probe, which stands for the container's.

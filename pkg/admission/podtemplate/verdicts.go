@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
@@ -28,6 +29,8 @@ type verdicts struct {
 	// epoch moves whenever a namespace, a webhook configuration or an admission policy changes. Acceptances
 	// of an earlier epoch do not count.
 	epoch atomic.Uint64
+	// asking has the questions that wait for the host's answer.
+	asking singleflight.Group
 }
 
 func newVerdicts() *verdicts {
@@ -50,6 +53,30 @@ func (v *verdicts) key(pod *corev1.Pod) (verdictKey, error) {
 		return verdictKey{}, fmt.Errorf("encoding the Pod of the template: %w", err)
 	}
 	return verdictKey{epoch: epoch, digest: sha256.Sum256(data)}, nil
+}
+
+// accepts asks the host, unless it accepted such a Pod a moment ago. Of many that ask the same at once one does; what it
+// gets counts for all if it is an acceptance, otherwise each asks for itself.
+func (v *verdicts) accepts(key verdictKey, ask func() error) error {
+	own := func() (any, error) {
+		if v.has(key) {
+			return nil, nil
+		}
+		err := ask()
+		if err == nil {
+			v.add(key)
+		}
+		return nil, err
+	}
+	first := false
+	_, err, _ := v.asking.Do(fmt.Sprintf("%d/%x", key.epoch, key.digest), func() (any, error) {
+		first = true
+		return own()
+	})
+	if err != nil && !first {
+		_, err = own()
+	}
+	return err
 }
 
 func (v *verdicts) has(key verdictKey) bool {

@@ -2,6 +2,8 @@ package podtemplate
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,5 +124,49 @@ func eventually(t *testing.T, condition func() bool) {
 			t.Fatal("it did not happen in 30 s")
 		case <-tick.C:
 		}
+	}
+}
+
+func TestOneQuestionForAllThatAskAtOnce(t *testing.T) {
+	const callers = 10
+	refusal := errors.New("refused")
+	for _, test := range []struct {
+		name   string
+		answer error
+		// What was not accepted, each is to hear in the words for its own.
+		asked int64
+	}{
+		{"accepted", nil, 1},
+		{"refused", refusal, callers},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := newVerdicts()
+				key := mustKey(t, v, podOf(t, "a", "ns", "image"))
+				var asked atomic.Int64
+				answered := make(chan struct{})
+				for range callers {
+					go func() {
+						err := v.accepts(key, func() error {
+							asked.Add(1)
+							<-answered
+							return test.answer
+						})
+						if !errors.Is(err, test.answer) {
+							t.Errorf("the answer is %v", err)
+						}
+					}()
+				}
+				synctest.Wait()
+				if n := asked.Load(); n != 1 {
+					t.Errorf("%d ask at the same time", n)
+				}
+				close(answered)
+				synctest.Wait()
+				if n := asked.Load(); n != test.asked {
+					t.Errorf("%d questions, want %d", n, test.asked)
+				}
+			})
+		})
 	}
 }

@@ -12,9 +12,6 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// defaultProgressDeadline is how long a Revision may take to become ready that says nothing about it.
-const defaultProgressDeadline = 10 * time.Minute
-
 // routed returns what the data plane has to know of a Revision.
 func routed(revision *servingv1.Revision, started bool) *routing.Revision {
 	spec := &revision.Spec
@@ -67,9 +64,9 @@ func instances(annotations map[string]string, key string, otherwise int32) int32
 }
 
 // progressDeadline is how long a Revision may take to become ready.
-func progressDeadline(annotations map[string]string) time.Duration {
+func progressDeadline(annotations map[string]string, s *settings.Settings) time.Duration {
 	if deadline, err := time.ParseDuration(annotations[servingv1.ProgressDeadlineAnnotationKey]); err == nil && deadline > 0 {
 		return deadline
 	}
-	return defaultProgressDeadline
+	return s.Deployment.ProgressDeadline
 }

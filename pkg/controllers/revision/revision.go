@@ -104,11 +104,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	if err := r.Runtime.Apply(ctx, revision); err != nil {
 		return fmt.Errorf("running Revision %q: %w", key, err)
 	}
-	now := r.Clock.Now()
+	now, current := r.Clock.Now(), r.Settings()
 	status, next := observe(facts{
 		revision: revision,
 		state:    r.state(key, revision),
-		initial:  initialScale(revision.Annotations, r.Settings()),
+		initial:  initialScale(revision.Annotations, current),
+		deadline: progressDeadline(revision.Annotations, current),
 		since:    r.Since,
 		now:      now,
 	})

@@ -18,10 +18,22 @@ import (
 // Reasons of a Revision's conditions. Those of failures come from the runtime.
 const (
 	ReasonDeploying                = "Deploying"
+	ReasonResolvingDigests         = "ResolvingDigests"
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
 	ReasonQueued                   = "Queued"
 	ReasonNoTraffic                = "NoTraffic"
 )
+
+// ConditionImagesResolved tells of a Revision whether the tags of its images stand for the digests that they had when it was
+// made. It is of severity Warning, so that Ready does not depend on it, and missing where there is nothing to tell.
+const ConditionImagesResolved duckv1.ConditionType = "ImagesResolved"
+
+// ReasonImagesUnresolved tells that an image runs by its tag, which may come to stand for another image.
+const ReasonImagesUnresolved = "ImagesUnresolved"
+
+// resolvingShown is after how long it is told that digests are being resolved. Most take less, and then there is one write
+// less. Times of creation are in whole seconds.
+const resolvingShown = 2 * time.Second
 
 // startedAnnotationKey in status is "true" on a Revision that has been ready and whose containers fail now.
 const startedAnnotationKey = servingv1.GroupName + "/started"
@@ -43,6 +55,8 @@ type facts struct {
 	state *runtime.State
 	// initial is the number of instances that must have been ready once.
 	initial int32
+	// deadline is how long it may take to be ready for the first time.
+	deadline time.Duration
 	// since is when this process began to run Revisions.
 	since, now time.Time
 }
@@ -60,12 +74,16 @@ func observe(f facts) (servingv1.RevisionStatus, time.Duration) {
 			status.LogURL = state.LogURL
 		}
 		if len(state.Containers) > 0 {
-			status.ContainerStatuses = state.Containers
+			status.ContainerStatuses, status.InitContainerStatuses = state.Containers, state.InitContainers
 		}
 	}
 	rememberStart(&status, wasStarted && healthy.Status != corev1.ConditionTrue)
 	isStarted := wasStarted || healthy.Status == corev1.ConditionTrue
-	controllers.Observe(&status.Status, f.revision.Generation, metav1.NewTime(f.now), dependents, resources, healthy, f.active(before, isStarted))
+	found := []duckv1.Condition{resources, healthy, f.active(before, isStarted)}
+	if condition := f.imagesResolved(before); condition != nil {
+		found = append(found, *condition)
+	}
+	controllers.Observe(&status.Status, f.revision.Generation, metav1.NewTime(f.now), dependents, found...)
 	return status, next
 }
 
@@ -75,7 +93,8 @@ func (f *facts) health(before *servingv1.RevisionStatus) (resources, healthy duc
 	resources = controllers.True(servingv1.RevisionConditionResourcesAvailable)
 	healthy = controllers.True(servingv1.RevisionConditionContainerHealthy)
 	wasStarted := started(before)
-	deploying := func(t duckv1.ConditionType) duckv1.Condition { return controllers.Unknown(t, ReasonDeploying, "") }
+	reason, changes := f.deploying()
+	deploying := func(t duckv1.ConditionType) duckv1.Condition { return controllers.Unknown(t, reason, "") }
 	switch {
 	case f.reached(wasStarted):
 	case f.state != nil && f.state.Failure != nil:
@@ -94,18 +113,51 @@ func (f *facts) health(before *servingv1.RevisionStatus) (resources, healthy duc
 	case wasStarted, f.initial == 0:
 	default:
 		resources, healthy = deploying(resources.Type), deploying(healthy.Type)
-		deadline := progressDeadline(f.revision.Annotations)
-		begun := f.revision.CreationTimestamp.Time
-		if begun.Before(f.since) {
-			begun = f.since
-		}
-		if next = begun.Add(deadline).Sub(f.now); next <= 0 {
+		if next = f.begun().Add(f.deadline).Sub(f.now); next <= 0 {
 			next = 0
 			resources = controllers.False(resources.Type, ReasonProgressDeadlineExceeded,
-				fmt.Sprintf("Initial scale was never achieved. The revision did not become ready within %v (%s).", deadline, servingv1.ProgressDeadlineAnnotationKey))
+				fmt.Sprintf("Initial scale was never achieved. The revision did not become ready within %v (%s).", f.deadline, servingv1.ProgressDeadlineAnnotationKey))
+		} else if changes > 0 {
+			next = min(next, changes)
 		}
 	}
 	return resources, healthy, next
+}
+
+// begun is when the Revision began to become ready, as far as this process knows.
+func (f *facts) begun() time.Time {
+	if begun := f.revision.CreationTimestamp.Time; begun.After(f.since) {
+		return begun
+	}
+	return f.since
+}
+
+// deploying returns why the Revision is not ready yet, and after what time that will be another reason, or 0.
+func (f *facts) deploying() (reason string, changes time.Duration) {
+	if f.state == nil || !f.state.Resolving {
+		return ReasonDeploying, 0
+	}
+	if changes = f.begun().Add(resolvingShown).Sub(f.now); changes > 0 {
+		return ReasonDeploying, changes
+	}
+	return ReasonResolvingDigests, 0
+}
+
+// imagesResolved returns the ImagesResolved condition, or nil where there is nothing to tell.
+func (f *facts) imagesResolved(before *servingv1.RevisionStatus) *duckv1.Condition {
+	previous := before.Conditions.Get(ConditionImagesResolved)
+	var condition duckv1.Condition
+	switch {
+	case f.state != nil && f.state.Warning != "":
+		condition = controllers.False(ConditionImagesResolved, ReasonImagesUnresolved, f.state.Warning)
+	case previous == nil || f.state == nil || len(f.state.Containers) == 0:
+		// Until the runtime knows the images, what was said before holds.
+		return nil
+	default:
+		condition = controllers.True(ConditionImagesResolved)
+	}
+	condition.Severity = duckv1.ConditionSeverityWarning
+	return &condition
 }
 
 // reached tells whether there are instances enough to take requests. The first time these are as many as the

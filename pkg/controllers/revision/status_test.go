@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -11,6 +12,7 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
 var began = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -38,6 +40,7 @@ func line(status servingv1.RevisionStatus, t duckv1.ConditionType) string {
 // other, and what its conditions say then.
 func TestObserve(t *testing.T) {
 	const deploying, queued, noTraffic = "Unknown Deploying", "Unknown Queued", "False NoTraffic"
+	const resolving = "Unknown ResolvingDigests"
 	exit := &runtime.Failure{Reason: "ExitCode1", Message: "Container failed with: boom"}
 	full := &runtime.Failure{Resources: true, Reason: "Unschedulable", Message: "no room"}
 	type step struct {
@@ -88,6 +91,11 @@ func TestObserve(t *testing.T) {
 		{"initial scale beyond what the autoscaler allows", 3, []step{
 			{state: &runtime.State{Desired: 2, Ready: 2}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
+		{"images that take long to resolve", 1, []step{
+			{state: &runtime.State{Resolving: true}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 2 * time.Second},
+			{state: &runtime.State{Resolving: true}, after: 2 * time.Second, ready: resolving, resources: resolving, healthy: resolving, active: queued, next: 598 * time.Second},
+			{state: &runtime.State{Desired: 1}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 598 * time.Second},
+		}},
 		{"initial scale zero", 0, []step{
 			{state: &runtime.State{}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
 		}},
@@ -104,7 +112,7 @@ func TestObserve(t *testing.T) {
 			revision, now := newRevision(), began
 			for i, s := range tt.steps {
 				now = now.Add(s.after)
-				status, next := observe(facts{revision: revision, state: s.state, initial: tt.initial, since: began.Add(-time.Hour), now: now})
+				status, next := observe(facts{revision: revision, state: s.state, initial: tt.initial, deadline: 10 * time.Minute, since: began.Add(-time.Hour), now: now})
 				for condition, want := range map[duckv1.ConditionType]string{
 					duckv1.ConditionReady:                         s.ready,
 					servingv1.RevisionConditionResourcesAvailable: s.resources,
@@ -173,14 +181,56 @@ func TestObserveDetails(t *testing.T) {
 func TestObserveDeadline(t *testing.T) {
 	revision := newRevision()
 	revision.Annotations = map[string]string{servingv1.ProgressDeadlineAnnotationKey: "30s"}
+	current := settings.Default("example.com")
+	current.Deployment.ProgressDeadline = 42 * time.Second
+	deadline := progressDeadline(revision.Annotations, &current)
+	if got := progressDeadline(nil, &current); got != 42*time.Second {
+		t.Errorf("without the annotation the deadline is %v, want 42s", got)
+	}
 	since := began.Add(time.Hour)
-	status, next := observe(facts{revision: revision, initial: 1, since: since, now: since.Add(10 * time.Second)})
+	status, next := observe(facts{revision: revision, initial: 1, deadline: deadline, since: since, now: since.Add(10 * time.Second)})
 	if next != 20*time.Second || line(status, duckv1.ConditionReady) != "Unknown Deploying" {
 		t.Errorf("Ready is %q and next %v, want to wait 20s", line(status, duckv1.ConditionReady), next)
 	}
-	status, _ = observe(facts{revision: revision, initial: 1, since: since, now: since.Add(30 * time.Second)})
+	status, _ = observe(facts{revision: revision, initial: 1, deadline: deadline, since: since, now: since.Add(30 * time.Second)})
 	want := "Initial scale was never achieved. The revision did not become ready within 30s (serving.knative.dev/progress-deadline)."
 	if got := status.Conditions.Get(duckv1.ConditionReady).Message; got != want {
 		t.Errorf("the message is %q, want %q", got, want)
+	}
+}
+
+// TestObserveImages has the digests of images told, and that one runs by its tag, which keeps nothing from being ready
+// (serving 9.4.3-8).
+func TestObserveImages(t *testing.T) {
+	revision := newRevision()
+	resolved := []servingv1.ContainerStatus{{Name: "user-container", ImageDigest: "cart@sha256:1"}}
+	tagged := []servingv1.ContainerStatus{{Name: "user-container"}}
+	setup := []servingv1.ContainerStatus{{Name: "setup", ImageDigest: "setup@sha256:2"}}
+	for i, step := range []struct {
+		state *runtime.State
+		want  string
+	}{
+		{&runtime.State{Desired: 1, Ready: 1, Containers: resolved, InitContainers: setup}, "missing"},
+		{&runtime.State{Desired: 1, Ready: 1, Containers: tagged, InitContainers: setup, Warning: "no answer"}, "False ImagesUnresolved"},
+		{nil, "False ImagesUnresolved"},
+		{&runtime.State{Resolving: true}, "False ImagesUnresolved"},
+		{&runtime.State{Desired: 1, Ready: 1, Containers: resolved, InitContainers: setup}, "True"},
+	} {
+		revision.Status, _ = observe(facts{revision: revision, state: step.state, initial: 1, deadline: time.Hour, now: began})
+		if got := line(revision.Status, ConditionImagesResolved); got != step.want {
+			t.Errorf("step %d: ImagesResolved is %q, want %q", i, got, step.want)
+		}
+		if c := revision.Status.Conditions.Get(ConditionImagesResolved); c != nil && c.Severity != duckv1.ConditionSeverityWarning {
+			t.Errorf("step %d: the severity is %q, want Warning", i, c.Severity)
+		}
+		if got := line(revision.Status, duckv1.ConditionReady); got != "True" {
+			t.Errorf("step %d: Ready is %q, want True", i, got)
+		}
+		if diff := cmp.Diff(setup, revision.Status.InitContainerStatuses); diff != "" {
+			t.Errorf("step %d: initContainerStatuses (-want +got):\n%s", i, diff)
+		}
+	}
+	if diff := cmp.Diff(resolved, revision.Status.ContainerStatuses); diff != "" {
+		t.Errorf("containerStatuses (-want +got):\n%s", diff)
 	}
 }

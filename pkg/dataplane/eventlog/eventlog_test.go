@@ -400,7 +400,13 @@ func testConsumerDeleted(t *testing.T, o Options) {
 	a, b := k.next(t), k.next(t)
 	a.Done()
 	eventually(t, "frame is removed", func() bool { return queues(t, s)[""] == 1 })
-	if err := s.log.current.Load().js.DeleteConsumer(t.Context(), s.name, durable("")); err != nil {
+	js := s.log.current.Load().js
+	// A server that takes a request while it deletes the consumer answers nothing.
+	eventually(t, "the next request waits", func() bool {
+		consumer, err := js.Consumer(t.Context(), s.name, durable(""))
+		return err == nil && consumer.CachedInfo().NumWaiting == 1
+	})
+	if err := js.DeleteConsumer(t.Context(), s.name, durable("")); err != nil {
 		t.Fatal(err)
 	}
 	appendAll(t, s, "", "c")

@@ -37,6 +37,10 @@ const (
 	waitingSignature    = "SignatureValidationFailed"
 )
 
+// replicaSetRefused is why a Deployment does not progress whose ReplicaSet cannot be made. Its constant is not in
+// k8s.io/api either.
+const replicaSetRefused = "ReplicaSetCreateError"
+
 // failure is why the newest Pods do not become ready, or nil. pods are oldest first.
 func failure(pods []*pod, deployment *appsv1.Deployment) *runtime.Failure {
 	for _, p := range slices.Backward(pods) {
@@ -48,12 +52,18 @@ func failure(pods []*pod, deployment *appsv1.Deployment) *runtime.Failure {
 		}
 	}
 	for i := range deployment.Status.Conditions {
-		// Quota, Pod Security and webhooks refuse the Pods of its ReplicaSet.
-		if c := &deployment.Status.Conditions[i]; c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
-			return &runtime.Failure{Resources: true, Reason: c.Reason, Message: c.Message}
+		if c := &deployment.Status.Conditions[i]; isRefusal(c) {
+			return &runtime.Failure{Resources: true, Reason: reasonFailedCreate, Message: c.Message}
 		}
 	}
 	return nil
+}
+
+// isRefusal tells whether a condition of a Deployment is that its ReplicaSet, or the Pods of that, are refused: by
+// quota, Pod Security, policies or webhooks.
+func isRefusal(c *appsv1.DeploymentCondition) bool {
+	return c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
+		c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse && c.Reason == replicaSetRefused
 }
 
 // failure is why a Pod is not ready, or nil where it may just need time.

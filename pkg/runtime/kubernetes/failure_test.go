@@ -103,6 +103,18 @@ func TestFailure(t *testing.T) {
 			}}},
 			want: &runtime.Failure{Resources: true, Reason: "FailedCreate", Message: "exceeded quota: pods"},
 		},
+		"quota of ReplicaSets": {
+			status: appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{
+				{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable"},
+				{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ReplicaSetCreateError", Message: "exceeded quota: sets"},
+			}},
+			want: &runtime.Failure{Resources: true, Reason: "FailedCreate", Message: "exceeded quota: sets"},
+		},
+		"takes long": {
+			status: appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{{
+				Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded", Message: "timed out",
+			}}},
+		},
 		"goes away":      {pod: func(p *corev1.Pod) { waiting("ErrImagePull", "")(p); isDeleted(p) }},
 		"takes requests": {pod: isReady},
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -188,11 +189,14 @@ func progressDeadline(revision *servingv1.Revision, otherwise time.Duration) int
 	return int32(min(max(math.Ceil(deadline.Seconds()), 1), math.MaxInt32))
 }
 
-// statuses are the images of containers, as the status of a Revision has them.
+// statuses are the images of containers, as the status of a Revision has them: those by a tag have no digest.
 func statuses(containers []corev1.Container) []servingv1.ContainerStatus {
 	all := make([]servingv1.ContainerStatus, len(containers))
 	for i := range containers {
-		all[i] = servingv1.ContainerStatus{Name: containers[i].Name, ImageDigest: containers[i].Image}
+		all[i].Name = containers[i].Name
+		if strings.Contains(containers[i].Image, "@") {
+			all[i].ImageDigest = containers[i].Image
+		}
 	}
 	return all
 }

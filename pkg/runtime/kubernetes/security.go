@@ -17,6 +17,16 @@ const (
 	lowPorts = 1024
 )
 
+// Restrict gives the containers of a Pod the security context that those of Revisions have where every image allows the
+// restricted Pod Security level.
+func Restrict(pod *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
+		for i := range containers {
+			restrict(&containers[i], pod.SecurityContext, nil, true)
+		}
+	}
+}
+
 // restrict gives a container the security context of the restricted Pod Security level, as far as its image allows:
 // one that runs as root, for all that is known, keeps the capabilities it may need to become another user, and stays
 // within the baseline level. A namespace that admits restricted Pods only would refuse it anyway, so that there the

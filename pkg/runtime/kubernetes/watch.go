@@ -142,7 +142,7 @@ func trimDeployment(from *appsv1.Deployment) *appsv1.Deployment {
 	template.Containers = images(from.Spec.Template.Spec.Containers)
 	template.InitContainers = images(from.Spec.Template.Spec.InitContainers)
 	for i := range from.Status.Conditions {
-		if c := &from.Status.Conditions[i]; c.Type == appsv1.DeploymentReplicaFailure {
+		if c := &from.Status.Conditions[i]; isRefusal(c) {
 			deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}}
 		}
 	}

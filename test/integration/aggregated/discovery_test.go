@@ -75,7 +75,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 				}
 				want := []string{"status"}
 				if resource.Resource == "revisions" {
-					want = []string{"scale", "status"}
+					want = []string{"log", "scale", "status"}
 				}
 				if !slices.Equal(subresources, want) || resource.Scope != apidiscoveryv2.ScopeNamespace {
 					t.Errorf("%s: scope %s, subresources %v, want %v", resource.Resource, resource.Scope, subresources, want)

@@ -18,8 +18,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestInstall has the host judge all that the README's command installs, the Deployment included, with a
-// certificate made by its script (P9). It is a dry run: the tests' own installation stays.
+// TestInstall has the host judge all that each variant installs, StatefulSets and Deployments included, and with a
+// certificate made by the shipped script (P9). It is a dry run: the tests' own installation stays.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	root, err := harness.Root()
@@ -30,17 +30,45 @@ func TestInstall(t *testing.T) {
 	if err := os.CopyFS(install, os.DirFS(filepath.Join(root, "artifacts", "install"))); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(filepath.Join(root, "hack", "serving-cert.sh"), filepath.Join(install, "certs")).CombinedOutput(); err != nil {
+	certs := filepath.Join(install, "components", "own-certificate", "certs")
+	if out, err := exec.Command(filepath.Join(root, "hack", "serving-cert.sh"), certs).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ca, err := os.ReadFile(filepath.Join(install, "certs", "ca.crt"))
+	ca, err := os.ReadFile(filepath.Join(certs, "ca.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	overlay := filepath.Join(install, "mine")
+	if err := os.Mkdir(overlay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const kustomization = "resources: [../default]\ncomponents: [../components/own-certificate]\n"
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, variant := range []struct {
+		name    string
+		ca      []byte
+		creates []string
+	}{
+		{name: "default", creates: []string{"statefulset.apps/knative-apiserver", "poddisruptionbudget.policy/knative-apiserver"}},
+		{name: "single", creates: []string{"statefulset.apps/knative-apiserver"}},
+		{name: "split", creates: []string{"deployment.apps/knative-apiserver", "deployment.apps/knative-gateway"}},
+		{name: "mine", ca: ca, creates: []string{"statefulset.apps/knative-apiserver", "secret/knative-apiserver-serving-cert"}},
+	} {
+		t.Run(variant.name, func(t *testing.T) {
+			t.Parallel()
+			dryInstall(t, filepath.Join(install, variant.name), variant.ca, variant.creates)
+		})
+	}
+}
+
+// dryInstall has the host judge what a directory installs. The APIServices trust ca; nil leaves that to the server.
+func dryInstall(t *testing.T, dir string, ca []byte, creates []string) {
+	t.Helper()
 	kubectl := kubectl(t, "")
-	rendered := kubectl.Must(t, "", "kustomize", install)
 	var documents []string
-	for _, document := range strings.Split(rendered, "\n---\n") {
+	for _, document := range strings.Split(kubectl.Must(t, "", "kustomize", dir), "\n---\n") {
 		obj := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(document), &obj.Object); err != nil {
 			t.Fatal(err)
@@ -62,15 +90,19 @@ func TestInstall(t *testing.T) {
 		documents = append(documents, document)
 	}
 	applied := kubectl.Must(t, strings.Join(documents, "\n---\n"), "apply", "-f", "-", "--dry-run=server")
-	for _, want := range []string{
-		"deployment.apps/knative-apiserver created", "service/knative-apiserver-dry-run created", "secret/knative-apiserver-serving-cert created",
+	wants := []string{
+		"service/knative-apiserver-dry-run created", "service/gateway created",
 		"apiservice.apiregistration.k8s.io/v1.serving.knative.dev", "clusterrole.rbac.authorization.k8s.io/knative-edit",
-	} {
+	}
+	for _, created := range creates {
+		wants = append(wants, created+" created")
+	}
+	for _, want := range wants {
 		if !strings.Contains(applied, want) {
 			t.Errorf("kubectl apply does not answer %q:\n%s", want, applied)
 		}
 	}
-	kubectl.Must(t, "", "delete", "-k", install, "--dry-run=server", "--ignore-not-found")
+	kubectl.Must(t, "", "delete", "-k", dir, "--dry-run=server", "--ignore-not-found")
 }
 
 // TestDuckRoles: the ServiceAccount may read core Services, and whatever the roles of other components let those who

@@ -51,7 +51,7 @@ func run(m *testing.M) (code int) {
 		return fail(fmt.Errorf("reading the host's OpenAPI document: %w, %+v", err, response))
 	}
 	openAPIBefore = response.Body
-	host, err = harness.Install(cluster, dir+"/server",
+	host, err = harness.Install(cluster, dir+"/server", "apiserver",
 		"--controllers-user="+controllersUser,
 		"--shutdown-delay-duration="+shutdownDelay.String())
 	if err != nil {

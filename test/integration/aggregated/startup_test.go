@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,26 +160,58 @@ func withoutRequestHeaderCA(response *http.Response) error {
 func TestStartupWithoutRights(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "rights", nil)
-	t.Run("none", func(t *testing.T) {
-		t.Parallel()
-		refuses(t, host.ServiceAccount(t, ns, "none"), "extension-apiserver-authentication", "forbidden")
-	})
-	t.Run("not on definitions", func(t *testing.T) {
-		t.Parallel()
-		config := host.ServiceAccount(t, ns, "some")
-		binding := &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "test-" + ns},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "some", Namespace: ns}},
-		}
-		if _, err := host.Host.RbacV1().RoleBindings("kube-system").Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := host.Host.RbacV1().RoleBindings("kube-system").Delete(context(), binding.Name, metav1.DeleteOptions{}); err != nil {
-				t.Error(err)
+	settings := role{harness.SystemNamespace, "knative-apiserver"}
+	frontProxy := role{metav1.NamespaceSystem, "extension-apiserver-authentication-reader"}
+	for account, tt := range map[string]struct {
+		has  []role
+		says []string
+	}{
+		"none":               {says: []string{"reading the settings", "configmaps is forbidden"}},
+		"not-on-front-proxy": {[]role{settings}, []string{"extension-apiserver-authentication", "forbidden"}},
+		"not-on-definitions": {[]role{settings, frontProxy}, []string{"listing the host cluster's CustomResourceDefinitions", "forbidden"}},
+	} {
+		t.Run(account, func(t *testing.T) {
+			t.Parallel()
+			config := host.ServiceAccount(t, ns, account)
+			for _, r := range tt.has {
+				r.give(t, ns, account)
 			}
+			refuses(t, config, tt.says...)
 		})
-		refuses(t, config, "listing the host cluster's CustomResourceDefinitions", "forbidden")
+	}
+}
+
+// role is a Role of a namespace.
+type role struct{ namespace, name string }
+
+// give binds a Role to a ServiceAccount until the test ends, and waits until it holds.
+func (r role) give(t *testing.T, namespace, account string) {
+	t.Helper()
+	bindings := host.Host.RbacV1().RoleBindings(r.namespace)
+	binding, err := bindings.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: r.name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: namespace}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bindings.Delete(context(), binding.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: r.namespace, Verb: "get", Resource: "configmaps", Name: "extension-apiserver-authentication",
+		},
+	}}
+	harness.Eventually(t, "the Role holds", func() error {
+		answer, err := host.Host.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = fmt.Errorf("it does not: %s", answer.Status.Reason)
+		}
+		return err
 	})
 }

@@ -30,9 +30,10 @@ var readmeCommands = map[string]string{
 	"kubectl explain ksvc.spec.template.spec":             "TestReadme",
 	readmeURL:  "TestReadme",
 	readmePost: "TestReadme",
-	"hack/serving-cert.sh artifacts/install/certs": "aggregated TestInstall",
-	"kubectl apply -k artifacts/install":           "aggregated TestInstall",
-	"make help":                                    "TestReadme",
+	"make image-push REF=registry.example.com/knative-apiserver:v1": "hack/e2e.sh",
+	"make install IMAGE=registry.example.com/knative-apiserver:v1":  "hack/e2e.sh",
+	"make uninstall": "hack/e2e.sh",
+	"make help":      "TestReadme",
 }
 
 // TestReadme does what the README tells a newcomer to do.

@@ -19,9 +19,9 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Certificates writes an authority's certificate, and one with its key for servers and clients on loopback. It
-// returns the names of the files.
-func Certificates(t testing.TB) (ca, cert, key string) {
+// Certificates writes an authority's certificate, and one with its key for servers and clients on loopback and on hosts.
+// It returns the names of the files.
+func Certificates(t testing.TB, hosts ...string) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	make := func(name string, template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, string, string) {
@@ -55,7 +55,7 @@ func Certificates(t testing.TB) (ca, cert, key string) {
 	_, _, cert, key = make("node", &x509.Certificate{
 		SerialNumber: big.NewInt(2), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: hosts,
 	}, authority, signer)
 	return ca, cert, key
 }

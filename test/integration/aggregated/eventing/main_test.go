@@ -51,8 +51,7 @@ func run(m *testing.M) (code int) {
 		return fail(err)
 	}
 	brokerURL = "http://" + net.JoinHostPort(cluster.Address, strconv.Itoa(port))
-	host, err = harness.Install(cluster, dir+"/server", "--components=apiserver,controllers,broker", "--broker-port="+strconv.Itoa(port),
-		"--shutdown-delay-duration=0s")
+	host, err = harness.Install(cluster, dir+"/server", "apiserver,controllers,broker", "--broker-port="+strconv.Itoa(port))
 	if err != nil {
 		return fail(err)
 	}

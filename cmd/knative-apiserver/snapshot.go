@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
+	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
+)
+
+// standardStream names standard input or output where a file is asked for.
+const standardStream = "-"
+
+// newSnapshotCommand returns the commands that look after the data of the embedded etcd.
+func newSnapshotCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Back up, restore and look after the objects in the embedded etcd",
+		Args:  cobra.NoArgs,
+	}
+	dataDir := command.PersistentFlags().String("data-dir", apiserver.NewOptions().DataDir, "Directory of the server's data.")
+	command.AddCommand(
+		&cobra.Command{
+			Use:   "save [FILE | -]",
+			Short: "Write all objects of the running server to a file, or to standard output",
+			Long: "Writes the database of the embedded etcd as of now, with a checksum. It runs where the server runs:\n" +
+				"kubectl -n knative-system exec knative-apiserver-0 -- /knative-apiserver snapshot save > objects.db",
+			Args:         cobra.MaximumNArgs(1),
+			SilenceUsage: true,
+			RunE: func(command *cobra.Command, args []string) error {
+				if len(args) == 0 || args[0] == standardStream {
+					return saveSnapshot(command.Context(), *dataDir, command.OutOrStdout())
+				}
+				return saveSnapshotTo(command.Context(), *dataDir, args[0])
+			},
+		},
+		newRestoreCommand(dataDir),
+		&cobra.Command{
+			Use:   "discard",
+			Short: "Move the objects of a server that does not run aside, so that it fetches them from the others",
+			Args:  cobra.NoArgs, SilenceUsage: true,
+			RunE: func(command *cobra.Command, _ []string) error {
+				aside, err := etcd.Discard(*dataDir)
+				tellAside(command.ErrOrStderr(), aside)
+				return err
+			},
+		},
+		&cobra.Command{
+			Use:   "defragment",
+			Short: "Give back the space of what is deleted, and clear the alarm of a full database",
+			Long: "Has the running server's member of the embedded etcd give back the space of what is deleted and compacted. It serves\n" +
+				"nobody meanwhile. Its alarm that the database is full is cleared, if there is space.",
+			Args:         cobra.NoArgs,
+			SilenceUsage: true,
+			RunE: func(command *cobra.Command, _ []string) error {
+				return defragment(command.Context(), *dataDir, command.OutOrStdout())
+			},
+		},
+	)
+	return command
+}
+
+func newRestoreCommand(dataDir *string) *cobra.Command {
+	var options etcd.RestoreOptions
+	restore := &cobra.Command{
+		Use:   "restore {FILE | -}",
+		Short: "Make the data of a server that does not run of what save wrote to a file, or of standard input",
+		Long: "Makes the data of an etcd with one member, which others join as they start. The ConfigMap knative-apiserver-etcd\n" +
+			"must be deleted, and the data of others discarded, before they are started. hack/restore.sh does all of that.",
+		Args:         cobra.ExactArgs(1),
+		SilenceUsage: true,
+		RunE: func(command *cobra.Command, args []string) error {
+			options.Dir = *dataDir
+			aside, err := restoreSnapshot(args[0], command.InOrStdin(), options)
+			tellAside(command.ErrOrStderr(), aside)
+			return err
+		},
+	}
+	flags := restore.Flags()
+	flags.StringVar(&options.Name, "name", "", "Name of the Pod whose data it is.")
+	flags.StringVar(&options.PeerURL, "peer-url", "", "Address at which other members of etcd reach it, such as "+
+		"https://knative-apiserver-0.knative-apiserver-peers.knative-system.svc.cluster.local:2380.")
+	flags.BoolVar(&options.Replace, "replace", false, "Move data that is there aside, to etcd.TIME beside it.")
+	flags.BoolVar(&options.SkipHash, "skip-hash-check", false, "Take a database without a checksum, such as the file etcd/member/snap/db of a data directory.")
+	for _, name := range []string{"name", "peer-url"} {
+		_ = restore.MarkFlagRequired(name) // the flag is there
+	}
+	return restore
+}
+
+func tellAside(to io.Writer, aside string) {
+	if aside != "" {
+		fmt.Fprintln(to, "The data before is in", aside)
+	}
+}
+
+// saveSnapshotTo writes the objects to a file, which appears when it is complete.
+func saveSnapshotTo(ctx context.Context, dataDir, path string) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".snapshot-*")
+	if err != nil {
+		return fmt.Errorf("writing a snapshot: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(file.Name()))
+		}
+	}()
+	if err := saveSnapshot(ctx, dataDir, file); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return fmt.Errorf("writing a snapshot: %w", err)
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func saveSnapshot(ctx context.Context, dataDir string, to io.Writer) error {
+	running, err := etcd.Connect(ctx, dataDir)
+	if err != nil {
+		return err
+	}
+	defer running.Close()
+	return running.Snapshot(ctx, to)
+}
+
+// restoreSnapshot restores a file, or what in has.
+func restoreSnapshot(path string, in io.Reader, options etcd.RestoreOptions) (aside string, err error) {
+	if path != standardStream {
+		return etcd.Restore(path, options)
+	}
+	if err := os.MkdirAll(options.Dir, 0o700); err != nil {
+		return "", fmt.Errorf("making the data directory: %w", err)
+	}
+	// Beside the data, where there is space for it.
+	file, err := os.CreateTemp(options.Dir, ".snapshot-*")
+	if err != nil {
+		return "", fmt.Errorf("reading a snapshot: %w", err)
+	}
+	defer os.Remove(file.Name())
+	_, err = io.Copy(file, in)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return "", fmt.Errorf("reading a snapshot: %w", err)
+	}
+	return etcd.Restore(file.Name(), options)
+}
+
+func defragment(ctx context.Context, dataDir string, tell io.Writer) error {
+	running, err := etcd.Connect(ctx, dataDir)
+	if err != nil {
+		return err
+	}
+	defer running.Close()
+	before, after, err := running.Defragment(ctx)
+	if before > 0 {
+		fmt.Fprintf(tell, "The database had %d bytes and has %d\n", before, after)
+	}
+	return err
+}

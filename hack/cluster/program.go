@@ -1,0 +1,111 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// commandFile keeps the command line of a program that stopProgram stopped.
+func (h home) commandFile(name string) string { return h.path(name + ".stopped") }
+
+// checkProgram refuses what cannot be stopped and started alone: programs of the node need its mount namespace.
+func checkProgram(name string) error {
+	if !slices.Contains(daemons(false), name) {
+		return fmt.Errorf("%q cannot be stopped alone, only %s", name, strings.Join(daemons(false), ", "))
+	}
+	return nil
+}
+
+// stopProgram ends one program of the cluster as a crash would, without time to finish anything. It stays so until
+// startProgram.
+func (h home) stopProgram(ctx context.Context, name string, progress io.Writer) error {
+	if err := checkProgram(name); err != nil {
+		return err
+	}
+	if _, err := h.readInfo(); err != nil {
+		return err
+	}
+	lock, err := h.lock(ctx, progress)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	id, found, err := readPIDFile(h.pidFile(name))
+	if err != nil {
+		return err
+	}
+	if !found || !id.running() {
+		return fmt.Errorf("%s does not run in %s", name, h)
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", id.PID))
+	if err != nil {
+		return fmt.Errorf("reading the command line of %s: %w", name, err)
+	}
+	if err := writeJSON(h.commandFile(name), strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")); err != nil {
+		return err
+	}
+	return id.stop(0)
+}
+
+// startProgram starts what stopProgram stopped, as it ran before. It does not wait until the program is ready.
+func (h home) startProgram(ctx context.Context, name string, progress io.Writer) error {
+	if err := checkProgram(name); err != nil {
+		return err
+	}
+	if _, err := h.readInfo(); err != nil {
+		return err
+	}
+	lock, err := h.lock(ctx, progress)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	content, err := os.ReadFile(h.commandFile(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s was not stopped in %s", name, h)
+	}
+	if err != nil {
+		return fmt.Errorf("reading how to start %s: %w", name, err)
+	}
+	var line []string
+	if err := json.Unmarshal(content, &line); err != nil {
+		return fmt.Errorf("reading %s: %w", h.commandFile(name), err)
+	}
+	p, err := h.startCommand(name, exec.Command(line[0], line[1:]...))
+	if err != nil {
+		return err
+	}
+	if err := h.rejoin(p.pid); err != nil {
+		return err
+	}
+	select {
+	case <-p.exited:
+		return fmt.Errorf("%s ended at once (%v); the end of %s:\n%s", name, p.err, p.logFile, tail(p.logFile))
+	case <-time.After(200 * time.Millisecond):
+	}
+	return os.Remove(h.commandFile(name))
+}
+
+// rejoin puts a program beside the others of a cluster with a node, where `down` looks for what is left.
+func (h home) rejoin(pid int) error {
+	i, err := h.readInfo()
+	if err != nil || i.Node == "" {
+		return err
+	}
+	tree, err := machineCgroups()
+	if err != nil {
+		return err
+	}
+	return tree.add(pid)
+}

@@ -1,0 +1,97 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// ErrNotRunning says that no member runs on a data directory.
+var ErrNotRunning = errors.New("no server with an embedded etcd runs on the data directory")
+
+// Running is a client of a member that another process of the same user runs.
+type Running struct {
+	endpoint string
+	client   *clientv3.Client
+}
+
+// Connect returns a client of the member that runs on the data in dir. It fails with ErrNotRunning if there is none.
+func Connect(ctx context.Context, dir string) (*Running, error) {
+	endpoint, err := os.ReadFile(endpointFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotRunning, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for the embedded etcd: %w", err)
+	}
+	// The client by itself goes on trying. A server that was killed leaves its note.
+	_, socket, _ := strings.Cut(string(endpoint), "://")
+	var dialer net.Dialer
+	connection, err := dialer.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrNotRunning, dir, err)
+	}
+	connection.Close()
+	return connect(string(endpoint))
+}
+
+func connect(endpoint string) (*Running, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the embedded etcd: %w", err)
+	}
+	return &Running{endpoint: endpoint, client: client}, nil
+}
+
+// Close ends the connection.
+func (r *Running) Close() error { return r.client.Close() }
+
+// Snapshot writes the whole database as of now, with a checksum, as Restore takes it. It is what the member itself has, and
+// needs no others.
+func (r *Running) Snapshot(ctx context.Context, w io.Writer) error {
+	taken, err := r.client.SnapshotWithVersion(ctx)
+	if err != nil {
+		return fmt.Errorf("taking a snapshot of etcd: %w", err)
+	}
+	defer taken.Snapshot.Close()
+	if _, err := io.Copy(w, taken.Snapshot); err != nil {
+		return fmt.Errorf("writing a snapshot of etcd: %w", err)
+	}
+	return nil
+}
+
+// Defragment has the member give back the space of what is deleted and compacted, which it serves nobody during, and take
+// back its alarm that the database has reached the quota, if it has not any more. It returns the sizes of the database
+// before and after in bytes. The error wraps ErrNoSpace where the database is as large as the quota still.
+func (r *Running) Defragment(ctx context.Context) (before, after int64, err error) {
+	status, err := r.client.Status(ctx, r.endpoint)
+	if err != nil {
+		return 0, 0, fmt.Errorf("asking for the size of etcd's database: %w", err)
+	}
+	before = status.DbSize
+	if _, err := r.client.Defragment(ctx, r.endpoint); err != nil {
+		return before, before, fmt.Errorf("defragmenting etcd's database: %w", err)
+	}
+	if status, err = r.client.Status(ctx, r.endpoint); err != nil {
+		return before, before, fmt.Errorf("asking for the size of etcd's database: %w", err)
+	}
+	after = status.DbSize
+	if after >= status.DbSizeQuota {
+		return before, after, fmt.Errorf("%w of %d bytes still: delete objects and wait for a compaction first", ErrNoSpace, status.DbSizeQuota)
+	}
+	// Other members take back their own alarms, when they too have space.
+	alarm := &clientv3.AlarmMember{MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE}
+	if _, err := r.client.AlarmDisarm(ctx, alarm); err != nil {
+		return before, after, fmt.Errorf("taking back the alarm about etcd's space: %w", err)
+	}
+	return before, after, nil
+}

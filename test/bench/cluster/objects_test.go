@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// service is a Service that runs the sample application.
+func service(name string, annotations map[string]string) *servingv1.Service {
+	return &servingv1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: servingv1.ServiceSpec{ConfigurationSpec: servingv1.ConfigurationSpec{Template: servingv1.RevisionTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Annotations: annotations},
+			Spec:       servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}},
+		}}},
+	}
+}
+
+// deployment is a bare Deployment that runs it. Without a probe its Pods are Ready as soon as they can be.
+func deployment(name string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(replicas),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{EnableServiceLinks: ptr.To(false), Containers: []corev1.Container{{
+					Name: "app", Image: image,
+					Env:   []corev1.EnvVar{{Name: "PORT", Value: "8080"}},
+					Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
+				}}},
+			},
+		},
+	}
+}
+
+func serviceReady(s *servingv1.Service) bool {
+	ready := s.Status.Conditions.Get("Ready")
+	return ready != nil && ready.Status == corev1.ConditionTrue && s.Status.ObservedGeneration == s.Generation
+}
+
+func podReady(p *corev1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func deploymentReady(d *appsv1.Deployment) bool {
+	return d.Status.ObservedGeneration == d.Generation && d.Status.ReadyReplicas > 0 && d.Status.ReadyReplicas == *d.Spec.Replicas
+}
+
+// awaitEach reads a watch until so many objects of different names are done.
+func awaitEach[T interface{ GetName() string }](b *testing.B, w watch.Interface, n int, done func(T) bool) {
+	b.Helper()
+	names := map[string]bool{}
+	timeout := time.After(patience)
+	for len(names) < n {
+		select {
+		case event, open := <-w.ResultChan():
+			if !open {
+				b.Fatalf("the watch ended when %d of %d were ready", len(names), n)
+			}
+			if object, ok := event.Object.(T); ok && done(object) {
+				names[object.GetName()] = true
+			}
+		case <-timeout:
+			b.Fatalf("%d of %d are ready after %s", len(names), n, patience)
+		}
+	}
+}
+
+// scale asks a Deployment for one instance.
+func scale(ctx context.Context, namespace, name string) error {
+	_, err := node.Host.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
+	return err
+}
+
+// awaitNoPods waits until no Pod is left in a namespace.
+func awaitNoPods(b *testing.B, namespace string) {
+	b.Helper()
+	await(b, "all Pods are gone", func() error {
+		pods, err := node.Host.CoreV1().Pods(namespace).List(b.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) > 0 {
+			return fmt.Errorf("there are %d", len(pods.Items))
+		}
+		return nil
+	})
+}
+
+// host is the host name of a Service's URL.
+func host(s *servingv1.Service) string { return strings.TrimPrefix(s.Status.URL, "http://") }

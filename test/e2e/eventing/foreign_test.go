@@ -1,0 +1,177 @@
+package eventing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// noticed bounds how long the server takes to find a new kind, which it looks for once a minute.
+const noticed = 90 * time.Second
+
+// foreign is a kind of the cluster that is none of ours.
+type foreign struct {
+	schema.GroupVersionKind
+	objects dynamic.ResourceInterface
+}
+
+// ref is a destination.
+func (f foreign) ref(name string) string { return ref(f.GroupVersion().String(), f.Kind, name) }
+
+// define has the cluster serve a kind of a group of the space's own until the test ends, and grants the server what a ClusterRole
+// with the label of the duck type does that its objects are: addressable or channelable.
+func define(t *testing.T, s *harness.Space, kind, duck string, verbs ...string) foreign {
+	t.Helper()
+	group, plural := s.Name+".example.com", strings.ToLower(kind)+"s"
+	name := plural + "." + group
+	gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}
+	definitions := node.Admin.Dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	roles := node.Host.RbacV1().ClusterRoles()
+	t.Cleanup(func() {
+		ctx := context.Background()
+		if err := definitions.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		if err := roles.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Apply(t, fmt.Sprintf(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %s}
+spec:
+  group: %s
+  scope: Namespaced
+  names: {kind: %s, plural: %s, singular: %s}
+  versions:
+  - {name: v1, served: true, storage: true, subresources: {status: {}},
+     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}`,
+		name, group, kind, plural, strings.ToLower(kind)))
+	_, err := roles.Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"duck.knative.dev/" + duck: "true"}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{plural}, Verbs: verbs}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := foreign{gvr.GroupVersion().WithKind(kind), node.Admin.Dynamic.Resource(gvr).Namespace(s.Name)}
+	harness.Eventually(t, "the cluster serves "+kind, func() error {
+		_, err := f.objects.List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	return f
+}
+
+// create makes an object with a status.
+func (f foreign) create(t *testing.T, name, status string) {
+	t.Helper()
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(f.GroupVersionKind)
+	object.SetName(name)
+	if _, err := f.objects.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.setStatus(t, name, status)
+}
+
+// setStatus replaces fields of a status; a JSON merge patch.
+func (f foreign) setStatus(t *testing.T, name, status string) {
+	t.Helper()
+	patch := []byte(`{"status":` + status + `}`)
+	if _, err := f.objects.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Events go to an object of a kind that the server has never heard of, where its status says, by the right that a ClusterRole
+// with the label of Addressables gives (eventing Destination Resolution, eventing RBAC Profile).
+func TestForeignAddressable(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "addressable")
+	sink := newSink(t)
+	lake := define(t, s, "Lake", "addressable", "get", "list", "watch")
+	lake.create(t, "deep", fmt.Sprintf(`{"address":{"url":%q}}`, sink.At("/first").URL))
+	s.Apply(t,
+		broker("default", ""), channel("orders"), trigger("lake", "order", lake.ref("deep"), ""), subscription("lake", "orders", lake.ref("deep"), ""),
+		trigger("shallow", "order", lake.ref("shallow"), ""))
+	for _, name := range []string{"trigger/lake", "subscription/lake"} {
+		s.SaysWithin(t, noticed, name, "Ready", "True")
+	}
+	s.Says(t, "trigger/shallow", "Ready", "False SubscriberNotFound", `Lake "`+s.Name+`/shallow" does not exist`)
+	client := s.Client(t, "client")
+	post(t, client, s.Address(t, "broker/default"), "of-broker", "order")
+	post(t, client, s.Address(t, "channel/orders"), "of-channel", "order")
+	if err := sink.At("/first").AwaitAll(bounded(t), []string{"of-broker", "of-channel"}); err != nil {
+		t.Fatal(err)
+	}
+
+	lake.setStatus(t, "deep", fmt.Sprintf(`{"address":{"url":%q}}`, sink.At("/second").URL))
+	harness.Eventually(t, "the Trigger follows the address", func() error {
+		object := s.Says(t, "trigger/lake", "Ready", "True")
+		address, _, err := unstructured.NestedString(object.Object, "status", "subscriberUri")
+		if err == nil && address != sink.At("/second").URL {
+			err = fmt.Errorf("its subscriber is at %q", address)
+		}
+		return err
+	})
+	post(t, client, s.Address(t, "broker/default"), "moved", "order")
+	if err := sink.At("/second").AwaitAll(bounded(t), []string{"moved"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A Subscription adds itself to a channel of another maker, by the right that a ClusterRole with the label of Channelables
+// gives, says what that channel makes of it, and takes itself away again (eventing Subscription Lifecycle, eventing RBAC Profile).
+func TestForeignChannelable(t *testing.T) {
+	t.Parallel()
+	s := node.NewSpace(t, "channelable")
+	river := define(t, s, "River", "channelable", "get", "list", "watch", "update", "patch")
+	river.create(t, "wide", `{"conditions":[{"type":"Ready","status":"True"}]}`)
+	const subscriber = "http://sink.example.com/"
+	s.Apply(t, fmt.Sprintf(`{apiVersion: messaging.knative.dev/v1, kind: Subscription, metadata: {name: boats},
+		spec: {channel: {apiVersion: %s, kind: River, name: wide}, subscriber: %s}}`, river.GroupVersion(), uri(subscriber)))
+	boats := s.SaysWithin(t, noticed, "subscription/boats", "AddedToChannel", "Unknown")
+	until := func(what string, check func(subscribers []any) error) {
+		harness.Eventually(t, what, func() error {
+			channel, err := river.objects.Get(t.Context(), "wide", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			subscribers, _, err := unstructured.NestedSlice(channel.Object, "spec", "subscribers")
+			if err != nil {
+				return err
+			}
+			return check(subscribers)
+		})
+	}
+	until("the channel lists the Subscription", func(subscribers []any) error {
+		if len(subscribers) == 1 {
+			entry, _ := subscribers[0].(map[string]any)
+			if entry["uid"] == string(boats.GetUID()) && entry["subscriberUri"] == subscriber {
+				return nil
+			}
+		}
+		return fmt.Errorf("it lists %v", subscribers)
+	})
+	river.setStatus(t, "wide", fmt.Sprintf(`{"subscribers":[{"uid":%q,"ready":"True"}]}`, boats.GetUID()))
+	s.Ready(t, "subscription/boats")
+	s.Delete(t, "subscription/boats")
+	until("the channel does not list the Subscription", func(subscribers []any) error {
+		if len(subscribers) > 0 {
+			return fmt.Errorf("it lists %v", subscribers)
+		}
+		return nil
+	})
+}

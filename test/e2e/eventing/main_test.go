@@ -1,0 +1,122 @@
+// Package eventing tests Eventing on a real cluster with a node, where the server runs in three replicas: from kubectl
+// to what Pods send and get.
+package eventing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+var node *harness.Node
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	var err error
+	node, err = harness.OpenNode()
+	if errors.Is(err, harness.ErrNoNode) {
+		fmt.Println("skipped:", err)
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// patience bounds waits for what takes several steps.
+const patience = 2 * time.Minute
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newSpace makes a namespace with a ready Pod client, from which requests are sent.
+func newSpace(t *testing.T, prefix string) *harness.Space {
+	t.Helper()
+	s := node.NewSpace(t, prefix)
+	s.Apply(t, s.Application(t, "client", nil))
+	s.Ready(t, "pod/client")
+	return s
+}
+
+// newSink starts a sink on this machine, at an address that Pods reach.
+func newSink(t *testing.T) *harness.Sink {
+	t.Helper()
+	return harness.NewSinkOn(t, node.Address)
+}
+
+// event returns a request with an event of one type in binary mode.
+func event(ctx context.Context, address, id, kind string) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(`{"order": "`+id+`"}`))
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]string{
+		"Ce-Specversion": "1.0", "Ce-Id": id, "Ce-Source": "/e2e", "Ce-Type": kind, "Content-Type": "application/json",
+	} {
+		request.Header.Set(name, value)
+	}
+	return request, nil
+}
+
+// post sends an event and has it accepted.
+func post(t *testing.T, client *http.Client, address, id, kind string) {
+	t.Helper()
+	request, err := event(t.Context(), address, id, kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, body, err := harness.Exchange(client, request)
+	if err != nil || code != http.StatusAccepted {
+		t.Fatalf("posting event %s to %s: code %d, %v, %s", id, address, code, err, body)
+	}
+}
+
+// The manifests of tests are in YAML's flow style, one object a line.
+
+func broker(name, spec string) string {
+	return fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: %s}, spec: {%s}}", name, spec)
+}
+
+// trigger subscribes a destination to the events of one type of the Broker default; more is more of its spec.
+func trigger(name, kind, subscriber, more string) string {
+	return fmt.Sprintf(`{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: %s},
+		spec: {broker: default, filters: [{exact: {type: %s}}], subscriber: %s, %s}}`, name, kind, subscriber, more)
+}
+
+func channel(name string) string {
+	return fmt.Sprintf("{apiVersion: messaging.knative.dev/v1, kind: Channel, metadata: {name: %s}}", name)
+}
+
+// subscription subscribes a destination to a Channel; more is more of its spec.
+func subscription(name, channel, subscriber, more string) string {
+	return fmt.Sprintf(`{apiVersion: messaging.knative.dev/v1, kind: Subscription, metadata: {name: %s},
+		spec: {channel: {apiVersion: messaging.knative.dev/v1, kind: Channel, name: %s}, subscriber: %s, %s}}`, name, channel, subscriber, more)
+}
+
+// uri and the functions below it are destinations.
+func uri(url string) string { return fmt.Sprintf("{uri: %q}", url) }
+
+func ref(apiVersion, kind, name string) string {
+	return fmt.Sprintf("{ref: {apiVersion: %s, kind: %s, name: %s}}", apiVersion, kind, name)
+}
+
+func coreService(name string) string { return ref("v1", "Service", name) }
+
+// in has a destination that is a reference lead to another namespace.
+func in(namespace, destination string) string {
+	return strings.Replace(destination, "{ref: {", "{ref: {namespace: "+namespace+", ", 1)
+}

@@ -1,0 +1,200 @@
+package failures
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// space is a namespace of its own for a test.
+type space struct {
+	testing.TB
+	name string
+	// began is when something was last applied.
+	began time.Time
+}
+
+// newSpace makes a namespace with some labels.
+func newSpace(t testing.TB, labels map[string]string) *space {
+	t.Helper()
+	return &space{TB: t, name: node.AsCluster().Namespace(t, "failures", labels)}
+}
+
+func (s *space) serving() servingclient.ServingV1Interface { return node.Admin.Knative.ServingV1() }
+
+func (s *space) services() servingclient.ServiceInterface { return s.serving().Services(s.name) }
+
+// change makes a template of the sample application another one.
+type change func(template *servingv1.RevisionTemplateSpec)
+
+// container is a change of the container.
+func container(fn func(c *corev1.Container)) change {
+	return func(template *servingv1.RevisionTemplateSpec) { fn(&template.Spec.Containers[0]) }
+}
+
+// withImage has another image run.
+func withImage(image string) change { return container(func(c *corev1.Container) { c.Image = image }) }
+
+// withEnv adds a variable.
+func withEnv(name, value string) change {
+	return container(func(c *corev1.Container) { c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value}) })
+}
+
+// newService returns a Service of the sample application.
+func (s *space) newService(name string, changes ...change) *servingv1.Service {
+	service := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+	service.Spec.Template.Spec.Containers = []corev1.Container{{Image: image}}
+	for _, change := range changes {
+		change(&service.Spec.Template)
+	}
+	return service
+}
+
+// create makes a Service that must be accepted.
+func (s *space) create(name string, changes ...change) {
+	s.Helper()
+	s.began = time.Now()
+	if _, err := s.services().Create(s.Context(), s.newService(name, changes...), metav1.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// update gives a Service another template.
+func (s *space) update(name string, changes ...change) {
+	s.Helper()
+	harness.Eventually(s, "Service "+name+" is updated", func() error {
+		service, err := s.services().Get(s.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		service.Spec.Template = s.newService(name, changes...).Spec.Template
+		s.began = time.Now()
+		_, err = s.services().Update(s.Context(), service, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// ready waits until a Service is, and returns it.
+func (s *space) ready(name string) *servingv1.Service {
+	s.Helper()
+	return s.until(name, patience, func(service *servingv1.Service) error {
+		ready := condition(service, &service.Status.Status, duckv1.ConditionReady)
+		if ready.Status != corev1.ConditionTrue {
+			return fmt.Errorf("Ready is %s", describe(ready))
+		}
+		return nil
+	})
+}
+
+// until watches a Service until check has nothing to say of it, for a time since it was applied.
+func (s *space) until(name string, limit time.Duration, check func(*servingv1.Service) error) *servingv1.Service {
+	s.Helper()
+	ctx, cancel := context.WithDeadline(s.Context(), s.began.Add(limit))
+	defer cancel()
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	watcher := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = selector
+			return s.services().List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = selector
+			return s.services().Watch(ctx, options)
+		},
+	}
+	wrong := fmt.Errorf("there is no Service %q", name)
+	event, err := watchtools.UntilWithSync(ctx, watcher, &servingv1.Service{}, nil, func(event watch.Event) (bool, error) {
+		if service, ok := event.Object.(*servingv1.Service); ok {
+			wrong = check(service)
+		}
+		return wrong == nil, nil
+	})
+	if err != nil {
+		s.Fatalf("after %v: %v", time.Since(s.began).Round(time.Millisecond), wrong)
+	}
+	return event.Object.(*servingv1.Service)
+}
+
+// answers waits until a Service answers with a body.
+func (s *space) answers(service *servingv1.Service, want string) {
+	s.Helper()
+	client := node.HTTPClient(prompt)
+	defer client.CloseIdleConnections()
+	harness.Eventually(s, fmt.Sprintf("Service %s answers %q", service.Name, want), func() error {
+		return expect(s.Context(), client, service.Status.URL, want)
+	})
+}
+
+// expect asks once.
+func expect(ctx context.Context, client *http.Client, url, want string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != want {
+		return fmt.Errorf("GET %s: status %d, body %.200q; want %q", url, response.StatusCode, body, want)
+	}
+	return nil
+}
+
+// condition returns one of an object's present generation.
+func condition(object metav1.Object, status *duckv1.Status, t duckv1.ConditionType) duckv1.Condition {
+	if c := status.Conditions.Get(t); c != nil && status.ObservedGeneration == object.GetGeneration() {
+		return *c
+	}
+	return duckv1.Condition{Type: t, Status: corev1.ConditionUnknown, Reason: "NotObserved"}
+}
+
+func describe(c duckv1.Condition) string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
+}
+
+// isFalse tells what a condition lacks to be False for a reason and with a message that has all parts.
+func isFalse(c duckv1.Condition, reason string, parts ...string) error {
+	says := func(part string) bool { return strings.Contains(c.Message, part) }
+	if c.Status != corev1.ConditionFalse || c.Reason != reason || !all(parts, says) {
+		return fmt.Errorf("%s is %q, want False %s with %q", c.Type, describe(c), reason, parts)
+	}
+	return nil
+}
+
+func all(parts []string, fn func(string) bool) bool {
+	return !slices.ContainsFunc(parts, func(part string) bool { return !fn(part) })
+}
+
+// refused has the server refuse a Service, in words that have all parts.
+func (s *space) refused(service *servingv1.Service, parts ...string) {
+	s.Helper()
+	_, err := s.services().Create(s.Context(), service, metav1.CreateOptions{})
+	if !apierrors.IsInvalid(err) || !all(parts, func(part string) bool { return strings.Contains(err.Error(), part) }) {
+		s.Errorf("creating Service %q: %v; want it invalid, with %q", service.Name, err, parts)
+	}
+}

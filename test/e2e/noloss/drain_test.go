@@ -1,0 +1,92 @@
+package noloss
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// drainTimeout is how long kubectl tries to evict those Pods that have nowhere else to go.
+const drainTimeout = 30 * time.Second
+
+// TestNodeDrain drains the only node there is. All Pods of Services go; requests wait for others, and get them when the node
+// takes Pods again. Of the server's own Pods the node may evict one only, by their PodDisruptionBudget, so that the drain
+// does not come to its end, while the others go on.
+func TestNodeDrain(t *testing.T) {
+	s := newStage(t, instances, 0)
+	s.awaitServer(t)
+	before := s.awaitPods(t, 1, instances)
+	nodes, err := s.Host.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) != 1 {
+		t.Fatalf("there must be one node: %v", err)
+	}
+	node := nodes.Items[0].Name
+	l := s.startLoad(t, clients)
+	l.long(t, 2*instances)
+
+	uncordon := func(ctx context.Context) error {
+		_, err := s.Host.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(`{"spec": {"unschedulable": null}}`), metav1.PatchOptions{})
+		return err
+	}
+	defer func() {
+		if err := uncordon(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	drain := harness.NewKubectl(t, s.Kubeconfig, "").Run(t, "", "drain", node,
+		"--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout="+drainTimeout.String())
+	t.Logf("kubectl drain: exit code %d", drain.Code)
+	eventually(t, "the Pods of the Service are gone", func(ctx context.Context) error {
+		pods, err := s.pods(ctx, 1)
+		if err != nil {
+			return err
+		}
+		for i := range pods {
+			if podIn(&pods[i], before) {
+				return fmt.Errorf("%s is still there", pods[i].Name)
+			}
+		}
+		return nil
+	})
+	if err := s.serverRuns(t.Context(), 2); err != nil {
+		t.Error(err)
+	}
+	if err := uncordon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitPods(t, 1, instances, before...)
+	l.goesOn(t)
+	l.end(t)
+	s.awaitServer(t)
+}
+
+// awaitServer waits until all Pods of the server are ready.
+func (s *stage) awaitServer(t *testing.T) {
+	t.Helper()
+	eventually(t, "all replicas of the server are ready", func(ctx context.Context) error { return s.serverRuns(ctx, 3) })
+}
+
+// serverRuns tells whether so many Pods of the server are ready.
+func (s *stage) serverRuns(ctx context.Context, least int) error {
+	pods, err := s.Host.CoreV1().Pods(harness.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "knative-apiserver/gateway=true"})
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Status.Phase == corev1.PodRunning && podReady(p) && p.DeletionTimestamp == nil {
+			ready++
+		}
+	}
+	if ready < least {
+		return fmt.Errorf("%d replicas of the server are ready, of at least %d", ready, least)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package noloss
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	// answerTimeout is how long a request may take, with the wait for an instance.
+	answerTimeout = 2 * time.Minute
+	// clients is how many send many requests, pause how long it is at least from one to the next.
+	clients = 6
+	pause   = 20 * time.Millisecond
+	// takes is how long the application takes for a request.
+	takes = 50 * time.Millisecond
+	// chunks is what the answer of a long request consists of, every is the time between two: they are under way for
+	// longer than a Pod takes to go away that holds for none.
+	chunks, every = 40, 200 * time.Millisecond
+	// someAnswers tell that the load runs, or goes on.
+	someAnswers = 20
+)
+
+// load is requests, one after the other by each of some clients. None may fail.
+type load struct {
+	stage *stage
+	stop  context.CancelFunc
+	group sync.WaitGroup
+	// longs is how many requests take long.
+	longs int
+
+	mu sync.Mutex
+	// answers counts those by body, failures tells of the others.
+	answers  map[string]int // guarded by mu
+	failures []string       // guarded by mu
+	slowest  time.Duration  // guarded by mu
+}
+
+// startLoad has requests sent by some clients until end is called, each over a connection of its own, and returns when
+// they are answered.
+func (s *stage) startLoad(t *testing.T, clients int) *load {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	l := &load{stage: s, stop: stop, answers: map[string]int{}}
+	t.Cleanup(stop)
+	for range clients {
+		l.group.Go(func() {
+			client := s.HTTPClient(answerTimeout)
+			defer client.CloseIdleConnections()
+			l.send(ctx, client)
+		})
+	}
+	l.goesOn(t)
+	return l
+}
+
+func (l *load) send(ctx context.Context, client *http.Client) {
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		// What has begun may end.
+		l.ask(context.WithoutCancel(ctx), client, "/?sleep="+takes.String(), func() {})
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// ask sends a request to a path, and notes how it went. begun is called when the answer begins.
+func (l *load) ask(ctx context.Context, client *http.Client, path string, begun func()) {
+	started := time.Now()
+	body, err := get(ctx, client, "http://"+l.stage.host+path, begun)
+	took := time.Since(started)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.slowest = max(l.slowest, took)
+	if err != nil {
+		l.failures = append(l.failures, fmt.Sprintf("%s: %s after %s: %v", time.Now().Format(time.TimeOnly), path, took, err))
+		return
+	}
+	l.answers[body]++
+}
+
+// get returns the body of an answer, of which long ones have but the last line.
+func get(ctx context.Context, client *http.Client, target string, begun func()) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	begun()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", err
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %.200q", response.Status, body)
+	}
+	lines := strings.Split(strings.TrimSpace(string(body)), "\n")
+	return lines[len(lines)-1], nil
+}
+
+// long has so many requests under way, each at an instance, that take long. They are waited for by end.
+func (l *load) long(t *testing.T, count int) {
+	t.Helper()
+	path := fmt.Sprintf("/stream?n=%d&every=%s", chunks, every)
+	begun := make(chan struct{}, count)
+	for range count {
+		l.group.Go(func() {
+			client := l.stage.HTTPClient(answerTimeout)
+			defer client.CloseIdleConnections()
+			l.ask(context.WithoutCancel(t.Context()), client, path, func() { begun <- struct{}{} })
+		})
+	}
+	timeout := time.After(patience)
+	for range count {
+		select {
+		case <-begun:
+		case <-timeout:
+			t.Fatalf("requests that take long have not all begun after %s", patience)
+		}
+	}
+	l.longs += count
+}
+
+// answered counts the answers of a body, or all for an empty one.
+func (l *load) answered(body string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sum := 0
+	for of, count := range l.answers {
+		if body == "" || of == body {
+			sum += count
+		}
+	}
+	return sum
+}
+
+// goesOn waits for some more answers.
+func (l *load) goesOn(t *testing.T) {
+	t.Helper()
+	before := l.answered("")
+	eventually(t, "requests are answered", func(context.Context) error {
+		if more := l.answered("") - before; more < someAnswers {
+			return fmt.Errorf("there were %d answers", more)
+		}
+		return nil
+	})
+}
+
+// end waits for what is under way, and fails the test where any request has failed.
+func (l *load) end(t *testing.T) {
+	t.Helper()
+	l.stop()
+	l.group.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Logf("answers: %v, the slowest after %s", l.answers, l.slowest)
+	// None was cut short, nor left out its end.
+	if last := fmt.Sprintf("chunk %d", chunks-1); l.answers[last] != l.longs {
+		t.Errorf("%d of %d requests that take long have ended as they should", l.answers[last], l.longs)
+	}
+	if failed := len(l.failures); failed > 0 {
+		t.Errorf("%d requests failed, such as:\n%s", failed, strings.Join(l.failures[:min(failed, 10)], "\n"))
+	}
+}

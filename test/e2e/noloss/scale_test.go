@@ -1,0 +1,65 @@
+package noloss
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestRollout has another Revision take over, and the one before go to zero (serving 7.3).
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, instances, 0)
+	l := s.startLoad(t, clients)
+	l.long(t, instances)
+	s.patch(t, `[{"op": "replace", "path": "/spec/template/spec/containers/0/env/0/value", "value": "2"}]`)
+	s.awaitReady(t, 2)
+	eventually(t, "the new Revision answers", func(context.Context) error {
+		if answers := l.answered("Hello 2!"); answers < someAnswers {
+			return fmt.Errorf("it has answered %d times", answers)
+		}
+		return nil
+	})
+	// The least scale holds for Revisions that have traffic.
+	s.awaitPods(t, 1, 0)
+	l.goesOn(t)
+	l.end(t)
+}
+
+// TestScaleDown has the autoscaler take instances away that had many requests and now have few.
+func TestScaleDown(t *testing.T) {
+	t.Parallel()
+	const more, fewer = 4, 2
+	s := newStage(t, 1, 1)
+	l := s.startLoad(t, 1)
+	many := s.startLoad(t, clients)
+	eventually(t, "there are more instances", func(ctx context.Context) error {
+		pods, err := s.pods(ctx, 1)
+		if err == nil && len(pods) < more {
+			err = fmt.Errorf("there are %d", len(pods))
+		}
+		return err
+	})
+	many.goesOn(t)
+	many.end(t)
+	eventually(t, "there are fewer instances", func(ctx context.Context) error {
+		pods, err := s.pods(ctx, 1)
+		if err == nil && len(pods) > fewer {
+			err = fmt.Errorf("there are %d", len(pods))
+		}
+		return err
+	})
+	l.goesOn(t)
+	l.end(t)
+}
+
+// patch changes the Service.
+func (s *stage) patch(t *testing.T, patch string) {
+	t.Helper()
+	if _, err := s.Admin.Knative.ServingV1().Services(s.namespace).Patch(t.Context(), name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,111 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// A namespace that is deleted while the server is away waits for it, and goes once it is back. Everything else is as it
+// was: objects, and events that were acknowledged.
+func TestNamespaceDeletedWhileServerIsAway(t *testing.T) {
+	s := setUp(t)
+	kept := holdEvents(t, s)
+	namespace := fullNamespace(t)
+	scale(t, 0)
+	t.Cleanup(func() {
+		if t.Failed() {
+			scaleTo(context.Background(), replicas)
+		}
+	})
+	eventually(t, 2*time.Minute, "all replicas are gone", func(ctx context.Context) error {
+		pods, err := serverPods(ctx)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%d are left", len(pods))
+		}
+		return err
+	})
+	namespaces := node.Host.CoreV1().Namespaces()
+	if err := namespaces.Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Its objects are known to nobody now, so it has to stay.
+	eventually(t, time.Minute, "the namespace waits for the server", func(ctx context.Context) error {
+		n, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NamespaceDeletionDiscoveryFailure && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("its conditions are %v", n.Status.Conditions)
+	})
+	scale(t, replicas)
+	awaitWhole(t)
+	eventually(t, 2*time.Minute, "the namespace is gone", func(ctx context.Context) error {
+		n, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		return fmt.Errorf("its conditions are %v", n.Status.Conditions)
+	})
+	s.awaitReady(t, "Service", appName)
+	kept.release(t)
+	l := startLoad(t, s, true)
+	l.stop(t)
+}
+
+// fullNamespace returns a namespace with objects of all kinds that users create.
+func fullNamespace(t *testing.T) string {
+	t.Helper()
+	n, err := node.Host.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "operator-full-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := node.AppImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := (&stage{namespace: n.Name}).app(image)
+	create(t, service)
+	for _, kind := range harness.Kinds() {
+		if kind.Kind == "Revision" || kind.Kind == "Service" {
+			continue
+		}
+		for number := range 5 {
+			create(t, kind.Object(n.Name, fmt.Sprintf("%s-%d", kind.Resource, number)))
+		}
+	}
+	(&stage{namespace: n.Name}).awaitReady(t, "Service", appName)
+	return n.Name
+}
+
+// scale sets the number of replicas of the installation.
+func scale(t *testing.T, number int32) {
+	t.Helper()
+	if err := scaleTo(t.Context(), number); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func scaleTo(ctx context.Context, number int32) error {
+	_, err := node.Host.AppsV1().StatefulSets(harness.SystemNamespace).UpdateScale(ctx, serverName, &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: serverName, Namespace: harness.SystemNamespace},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: number},
+	}, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,85 @@
+package operator
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// heldEvents is how many events wait.
+const heldEvents = 50
+
+// held is events that were acknowledged, and whose subscriber is a core Service that leads nowhere until release.
+type held struct {
+	stage *stage
+	name  string
+	load  load
+}
+
+func holdEvents(t *testing.T, s *stage) *held {
+	t.Helper()
+	h := &held{stage: s, name: "held-" + strings.ToLower(rand.Text()[:6]), load: load{stage: s, accepted: map[string]time.Time{}}}
+	_, err := node.Host.CoreV1().Services(s.namespace).Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: h.name},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"held": h.name},
+			Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, harness.KindOf("Broker").Object(s.namespace, h.name))
+	trigger := harness.KindOf("Trigger").Object(s.namespace, h.name)
+	trigger.Object["spec"] = map[string]any{
+		"broker":     h.name,
+		"subscriber": map[string]any{"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "name": h.name}},
+		"delivery":   map[string]any{"retry": int64(1000), "backoffPolicy": "linear", "backoffDelay": "PT1S"},
+	}
+	create(t, trigger)
+	address := s.awaitReady(t, "Broker", h.name, "address", "url")
+	s.awaitReady(t, "Trigger", h.name, "subscriberUri")
+	base := mustParse(t, s.ingress)
+	base.Path = mustParse(t, address).Path
+	h.load.stage = &stage{namespace: s.namespace, ingress: base.String()}
+	for number := range heldEvents {
+		eventually(t, time.Minute, "an event is acknowledged", func(ctx context.Context) error {
+			return h.load.send(ctx, http.DefaultClient, fmt.Sprintf("%s-%d", h.name, number))
+		})
+	}
+	received, err := s.received()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range h.load.accepted {
+		if _, there := received[id]; there {
+			t.Fatalf("event %s was delivered, though there was nobody to deliver it to", id)
+		}
+	}
+	return h
+}
+
+// release leads the subscriber to the stage's Pods, and waits until they have all of the events.
+func (h *held) release(t *testing.T) {
+	t.Helper()
+	services := node.Host.CoreV1().Services(h.stage.namespace)
+	service, err := services.Get(t.Context(), h.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service.Spec.Selector = map[string]string{"serving.knative.dev/service": appName}
+	if _, err := services.Update(t.Context(), service, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.load.awaitDelivered(t)
+}

@@ -1,0 +1,91 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// hostOutage is how long the host API server is away: longer than any Lease.
+const hostOutage = 30 * time.Second
+
+// Requests and events need no host API server: none fails, and events are delivered meanwhile. Then all goes on, without
+// a restart of anything.
+func TestHostAPIServerAway(t *testing.T) {
+	s := setUp(t)
+	before := restarts(t)
+	l := startLoad(t, s, false)
+	cluster(t, "stop", "kube-apiserver")
+	stopped := time.Now()
+	t.Cleanup(func() {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(node.Kubeconfig), "kube-apiserver.stopped")); err == nil {
+			cluster(t, "start", "kube-apiserver")
+		}
+	})
+	if _, err := serverPods(t.Context()); err == nil {
+		t.Fatal("the host API server still answers")
+	}
+	pass(t, hostOutage)
+	cluster(t, "start", "kube-apiserver")
+	started := time.Now()
+	eventually(t, recovery, "somebody leads again", func(ctx context.Context) error {
+		_, err := leader(ctx)
+		return err
+	})
+	awaitWhole(t)
+	t.Logf("whole again %s after the host API server was started", time.Since(started).Round(100*time.Millisecond))
+	l.stop(t)
+	l.requests.mustNotHaveFailed(t)
+	l.events.mustNotHaveFailed(t)
+	l.mustHaveDelivered(t, stopped, started)
+	if after := restarts(t); !maps.Equal(before, after) {
+		t.Errorf("containers were restarted: %v, before %v", after, before)
+	}
+}
+
+// cluster runs a command of hack/cluster on the cluster under test.
+func cluster(t *testing.T, command, program string) {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	//nolint:noctx,usetesting // It has to end what it began when the test is over, too.
+	cmd := exec.Command("go", "-C", filepath.Join(root, "hack", "cluster"), "run", ".", command, "--dir", filepath.Dir(node.Kubeconfig), program)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("cluster %s %s: %v\n%s", command, program, err, out)
+	}
+}
+
+// mustHaveDelivered fails the test unless the events that were acknowledged in a span of time were also delivered in it, but
+// for those of its last seconds.
+func (l *load) mustHaveDelivered(t *testing.T, from, to time.Time) {
+	t.Helper()
+	const lag = 5 * time.Second
+	received, err := l.stage.received()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	during, late := 0, []string{}
+	for id, at := range l.accepted {
+		if at.Before(from) || at.After(to.Add(-lag)) {
+			continue
+		}
+		during++
+		if received[id].Sub(at) > lag {
+			late = append(late, fmt.Sprintf("%s after %s", id, received[id].Sub(at).Round(time.Millisecond)))
+		}
+	}
+	if during == 0 || len(late) > 0 {
+		t.Errorf("of %d events in that time %d were delivered late: %.500v", during, len(late), late)
+	}
+}

@@ -1,0 +1,138 @@
+package operator
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+const (
+	// serverName is the name of the StatefulSet, and of the Service of the API.
+	serverName = "knative-apiserver"
+	replicas   = 3
+	// recovery bounds the time until an installation is whole again.
+	recovery = 3 * time.Minute
+)
+
+// awaitWhole waits until all replicas are ready, each knows that etcd has as many voting members and a leader, and the API is
+// served through the host. A replica is ready only when it has all streams that it should have.
+func awaitWhole(t *testing.T) {
+	t.Helper()
+	eventually(t, recovery, "the installation is whole", func(ctx context.Context) error {
+		set, err := statefulSet(ctx)
+		if err != nil {
+			return err
+		}
+		if s := set.Status; *set.Spec.Replicas != replicas || s.ObservedGeneration != set.Generation || s.ReadyReplicas != replicas || s.Replicas != replicas {
+			return fmt.Errorf("the StatefulSet has %d replicas, %d ready", s.Replicas, s.ReadyReplicas)
+		}
+		pods, err := serverPods(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range pods {
+			if err := isMember(ctx, &pods[i]); err != nil {
+				return fmt.Errorf("%s: %w", pods[i].Name, err)
+			}
+		}
+		_, err = node.Admin.Knative.ServingV1().Services("default").List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	})
+}
+
+func statefulSet(ctx context.Context) (*appsv1.StatefulSet, error) {
+	return node.Host.AppsV1().StatefulSets(harness.SystemNamespace).Get(ctx, serverName, metav1.GetOptions{})
+}
+
+// serverPods returns the replicas that run, in no particular order.
+func serverPods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := node.Host.CoreV1().Pods(harness.SystemNamespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/name=" + serverName + ",app.kubernetes.io/component=server",
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// leader returns the Pod that leads, by its Lease, whose holder is "<pod>@<address>".
+func leader(ctx context.Context) (string, error) {
+	lease, err := node.Host.CoordinationV1().Leases(harness.SystemNamespace).Get(ctx, "knative-apiserver-leader", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return "", fmt.Errorf("nobody leads")
+	}
+	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "@")
+	return pod, nil
+}
+
+// isMember returns why a replica does not take part in a whole etcd cluster with a leader.
+func isMember(ctx context.Context, pod *corev1.Pod) error {
+	values, err := metricsOf(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if voters, leads := values["knative_etcd_voting_members"], values["knative_etcd_has_leader"]; voters != replicas || leads != 1 {
+		return fmt.Errorf("it knows of %v voting members of etcd, and %v leader", voters, leads)
+	}
+	return nil
+}
+
+// metricsOf reads a replica's metrics without labels.
+func metricsOf(ctx context.Context, pod *corev1.Pod) (map[string]float64, error) {
+	config := rest.CopyConfig(node.Admin.Config)
+	// Which replica answers matters here, and its certificate is for the Service's name.
+	config.TLSClientConfig.Insecure, config.CAData, config.CAFile = true, nil, ""
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+pod.Status.PodIP+":8443/metrics", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	text, err := do(client, request, http.StatusOK)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]float64{}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		if name, value, found := strings.Cut(lines.Text(), " "); found {
+			if number, err := strconv.ParseFloat(value, 64); err == nil {
+				values[name] = number
+			}
+		}
+	}
+	return values, lines.Err()
+}
+
+// restarts returns how often the containers of the replicas were restarted, by Pod.
+func restarts(t *testing.T) map[string]int32 {
+	t.Helper()
+	pods, err := serverPods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int32{}
+	for i := range pods {
+		for j := range pods[i].Status.ContainerStatuses {
+			counts[pods[i].Name] += pods[i].Status.ContainerStatuses[j].RestartCount
+		}
+	}
+	return counts
+}

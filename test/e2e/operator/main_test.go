@@ -1,0 +1,58 @@
+// Package operator tests what an operator sees fail, on a cluster with a node and the *default* installation: replicas
+// killed, their volumes lost, containers killed, the host API server away, upgrades, rotations of certificates. Requests,
+// events and API calls go on meanwhile, and nothing that was acknowledged may be lost. Since all of the installation is
+// disturbed it runs alone.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// node is the cluster under test, and nil where there is none.
+var node *harness.Node
+
+func TestMain(m *testing.M) {
+	var err error
+	if node, err = harness.OpenNode(); err != nil && !errors.Is(err, harness.ErrNoNode) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if theStage != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := node.Host.CoreV1().Namespaces().Delete(ctx, theStage.namespace, metav1.DeleteOptions{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	os.Exit(code)
+}
+
+// eventually calls probe until it succeeds, for at most limit.
+func eventually(t *testing.T, limit time.Duration, what string, probe func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := harness.Poll(ctx, func() error { return probe(ctx) }); err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// pass lets time go by under load, with an end of its own.
+func pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+}

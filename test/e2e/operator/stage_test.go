@@ -1,0 +1,180 @@
+package operator
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// stage is what the load is for: in one namespace a Service with two pods, and a Broker with a Trigger that leads to it.
+type stage struct {
+	namespace string
+	// host is the Service's name for clients outside.
+	host string
+	// ingress is the Broker's address, by the IP of its core Service.
+	ingress string
+}
+
+// theStage is used by all tests of the package.
+var theStage *stage
+
+const (
+	appName, brokerName = "app", "default"
+	instances           = "2"
+)
+
+// setUp skips where there is no cluster, waits until the installation is whole, and returns the stage.
+func setUp(t *testing.T) *stage {
+	t.Helper()
+	if node == nil {
+		t.Skip(harness.ErrNoNode)
+	}
+	awaitWhole(t)
+	if theStage == nil {
+		theStage = newStage(t)
+	}
+	return theStage
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	image, err := node.AppImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace, err := node.Host.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "operator-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{namespace: namespace.Name}
+	create(t, s.app(image))
+	create(t, harness.KindOf("Broker").Object(s.namespace, brokerName))
+	trigger := harness.KindOf("Trigger").Object(s.namespace, appName)
+	trigger.Object["spec"] = map[string]any{"broker": brokerName, "subscriber": map[string]any{
+		"ref": map[string]any{"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": appName},
+	}}
+	create(t, trigger)
+	address := s.awaitReady(t, "Service", appName, "url")
+	s.host = mustParse(t, address).Host
+	address = s.awaitReady(t, "Broker", brokerName, "address", "url")
+	s.awaitReady(t, "Trigger", appName, "subscriberUri")
+	ingress, err := node.Host.CoreV1().Services(harness.SystemNamespace).Get(t.Context(), "broker-ingress", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ingress = "http://" + ingress.Spec.ClusterIP + mustParse(t, address).Path
+	return s
+}
+
+// app is a Service whose pods are always there, so that their logs are too.
+func (s *stage) app(image string) *unstructured.Unstructured {
+	u := harness.KindOf("Service").Object(s.namespace, appName)
+	u.Object["spec"] = map[string]any{"template": map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{
+			"autoscaling.knative.dev/min-scale": instances, "autoscaling.knative.dev/max-scale": instances,
+		}},
+		"spec": map[string]any{"containers": []any{map[string]any{"image": image}}},
+	}}
+	return u
+}
+
+func create(t *testing.T, u *unstructured.Unstructured) {
+	t.Helper()
+	kind := harness.KindOf(u.GetKind())
+	if _, err := node.Admin.Dynamic.Resource(kind.GVR()).Namespace(u.GetNamespace()).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustParse(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// awaitReady waits until an object is ready, and returns a field of its status.
+func (s *stage) awaitReady(t *testing.T, kindName, name string, field ...string) (value string) {
+	t.Helper()
+	kind := harness.KindOf(kindName)
+	eventually(t, time.Minute, kindName+" "+name+" is ready", func(ctx context.Context) error {
+		u, err := node.Admin.Dynamic.Resource(kind.GVR()).Namespace(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["type"] == "Ready" && c["status"] == "True" {
+				value, _, _ = unstructured.NestedString(u.Object, append([]string{"status"}, field...)...)
+				return nil
+			}
+		}
+		return fmt.Errorf("its conditions are %v", conditions)
+	})
+	return value
+}
+
+// received returns when each event first reached a pod, by its id. The kubelet's log files tell, which outlive containers
+// and need no API server.
+func (s *stage) received() (map[string]time.Time, error) {
+	found := map[string]time.Time{}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(node.Kubeconfig), "node", "logs", s.namespace+"_*", "*", "*.log"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range files {
+		if err := readEvents(path, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// readEvents adds what a log file tells of events. Its lines are "<time> <stream> <F or P> <text>".
+func readEvents(path string, found map[string]time.Time) error {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		parts := strings.SplitN(lines.Text(), " ", 4)
+		if len(parts) < 4 {
+			continue
+		}
+		var line struct {
+			Received struct {
+				ID string `json:"id"`
+			} `json:"received"`
+		}
+		at, err := time.Parse(time.RFC3339Nano, parts[0])
+		if err != nil || json.Unmarshal([]byte(parts[3]), &line) != nil || line.Received.ID == "" {
+			continue
+		}
+		if first, there := found[line.Received.ID]; !there || at.Before(first) {
+			found[line.Received.ID] = at
+		}
+	}
+	return lines.Err()
+}

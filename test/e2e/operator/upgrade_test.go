@@ -1,0 +1,78 @@
+package operator
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// An upgrade by the README's command replaces every replica, with all roles, and no request, event or API call fails.
+func TestUpgrade(t *testing.T) {
+	s := setUp(t)
+	image := nextImage(t)
+	l := startLoad(t, s, true)
+	started := time.Now()
+	install(t, image)
+	t.Logf("upgraded in %s", time.Since(started).Round(time.Second))
+	awaitWhole(t)
+	pods, err := serverPods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods {
+		if got := pods[i].Spec.Containers[0].Image; got != image {
+			t.Errorf("Pod %s still has the image %s", pods[i].Name, got)
+		}
+	}
+	l.stop(t)
+	l.requests.mustNotHaveFailed(t)
+	l.events.mustNotHaveFailed(t)
+	l.api.mustNotHaveFailed(t)
+}
+
+// nextImage gives the server's image another name, by which it is another one for everybody who compares.
+func nextImage(t *testing.T) string {
+	t.Helper()
+	set, err := statefulSet(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	current, err := name.ParseReference(set.Spec.Template.Spec.Containers[0].Image, name.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	descriptor, err := remote.Get(current, remote.WithContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := current.Context().Tag("upgrade-" + time.Now().UTC().Format("20060102-150405"))
+	if err := remote.Tag(next, descriptor, remote.WithContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return next.Name()
+}
+
+// install runs hack/install.sh as `make install` does.
+func install(t *testing.T, image string) {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := harness.KubernetesBin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "hack", "install.sh"), image)
+	cmd.Env = append(os.Environ(), "KUBECTL="+filepath.Join(bin, "kubectl"), "KUBECONFIG="+node.Kubeconfig)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}

@@ -1,0 +1,75 @@
+package serving
+
+import (
+	"net/http"
+	"testing"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// visibilityLabelKey makes a Route's names those within the cluster alone.
+const visibilityLabelKey = "networking.knative.dev/visibility"
+
+// podClient returns a client whose requests a Pod of another namespace sends.
+func (s *space) podClient(t *testing.T) *http.Client {
+	t.Helper()
+	other := s.NewSpace(t, "serving-client")
+	other.Apply(t, other.Application(t, "client", nil))
+	return other.Client(t, "client")
+}
+
+// TestNames covers the names of a Route: outside, by the URL and the NodePort of the gateway's Service; in a Pod of any
+// namespace, by the names that the cluster's DNS knows (serving 6.15).
+func TestNames(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "names", nil)
+	s.apply(t, s.app("hello", revisionName("one"), env("TARGET", "one")))
+	s.ready(t, "hello")
+	service := s.deploy(t, s.app("hello", revisionName("two"), env("TARGET", "two"), traffic(
+		tagged("old", pinned("hello-one", 0)), tagged("new", pinned("hello-two", 100)))))
+	inside := s.podClient(t)
+
+	if got := service.Status.Address; got == nil || host(t, got.URL) != "hello."+s.namespace+".svc.cluster.local" {
+		t.Errorf("status.address is %+v, want the name within the cluster", got)
+	}
+	if got := s.get(t, service.Status.URL); got != "Hello two!\n" {
+		t.Errorf("GET %s answers %q", service.Status.URL, got)
+	}
+	tags := map[string]string{}
+	for _, target := range service.Status.Traffic {
+		tags[target.Tag] = s.get(t, target.URL)
+	}
+	if tags["old"] != "Hello one!\n" || tags["new"] != "Hello two!\n" {
+		t.Errorf("the tags answer %q", tags)
+	}
+	for name, want := range map[string]string{"hello": "Hello two!\n", "old-hello": "Hello one!\n", "new-hello": "Hello two!\n"} {
+		for _, suffix := range []string{"", ".svc", ".svc.cluster.local"} {
+			target := "http://" + name + "." + s.namespace + suffix
+			if got := mustGet(t, inside, target); got != want {
+				t.Errorf("in a Pod %s answers %q, want %q", target, got, want)
+			}
+		}
+	}
+}
+
+// TestClusterLocal covers that a Route of that visibility has no name outside.
+func TestClusterLocal(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "local", nil)
+	service := s.deploy(t, s.app("hello", func(service *servingv1.Service) {
+		service.Labels = map[string]string{visibilityLabelKey: "cluster-local"}
+	}))
+	want := "http://hello." + s.namespace + ".svc.cluster.local"
+	if service.Status.URL != want || service.Status.Address == nil || *service.Status.Address != (duckv1.Addressable{URL: want}) {
+		t.Errorf("status.url is %q and status.address %+v, want %s", service.Status.URL, service.Status.Address, want)
+	}
+	if got := mustGet(t, s.podClient(t), want); got != "Hello World!\n" {
+		t.Errorf("in a Pod it answers %q", got)
+	}
+	for _, name := range []string{want, "http://hello." + s.namespace, "http://hello." + s.namespace + ".example.com"} {
+		if a, err := ask(t.Context(), s.http, http.MethodGet, name, nil, nil); err != nil || a.code != http.StatusNotFound {
+			t.Errorf("from outside %s answers %+v, %v, want 404", name, a, err)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package serving
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// gateways returns a client for each replica of the gateway, which reaches that one alone.
+func (s *space) gateways(t *testing.T) map[string]*http.Client {
+	t.Helper()
+	pods, err := s.Host.CoreV1().Pods(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "knative-apiserver/gateway=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := map[string]*http.Client{}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		clients[p.Name] = toward(t, net.JoinHostPort(p.Status.PodIP, "8080"))
+	}
+	if len(clients) != 3 {
+		t.Fatalf("there are %d gateways, want 3", len(clients))
+	}
+	return clients
+}
+
+// TestConcurrencyLimit covers that no instance ever has more requests than containerConcurrency, though they come to
+// all replicas of the gateway at the same time, and that those which wait are answered.
+func TestConcurrencyLimit(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "limit", nil)
+	service := s.deploy(t, s.app("hello", concurrency(1), instances("2"), scaling("target-burst-capacity", "-1")))
+	s.untilPods(t, service.Status.LatestReadyRevisionName, 2)
+	target := service.Status.URL + "/concurrency?sleep=3ms"
+	var running sync.WaitGroup
+	for name, client := range s.gateways(t) {
+		for range 8 {
+			running.Go(func() {
+				for range 40 {
+					a, err := ask(t.Context(), client, http.MethodGet, target, nil, nil)
+					if err != nil || a.code != http.StatusOK {
+						t.Errorf("by %s: %+v, %v", name, a, err)
+						return
+					}
+					if got := decoded[struct{ Current, Max int }](t, a.body); got.Current != 1 || got.Max != 1 {
+						t.Errorf("by %s: an instance of containerConcurrency 1 has %d requests, had %d", name, got.Current, got.Max)
+						return
+					}
+				}
+			})
+		}
+	}
+	running.Wait()
+}

@@ -1,0 +1,181 @@
+package serving
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// dial connects to the gateway, whatever address is asked for.
+func (s *space) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, s.Gateway)
+}
+
+// TestH2C covers HTTP/2 without TLS, from the client to the container (serving 8-2).
+func TestH2C(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "h2c", nil)
+	service := s.deploy(t, s.app("hello", h2c))
+	transport := &http.Transport{Protocols: new(http.Protocols), DialContext: s.dial}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	for what, client := range map[string]*http.Client{"HTTP/1.1": s.http, "h2c": {Transport: transport, Timeout: answerTimeout}} {
+		body := mustGet(t, client, service.Status.URL+"/headers")
+		if got := decoded[struct{ Proto string }](t, body).Proto; got != "HTTP/2.0" {
+			t.Errorf("a request by %s reaches the container by %s", what, got)
+		}
+	}
+}
+
+// TestGRPC covers calls and streams with their metadata, header and trailer (serving 8-2).
+func TestGRPC(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "grpc", nil)
+	service := s.deploy(t, s.app("hello", h2c))
+	conn, err := grpc.NewClient("passthrough:///gateway", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority(host(t, service.Status.URL)),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return s.dial(ctx, "tcp", address) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-echo", "hello")
+
+	var header, trailer metadata.MD
+	got, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
+	if err != nil || got.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Fatalf("a call answered %v, %v", got, err)
+	}
+	if fmt.Sprint(header["x-echo"], trailer["x-echo-trailer"], trailer["x-messages"]) != "[hello] [hello] [1]" {
+		t.Errorf("the call's header is %v, its trailer %v", header, trailer)
+	}
+	err = conn.Invoke(ctx, "/test.Test/Fail", &wrapperspb.StringValue{}, &wrapperspb.StringValue{})
+	if got := status.Convert(err); got.Code() != codes.Internal || got.Message() != "failing, as asked for" {
+		t.Errorf("a call that fails ended with %v", err)
+	}
+
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Test/Echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const messages = 20
+	for i := range messages {
+		// Each is larger than the one before, up to many frames.
+		want := strings.Repeat("m", 1<<i)
+		if err := stream.SendMsg(wrapperspb.String(want)); err != nil {
+			t.Fatal(err)
+		}
+		got := &wrapperspb.StringValue{}
+		if err := stream.RecvMsg(got); err != nil || got.Value != want {
+			t.Fatalf("a message of %d bytes came back with %d, %v", len(want), len(got.Value), err)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.RecvMsg(&wrapperspb.StringValue{}); !errors.Is(err, io.EOF) {
+		t.Errorf("after the last message the stream ended with %v", err)
+	}
+	if got := stream.Trailer()["x-messages"]; fmt.Sprint(got) != fmt.Sprintf("[%d]", messages) {
+		t.Errorf("the trailer tells of %v messages, want %d", got, messages)
+	}
+}
+
+// TestHTTP1 covers what goes over HTTP/1.1: WebSocket, server-sent events as they come, large bodies, and the header
+// fields that the gateway adds (serving 8).
+func TestHTTP1(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "http1", nil)
+	service := s.deploy(t, s.app("hello"))
+	name := host(t, service.Status.URL)
+
+	t.Run("WebSocket", func(t *testing.T) {
+		dialer := websocket.Dialer{NetDialContext: s.dial, HandshakeTimeout: answerTimeout}
+		conn, response, err := dialer.DialContext(t.Context(), "ws://"+name+"/ws", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		defer conn.Close()
+		for _, kind := range []int{websocket.TextMessage, websocket.BinaryMessage} {
+			want := strings.Repeat("message ", 10_000)
+			if err := conn.WriteMessage(kind, []byte(want)); err != nil {
+				t.Fatal(err)
+			}
+			if gotKind, got, err := conn.ReadMessage(); gotKind != kind || string(got) != want || err != nil {
+				t.Errorf("a message of kind %d came back as kind %d with %d bytes, %v", kind, gotKind, len(got), err)
+			}
+		}
+	})
+	t.Run("server-sent events", func(t *testing.T) {
+		const every = 300 * time.Millisecond
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, service.Status.URL+"/sse?n=3&every="+every.String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := s.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		lines := bufio.NewScanner(response.Body)
+		var began time.Time
+		for i := range 3 {
+			if !lines.Scan() || lines.Text() != fmt.Sprintf("data: event %d", i) {
+				t.Fatalf("instead of event %d came %q, %v", i, lines.Text(), lines.Err())
+			}
+			if i == 0 {
+				began = time.Now()
+			}
+			lines.Scan()
+		}
+		if took := time.Since(began); took < every {
+			t.Errorf("the last event came %v after the first, want two times %v", took, every)
+		}
+	})
+	t.Run("large upload", func(t *testing.T) {
+		const size = 64 << 20
+		hash := sha256.New()
+		source := rand.NewChaCha8([32]byte{})
+		a, err := ask(t.Context(), s.http, http.MethodPost, service.Status.URL+"/upload", nil, io.TeeReader(io.LimitReader(source, size), hash))
+		if err != nil || a.code != http.StatusOK {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		got := decoded[struct {
+			Bytes  int64
+			SHA256 string
+		}](t, a.body)
+		if got.Bytes != size || got.SHA256 != hex.EncodeToString(hash.Sum(nil)) {
+			t.Errorf("the application got %+v", got)
+		}
+	})
+	t.Run("header", func(t *testing.T) {
+		body := s.get(t, service.Status.URL+"/headers")
+		got := decoded[struct {
+			Host   string
+			Header http.Header
+		}](t, body)
+		if got.Host != name || got.Header.Get("X-Forwarded-Host") != name || got.Header.Get("X-Forwarded-Proto") != "http" || got.Header.Get("X-Forwarded-For") == "" || got.Header.Get("Traceparent") == "" {
+			t.Errorf("a request reaches the container as %+v", got)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package serving
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// counts sends requests by several clients at the same time, each on connections of its own, and returns how often each
+// answer came.
+func (s *space) counts(t *testing.T, target string, clients, each int) map[string]int {
+	t.Helper()
+	var mu sync.Mutex
+	seen := map[string]int{}
+	var running sync.WaitGroup
+	for range clients {
+		client := s.HTTPClient(answerTimeout)
+		t.Cleanup(client.CloseIdleConnections)
+		running.Go(func() {
+			for range each {
+				a, err := ask(t.Context(), client, http.MethodGet, target, nil, nil)
+				if err != nil || a.code != http.StatusOK {
+					t.Errorf("GET %s: %+v, %v", target, a, err)
+					return
+				}
+				mu.Lock()
+				seen[a.body]++
+				mu.Unlock()
+			}
+		})
+	}
+	running.Wait()
+	return seen
+}
+
+// TestSplit covers that requests are split 90 to 10, whichever replica they come to: each does so in every hundred
+// (serving 8-6).
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "split", nil)
+	s.deploy(t, s.app("hello", revisionName("most"), env("TARGET", "most"), instances("1")))
+	service := s.deploy(t, s.app("hello", revisionName("few"), env("TARGET", "few"), instances("1"),
+		traffic(pinned("hello-most", 90), pinned("hello-few", 10))))
+	// No more than three gateways are in the middle of a hundred at the beginning and at the end.
+	const clients, each, off = 10, 200, 30
+	const want = clients * each / 10
+	seen := s.counts(t, service.Status.URL, clients, each)
+	if few := seen["Hello few!\n"]; few < want-off || few > want+off || few+seen["Hello most!\n"] != clients*each {
+		t.Errorf("of %d requests each Revision got %v, want about %d for the one of 10 %%", clients*each, seen, want)
+	}
+}
+
+// TestRollback covers that a template with an older Revision's name, and its content, makes that the latest again.
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "rollback", nil)
+	first := s.app("hello", revisionName("one"), env("TARGET", "one"))
+	url := s.deploy(t, first).Status.URL
+	s.deploy(t, s.app("hello", revisionName("two"), env("TARGET", "two")))
+	if got := s.get(t, url); got != "Hello two!\n" {
+		t.Fatalf("the second Revision answers %q", got)
+	}
+	service := s.deploy(t, first)
+	if got := service.Status; got.LatestReadyRevisionName != "hello-one" || got.LatestCreatedRevisionName != "hello-one" {
+		t.Errorf("the latest Revisions are %q and %q, want hello-one", got.LatestCreatedRevisionName, got.LatestReadyRevisionName)
+	}
+	if got := s.get(t, url); got != "Hello one!\n" {
+		t.Errorf("after going back it answers %q", got)
+	}
+	// Without a new name, a change of what the Revision is made from would change the Revision.
+	changed := s.app("hello", revisionName("one"), env("TARGET", "three"))
+	if _, err := s.Admin.Knative.ServingV1().Services(s.namespace).Update(t.Context(), withVersion(changed, service), metav1.UpdateOptions{}); err == nil {
+		t.Error("a change under a Revision's name is accepted")
+	}
+}
+
+func withVersion(object, of *servingv1.Service) *servingv1.Service {
+	object.ResourceVersion = of.ResourceVersion
+	return object
+}
+
+// TestRollout covers a gradual rollout: both Revisions have a share for as long as it takes, and the conditions say so.
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, "rollout", nil)
+	gradual := func(service *servingv1.Service) {
+		service.Annotations = map[string]string{servingv1.RolloutDurationAnnotationKey: "6s"}
+	}
+	s.deploy(t, s.app("hello", gradual, revisionName("one"), env("TARGET", "one")))
+	s.apply(t, s.app("hello", gradual, revisionName("two"), env("TARGET", "two")))
+	routes := s.Admin.Knative.ServingV1().Routes(s.namespace)
+	var shares []int64
+	until(t, "all requests go to the new Revision", func() error {
+		route, err := routes.Get(t.Context(), "hello", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		share := map[string]int64{}
+		for _, target := range route.Status.Traffic {
+			share[target.RevisionName] += *target.Percent
+		}
+		if sum := share["hello-one"] + share["hello-two"]; sum != 100 {
+			t.Errorf("the shares are %v", share)
+		}
+		now := share["hello-two"]
+		if len(shares) == 0 || shares[len(shares)-1] != now {
+			shares = append(shares, now)
+			if now > 0 && now < 100 {
+				if err := condition(route, &route.Status.Status, servingv1.RouteConditionIngressReady, corev1.ConditionUnknown, "RolloutInProgress"); err != nil {
+					t.Errorf("at %d %%: %v", now, err)
+				}
+			}
+		}
+		if now < 100 {
+			return fmt.Errorf("it has %d %%", now)
+		}
+		return nil
+	})
+	for i := 1; i < len(shares); i++ {
+		if shares[i] < shares[i-1] {
+			t.Errorf("the shares went %v", shares)
+		}
+	}
+	if len(shares) < 4 || shares[0] != 0 || shares[1] != 1 {
+		t.Errorf("the shares went %v, want 0, 1 and several steps to 100", shares)
+	}
+	service := s.ready(t, "hello")
+	if diff := cmp.Diff(map[string]int{"Hello two!\n": 10}, s.counts(t, service.Status.URL, 1, 10)); diff != "" {
+		t.Errorf("after the rollout (-want +got):\n%s", diff)
+	}
+}

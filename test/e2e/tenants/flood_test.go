@@ -1,0 +1,111 @@
+package tenants
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// The tests below do not run beside others, as they measure.
+
+// clients is how many a flood has.
+const clients = 64
+
+// pair makes a namespace that floods and one that does not, with the same objects.
+func pair(t *testing.T, manifests ...string) (flooding, other *harness.Space) {
+	t.Helper()
+	flooding, other = node.NewSpace(t, "flooding"), node.NewSpace(t, "quiet")
+	for _, s := range []*harness.Space{flooding, other} {
+		s.Apply(t, manifests...)
+	}
+	return flooding, other
+}
+
+// Requests to one namespace's Services do not slow down those to another's.
+func TestFloodOfRequests(t *testing.T) {
+	flooding, other := pair(t, service(t, "hello", ""))
+	flooding.Ready(t, "service/hello")
+	other.Ready(t, "service/hello")
+	quiet := &load{Address: node.Gateway, Method: http.MethodGet, URL: "http://hello." + other.Name + ".example.com/"}
+	client := quiet.client()
+	withinTwice(t, &load{
+		Clients: clients, Address: node.Gateway, Method: http.MethodGet, URL: "http://hello." + flooding.Name + ".example.com/",
+	}, func() error {
+		return quiet.must(t.Context(), client, http.StatusOK)
+	})
+}
+
+// Events to one namespace's Broker do not slow down those to another's, on their whole way to the subscriber.
+func TestFloodOfEvents(t *testing.T) {
+	sink := harness.NewSinkOn(t, node.Address)
+	subscriber := sink.At("/")
+	arrived := make(chan string, 1000)
+	subscriber.Answer(func(d *harness.Delivery) harness.Answer {
+		if d.Attempt == 1 {
+			arrived <- d.ID
+		}
+		return harness.Answer{}
+	})
+	broker := "{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: default}}"
+	trigger := "{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: all}, spec: {broker: default, subscriber: %s}}"
+	flooding, other := pair(t, broker)
+	flooding.Apply(t, flooding.Application(t, "subscriber", nil), fmt.Sprintf(trigger, "{ref: {apiVersion: v1, kind: Service, name: subscriber}}"))
+	other.Apply(t, fmt.Sprintf(trigger, fmt.Sprintf("{uri: %q}", subscriber.URL)))
+	flooding.Ready(t, "trigger/all", "pod/subscriber")
+	other.Ready(t, "trigger/all")
+	event := func(namespace string) *load {
+		return &load{
+			Clients: clients, Address: serviceAddress(t, "broker-ingress"), Method: http.MethodPost,
+			URL:    "http://broker-ingress." + harness.SystemNamespace + ".svc.cluster.local/" + namespace + "/default",
+			Header: map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "flood", "Ce-Source": "/e2e", "Ce-Type": "order"}, Body: "event",
+		}
+	}
+	quiet := event(other.Name)
+	client := quiet.client()
+	next := 0
+	withinTwice(t, event(flooding.Name), func() error {
+		next++
+		id := strconv.Itoa(next)
+		quiet.Header["Ce-Id"] = id
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := quiet.must(ctx, client, http.StatusAccepted); err != nil {
+			return err
+		}
+		for {
+			select {
+			case got := <-arrived:
+				if got == id {
+					return nil
+				}
+			case <-ctx.Done():
+				return fmt.Errorf("event %s did not come: %w", id, ctx.Err())
+			}
+		}
+	})
+}
+
+// Calls of one tenant's ServiceAccount to the API do not slow down another's.
+func TestFloodOfCalls(t *testing.T) {
+	flooding, other := pair(t, "{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: default}}")
+	patch := func(s *harness.Space) *load {
+		config := account(t, s, "developer", "knative-developer")
+		return &load{
+			Clients: clients, Method: http.MethodPatch, URL: config.Host + harness.KindOf("Broker").Path(s.Name, "default"), CA: config.CAData,
+			Header: map[string]string{"Authorization": "Bearer " + config.BearerToken, "Content-Type": "application/merge-patch+json"},
+		}
+	}
+	busy, quiet := patch(flooding), patch(other)
+	busy.Body = `{"metadata":{"labels":{"flood":"yes"}}}`
+	client := quiet.client()
+	next := 0
+	withinTwice(t, busy, func() error {
+		next++
+		quiet.Body = fmt.Sprintf(`{"metadata":{"labels":{"turn":"%d"}}}`, next)
+		return quiet.must(t.Context(), client, http.StatusOK)
+	})
+}

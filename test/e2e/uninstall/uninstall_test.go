@@ -1,0 +1,177 @@
+// Package uninstall tests that the server goes without a trace, and with it the installation that the other tests of
+// test/e2e need. So it runs last, and only where E2E_UNINSTALL=1 says so.
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// partOf selects all that is installed.
+const partOf = "app.kubernetes.io/part-of=knative-apiserver"
+
+// Namespaces with objects of all kinds, one of them being deleted at the time, are left without a trace of ours by the
+// README's command: none gets stuck, then or later, and what ran for the objects is gone.
+func TestUninstall(t *testing.T) {
+	node, err := harness.OpenNode()
+	if errors.Is(err, harness.ErrNoNode) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("E2E_UNINSTALL") != "1" {
+		t.Skip("E2E_UNINSTALL=1 is not set, and other tests need the installation")
+	}
+	namespaces := node.Host.CoreV1().Namespaces()
+	kept, going := fill(t, node), fill(t, node)
+	if err := namespaces.Delete(t.Context(), going, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	uninstall(t, node)
+
+	if err := namespaces.Delete(t.Context(), kept, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "no namespace is being deleted", func() error {
+		list, err := namespaces.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if n := &list.Items[i]; n.DeletionTimestamp != nil {
+				return fmt.Errorf("namespace %s is stuck: %v", n.Name, n.Status.Conditions)
+			}
+		}
+		return nil
+	})
+	if _, err := namespaces.Get(t.Context(), harness.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("namespace %s is still there (%v)", harness.SystemNamespace, err)
+	}
+	nothingIsLeft(t, node)
+}
+
+// fill makes a namespace with objects of all kinds that users create, a Service with an instance among them.
+func fill(t *testing.T, node *harness.Node) string {
+	t.Helper()
+	image, err := node.AppImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace, err := node.Host.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "uninstall-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range harness.Kinds() {
+		if kind.Kind == "Revision" {
+			continue
+		}
+		u := kind.Object(namespace.Name, "left-"+kind.Resource)
+		if kind.Kind == "Service" {
+			u.Object["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"image": image}}}}}
+		}
+		if _, err := node.Admin.Dynamic.Resource(kind.GVR()).Namespace(namespace.Name).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, "the Service has a Deployment", func() error {
+		list, err := node.Host.AppsV1().Deployments(namespace.Name).List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
+	return namespace.Name
+}
+
+// uninstall runs hack/uninstall.sh as `make uninstall` does.
+func uninstall(t *testing.T, node *harness.Node) {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := harness.KubernetesBin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "hack", "uninstall.sh"))
+	cmd.Env = append(os.Environ(), "KUBECTL="+filepath.Join(bin, "kubectl"), "KUBECONFIG="+node.Kubeconfig)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+// nothingIsLeft looks for what was installed, and for what ran because of our objects, in everything that the host still
+// serves.
+func nothingIsLeft(t *testing.T, node *harness.Node) {
+	t.Helper()
+	resources, err := node.Host.Discovery().ServerPreferredResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range resources {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(version.Group, ".knative.dev") {
+			t.Errorf("API group %s is still served", version)
+			continue
+		}
+		for _, r := range list.APIResources {
+			if !slices.Contains(r.Verbs, "list") {
+				continue
+			}
+			client := node.Admin.Dynamic.Resource(version.WithResource(r.Name))
+			harness.Eventually(t, "no "+r.Name+" are left", func() error { return noneLeft(t.Context(), client) })
+		}
+	}
+}
+
+// lister is what noneLeft needs of a client.
+type lister interface {
+	List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error)
+}
+
+// noneLeft names an object that was installed, or that belongs to one of ours.
+func noneLeft(ctx context.Context, client lister) error {
+	installed, err := client.List(ctx, metav1.ListOptions{LabelSelector: partOf})
+	if err != nil {
+		return err
+	}
+	if len(installed.Items) > 0 {
+		return fmt.Errorf("%d were installed, such as %s", len(installed.Items), installed.Items[0].GetName())
+	}
+	all, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range all.Items {
+		for _, owner := range all.Items[i].GetOwnerReferences() {
+			if strings.Contains(owner.APIVersion, ".knative.dev/") {
+				return fmt.Errorf("%s/%s belongs to %s %s", all.Items[i].GetNamespace(), all.Items[i].GetName(), owner.Kind, owner.Name)
+			}
+		}
+	}
+	return nil
+}

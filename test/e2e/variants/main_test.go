@@ -1,0 +1,179 @@
+// Package variants tests the installations besides the default one: that each is made by the shipped manifests and the
+// install script alone, serves requests and events, and goes without a trace. It wants a cluster without our server.
+package variants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// imageVariable is the environment variable with the reference of the server's image in the cluster's registry.
+const imageVariable = "E2E_IMAGE"
+
+// patience bounds waits for what takes several steps.
+const patience = 2 * time.Minute
+
+var (
+	node  *harness.Node
+	image = os.Getenv(imageVariable)
+	root  string
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	var err error
+	node, err = harness.OpenBareNode()
+	if errors.Is(err, harness.ErrNoNode) {
+		fmt.Println("skipped:", err)
+		return 0
+	}
+	if image == "" {
+		fmt.Println("skipped:", imageVariable, "does not name the server's image: run make e2e")
+		return 0
+	}
+	if err == nil {
+		root, err = harness.Root()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// script runs one of hack/ with the cluster's kubectl.
+func script(ctx context.Context, name string, args ...string) error {
+	bin, err := harness.KubernetesBin()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "hack", name), args...)
+	cmd.Env = append(os.Environ(), "KUBECTL="+filepath.Join(bin, "kubectl"), "KUBECONFIG="+node.Kubeconfig, "TIMEOUT=5m")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// install installs a variant, or a directory that builds on one, for the time of the test.
+func install(t *testing.T, variant string) {
+	t.Helper()
+	if _, err := node.Host.CoreV1().Namespaces().Get(t.Context(), harness.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("namespace %s is there already (%v): what is installed must be uninstalled first", harness.SystemNamespace, err)
+	}
+	t.Cleanup(func() { uninstall(t) })
+	if err := script(t.Context(), "install.sh", image, variant); err != nil {
+		for _, kind := range []string{"pods", "events"} {
+			t.Log(harness.NewKubectl(t, node.Kubeconfig, harness.SystemNamespace).Run(t, "", "get", kind, "-o", "wide").Stdout)
+		}
+		t.Fatal(err)
+	}
+	if err := node.FindGateway(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// uninstall takes the installation away, and checks that nothing of it is left.
+func uninstall(t *testing.T) {
+	t.Helper()
+	// The context of a test has ended when it is cleaned up.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	defer cancel()
+	if err := script(ctx, "uninstall.sh"); err != nil {
+		t.Error(err)
+		return
+	}
+	if _, err := node.Host.CoreV1().Namespaces().Get(ctx, harness.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("namespace %s after uninstalling: %v, want that it is gone", harness.SystemNamespace, err)
+	}
+	groups, err := node.Host.Discovery().ServerGroups()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, group := range groups.Groups {
+		if strings.HasSuffix(group.Name, ".knative.dev") {
+			t.Errorf("API group %s is still registered", group.Name)
+		}
+	}
+}
+
+// smoke has a Service answer, first and from zero, and an event that a Pod sends arrive.
+func smoke(t *testing.T) {
+	t.Helper()
+	s := node.NewSpace(t, "variant")
+	sink := harness.NewSinkOn(t, node.Address)
+	app, err := node.AppImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Apply(t, s.Application(t, "client", nil), fmt.Sprintf(`
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: hello}
+spec:
+  template:
+    metadata: {annotations: {autoscaling.knative.dev/window: 6s}}
+    spec: {containers: [{image: %q}]}
+---
+{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: default}}
+---
+apiVersion: eventing.knative.dev/v1
+kind: Trigger
+metadata: {name: all}
+spec: {broker: default, subscriber: {uri: %q}}`, app, sink.At("/all").URL))
+	s.Ready(t, "pod/client", "service/hello", "broker/default", "trigger/all")
+
+	outside := node.HTTPClient(patience)
+	t.Cleanup(outside.CloseIdleConnections)
+	answers := func(client *http.Client, host string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+"/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, body, err := harness.Exchange(client, request); err != nil || code != http.StatusOK {
+			t.Fatalf("%s answers %d, %v, %s", host, code, err, body)
+		}
+	}
+	answers(outside, "hello."+s.Name+".example.com")
+	harness.Eventually(t, "the Service is at zero", func() error {
+		pods, err := node.Host.CoreV1().Pods(s.Name).List(t.Context(), metav1.ListOptions{LabelSelector: "serving.knative.dev/service=hello"})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("it has %d Pods", len(pods.Items))
+		}
+		return err
+	})
+	answers(s.Client(t, "client"), s.Host("hello"))
+
+	event, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Address(t, "broker/default"), strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"Specversion": "1.0", "Id": "1", "Source": "/e2e", "Type": "order"} {
+		event.Header.Set("Ce-"+name, value)
+	}
+	event.Header.Set("Content-Type", "application/json")
+	if code, body, err := harness.Exchange(s.Client(t, "client"), event); err != nil || code != http.StatusAccepted {
+		t.Fatalf("the event was answered %d, %v, %s", code, err, body)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := sink.At("/all").Await(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+}
