@@ -58,23 +58,23 @@ func (v *verdicts) key(pod *corev1.Pod) (verdictKey, error) {
 // accepts asks the host, unless it accepted such a Pod a moment ago. Of many that ask the same at once one does; what it
 // gets counts for all if it is an acceptance, otherwise each asks for itself.
 func (v *verdicts) accepts(key verdictKey, ask func() error) error {
-	own := func() (any, error) {
+	own := func() error {
 		if v.has(key) {
-			return nil, nil
+			return nil
 		}
 		err := ask()
 		if err == nil {
 			v.add(key)
 		}
-		return nil, err
+		return err
 	}
 	first := false
 	_, err, _ := v.asking.Do(fmt.Sprintf("%d/%x", key.epoch, key.digest), func() (any, error) {
 		first = true
-		return own()
+		return nil, own()
 	})
 	if err != nil && !first {
-		_, err = own()
+		err = own()
 	}
 	return err
 }

@@ -25,7 +25,7 @@ const (
 	// patience is how long a container may run and fail its readiness probe before its revision is said to have failed,
 	// which the first success revokes. Users learn of a wrong port within 10 seconds; slow containers have a startup
 	// probe, or an initial delay.
-	patience = 6 * time.Second
+	patience = 5 * time.Second
 )
 
 // pacer spaces probes, so that many Pods which start at the same time do not spend the processors on it.

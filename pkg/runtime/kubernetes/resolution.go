@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,8 @@ const (
 	enforceLabelKey = "pod-security.kubernetes.io/enforce"
 	levelRestricted = "restricted"
 	levelBaseline   = "baseline"
+	// levelTimeout bounds how long the host is asked for a namespace.
+	levelTimeout = 5 * time.Second
 )
 
 // resolution is what the images of a Revision are. Immutable.
@@ -72,14 +75,14 @@ func (rt *Runtime) resolution(ctx context.Context, revision *servingv1.Revision)
 	containers := slices.Concat(spec.InitContainers, spec.Containers)
 	results := make([]images.Image, len(containers))
 	pull := images.Pull{Namespace: revision.Namespace, ServiceAccount: spec.ServiceAccountName, Secrets: secretNames(spec.ImagePullSecrets)}
-	group, ctx := errgroup.WithContext(ctx)
+	group, asking := errgroup.WithContext(ctx)
 	for i := range containers {
 		image := containers[i].Image
 		if digest := known[containers[i].Name]; digest != "" {
 			image = digest
 		}
 		group.Go(func() (err error) {
-			results[i], err = rt.options.Images.Resolve(ctx, pull, image)
+			results[i], err = rt.options.Images.Resolve(asking, pull, image)
 			return err
 		})
 	}
@@ -94,22 +97,24 @@ func (rt *Runtime) resolution(ctx context.Context, revision *servingv1.Revision)
 		suits = suits && results[i].NonRoot()
 	}
 	if !suits || rt.options.DrainAddress != nil {
-		level := rt.level(ctx, revision.Namespace)
+		level, err := rt.level(ctx, revision.Namespace)
+		if err != nil {
+			return nil, err
+		}
 		found.restricted, found.local = level == levelRestricted, level == levelRestricted || level == levelBaseline
 	}
 	return found, nil
 }
 
-// level returns the Pod Security level that a namespace enforces. Where that cannot be found out, the host says so when
-// it refuses a Pod.
-func (rt *Runtime) level(ctx context.Context, namespace string) string {
-	// The group's context has ended with it.
-	found, err := rt.client.CoreV1().Namespaces().Get(context.WithoutCancel(ctx), namespace, metav1.GetOptions{})
+// level returns the Pod Security level that a namespace enforces. What is made for a wrong one stays so for good.
+func (rt *Runtime) level(ctx context.Context, namespace string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
+	defer cancel()
+	found, err := rt.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if err != nil {
-		rt.logger.Info("Reading a namespace for its Pod Security level failed", "namespace", namespace, "error", err.Error())
-		return ""
+		return "", fmt.Errorf("reading the Pod Security level of a namespace: %w", err)
 	}
-	return found.Labels[enforceLabelKey]
+	return found.Labels[enforceLabelKey], nil
 }
 
 func secretNames(references []corev1.LocalObjectReference) string {

@@ -2,6 +2,7 @@ package failures
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -190,11 +191,18 @@ func all(parts []string, fn func(string) bool) bool {
 	return !slices.ContainsFunc(parts, func(part string) bool { return !fn(part) })
 }
 
-// refused has the server refuse a Service, in words that have all parts.
+// refused has the server refuse a Service, in words that have all parts. It is asked until it does: a host that takes
+// long to judge the Pod costs a warning only.
 func (s *space) refused(service *servingv1.Service, parts ...string) {
 	s.Helper()
-	_, err := s.services().Create(s.Context(), service, metav1.CreateOptions{})
-	if !apierrors.IsInvalid(err) || !all(parts, func(part string) bool { return strings.Contains(err.Error(), part) }) {
-		s.Errorf("creating Service %q: %v; want it invalid, with %q", service.Name, err, parts)
-	}
+	harness.Eventually(s, "Service "+service.Name+" is refused", func() error {
+		_, err := s.services().Create(s.Context(), service, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("it is accepted")
+		}
+		if !apierrors.IsInvalid(err) || !all(parts, func(part string) bool { return strings.Contains(err.Error(), part) }) {
+			return fmt.Errorf("creating it: %w; want it invalid, with %q", err, parts)
+		}
+		return nil
+	})
 }

@@ -23,7 +23,7 @@ func TestNamespaceDeletedWhileServerIsAway(t *testing.T) {
 	scale(t, 0)
 	t.Cleanup(func() {
 		if t.Failed() {
-			scaleTo(context.Background(), replicas)
+			_ = scaleTo(context.WithoutCancel(t.Context()), replicas) // the failure is told already
 		}
 	})
 	eventually(t, 2*time.Minute, "all replicas are gone", func(ctx context.Context) error {
@@ -33,13 +33,13 @@ func TestNamespaceDeletedWhileServerIsAway(t *testing.T) {
 		}
 		return err
 	})
-	namespaces := node.Host.CoreV1().Namespaces()
-	if err := namespaces.Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
+	client := node.Host.CoreV1().Namespaces()
+	if err := client.Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// Its objects are known to nobody now, so it has to stay.
 	eventually(t, time.Minute, "the namespace waits for the server", func(ctx context.Context) error {
-		n, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
+		n, err := client.Get(ctx, namespace, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func TestNamespaceDeletedWhileServerIsAway(t *testing.T) {
 	scale(t, replicas)
 	awaitWhole(t)
 	eventually(t, 2*time.Minute, "the namespace is gone", func(ctx context.Context) error {
-		n, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
+		n, err := client.Get(ctx, namespace, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
@@ -71,27 +71,22 @@ func TestNamespaceDeletedWhileServerIsAway(t *testing.T) {
 // fullNamespace returns a namespace with objects of all kinds that users create.
 func fullNamespace(t *testing.T) string {
 	t.Helper()
-	n, err := node.Host.CoreV1().Namespaces().Create(t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "operator-full-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := &stage{namespace: newNamespace(t)}
 	image, err := node.AppImage()
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := (&stage{namespace: n.Name}).app(image)
-	create(t, service)
+	create(t, s.app(image))
 	for _, kind := range harness.Kinds() {
 		if kind.Kind == "Revision" || kind.Kind == "Service" {
 			continue
 		}
 		for number := range 5 {
-			create(t, kind.Object(n.Name, fmt.Sprintf("%s-%d", kind.Resource, number)))
+			create(t, kind.Object(s.namespace, fmt.Sprintf("%s-%d", kind.Resource, number)))
 		}
 	}
-	(&stage{namespace: n.Name}).awaitReady(t, "Service", appName)
-	return n.Name
+	s.awaitReady(t, "Service", appName)
+	return s.namespace
 }
 
 // scale sets the number of replicas of the installation.

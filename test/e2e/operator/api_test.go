@@ -3,14 +3,13 @@ package operator
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,9 +134,9 @@ func (a *apiLoad) verify(t *testing.T) {
 		}
 		return nil
 	})
-	err := a.client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: a.selector})
-	if err != nil {
-		t.Error(err)
+	// What is left goes with the namespace.
+	if err := a.client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: a.selector}); err != nil {
+		t.Logf("deleting the objects of the load: %v", err)
 	}
 }
 

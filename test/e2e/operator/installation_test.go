@@ -35,8 +35,9 @@ func awaitWhole(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if s := set.Status; *set.Spec.Replicas != replicas || s.ObservedGeneration != set.Generation || s.ReadyReplicas != replicas || s.Replicas != replicas {
-			return fmt.Errorf("the StatefulSet has %d replicas, %d ready", s.Replicas, s.ReadyReplicas)
+		if s := set.Status; *set.Spec.Replicas != replicas || s.ObservedGeneration != set.Generation ||
+			s.Replicas != replicas || s.ReadyReplicas != replicas || s.UpdatedReplicas != replicas {
+			return fmt.Errorf("the StatefulSet has %d replicas, %d ready and %d as they should be", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas)
 		}
 		pods, err := serverPods(ctx)
 		if err != nil {

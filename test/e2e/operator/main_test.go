@@ -12,13 +12,19 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// node is the cluster under test, and nil where there is none.
-var node *harness.Node
+var (
+	// node is the cluster under test, and nil where there is none.
+	node *harness.Node
+	// namespaces are those that were made, to be deleted at the end.
+	namespaces []string
+)
 
 func TestMain(m *testing.M) {
 	var err error
@@ -27,14 +33,27 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	if theStage != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := node.Host.CoreV1().Namespaces().Delete(ctx, theStage.namespace, metav1.DeleteOptions{}); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	for _, name := range namespaces {
+		err := node.Host.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
+	cancel()
 	os.Exit(code)
+}
+
+// newNamespace returns a namespace that lasts until all tests have ended.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace, err := node.Host.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "operator-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaces = append(namespaces, namespace.Name)
+	return namespace.Name
 }
 
 // eventually calls probe until it succeeds, for at most limit.

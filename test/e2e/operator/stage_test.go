@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -56,12 +55,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace, err := node.Host.CoreV1().Namespaces().Create(t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "operator-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &stage{namespace: namespace.Name}
+	s := &stage{namespace: newNamespace(t)}
 	create(t, s.app(image))
 	create(t, harness.KindOf("Broker").Object(s.namespace, brokerName))
 	trigger := harness.KindOf("Trigger").Object(s.namespace, appName)

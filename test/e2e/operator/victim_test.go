@@ -91,7 +91,7 @@ func inContainer(pid int, podUID, container string) bool {
 	return false
 }
 
-// awaitGone waits until no process of a Pod's containers is left that were there at the time.
+// awaitGone waits until a Pod is gone, or another one has its name.
 func awaitGone(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	eventually(t, time.Minute, "Pod "+pod.Name+" is gone", func(ctx context.Context) error {

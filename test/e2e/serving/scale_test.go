@@ -114,9 +114,13 @@ func TestScaleWithLoad(t *testing.T) {
 		}
 		return nil
 	})
-	if got := s.kubectl.Must(t, "", "get", "rev", revision, "--subresource=scale", "-o", "jsonpath={.spec.replicas} {.status.replicas}"); got != "3 3" {
-		t.Errorf("--subresource=scale has %q, want 3 3", got)
-	}
+	until(t, "--subresource=scale tells of three", func() error {
+		got := s.kubectl.Run(t, "", "get", "rev", revision, "--subresource=scale", "-o", "jsonpath={.spec.replicas} {.status.replicas}")
+		if got.Stdout != "3 3" {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
 	over.Store(true)
 	clients.Wait()
 	until(t, "one Pod is left after the load", func() error {

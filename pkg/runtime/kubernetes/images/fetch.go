@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"runtime"
 	"time"
@@ -31,9 +32,17 @@ func (r *Resolver) fetch(ctx context.Context, q question, reference name.Referen
 	return Image{}, refused
 }
 
+// registries is how registries are reached. One that does not take a connection soon will not.
+var registries = func() http.RoundTripper {
+	t := remote.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	return t
+}()
+
 func fetchAs(ctx context.Context, credential authn.Authenticator, reference name.Reference) (Image, error) {
 	options := []remote.Option{
 		remote.WithContext(ctx), remote.WithAuth(credential), remote.WithRetryBackoff(retries),
+		remote.WithTransport(registries),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
 	}
 	descriptor, err := remote.Get(reference, options...)
