@@ -2,6 +2,7 @@ package components
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -82,12 +83,14 @@ func NewReplica(host *rest.Config, systemNamespace string, o ReplicaOptions) (*R
 	return r, nil
 }
 
-// identity is what a member is known by in the election, which tells also where it is reached.
-func identity(m members.Member) string { return m.Name + "@" + m.Address }
+// identity is what a member is known by in the election, which tells also where it is reached. A process that was started
+// again in the same Pod is another one: it does not lead before it is ready to.
+func identity(m members.Member) string { return m.Name + "@" + m.Address + "#" + rand.Text() }
 
 // memberOf is the inverse of identity.
 func memberOf(identity string) (m members.Member, ok bool) {
-	m.Name, m.Address, ok = strings.Cut(identity, "@")
+	m.Name, identity, ok = strings.Cut(identity, "@")
+	m.Address, _, _ = strings.Cut(identity, "#")
 	return m, ok
 }
 

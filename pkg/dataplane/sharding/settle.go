@@ -19,6 +19,8 @@ const (
 	// lookAfter is when the log is looked at again after a change: who had a stream before, and does not know yet that it
 	// has not any more, may have left something by then.
 	lookAfter = 15 * time.Second
+	// watchEvery is how often the log is looked at unasked.
+	watchEvery = 30 * time.Second
 )
 
 // settleSoon has streams change hands.
@@ -102,18 +104,41 @@ func (s *Shards) lookAgain(gained func(eventing.Key) bool) {
 			return
 		}
 		logger := klog.FromContext(s.ctx)
-		s.shards.Range(func(key, _ any) bool {
-			if gained == nil || !gained(key.(eventing.Key)) {
-				return true
-			}
-			if err := s.options.Broker.Refresh(s.ctx, key.(eventing.Key)); err != nil {
-				logger.Info("Looking for events that another replica left failed", "reason", err.Error())
-			}
-			return s.ctx.Err() == nil
-		})
+		if gained != nil {
+			s.refresh(gained)
+		}
 		if err := s.options.Broker.Prune(s.ctx); err != nil && s.ctx.Err() == nil {
 			logger.Info("What the event log has of objects that are gone is deleted later", "reason", err.Error())
 			s.lookAgain(nil)
 		}
+	})
+}
+
+// watch looks at the logs of this replica's streams from time to time. An append that was told to have failed may have come
+// through all the same, here or at the replica that had the stream before, and nothing tells of that. Each look is one
+// question to the log for each stream.
+func (s *Shards) watch() {
+	for {
+		timer := s.options.Clock.NewTimer(watchEvery)
+		select {
+		case <-s.stopping:
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+		s.refresh(s.Owns)
+	}
+}
+
+// refresh has what is left in the logs of some streams delivered.
+func (s *Shards) refresh(which func(eventing.Key) bool) {
+	s.shards.Range(func(key, _ any) bool {
+		if !which(key.(eventing.Key)) {
+			return true
+		}
+		if err := s.options.Broker.Refresh(s.ctx, key.(eventing.Key)); err != nil && s.ctx.Err() == nil {
+			klog.FromContext(s.ctx).Info("Looking for events that are left in the log failed", "reason", err.Error())
+		}
+		return s.ctx.Err() == nil
 	})
 }

@@ -57,7 +57,7 @@ func cluster(t *testing.T, command, program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	//nolint:usetesting // It has to end what it began when the test is over, too.
+	// Without the test's context, which has ended when its cleanup starts what was stopped.
 	cmd := exec.Command("go", "-C", filepath.Join(root, "hack", "cluster"), "run", ".", command, "--dir", filepath.Dir(node.Kubeconfig), program)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cluster %s %s: %v\n%s", command, program, err, out)
