@@ -86,7 +86,7 @@ func (o *aggregatedOptions) validate() error {
 		errs = append(errs, errors.New("one of --nats-url and --data-dir must be given to keep events in"))
 	}
 	if o.replica.replicas > 1 && (o.embeddedEtcd() || o.embeddedEventLog()) {
-		if _, _, err := o.replica.stateful(); err != nil {
+		if _, err := o.replica.stateful(); err != nil {
 			errs = append(errs, err)
 		}
 	}

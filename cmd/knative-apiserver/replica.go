@@ -92,15 +92,14 @@ func (o *replicaOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// stateful returns the name of the StatefulSet and the ordinal of this Pod in it.
-func (o *replicaOptions) stateful() (set string, ordinal int, err error) {
-	i := strings.LastIndexByte(o.podName, '-')
-	if i > 0 {
-		if ordinal, err = strconv.Atoi(o.podName[i+1:]); err == nil {
-			return o.podName[:i], ordinal, nil
+// stateful returns the name of the StatefulSet that this Pod is one of.
+func (o *replicaOptions) stateful() (string, error) {
+	if i := strings.LastIndexByte(o.podName, '-'); i > 0 {
+		if _, err := strconv.Atoi(o.podName[i+1:]); err == nil {
+			return o.podName[:i], nil
 		}
 	}
-	return "", 0, fmt.Errorf("--pod-name %q must be that of a Pod of a StatefulSet, such as knative-apiserver-0", o.podName)
+	return "", fmt.Errorf("--pod-name %q must be that of a Pod of a StatefulSet, such as knative-apiserver-0", o.podName)
 }
 
 // hostName returns the name by which other Pods find a Pod of the StatefulSet.
@@ -110,7 +109,7 @@ func (o *replicaOptions) hostName(pod, namespace string) string {
 
 // hostNames returns the names of all Pods of the StatefulSet.
 func (o *replicaOptions) hostNames(namespace string) ([]string, error) {
-	set, _, err := o.stateful()
+	set, err := o.stateful()
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,10 @@ func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, optio
 			if err := reader.read(event.Name, false); err != nil {
 				return err
 			}
-		case <-watcher.Errors:
+		case _, open := <-watcher.Errors:
+			if !open {
+				return nil
+			}
 			// Events may be lost, so look.
 			if err := reader.readAll(dir, false); err != nil {
 				return err

@@ -2,6 +2,7 @@ package eventing
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -33,6 +34,18 @@ func TestDeadLetters(t *testing.T) {
 		subscription("full", "orders", uri(full.URL), dead("/subscription")))
 	s.Ready(t, "pod/refusing", "trigger/full", "trigger/lost", "trigger/refused", "subscription/full")
 	client := s.Client(t, "client")
+	// Its Pod is ready before the node leads its Service's address there.
+	harness.Eventually(t, "the refusing Service answers", func() error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Host("refusing")+"/", nil)
+		if err != nil {
+			return err
+		}
+		code, _, err := harness.Exchange(client, request)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("code %d", code)
+		}
+		return err
+	})
 	for _, kind := range []string{"full", "lost", "refused"} {
 		post(t, client, s.Address(t, "broker/default"), kind, kind)
 	}
