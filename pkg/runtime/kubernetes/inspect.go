@@ -17,8 +17,9 @@ const (
 	// nextInspection each. Its status has nothing of a volume that cannot be mounted, or a network that fails.
 	firstInspection = 3 * time.Second
 	nextInspection  = 5 * time.Second
-	// failedScheduling is the reason of the scheduler's Events.
-	failedScheduling = "FailedScheduling"
+	// failedScheduling is the reason of the scheduler's Events, failedContainer that of the kubelet's about a container, whose
+	// status says more.
+	failedScheduling, failedContainer = "FailedScheduling", "Failed"
 )
 
 // inspect finds out from its Events why the containers of a Pod are not created, until ctx ends.
@@ -54,7 +55,9 @@ func (rt *Runtime) warning(ctx context.Context, pod *corev1.Pod) (*runtime.Failu
 		return nil, err
 	}
 	// It has got a node since.
-	events.Items = slices.DeleteFunc(events.Items, func(e corev1.Event) bool { return e.Reason == failedScheduling })
+	events.Items = slices.DeleteFunc(events.Items, func(e corev1.Event) bool {
+		return e.Reason == failedScheduling || e.Reason == failedContainer
+	})
 	if len(events.Items) == 0 {
 		return nil, nil
 	}
