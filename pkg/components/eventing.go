@@ -232,13 +232,7 @@ func (p *eventingPart) parts(listener net.Listener) []part {
 }
 
 // begin begins to deliver events. It comes after prepare.
-func (p *eventingPart) begin(ctx context.Context, run func(func(context.Context))) error {
-	run(func(ctx context.Context) {
-		<-ctx.Done()
-		if err := p.log.Close(); err != nil {
-			klog.FromContext(ctx).Error(err, "Closing the event log failed")
-		}
-	})
+func (p *eventingPart) begin(ctx context.Context, _ func(func(context.Context))) error {
 	return p.dataPlane.Start(ctx)
 }
 
@@ -246,5 +240,5 @@ func (p *eventingPart) begin(ctx context.Context, run func(func(context.Context)
 func (p *eventingPart) serve(ctx context.Context, listener net.Listener) error {
 	err := p.ingress.Serve(ctx, listener, p.stopTimeout)
 	p.dataPlane.Stop(p.stopTimeout)
-	return err
+	return errors.Join(err, p.log.Close())
 }

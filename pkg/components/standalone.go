@@ -175,7 +175,6 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 	if err != nil {
 		return part{}, err
 	}
-	s.background(ctx, processes.Run)
 	s.logs = processes.Logs()
 	log := openAccessLog(s.options.AccessLog)
 	serving, err := newServing(ctx, servingOptions{
@@ -189,7 +188,11 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 	if err != nil {
 		return part{}, err
 	}
-	return part{serving.prepare, func(ctx context.Context) error {
+	prepare := func(ctx context.Context, run func(func(context.Context))) error {
+		run(processes.Run)
+		return serving.prepare(ctx, run)
+	}
+	return part{prepare, func(ctx context.Context) error {
 		// Nothing is written any more when serve returns.
 		defer closeLog(ctx, log)
 		return serving.gateway.Serve(ctx, s.options.Gateway)

@@ -105,7 +105,7 @@ func (o *outage) post(t *testing.T) *answer {
 }
 
 // refused waits until events are refused, and asserts that they are as long as the outage lasts, and that nothing else
-// ends. What failed attempts leave free, as they are written anew, may be taken by a few.
+// ends. What failed attempts leave free, as they are written anew, may be taken by others.
 func (o *outage) refused(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, "events are refused", func() error {
@@ -115,7 +115,7 @@ func (o *outage) refused(t *testing.T) {
 		return nil
 	})
 	var body string
-	const posts, few = 50, 15
+	const posts, few = 50, 40
 	accepted := 0
 	for range posts {
 		a := o.post(t)
