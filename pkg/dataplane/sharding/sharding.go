@@ -236,7 +236,7 @@ func (s *Shards) Start(ctx context.Context) error {
 		s.lookAgain(nil)
 	}
 	s.following.Go(func() { s.follow(before) }) //nolint:contextcheck // it ends with Stop
-	s.following.Go(s.watch)                     //nolint:contextcheck // it ends with Stop
+	s.following.Go(s.watch)
 	return nil
 }
 
