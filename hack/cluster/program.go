@@ -91,7 +91,7 @@ func (h home) startProgram(ctx context.Context, name string, progress io.Writer)
 	}
 	select {
 	case <-p.exited:
-		return fmt.Errorf("%s ended at once (%v); the end of %s:\n%s", name, p.err, p.logFile, tail(p.logFile))
+		return fmt.Errorf("%s ended at once (%w); the end of %s:\n%s", name, p.err, p.logFile, tail(p.logFile))
 	case <-time.After(200 * time.Millisecond):
 	}
 	return os.Remove(h.commandFile(name))
