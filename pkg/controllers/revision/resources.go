@@ -1,7 +1,6 @@
 package revision
 
 import (
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -42,25 +41,6 @@ func protocol(spec *servingv1.RevisionSpec) routing.Protocol {
 		}
 	}
 	return routing.HTTP1
-}
-
-// initialScale is the number of instances that a Revision must reach once to be ready.
-func initialScale(annotations map[string]string, s *settings.Settings) int32 {
-	initial := instances(annotations, servingv1.InitialScaleAnnotationKey, s.Autoscaler.InitialScale)
-	if initial == 0 && !s.API.AllowZeroInitialScale {
-		initial = max(1, s.Autoscaler.InitialScale)
-	}
-	return max(initial, instances(annotations, servingv1.MinScaleAnnotationKey, s.Autoscaler.MinScale))
-}
-
-// instances reads an annotation that is a number of instances. Admission keeps out what is none.
-func instances(annotations map[string]string, key string, otherwise int32) int32 {
-	if _, value, ok := servingv1.AutoscalingAnnotation(annotations, key); ok {
-		if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
-			return int32(n)
-		}
-	}
-	return otherwise
 }
 
 // progressDeadline is how long a Revision may take to become ready.

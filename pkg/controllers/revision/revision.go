@@ -108,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	status, next := observe(facts{
 		revision: revision,
 		state:    r.state(key, revision),
-		initial:  initialScale(revision.Annotations, current),
+		initial:  current.InitialScaleOf(revision.Annotations),
 		deadline: progressDeadline(revision.Annotations, current),
 		since:    r.Since,
 		now:      now,

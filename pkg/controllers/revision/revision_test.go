@@ -298,7 +298,7 @@ func TestInitialScale(t *testing.T) {
 		}
 		s := settings.Default("example.com")
 		s.API.AllowZeroInitialScale = tt.allowZero
-		if got := initialScale(annotations, &s); got != tt.want {
+		if got := s.InitialScaleOf(annotations); got != tt.want {
 			t.Errorf("initial scale of %q is %d, want %d", tt.annotations, got, tt.want)
 		}
 	}

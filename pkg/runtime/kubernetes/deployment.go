@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +14,6 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
-	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
 // create makes the Deployment of a Revision. That the host refuses it is in the State, and tried again later.
@@ -159,23 +157,4 @@ func (r *revision) remove(ctx context.Context, uid types.UID, leads bool) error 
 		return nil
 	}
 	return r.delete(ctx, own)
-}
-
-// initialScale is the number of instances that a Revision begins with.
-func initialScale(annotations map[string]string, s *settings.Settings) int32 {
-	initial := instances(annotations, servingv1.InitialScaleAnnotationKey, s.Autoscaler.InitialScale)
-	if initial == 0 && !s.API.AllowZeroInitialScale {
-		initial = max(1, s.Autoscaler.InitialScale)
-	}
-	return max(initial, instances(annotations, servingv1.MinScaleAnnotationKey, s.Autoscaler.MinScale))
-}
-
-// instances reads an annotation that is a number of instances. Admission keeps out what is none.
-func instances(annotations map[string]string, key string, otherwise int32) int32 {
-	if _, value, ok := servingv1.AutoscalingAnnotation(annotations, key); ok {
-		if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
-			return int32(n)
-		}
-	}
-	return otherwise
 }

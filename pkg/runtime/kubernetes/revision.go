@@ -67,7 +67,7 @@ func (r *revision) apply(revision *servingv1.Revision, leads bool) *plan {
 	current := r.runtime.options.Settings()
 	p := &plan{
 		images: *r.resolution, progressDeadline: current.Deployment.ProgressDeadline,
-		replicas: initialScale(revision.Annotations, current),
+		replicas: current.InitialScaleOf(revision.Annotations),
 	}
 	if address := r.runtime.options.DrainAddress; address != nil {
 		p.drainHost, p.drainPort = address()
