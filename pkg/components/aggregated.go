@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -57,8 +56,10 @@ type ServingOptions struct {
 
 // Aggregated is Knative beside an API server that extends a host cluster: revisions run as its Pods.
 type Aggregated struct {
-	options  AggregatedOptions
-	host     kubernetes.Interface
+	options AggregatedOptions
+	host    kubernetes.Interface
+	// writer reaches the host cluster too, and writes only what this replica is to write.
+	writer   kubernetes.Interface
 	settings *settings.Store
 	faults   *faults
 	// retire has the gateway's connections end with their next answers; nil without one.
@@ -80,6 +81,9 @@ func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated,
 		settings: settings.NewStore(settings.Default(publicDomain)),
 		faults:   &faults{namespace: options.SystemNamespace},
 		parts:    parts{stop: options.Stop},
+	}
+	if a.writer, err = kubernetes.NewForConfig(a.guarded(options.Host)); err != nil {
+		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
 	}
 	if err := a.settings.WatchConfigMaps(ctx, host, options.SystemNamespace, a.faults.report); err != nil {
 		return nil, fmt.Errorf("reading the settings: %w", err)
@@ -172,7 +176,6 @@ func (a *Aggregated) guarded(config *rest.Config) *rest.Config {
 // clusterID returns the name by which the event logs of a cluster are told from those of others in the same NATS. It
 // is the same for whichever machine the server runs on.
 func (a *Aggregated) clusterID(ctx context.Context) (string, error) {
-	var namespace *corev1.Namespace
 	namespace, err := a.host.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("naming the event logs of this cluster: %w", err)

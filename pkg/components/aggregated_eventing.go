@@ -8,7 +8,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
@@ -32,12 +31,8 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 	if err != nil {
 		return nil, err
 	}
-	guarded, err := kubernetes.NewForConfig(a.guarded(a.options.Host))
-	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
-	}
 	names, err := hostservice.New(hostservice.Options{
-		Client: guarded.CoreV1(), Informer: services,
+		Client: a.writer.CoreV1(), Informer: services,
 		Kind: messagingv1.SchemeGroupVersion.WithKind("Channel"), LabelKey: channel.ChannelLabelKey,
 		Target: a.serviceName(ingressService),
 	})

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -40,13 +39,9 @@ const (
 
 // serving makes the part that runs Services. services has the core Services of the host cluster.
 func (a *Aggregated) serving(ctx context.Context, clients *clients, services cache.SharedIndexInformer) (part, error) {
-	guarded, err := kubernetes.NewForConfig(a.guarded(a.options.Host))
-	if err != nil {
-		return part{}, fmt.Errorf("making a client of the host cluster: %w", err)
-	}
 	var gateways *gateway.Gateway
 	options := kuberuntime.Options{
-		Client:   guarded,
+		Client:   a.writer,
 		Images:   images.New(images.Options{Client: a.host, Settings: a.settings.Get, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx)}),
 		Settings: a.settings.Get,
 		Drain: func(ctx context.Context, revision runtime.Key, instance string) error {
@@ -61,7 +56,7 @@ func (a *Aggregated) serving(ctx context.Context, clients *clients, services cac
 		return part{}, err
 	}
 	placeholders, err := hostservice.New(hostservice.Options{
-		Client: guarded.CoreV1(), Informer: services,
+		Client: a.writer.CoreV1(), Informer: services,
 		Kind: servingv1.SchemeGroupVersion.WithKind("Route"), LabelKey: route.RouteLabelKey,
 		Target: a.serviceName(internalGateway),
 	})
