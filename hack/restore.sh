@@ -74,10 +74,18 @@ maintain() {
 
 k scale statefulset knative-apiserver --replicas=0
 k wait pod -l app.kubernetes.io/name=knative-apiserver,app.kubernetes.io/component=server --for=delete --timeout="$timeout"
-k delete configmap knative-apiserver-etcd --ignore-not-found
-maintain 0 snapshot restore --name=knative-apiserver-0 --replace \
-	--peer-url=https://knative-apiserver-0.knative-apiserver-peers.knative-system.svc.cluster.local:2380 \
+host=knative-apiserver-0.knative-apiserver-peers.knative-system.svc.cluster.local
+maintain 0 snapshot restore --name=knative-apiserver-0 --replace --peer-url="https://$host:2380" \
 	${SKIP_HASH_CHECK:+--skip-hash-check} - <"$snapshot"
+# Without it, one of the others that starts first would make a cluster of its own.
+k apply -f - <<-RECORD
+	apiVersion: v1
+	kind: ConfigMap
+	metadata:
+	  name: knative-apiserver-etcd
+	data:
+	  record.json: '{"bootstrap": {"name": "knative-apiserver-0", "peerURL": "https://$host:2380", "clientURL": "https://$host:2379"}}'
+RECORD
 for ((i = 1; i < replicas; i++)); do
 	maintain "$i" snapshot discard
 done

@@ -71,8 +71,8 @@ func newRestoreCommand(dataDir *string) *cobra.Command {
 	restore := &cobra.Command{
 		Use:   "restore {FILE | -}",
 		Short: "Make the data of a server that does not run of what save wrote to a file, or of standard input",
-		Long: "Makes the data of an etcd with one member, which others join as they start. The ConfigMap knative-apiserver-etcd\n" +
-			"must be deleted, and the data of others discarded, before they are started. hack/restore.sh does all of that.",
+		Long: "Makes the data of an etcd with one member, which others join as they start. Before they do, the ConfigMap\n" +
+			"knative-apiserver-etcd must name it alone, and the data of others be discarded. hack/restore.sh does all of that.",
 		Args:         cobra.ExactArgs(1),
 		SilenceUsage: true,
 		RunE: func(command *cobra.Command, args []string) error {

@@ -89,7 +89,9 @@ func TestSnapshotWithoutQuorum(t *testing.T) {
 	if _, err := Restore(file, RestoreOptions{Dir: o.Dir, Name: o.Name, PeerURL: "https://" + o.PeerAddress, Replace: true}); err != nil {
 		t.Fatal(err)
 	}
-	f.record.state = State{}
+	f.record.state = State{Bootstrap: Peer{
+		Name: o.Name, PeerURL: "https://" + o.PeerAddress, ClientURL: "https://" + o.ListenClient,
+	}}
 	if _, err := Discard(f.options[1].Dir); err != nil {
 		t.Fatal(err)
 	}
