@@ -214,19 +214,26 @@ func (b *Broker) Stop(timeout time.Duration) {
 	timer := b.options.Clock.AfterFunc(timeout, b.cancel)
 	defer timer.Stop()
 	defer b.cancel()
-	each := func(do func(*lane)) {
-		b.consumers.Range(func(_, c any) bool {
-			do(c.(*consumer).main)
-			do(c.(*consumer).dead)
-			return true
-		})
-	}
 	b.streams.Range(func(_, s any) bool {
 		s.(*stream).listener.stop()
 		return true
 	})
-	each(func(l *lane) { l.stop(false) })
-	each(func(l *lane) { l.running.Wait() })
+	var consumers []*consumer
+	b.consumers.Range(func(_, c any) bool {
+		consumers = append(consumers, c.(*consumer))
+		return true
+	})
+	lanes := lanesOf(consumers)
+	for _, l := range lanes {
+		l.halt(false)
+	}
+	for _, l := range lanes {
+		l.running.Wait()
+	}
 	b.cancel()
-	each(func(l *lane) { l.wait() })
+	for _, l := range lanes {
+		l.listener.stop()
+		l.wait()
+	}
+	leave(b.ctx, consumers)
 }

@@ -54,6 +54,15 @@ func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecut
 	return n
 }
 
+// lanesOf are those of consumers.
+func lanesOf(consumers []*consumer) []*lane {
+	lanes := make([]*lane, 0, 2*len(consumers))
+	for _, c := range consumers {
+		lanes = append(lanes, c.main, c.dead)
+	}
+	return lanes
+}
+
 // configured is called when the configuration changed.
 func (c *consumer) configured() {
 	config := c.config.Load()

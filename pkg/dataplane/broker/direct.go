@@ -22,11 +22,12 @@ func (l *lane) takesDirectly() bool {
 func (l *lane) offer(d *parcel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stopped {
-		// The log hands it over again, unless the consumer is gone.
-		if l.gone {
-			d.from.release()
-		}
+	switch {
+	case l.gone:
+		d.from.release()
+		return
+	case l.stopped:
+		l.ready.push(d)
 		return
 	}
 	if l.ordered() || l.paused || l.ready.len() >= maxReady {

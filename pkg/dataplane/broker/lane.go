@@ -226,10 +226,7 @@ func (l *lane) finish(d *parcel, v verdict) *parcel {
 	delete(l.underWay, d)
 	switch {
 	case v.abandoned:
-		// The log hands it over again, unless the consumer is gone.
-		if l.gone && !d.own && !d.leased {
-			d.from.release()
-		}
+		l.ready.push(d)
 		return nil
 	case v.unmade:
 	case v.overloaded:

@@ -13,10 +13,21 @@ import (
 // held is a frame of the log, or a number of them, that is done once everything in it is.
 type held struct {
 	frame FrameHandle
-	left  atomic.Int32
+	// parts is the number of deliveries that need the frame, none where it is itself a part of another one, left those that
+	// still do.
+	parts, left atomic.Int32
 	// finished are the ids of deliveries from a lane's own queue that are done. The lane's mu guards it.
 	finished []uint64
 }
+
+// need notes that so many deliveries more need the frame.
+func (h *held) need(n int32) {
+	h.parts.Add(n)
+	h.left.Add(n)
+}
+
+// whole tells whether none of the deliveries is done, so that nothing is repeated where the frame comes again.
+func (h *held) whole() bool { return h.parts.Load() == h.left.Load() }
 
 // release notes that one of the deliveries needs the frame no more.
 func (h *held) release() {
@@ -68,7 +79,7 @@ func decode(ctx context.Context, f Frame) []*parcel {
 	if len(deliveries) == 0 {
 		f.Handle.Done()
 	}
-	from.left.Store(int32(len(deliveries)))
+	from.need(int32(len(deliveries)))
 	return deliveries
 }
 

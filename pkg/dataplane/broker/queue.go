@@ -92,7 +92,7 @@ func (l *lane) take(f Frame) {
 	deliveries := decode(l.ctx, f)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stopped {
+	if l.gone {
 		return
 	}
 	now := l.clock.Now()

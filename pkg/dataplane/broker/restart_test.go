@@ -3,12 +3,14 @@ package broker
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -28,6 +30,52 @@ func TestRetriesSurviveRestarts(t *testing.T) {
 				w.after(time.Hour)
 				w.expectTimes("a", 0, time.Minute, 2*time.Minute, 3*time.Minute)
 				w.expectTimes("dead", 3*time.Minute, 4*time.Minute, 5*time.Minute)
+				w.log.expectLeft(t, "b", nil)
+			})
+		})
+	}
+}
+
+// What was done of a frame is not repeated after a restart, though the rest of it was broken off: neither the attempts of
+// others that share it, nor those at events that were written together (eventing DeliverySpec).
+func TestPartsSurviveRestart(t *testing.T) {
+	for name, direct := range map[string]bool{"shared frame": true, "own queue": false} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				w.set(trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter), trigger("b"))
+				w.answer("a", always(500))
+				if !direct {
+					w.accept(brokerKey, "first")
+					w.after(time.Second)
+				}
+				var calls atomic.Int64
+				w.answer("a", func(int) (time.Duration, delivery.Result) {
+					return time.Duration(calls.Add(1)%2) * stuck, status(500)
+				})
+				ids := numbers(initialLimit)
+				events := make([]*event.Event, 0, len(ids))
+				for _, id := range ids {
+					events = append(events, newEvent(id))
+				}
+				w.must(w.Accept(w.Context(), brokerKey, events))
+				w.after(linger / 2)
+				w.answer("a", always(500))
+				w.restart()
+				w.after(time.Hour)
+				// Half of the first attempts were broken off, which does not count.
+				first := len(ids) / 2
+				if !direct {
+					first += 4
+				}
+				if made, want := len(w.attempts("a")), 4*len(ids)+first; made != want {
+					t.Errorf("%d attempts were made, want %d", made, want)
+				}
+				if !direct {
+					ids = append(ids, "first")
+				}
+				for _, name := range []string{"b", "dead"} {
+					w.expect(name+" took", w.sorted(name), strings.Join(ids, " "))
+				}
 				w.log.expectLeft(t, "b", nil)
 			})
 		})

@@ -102,7 +102,7 @@ func (s *stream) dispatch(f Frame) {
 	s.inMemory.Add(1)
 	from := &held{frame: sharedFrame{f.Handle, s}}
 	// One more than there are, until all are counted.
-	from.left.Store(1)
+	from.left.Add(1)
 	for _, record := range f.Records {
 		var h header
 		encoded, err := h.parse(record)
@@ -115,7 +115,7 @@ func (s *stream) dispatch(f Frame) {
 			continue
 		}
 		for _, target := range h.targets {
-			from.left.Add(1)
+			from.need(1)
 			s.hand(target, &parcel{event: e, encoded: encoded, id: newID(), accepted: h.accepted, from: from})
 		}
 	}

@@ -62,15 +62,16 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 	}
 	s.removed.Store(true)
 	s.listener.halt()
-	var lanes []*lane
+	var consumers []*consumer
 	s.byUID.Range(func(_, found any) bool {
 		c := found.(*consumer)
-		lanes = append(lanes, c.main, c.dead)
+		consumers = append(consumers, c)
 		b.consumers.CompareAndDelete(c.config.Load().Key, c)
 		return true
 	})
 	// What the log hands over meanwhile is given back with the rest: frames of consumptions that were stopped before would
 	// come again later only.
+	lanes := lanesOf(consumers)
 	for _, l := range lanes {
 		l.halt(false)
 	}
@@ -82,7 +83,9 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 	for _, l := range lanes {
 		l.running.Wait()
 	}
-	timer.Stop()
+	if timer.Stop() {
+		leave(s.ctx, consumers)
+	}
 	release()
 	s.listener.stop()
 	for _, l := range lanes {
