@@ -21,6 +21,10 @@ const (
 	embeddedPullFor = time.Hour
 	consumerTimeout = 10 * time.Second
 
+	// forgetAfter is how long the server remembers a consumer that nobody pulls for. Each costs something even so, in a
+	// cluster that of a log of its own on each server that holds it.
+	forgetAfter = 5 * time.Minute
+
 	// News of a request, by status (NATS ADR-13): heartbeat is a sign of life, and expired that its time is over.
 	heartbeat, expired = "100", "408"
 	// The text of tooSmall tells that the next frame has no room in the request, which ends with that. That of
@@ -61,9 +65,10 @@ var (
 // pullFrom binds to the queue's consumer, which it creates if there is none, and gets frames until an error.
 func (c *Consumption) pullFrom(session *session) error {
 	// Requests are for as many frames as there is room for. Those that were given back are not to hold up the others.
-	pending := -1
+	pending, forget := -1, forgetAfter
 	if c.options.MaxFrames == 1 {
-		pending = 1
+		// How often a frame was handed over is kept with the consumer.
+		pending, forget = 1, 0
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, consumerTimeout)
 	_, err := session.js.CreateOrUpdateConsumer(ctx, c.stream.name, jetstream.ConsumerConfig{
@@ -73,6 +78,8 @@ func (c *Consumption) pullFrom(session *session) error {
 		AckWait:       c.stream.log.ackWait(),
 		MaxDeliver:    -1,
 		MaxAckPending: pending,
+
+		InactiveThreshold: forget,
 	})
 	cancel()
 	if err != nil {

@@ -76,7 +76,7 @@ func startAPI(t *testing.T, s *stage, stop <-chan struct{}, running *sync.WaitGr
 	go a.informer.RunWithContext(t.Context())
 	running.Go(func() {
 		a.writes.run(t.Context(), stop, writeEvery, func(ctx context.Context, number int) error {
-			return a.create(ctx, kind.Object(s.namespace, fmt.Sprintf("%s-%d", value, number)), value)
+			return a.create(ctx, idleTrigger(s.namespace, fmt.Sprintf("%s-%d", value, number)), value)
 		})
 	})
 	running.Go(func() {
@@ -86,6 +86,13 @@ func startAPI(t *testing.T, s *stage, stop <-chan struct{}, running *sync.WaitGr
 		})
 	})
 	return a
+}
+
+// idleTrigger is a Trigger for events that nobody sends.
+func idleTrigger(namespace, name string) *unstructured.Unstructured {
+	u := harness.KindOf("Trigger").Object(namespace, name)
+	u.Object["spec"].(map[string]any)["filter"] = map[string]any{"attributes": map[string]any{"type": "operator.test.none"}}
+	return u
 }
 
 // create makes an object of the load. That it exists is what an attempt leads to whose answer was lost.
