@@ -42,7 +42,7 @@ func newCommand() *cobra.Command {
 	options.addFlags(command.Flags())
 	logsapi.AddFlags(logging, command.Flags())
 	verflag.AddFlags(command.Flags())
-	command.AddCommand(newStandaloneCommand(), newSnapshotCommand())
+	command.AddCommand(newStandaloneCommand(), newSnapshotCommand(), newEventsCommand())
 	command.SetContext(genericapiserver.SetupSignalContext())
 	return command
 }

@@ -34,10 +34,7 @@ func newSnapshotCommand() *cobra.Command {
 			Args:         cobra.MaximumNArgs(1),
 			SilenceUsage: true,
 			RunE: func(command *cobra.Command, args []string) error {
-				if len(args) == 0 || args[0] == standardStream {
-					return saveSnapshot(command.Context(), *dataDir, command.OutOrStdout())
-				}
-				return saveSnapshotTo(command.Context(), *dataDir, args[0])
+				return saveTo(command, args, func(to io.Writer) error { return saveSnapshot(command.Context(), *dataDir, to) })
 			},
 		},
 		newRestoreCommand(dataDir),
@@ -100,8 +97,12 @@ func tellAside(to io.Writer, aside string) {
 	}
 }
 
-// saveSnapshotTo writes the objects to a file, which appears when it is complete.
-func saveSnapshotTo(ctx context.Context, dataDir, path string) (err error) {
+// saveTo has save write to the file that is the only argument, which appears when it is complete, or to standard output.
+func saveTo(command *cobra.Command, args []string, save func(io.Writer) error) (err error) {
+	if len(args) == 0 || args[0] == standardStream {
+		return save(command.OutOrStdout())
+	}
+	path := args[0]
 	file, err := os.CreateTemp(filepath.Dir(path), ".snapshot-*")
 	if err != nil {
 		return fmt.Errorf("writing a snapshot: %w", err)
@@ -111,7 +112,7 @@ func saveSnapshotTo(ctx context.Context, dataDir, path string) (err error) {
 			err = errors.Join(err, os.Remove(file.Name()))
 		}
 	}()
-	if err := saveSnapshot(ctx, dataDir, file); err != nil {
+	if err := save(file); err != nil {
 		return errors.Join(err, file.Close())
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {

@@ -8,16 +8,22 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 )
 
-// snapshot runs a snapshot command with a standard input, and returns its standard output.
+// snapshot runs a snapshot command.
 func snapshot(t *testing.T, in io.Reader, args ...string) (*bytes.Buffer, error) {
 	t.Helper()
+	return execute(t, newSnapshotCommand(), in, args...)
+}
+
+// execute runs a command with a standard input, and returns its standard output.
+func execute(t *testing.T, command *cobra.Command, in io.Reader, args ...string) (*bytes.Buffer, error) {
+	t.Helper()
 	var out bytes.Buffer
-	command := newSnapshotCommand()
 	command.SetArgs(args)
 	command.SetIn(in)
 	command.SetOut(&out)

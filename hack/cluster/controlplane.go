@@ -142,6 +142,8 @@ func (c controlPlane) controllerManagerArgs() []string {
 		// For tests that wait for a quota to notice deletions. The garbage collector and the quota
 		// controller look for new API groups every 30 s, for which there is no flag.
 		"--resource-quota-sync-period=5s",
+		// The only node is not lost because this API server was stopped for a while: its Pods go on.
+		"--node-monitor-grace-period=3m",
 		// The defaults (20 per second, bursts of 30) make namespaces with many objects slow to delete.
 		"--kube-api-qps=200",
 		"--kube-api-burst=400",

@@ -3,7 +3,6 @@ package components
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -41,7 +40,7 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 	}
 	log := o.Log
 	if log.URL == "" {
-		log.Dir = filepath.Join(a.options.DataDir, "events")
+		log.Dir = EventLogDir(a.options.DataDir)
 	}
 	if log.URL != "" || log.Cluster != nil {
 		if log.Installation, err = a.clusterID(ctx); err != nil {

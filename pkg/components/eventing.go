@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -80,6 +81,9 @@ type eventingOptions struct {
 	stopTimeout time.Duration
 }
 
+// EventLogDir is where the embedded event log is within the directory of the server's data.
+func EventLogDir(dataDir string) string { return filepath.Join(dataDir, "events") }
+
 func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err error) {
 	p := &eventingPart{stopTimeout: o.stopTimeout, shared: o.replica != nil}
 	o.log.Logger, o.log.Register = klog.FromContext(ctx), legacyregistry.MustRegister
@@ -117,6 +121,11 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		},
 	})
 	legacyregistry.CustomMustRegister(own)
+	p.log.OnRestore(func(id string) {
+		if err := own.Restored(ctx, types.UID(id)); err != nil {
+			klog.FromContext(ctx).Error(err, "Restored events wait for others to be delivered")
+		}
+	})
 	p.dataPlane = own
 	accepting := ingress.Options{MaxBody: o.maxBody, TracerProvider: o.tracing, Register: legacyregistry.MustRegister}
 	recorder := o.clients.recorder

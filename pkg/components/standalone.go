@@ -203,7 +203,7 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 func (s *Standalone) eventing(ctx context.Context, clients *clients) ([]part, error) {
 	o := s.options.Broker
 	log := o.Log
-	log.Dir = filepath.Join(s.options.DataDir, "events")
+	log.Dir = EventLogDir(s.options.DataDir)
 	var err error
 	if log.Installation, err = installation(s.options.DataDir); err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -125,6 +127,18 @@ func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
 		return true
 	})
 	return nil
+}
+
+// Restored is Refresh for a stream that something was restored to, by its UID.
+func (b *Broker) Restored(ctx context.Context, uid types.UID) (err error) {
+	b.streams.Range(func(key, s any) bool {
+		if s.(*stream).spec.UID != uid {
+			return true
+		}
+		err = b.Refresh(ctx, key.(eventing.Key))
+		return false
+	})
+	return err
 }
 
 // AddAddress tells that a stream accepts events at its address, here or at another replica, and RemoveAddress that it

@@ -31,6 +31,8 @@ const (
 	retryEvery = 100 * time.Millisecond
 	// The embedded servers of a cluster take up to 9 s to find that the one that leads a stream was killed, and another.
 	clusterRetryFor = 12 * time.Second
+	// maxPause bounds the time between commits.
+	maxPause = 50 * time.Millisecond
 )
 
 // Record is what is appended: an event, or a delivery to be made again.
@@ -47,6 +49,7 @@ type batch struct {
 	began   time.Time
 	frames  []*frame
 	open    map[string]*frame // the last frame of each queue that takes more records
+	appends int               // that wait for it
 	records int
 	bytes   int
 	done    chan struct{} // closed after err is set
@@ -135,6 +138,7 @@ func (s *Stream) gather(records []Record) (*batch, error) {
 	for i := range records {
 		b.add(&records[i], min(limit, maxFrame))
 	}
+	b.appends++
 	b.bytes += bytes
 	s.waiting += bytes
 	if !s.committing {
@@ -177,6 +181,7 @@ func (s *Stream) commit() {
 		s.waiting -= b.bytes
 		s.mu.Unlock()
 
+		began := time.Now()
 		if err := s.write(b); err != nil {
 			s.log.metrics.failures.Inc()
 			b.err = fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
@@ -189,6 +194,22 @@ func (s *Stream) commit() {
 			q.written(int64(b.bytes))
 		}
 		close(b.done)
+		s.pause(b, time.Since(began))
+	}
+}
+
+// pause waits after a commit for as long as that took, if it was for several who may come again at once: then they share
+// the next one as well, in place of the first of them having one by itself. In a cluster each costs syncs on all servers,
+// which the streams of others wait for too.
+func (s *Stream) pause(b *batch, took time.Duration) {
+	if b.appends < 2 || !s.log.clustered() {
+		return
+	}
+	s.mu.Lock()
+	full := len(s.batches) > 1
+	s.mu.Unlock()
+	if !full {
+		time.Sleep(min(took, maxPause))
 	}
 }
 

@@ -89,6 +89,17 @@ func (l *Log) save(ctx context.Context, s *session, info *jetstream.StreamInfo, 
 // comes twice. Its error wraps ErrIncomplete if the end is missing; what was there is restored then.
 func (l *Log) Restore(ctx context.Context, r io.Reader) error {
 	in := json.NewDecoder(r)
+	restored := map[string]bool{}
+	defer func() {
+		l.mu.Lock()
+		tell := l.restored
+		l.mu.Unlock()
+		for id := range restored {
+			if tell != nil {
+				tell(id)
+			}
+		}
+	}()
 	for n := 0; ; n++ {
 		var line saved
 		if err := in.Decode(&line); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -114,5 +125,13 @@ func (l *Log) Restore(ctx context.Context, r io.Reader) error {
 		if err := stream.Append(ctx, f.asRecords()...); err != nil {
 			return err
 		}
+		restored[line.Stream] = true
 	}
+}
+
+// OnRestore has a function called with the IDs of streams to which something was restored.
+func (l *Log) OnRestore(do func(id string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.restored = do
 }

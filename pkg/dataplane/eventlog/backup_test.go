@@ -3,7 +3,10 @@ package eventlog
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,12 +28,20 @@ func TestBackupRestore(t *testing.T) {
 	k.collect(t, 4)
 	eventually(t, "what is done is removed", func() bool { return queues(t, a)[""] == 6 })
 	var content bytes.Buffer
-	if err := l.Backup(t.Context(), &content); err != nil {
+	// By other processes, as an operator does it.
+	running, err := Connect(t.Context(), l.opts.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := running.Backup(t.Context(), &content); err != nil {
 		t.Fatal(err)
 	}
 
 	restored := open(t, Options{Dir: t.TempDir()})
-	if err := restored.Restore(t.Context(), bytes.NewReader(content.Bytes())); err != nil {
+	if running, err = Connect(t.Context(), restored.opts.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := running.Restore(t.Context(), bytes.NewReader(content.Bytes())); err != nil {
 		t.Fatal(err)
 	}
 	s := stream(t, restored, "a")
@@ -59,5 +70,25 @@ func TestBackupRestore(t *testing.T) {
 		if err := other.Restore(t.Context(), bytes.NewReader(damaged)); !errors.Is(err, ErrIncomplete) {
 			t.Errorf("%s: %v, want ErrIncomplete", name, err)
 		}
+	}
+	if running, err = Connect(t.Context(), open(t, Options{Dir: t.TempDir()}).opts.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := running.Restore(t.Context(), bytes.NewReader(lines[0])); err == nil || !strings.Contains(err.Error(), "1 frames") {
+		t.Errorf("half a backup from another process: %v, want an error that tells where it ends", err)
+	}
+}
+
+// Where no process runs, or the one that did was killed, there is nothing to be backed up.
+func TestConnectToNone(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Connect(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("nothing there: %v, want ErrNotRunning", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, endpointFile), []byte(filepath.Join(t.TempDir(), "socket")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Connect(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("killed: %v, want ErrNotRunning", err)
 	}
 }

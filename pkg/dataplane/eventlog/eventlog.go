@@ -78,6 +78,7 @@ type Log struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // supervise, keepAlive, adopt
+	local  *local         // nil unless embedded
 
 	current atomic.Pointer[session]
 	// trouble is why there is no usable session, wrapping ErrFull or ErrUnavailable; nil if there is one.
@@ -89,6 +90,7 @@ type Log struct {
 	changed      chan struct{} // closed and replaced whenever current is
 	streams      map[string]*Stream
 	consumptions map[*Consumption]struct{}
+	restored     func(id string) // see OnRestore
 }
 
 // session is a connection to one run of a server. Immutable.
@@ -139,10 +141,15 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		return nil, err
 	}
 	l.current.Store(s)
-	l.wg.Go(l.keepAlive)
 	if l.embedded() {
+		if l.local, err = l.offer(); err != nil {
+			l.cancel()
+			s.end()
+			return nil, err
+		}
 		l.wg.Go(l.supervise)
 	}
+	l.wg.Go(l.keepAlive)
 	if l.clustered() {
 		l.wg.Go(l.adopt)
 	}
@@ -167,6 +174,9 @@ func (l *Log) Close() error {
 		consumptions = append(consumptions, c)
 	}
 	l.mu.Unlock()
+	if l.local != nil {
+		l.local.end()
+	}
 	l.wg.Wait()
 	for _, c := range consumptions {
 		c.release()

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -10,12 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// BenchmarkMemory measures the memory of all Pods of the installation, without Services of its own and with a hundred that
-// have no instance, as the kubelet sees it: what is resident, and the working set, which has the files read lately as
-// well. What grows is not given back soon, so that the second figure is the most that the Services took.
+// BenchmarkMemory measures what is resident of all Pods of the installation, without Services of its own and with a hundred
+// that have no instance. What grows is not given back soon, so that the second figure is the most that the Services took.
 func BenchmarkMemory(b *testing.B) {
 	once(b, func() {
 		many := short(100, 10)
@@ -27,10 +23,8 @@ func BenchmarkMemory(b *testing.B) {
 				idle(b, namespace, from, min(from+batch, many))
 			}
 			after := installed(b)
-			b.ReportMetric(megabytes(before.RSS), "rss-MB")
-			b.ReportMetric(megabytes(before.WorkingSet), "working-set-MB")
-			b.ReportMetric(megabytes(after.RSS), fmt.Sprintf("rss-%d-Services-MB", many))
-			b.ReportMetric(megabytes(after.WorkingSet), fmt.Sprintf("working-set-%d-Services-MB", many))
+			b.ReportMetric(before/1e6, "rss-MB")
+			b.ReportMetric(after/1e6, fmt.Sprintf("rss-%d-Services-MB", many))
 		})
 	})
 }
@@ -58,53 +52,23 @@ func idle(b *testing.B, namespace string, from, to int) {
 	awaitNoPods(b, namespace)
 }
 
-// memory is in bytes.
-type memory struct{ RSS, WorkingSet uint64 }
-
-// installed sums up the memory of the Pods in the system namespace.
-func installed(b *testing.B) memory {
+// installed sums up the memory of all replicas, in bytes.
+func installed(b *testing.B) float64 {
 	b.Helper()
-	nodes, err := node.Host.CoreV1().Nodes().List(b.Context(), metav1.ListOptions{})
+	pods, err := node.ServerPods(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
-	var sum memory
-	for i := range nodes.Items {
-		m, err := statsOf(b.Context(), nodes.Items[i].Name)
+	sum := 0.0
+	for i := range pods {
+		values, err := node.MetricsOf(b.Context(), &pods[i])
 		if err != nil {
 			b.Fatal(err)
 		}
-		sum.RSS += m.RSS
-		sum.WorkingSet += m.WorkingSet
+		sum += values["process_resident_memory_bytes"]
 	}
-	if sum.RSS == 0 {
-		b.Fatal("the kubelets know no memory of Pods in " + harness.SystemNamespace)
+	if sum == 0 {
+		b.Fatal("no replica tells of its memory")
 	}
 	return sum
 }
-
-func statsOf(ctx context.Context, name string) (memory, error) {
-	raw, err := node.Host.CoreV1().RESTClient().Get().Resource("nodes").Name(name).SubResource("proxy").Suffix("stats/summary").DoRaw(ctx)
-	if err != nil {
-		return memory{}, fmt.Errorf("asking the kubelet of %s: %w", name, err)
-	}
-	var summary struct {
-		Pods []struct {
-			PodRef struct{ Namespace string }
-			Memory struct{ RSSBytes, WorkingSetBytes uint64 }
-		}
-	}
-	if err := json.Unmarshal(raw, &summary); err != nil {
-		return memory{}, err
-	}
-	var sum memory
-	for i := range summary.Pods {
-		if p := &summary.Pods[i]; p.PodRef.Namespace == harness.SystemNamespace {
-			sum.RSS += p.Memory.RSSBytes
-			sum.WorkingSet += p.Memory.WorkingSetBytes
-		}
-	}
-	return sum, nil
-}
-
-func megabytes(bytes uint64) float64 { return float64(bytes) / 1e6 }

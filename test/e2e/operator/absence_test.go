@@ -27,7 +27,7 @@ func TestNamespaceDeletedWhileServerIsAway(t *testing.T) {
 		}
 	})
 	eventually(t, 2*time.Minute, "all replicas are gone", func(ctx context.Context) error {
-		pods, err := serverPods(ctx)
+		pods, err := node.ServerPods(ctx)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d are left", len(pods))
 		}
@@ -98,8 +98,8 @@ func scale(t *testing.T, number int32) {
 }
 
 func scaleTo(ctx context.Context, number int32) error {
-	_, err := node.Host.AppsV1().StatefulSets(harness.SystemNamespace).UpdateScale(ctx, serverName, &autoscalingv1.Scale{
-		ObjectMeta: metav1.ObjectMeta{Name: serverName, Namespace: harness.SystemNamespace},
+	_, err := node.Host.AppsV1().StatefulSets(harness.SystemNamespace).UpdateScale(ctx, harness.ServerName, &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: harness.ServerName, Namespace: harness.SystemNamespace},
 		Spec:       autoscalingv1.ScaleSpec{Replicas: number},
 	}, metav1.UpdateOptions{})
 	return err

@@ -48,7 +48,7 @@ func pick(t *testing.T, leading bool) (pod *corev1.Pod, leads string) {
 		if leads, err = leader(ctx); err != nil {
 			return err
 		}
-		pods, err := serverPods(ctx)
+		pods, err := node.ServerPods(ctx)
 		if err != nil {
 			return err
 		}

@@ -69,6 +69,25 @@ func holdEvents(t *testing.T, s *stage) *held {
 	return h
 }
 
+// discard deletes the Broker, and so the events, with the Trigger.
+func (h *held) discard(t *testing.T) {
+	t.Helper()
+	for _, kind := range []string{"Broker", "Trigger"} {
+		objects := node.Admin.Dynamic.Resource(harness.KindOf(kind).GVR()).Namespace(h.stage.namespace)
+		if err := objects.Delete(t.Context(), h.name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The stream goes with the Broker, when whoever has it hears of that.
+	eventually(t, time.Minute, "the Broker takes no more events", func(ctx context.Context) error {
+		if err := h.load.send(ctx, http.DefaultClient, "late"); err == nil || !strings.Contains(err.Error(), "404") {
+			return fmt.Errorf("an event is answered with %w", err)
+		}
+		return nil
+	})
+	delete(h.load.accepted, "late")
+}
+
 // release leads the subscriber to the stage's Pods, and waits until they have all of the events.
 func (h *held) release(t *testing.T) {
 	t.Helper()

@@ -29,7 +29,7 @@ func TestHostAPIServerAway(t *testing.T) {
 			cluster(t, "start", "kube-apiserver")
 		}
 	})
-	if _, err := serverPods(t.Context()); err == nil {
+	if _, err := node.ServerPods(t.Context()); err == nil {
 		t.Fatal("the host API server still answers")
 	}
 	pass(t, hostOutage)

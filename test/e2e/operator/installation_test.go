@@ -1,11 +1,8 @@
 package operator
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,15 +10,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 const (
-	// serverName is the name of the StatefulSet, and of the Service of the API.
-	serverName = "knative-apiserver"
-	replicas   = 3
+	replicas = 3
 	// recovery bounds the time until an installation is whole again.
 	recovery = 3 * time.Minute
 )
@@ -39,7 +33,7 @@ func awaitWhole(t *testing.T) {
 			s.Replicas != replicas || s.ReadyReplicas != replicas || s.UpdatedReplicas != replicas {
 			return fmt.Errorf("the StatefulSet has %d replicas, %d ready and %d as they should be", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas)
 		}
-		pods, err := serverPods(ctx)
+		pods, err := node.ServerPods(ctx)
 		if err != nil {
 			return err
 		}
@@ -54,18 +48,7 @@ func awaitWhole(t *testing.T) {
 }
 
 func statefulSet(ctx context.Context) (*appsv1.StatefulSet, error) {
-	return node.Host.AppsV1().StatefulSets(harness.SystemNamespace).Get(ctx, serverName, metav1.GetOptions{})
-}
-
-// serverPods returns the replicas that run, in no particular order.
-func serverPods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := node.Host.CoreV1().Pods(harness.SystemNamespace).List(ctx, metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/name=" + serverName + ",app.kubernetes.io/component=server",
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list.Items, nil
+	return node.Host.AppsV1().StatefulSets(harness.SystemNamespace).Get(ctx, harness.ServerName, metav1.GetOptions{})
 }
 
 // leader returns the Pod that leads, by its Lease, whose holder is "<pod>@<address>".
@@ -83,7 +66,7 @@ func leader(ctx context.Context) (string, error) {
 
 // isMember returns why a replica does not take part in a whole etcd cluster with a leader.
 func isMember(ctx context.Context, pod *corev1.Pod) error {
-	values, err := metricsOf(ctx, pod)
+	values, err := node.MetricsOf(ctx, pod)
 	if err != nil {
 		return err
 	}
@@ -93,39 +76,10 @@ func isMember(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// metricsOf reads a replica's metrics without labels.
-func metricsOf(ctx context.Context, pod *corev1.Pod) (map[string]float64, error) {
-	config := rest.CopyConfig(node.Admin.Config)
-	// Which replica answers matters here, and its certificate is for the Service's name.
-	config.TLSClientConfig.Insecure, config.CAData, config.CAFile = true, nil, ""
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+pod.Status.PodIP+":8443/metrics", http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	text, err := do(client, request, http.StatusOK)
-	if err != nil {
-		return nil, err
-	}
-	values := map[string]float64{}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		if name, value, found := strings.Cut(lines.Text(), " "); found {
-			if number, err := strconv.ParseFloat(value, 64); err == nil {
-				values[name] = number
-			}
-		}
-	}
-	return values, lines.Err()
-}
-
 // restarts returns how often the containers of the replicas were restarted, by Pod.
 func restarts(t *testing.T) map[string]int32 {
 	t.Helper()
-	pods, err := serverPods(t.Context())
+	pods, err := node.ServerPods(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,11 @@
 package operator
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-
-	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // An upgrade by the README's command replaces every replica, with all roles, and no request, event or API call fails.
@@ -19,10 +14,12 @@ func TestUpgrade(t *testing.T) {
 	image := nextImage(t)
 	l := startLoad(t, s, true)
 	started := time.Now()
-	install(t, image)
+	if err := node.Script(t.Context(), "install.sh", image); err != nil {
+		t.Fatal(err)
+	}
 	t.Logf("upgraded in %s", time.Since(started).Round(time.Second))
 	awaitWhole(t)
-	pods, err := serverPods(t.Context())
+	pods, err := node.ServerPods(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,22 +54,4 @@ func nextImage(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return next.Name()
-}
-
-// install runs hack/install.sh as `make install` does.
-func install(t *testing.T, image string) {
-	t.Helper()
-	root, err := harness.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin, err := harness.KubernetesBin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "hack", "install.sh"), image)
-	cmd.Env = append(os.Environ(), "KUBECTL="+filepath.Join(bin, "kubectl"), "KUBECONFIG="+node.Kubeconfig)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
-	}
 }

@@ -21,7 +21,7 @@ func TestLostVolumes(t *testing.T) {
 	kept := holdEvents(t, s)
 	for i := range replicas {
 		started := time.Now()
-		loseVolume(t, fmt.Sprintf("%s-%d", serverName, i))
+		loseVolume(t, fmt.Sprintf("%s-%d", harness.ServerName, i))
 		awaitWhole(t)
 		t.Logf("replica %d is whole again after %s", i, time.Since(started).Round(100*time.Millisecond))
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +42,11 @@ func TestUninstall(t *testing.T) {
 	if err := namespaces.Delete(t.Context(), going, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	uninstall(t, node)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if err := node.Script(ctx, "uninstall.sh"); err != nil {
+		t.Fatal(err)
+	}
 
 	if err := namespaces.Delete(t.Context(), kept, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -99,26 +101,6 @@ func fill(t *testing.T, node *harness.Node) string {
 		return err
 	})
 	return namespace.Name
-}
-
-// uninstall runs hack/uninstall.sh as `make uninstall` does.
-func uninstall(t *testing.T, node *harness.Node) {
-	t.Helper()
-	root, err := harness.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin, err := harness.KubernetesBin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "hack", "uninstall.sh"))
-	cmd.Env = append(os.Environ(), "KUBECTL="+filepath.Join(bin, "kubectl"), "KUBECONFIG="+node.Kubeconfig)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
-	}
 }
 
 // nothingIsLeft looks for what was installed, and for what ran because of our objects, in everything that the host still

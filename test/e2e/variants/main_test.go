@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -55,20 +53,6 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// script runs one of hack/ with the cluster's kubectl.
-func script(ctx context.Context, name string, args ...string) error {
-	bin, err := harness.KubernetesBin()
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "hack", name), args...)
-	cmd.Env = append(os.Environ(), "KUBECTL="+filepath.Join(bin, "kubectl"), "KUBECONFIG="+node.Kubeconfig, "TIMEOUT=5m")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return nil
-}
-
 // install installs a variant, or a directory that builds on one, for the time of the test.
 func install(t *testing.T, variant string) {
 	t.Helper()
@@ -76,7 +60,7 @@ func install(t *testing.T, variant string) {
 		t.Fatalf("namespace %s is there already (%v): what is installed must be uninstalled first", harness.SystemNamespace, err)
 	}
 	t.Cleanup(func() { uninstall(t) })
-	if err := script(t.Context(), "install.sh", image, variant); err != nil {
+	if err := node.Script(t.Context(), "install.sh", image, variant); err != nil {
 		for _, kind := range []string{"pods", "events"} {
 			t.Log(harness.NewKubectl(t, node.Kubeconfig, harness.SystemNamespace).Run(t, "", "get", kind, "-o", "wide").Stdout)
 		}
@@ -93,7 +77,7 @@ func uninstall(t *testing.T) {
 	// The context of a test has ended when it is cleaned up.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	defer cancel()
-	if err := script(ctx, "uninstall.sh"); err != nil {
+	if err := node.Script(ctx, "uninstall.sh"); err != nil {
 		t.Error(err)
 		return
 	}

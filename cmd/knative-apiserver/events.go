@@ -1,0 +1,67 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
+	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+)
+
+// newEventsCommand returns the commands that look after the embedded event log.
+func newEventsCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "events",
+		Short: "Back up and restore the undelivered events in the embedded event log",
+		Args:  cobra.NoArgs,
+	}
+	dataDir := command.PersistentFlags().String("data-dir", apiserver.NewOptions().DataDir, "Directory of the server's data.")
+	connect := func(command *cobra.Command) (*eventlog.Running, error) {
+		return eventlog.Connect(command.Context(), components.EventLogDir(*dataDir))
+	}
+	command.AddCommand(
+		&cobra.Command{
+			Use:   "save [FILE | -]",
+			Short: "Write all undelivered events of the running server to a file, or to standard output",
+			Long: "Writes the events of all Brokers and Channels that are not delivered to everyone, those of other replicas too. It runs\n" +
+				"where the server runs:\n" +
+				"kubectl -n knative-system exec knative-apiserver-0 -- /knative-apiserver events save > events.json",
+			Args:         cobra.MaximumNArgs(1),
+			SilenceUsage: true,
+			RunE: func(command *cobra.Command, args []string) error {
+				running, err := connect(command)
+				if err != nil {
+					return err
+				}
+				return saveTo(command, args, func(to io.Writer) error { return running.Backup(command.Context(), to) })
+			},
+		},
+		&cobra.Command{
+			Use:   "restore {FILE | -}",
+			Short: "Have the running server deliver what save wrote to a file, or standard input",
+			Long: "Adds the events to those of the running server, for the objects that have the UIDs of then: restore those first.\n" +
+				"What was delivered since they were saved is delivered again.",
+			Args:         cobra.ExactArgs(1),
+			SilenceUsage: true,
+			RunE: func(command *cobra.Command, args []string) error {
+				running, err := connect(command)
+				if err != nil {
+					return err
+				}
+				if args[0] == standardStream {
+					return running.Restore(command.Context(), command.InOrStdin())
+				}
+				file, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer file.Close()
+				return running.Restore(command.Context(), file)
+			},
+		},
+	)
+	return command
+}
