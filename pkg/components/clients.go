@@ -16,7 +16,7 @@ import (
 )
 
 // workers is how many objects of a kind are reconciled at a time.
-const workers = 4
+const workers = 16
 
 // clients are what all controllers reach the API by.
 type clients struct {

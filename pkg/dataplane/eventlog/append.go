@@ -209,7 +209,7 @@ func (s *Stream) pause(b *batch, took time.Duration) {
 	full := len(s.batches) > 1
 	s.mu.Unlock()
 	if !full {
-		time.Sleep(min(took, maxPause))
+		time.Sleep(min(2*took, maxPause))
 	}
 }
 

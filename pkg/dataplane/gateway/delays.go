@@ -1,22 +1,78 @@
 package gateway
 
 import (
+	"bytes"
 	"math"
+	"os"
 	"runtime/metrics"
+	"strconv"
 	"time"
 )
 
-// delays tells how long what is to run in this process waits for a processor.
+const (
+	// maxDelay is how long what is to run in this process may wait for a processor, nine times of ten, and maxStalled for which
+	// part of the time anything on this machine may, before processors are scarce.
+	maxDelay   = 100 * time.Microsecond
+	maxStalled = 0.4
+	// pressureFile is where Linux tells the latter, if it was built to.
+	pressureFile = "/proc/pressure/cpu"
+)
+
+// delays tells whether what is to run waits for a processor: in this process, and on this machine.
 type delays struct {
 	sample []metrics.Sample
 	// before are the counts at the previous call.
 	before []uint64
+	// pressure is nil where the system tells nothing. stalledBefore is what it told at the previous call.
+	pressure      *os.File
+	stalledBefore time.Duration
 }
 
 func newDelays() *delays {
 	d := &delays{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}}
+	if file, err := os.Open(pressureFile); err == nil {
+		d.pressure = file
+	}
 	d.late()
+	d.stalled()
 	return d
+}
+
+func (d *delays) close() {
+	if d.pressure != nil {
+		d.pressure.Close()
+	}
+}
+
+// scarce tells whether processors were scarce in the time since the previous call.
+func (d *delays) scarce(elapsed time.Duration) bool {
+	// Both are asked each time, as they tell of the time since.
+	late, stalled := d.late(), d.stalled()
+	return late > maxDelay || stalled.Seconds() > maxStalled*elapsed.Seconds()
+}
+
+// stalled returns for how long, since the previous call, anything on this machine waited.
+func (d *delays) stalled() time.Duration {
+	if d.pressure == nil {
+		return 0
+	}
+	var text [256]byte
+	n, _ := d.pressure.ReadAt(text[:], 0) //nolint:errcheck // the end of the file is one
+	before := d.stalledBefore
+	d.stalledBefore = stallOf(text[:n])
+	return d.stalledBefore - before
+}
+
+// stallOf reads the total of "some avg10=0.00 avg60=0.00 avg300=0.00 total=<microseconds>", the first line; 0 if it is not of
+// that form.
+func stallOf(text []byte) time.Duration {
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	_, total, _ := bytes.Cut(line, []byte("total="))
+	microseconds, err := strconv.ParseInt(string(total), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(microseconds) * time.Microsecond
 }
 
 // late returns the wait that nine of ten did not exceed since the previous call.

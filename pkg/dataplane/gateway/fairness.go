@@ -22,11 +22,9 @@ const (
 	// without requests counts as one of those that share.
 	adjustInterval = 20 * time.Millisecond
 	activeTurns    = int64(5 * time.Second / adjustInterval)
-	// maxDelay is how long what is to run may wait for a processor, nine times of ten, before somebody is held back.
-	maxDelay = 100 * time.Microsecond
 	// leastRate is how many requests a tenant gets answered per second and processor, at least: so that one whose
 	// requests take long is not kept to a few of them.
-	leastRate = 1000
+	leastRate = 250
 	// weight is that of a turn in averages.
 	weight = 0.05
 	// releasedAt is the limit from which on a tenant is not held back.
@@ -200,25 +198,26 @@ func (t *tenant) grantLocked() {
 // run adjusts the limits until ctx ends.
 func (f *fairness) run(ctx context.Context) {
 	delays := newDelays()
+	defer delays.close()
 	last := time.Now()
 	ticker := time.NewTicker(adjustInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			f.adjust(0, 0)
+			f.adjust(false, 0)
 			return
 		case <-ticker.C:
 			now := time.Now()
-			f.adjust(delays.late(), now.Sub(last))
+			elapsed := now.Sub(last)
+			f.adjust(delays.scarce(elapsed), elapsed)
 			last = now
 		}
 	}
 }
 
-// adjust decides who is held back, by how long what is to run waits for a processor, a time after it did so before.
-// Without time, nobody is.
-func (f *fairness) adjust(delay, elapsed time.Duration) {
+// adjust decides who is held back, by whether processors are scarce, a time after it did so before. Without time, nobody is.
+func (f *fairness) adjust(scarce bool, elapsed time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.turn++
@@ -244,7 +243,7 @@ func (f *fairness) adjust(delay, elapsed time.Duration) {
 			t.rate += weight * (float64(t.answered.Swap(0))/elapsed.Seconds() - t.rate)
 			t.level += weight * (float64(t.forwarding.Load()) - t.level)
 		}
-		t.adjust(delay > maxDelay, begun*int64(len(f.awake)) > sum, elapsed == 0 || len(f.awake) < 2)
+		t.adjust(scarce, begun*int64(len(f.awake)) > sum, elapsed == 0 || len(f.awake) < 2)
 	}
 }
 

@@ -30,7 +30,8 @@ func TestFloodOfRequests(t *testing.T) {
 	flooding, other := pair(t, service(t, "hello", ""))
 	flooding.Ready(t, "service/hello")
 	other.Ready(t, "service/hello")
-	quiet := &load{Address: node.Gateway, Method: http.MethodGet, URL: "http://hello." + other.Name + ".example.com/"}
+	// As many people do who come once: each by a connection of their own, to any replica.
+	quiet := &load{Once: true, Address: node.Gateway, Method: http.MethodGet, URL: "http://hello." + other.Name + ".example.com/"}
 	client := quiet.client()
 	withinTwice(t, &load{
 		Clients: clients, Address: node.Gateway, Method: http.MethodGet, URL: "http://hello." + flooding.Name + ".example.com/",

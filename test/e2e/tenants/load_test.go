@@ -29,6 +29,8 @@ const floodVariable = "E2E_FLOOD"
 // load is the same request again and again, by many clients, each of which waits for nothing but its answer.
 type load struct {
 	Clients int
+	// Once has each request made by a connection of its own.
+	Once bool
 	// Address is the host:port to which connections go, if not to that of the URL.
 	Address, Method, URL, Body string
 	Header                     map[string]string
@@ -74,9 +76,9 @@ func flood(text string) int {
 	return 0
 }
 
-// client returns a client with one connection.
+// client returns a client with one connection at a time.
 func (l *load) client() *http.Client {
-	transport := &http.Transport{}
+	transport := &http.Transport{DisableKeepAlives: l.Once}
 	if l.Address != "" {
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, l.Address)
