@@ -3,6 +3,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -40,6 +41,8 @@ type Controller struct {
 	first      *firstPass
 	// owns tells the objects that this replica writes about; nil stands for all.
 	owns func(key types.NamespacedName) bool
+	// postponed is nil where Postpone was not called.
+	postponed *postponed
 }
 
 // source is an informer that is watched, and the keys that each of its objects concerns.
@@ -173,10 +176,15 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 	if c.owns != nil && !c.owns(key) {
 		limited = leader.Following(limited)
 	}
-	err := c.reconciler.Reconcile(limited, key)
+	err := c.reconciler.Reconcile(c.postponed.allow(limited, key), key)
+	c.postponed.note(key, err)
 	switch {
 	case err == nil, leader.OnlyFollowing(err):
 		c.queue.Forget(key)
+		return
+	case errors.Is(err, errPostponed):
+		c.queue.Forget(key)
+		c.EnqueueAfter(key, postponement)
 		return
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		// The object will be deleted as well.

@@ -24,6 +24,9 @@ func UpdateStatus[O any](ctx context.Context, client StatusClient[O], observed, 
 	if equality.Semantic.DeepEqual(observed, current) {
 		return nil
 	}
+	if mayWait(ctx, observed, current) {
+		return errPostponed
+	}
 	_, err := client.UpdateStatus(ctx, current, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -42,6 +42,8 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Recorder:       recorder,
 		Clock:          now,
 	})
+	// It repeats what children say on their way.
+	controller.Postpone()
 	// Children have the name of their Service. So do those that it does not own, whose end it waits for.
 	for _, informer := range []cache.SharedIndexInformer{
 		informers.Services().Informer(),
