@@ -50,6 +50,10 @@ owned | while read -r kind namespace name; do
 	k -n "$namespace" delete "$kind" "$name" --ignore-not-found --timeout="$timeout" </dev/null
 done
 
+# A namespace in which Pods still end is looked at again only after half of the time that they may take.
+k get namespaces -l "$label" -o name | while read -r namespace; do
+	k -n "${namespace#*/}" delete statefulsets,deployments --all --cascade=foreground --timeout="$timeout" </dev/null
+done
 k delete namespaces -l "$label" --ignore-not-found --timeout="$timeout"
 k -n kube-system delete rolebindings -l "$label" --ignore-not-found
 k delete clusterrolebindings,clusterroles,flowschemas,prioritylevelconfigurations -l "$label" --ignore-not-found --timeout="$timeout"

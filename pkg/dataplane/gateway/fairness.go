@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/pressure"
 )
 
 const (
@@ -197,8 +198,8 @@ func (t *tenant) grantLocked() {
 
 // run adjusts the limits until ctx ends.
 func (f *fairness) run(ctx context.Context) {
-	delays := newDelays()
-	defer delays.close()
+	gauge := pressure.New()
+	defer gauge.Close()
 	last := time.Now()
 	ticker := time.NewTicker(adjustInterval)
 	defer ticker.Stop()
@@ -210,7 +211,7 @@ func (f *fairness) run(ctx context.Context) {
 		case <-ticker.C:
 			now := time.Now()
 			elapsed := now.Sub(last)
-			f.adjust(delays.scarce(elapsed), elapsed)
+			f.adjust(gauge.Scarce(elapsed), elapsed)
 			last = now
 		}
 	}

@@ -151,6 +151,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 		w.Header().Set("Accept-Encoding", "identity")
 		return &Refusal{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content coding %.40q is not supported", coding)}
 	}
+	h.turns.saw(to.Namespace)
 	body, err := h.bodies.read(w, r, to.Namespace)
 	if err != nil {
 		return err

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/pressure"
 )
 
 const (
@@ -13,6 +16,11 @@ const (
 	maxAccepted, maxAcceptedOfOne = 256, 192
 	// maxWaiting is how many more requests of one namespace may wait.
 	maxWaiting = 1024
+	// Where several namespaces sent events in the last activeFor, those that send most are held back, every adjustEvery by a
+	// quarter, as long as processors are scarce, but not below leastAccepted requests at a time.
+	activeFor     = 5 * time.Second
+	adjustEvery   = 20 * time.Millisecond
+	leastAccepted = 4
 )
 
 var errShare = &Refusal{Status: http.StatusTooManyRequests, Message: "the namespace sends more events than can be taken at present"}
@@ -26,10 +34,68 @@ type turns struct {
 	waiting map[string][]chan struct{}
 	// order are the namespaces that have somebody waiting, the one whose turn is next first.
 	order []string
+	// active are the namespaces that share, adjusted is when it was looked at last who is held back, and scarce tells whether
+	// processors were scarce since.
+	active   map[string]*activity
+	adjusted time.Time
+	scarce   func(elapsed time.Duration) bool
+}
+
+// activity is what a namespace did lately.
+type activity struct {
+	last time.Time
+	// begun counts the requests since it was adjusted last, limit bounds those under way.
+	begun, limit int
 }
 
 func newTurns() *turns {
-	return &turns{free: maxAccepted, busy: map[string]int{}, waiting: map[string][]chan struct{}{}}
+	return &turns{
+		free: maxAccepted, busy: map[string]int{}, waiting: map[string][]chan struct{}{}, active: map[string]*activity{},
+		scarce: pressure.New().Scarce,
+	}
+}
+
+// saw notes that a namespace sends an event, here or to another replica.
+func (t *turns) saw(namespace string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	a := t.active[namespace]
+	if a == nil {
+		a = &activity{limit: maxAcceptedOfOne}
+		t.active[namespace] = a
+	}
+	a.last = now
+	a.begun++
+	if elapsed := now.Sub(t.adjusted); elapsed >= adjustEvery {
+		t.adjusted = now
+		t.adjust(now, elapsed)
+	}
+}
+
+// adjust decides who is held back. mu is held.
+func (t *turns) adjust(now time.Time, elapsed time.Duration) {
+	sum := 0
+	for namespace, a := range t.active {
+		if now.Sub(a.last) > activeFor {
+			delete(t.active, namespace)
+			continue
+		}
+		sum += a.begun
+	}
+	scarce := len(t.active) > 1 && t.scarce(elapsed)
+	for namespace, a := range t.active {
+		switch {
+		case len(t.active) < 2:
+			a.limit = maxAcceptedOfOne
+		case scarce && a.begun*len(t.active) > sum:
+			a.limit = max(leastAccepted, min(a.limit, t.busy[namespace])*3/4)
+		case !scarce:
+			a.limit = min(a.limit+1+a.limit/16, maxAcceptedOfOne)
+		}
+		a.begun = 0
+	}
+	t.grant()
 }
 
 // enter waits for the turn of a namespace, which ends with leave. It fails with errShare where too many wait already, or
@@ -75,19 +141,30 @@ func (t *turns) leave(namespace string) {
 }
 
 // may tells whether a namespace may have another turn. mu is held, as in what follows.
-func (t *turns) may(namespace string) bool { return t.free > 0 && t.busy[namespace] < maxAcceptedOfOne }
+func (t *turns) may(namespace string) bool {
+	limit := maxAcceptedOfOne
+	if a := t.active[namespace]; a != nil {
+		limit = a.limit
+	}
+	return t.free > 0 && t.busy[namespace] < limit
+}
 
 func (t *turns) begin(namespace string) {
 	t.free--
 	t.busy[namespace]++
 }
 
-// end ends a turn, and begins those that may be after it.
+// end ends a turn, and begins those that may be after it. mu is held, as in what follows.
 func (t *turns) end(namespace string) {
 	t.free++
 	if t.busy[namespace]--; t.busy[namespace] == 0 {
 		delete(t.busy, namespace)
 	}
+	t.grant()
+}
+
+// grant begins the turns that may be.
+func (t *turns) grant() {
 	for {
 		at := slices.IndexFunc(t.order, t.may)
 		if at < 0 {

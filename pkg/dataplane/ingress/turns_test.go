@@ -59,6 +59,67 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// While processors are scarce, the namespace that sends most has fewer and fewer requests taken at a time, and others none
+// the less; once they are not, or nobody else sends, it has as many as before.
+func TestTurnsUnderPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns()
+		var scarce atomic.Bool
+		turns.scarce = func(time.Duration) bool { return scarce.Load() }
+		const clients = 64
+		ctx, stop := context.WithCancel(t.Context())
+		for range clients {
+			go func() {
+				for ctx.Err() == nil {
+					turns.saw("flood")
+					if turns.enter(ctx, "flood") != nil {
+						return
+					}
+					<-time.After(10 * time.Millisecond)
+					turns.leave("flood")
+				}
+			}()
+		}
+		busy := func() int {
+			turns.mu.Lock()
+			defer turns.mu.Unlock()
+			return turns.busy["flood"]
+		}
+		calm := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
+				turns.saw("calm")
+				start := time.Now()
+				if err := turns.enter(ctx, "calm"); err != nil || time.Since(start) > 0 {
+					t.Errorf("the other namespace waits for %s, %v", time.Since(start), err)
+				}
+				turns.leave("calm")
+			}
+		}
+		scarce.Store(true)
+		<-time.After(time.Second)
+		if busy() != clients {
+			t.Errorf("alone, %d are taken at a time, want all %d", busy(), clients)
+		}
+		calm(2 * time.Second)
+		if busy() != leastAccepted {
+			t.Errorf("beside another one, %d are taken at a time, want %d", busy(), leastAccepted)
+		}
+		scarce.Store(false)
+		calm(2 * time.Second)
+		if busy() != clients {
+			t.Errorf("without pressure, %d are taken at a time, want all %d", busy(), clients)
+		}
+		scarce.Store(true)
+		calm(2 * time.Second)
+		<-time.After(2 * activeFor)
+		if busy() != clients {
+			t.Errorf("alone again, %d are taken at a time, want all %d", busy(), clients)
+		}
+		stop()
+		<-time.After(time.Second)
+	})
+}
+
 // Who goes away while it waits leaves its place to others.
 func TestTurnsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,8 @@ func service(name string, annotations map[string]string) *servingv1.Service {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: servingv1.ServiceSpec{ConfigurationSpec: servingv1.ConfigurationSpec{Template: servingv1.RevisionTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Annotations: annotations},
-			Spec:       servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}},
+			// A namespace with Pods that may take long to end takes long to be deleted.
+			Spec: servingv1.RevisionSpec{TimeoutSeconds: ptr.To[int64](10), PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}},
 		}}},
 	}
 }

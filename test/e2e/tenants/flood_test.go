@@ -66,6 +66,7 @@ func TestFloodOfEvents(t *testing.T) {
 		}
 	}
 	quiet := event(other.Name)
+	quiet.Once = true
 	client := quiet.client()
 	next := 0
 	withinTwice(t, event(flooding.Name), func() error {

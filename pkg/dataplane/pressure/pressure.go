@@ -1,4 +1,5 @@
-package gateway
+// Package pressure tells whether processors are scarce: then who takes most of them is to have less.
+package pressure
 
 import (
 	"bytes"
@@ -18,8 +19,8 @@ const (
 	pressureFile = "/proc/pressure/cpu"
 )
 
-// delays tells whether what is to run waits for a processor: in this process, and on this machine.
-type delays struct {
+// Gauge tells whether what is to run waits for a processor: in this process, and on this machine. Not safe for concurrent use.
+type Gauge struct {
 	sample []metrics.Sample
 	// before are the counts at the previous call.
 	before []uint64
@@ -28,39 +29,41 @@ type delays struct {
 	stalledBefore time.Duration
 }
 
-func newDelays() *delays {
-	d := &delays{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}}
+// New returns a Gauge, which ends with Close.
+func New() *Gauge {
+	g := &Gauge{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}}
 	if file, err := os.Open(pressureFile); err == nil {
-		d.pressure = file
+		g.pressure = file
 	}
-	d.late()
-	d.stalled()
-	return d
+	g.late()
+	g.stalled()
+	return g
 }
 
-func (d *delays) close() {
-	if d.pressure != nil {
-		d.pressure.Close()
+// Close ends the use of the gauge.
+func (g *Gauge) Close() {
+	if g.pressure != nil {
+		g.pressure.Close()
 	}
 }
 
-// scarce tells whether processors were scarce in the time since the previous call.
-func (d *delays) scarce(elapsed time.Duration) bool {
+// Scarce tells whether processors were scarce in the time since the previous call.
+func (g *Gauge) Scarce(elapsed time.Duration) bool {
 	// Both are asked each time, as they tell of the time since.
-	late, stalled := d.late(), d.stalled()
+	late, stalled := g.late(), g.stalled()
 	return late > maxDelay || stalled.Seconds() > maxStalled*elapsed.Seconds()
 }
 
 // stalled returns for how long, since the previous call, anything on this machine waited.
-func (d *delays) stalled() time.Duration {
-	if d.pressure == nil {
+func (g *Gauge) stalled() time.Duration {
+	if g.pressure == nil {
 		return 0
 	}
 	var text [256]byte
-	n, _ := d.pressure.ReadAt(text[:], 0) //nolint:errcheck // the end of the file is one
-	before := d.stalledBefore
-	d.stalledBefore = stallOf(text[:n])
-	return d.stalledBefore - before
+	n, _ := g.pressure.ReadAt(text[:], 0) //nolint:errcheck // the end of the file is one
+	before := g.stalledBefore
+	g.stalledBefore = stallOf(text[:n])
+	return g.stalledBefore - before
 }
 
 // stallOf reads the total of "some avg10=0.00 avg60=0.00 avg300=0.00 total=<microseconds>", the first line; 0 if it is not of
@@ -76,30 +79,30 @@ func stallOf(text []byte) time.Duration {
 }
 
 // late returns the wait that nine of ten did not exceed since the previous call.
-func (d *delays) late() time.Duration {
-	metrics.Read(d.sample)
-	if d.sample[0].Value.Kind() != metrics.KindFloat64Histogram {
+func (g *Gauge) late() time.Duration {
+	metrics.Read(g.sample)
+	if g.sample[0].Value.Kind() != metrics.KindFloat64Histogram {
 		return 0
 	}
-	histogram := d.sample[0].Value.Float64Histogram()
-	if len(d.before) != len(histogram.Counts) {
-		d.before = make([]uint64, len(histogram.Counts))
+	histogram := g.sample[0].Value.Float64Histogram()
+	if len(g.before) != len(histogram.Counts) {
+		g.before = make([]uint64, len(histogram.Counts))
 	}
 	var all uint64
 	for i, n := range histogram.Counts {
-		all += n - d.before[i]
+		all += n - g.before[i]
 	}
 	late := 0.0
 	rest := all / 10
 	for i := len(histogram.Counts) - 1; i >= 0; i-- {
-		n := histogram.Counts[i] - d.before[i]
+		n := histogram.Counts[i] - g.before[i]
 		if n > rest {
 			late = histogram.Buckets[i]
 			break
 		}
 		rest -= n
 	}
-	copy(d.before, histogram.Counts)
+	copy(g.before, histogram.Counts)
 	if math.IsInf(late, 0) {
 		return 0
 	}
