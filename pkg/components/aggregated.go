@@ -134,7 +134,9 @@ func (a *Aggregated) all(ctx, stopping context.Context, clients *clients) ([]par
 	}
 	parts := []part{{prepare: func(ctx context.Context, run func(func(context.Context))) error {
 		clients.informers.Start(ctx.Done())
-		run(services.RunWithContext)
+		if a.options.Serving != nil || a.options.Broker != nil {
+			run(services.RunWithContext)
+		}
 		if a.options.Replica == nil {
 			return nil
 		}
