@@ -198,9 +198,9 @@ func (s *Stream) commit() {
 	}
 }
 
-// pause waits after a commit for as long as that took, if it was for several who may come again at once: then they share
-// the next one as well, in place of the first of them having one by itself. In a cluster each costs syncs on all servers,
-// which the streams of others wait for too.
+// pause waits after a commit for twice the time that it took, if it was for several who may come again at once: then they
+// share the next one as well, in place of the first of them having one by itself. In a cluster each costs syncs on all
+// servers, which the streams of others wait for too.
 func (s *Stream) pause(b *batch, took time.Duration) {
 	if b.appends < 2 || !s.log.clustered() {
 		return
