@@ -149,6 +149,8 @@ const (
 	// flooded is how long a flood runs before its effect is measured, settled how long after its end.
 	flooded = time.Second
 	settled = time.Second
+	// comparisons is how often it is measured at most: a machine that others use too has bad moments.
+	comparisons = 3
 )
 
 // measure calls do every so often for some time, each time when the one before is done at the earliest, and returns how long
@@ -172,6 +174,22 @@ func measure(t *testing.T, duration time.Duration, do func() error) (took []time
 // is a matter of whom the system lets run.
 func withinTwice(t *testing.T, flood *load, do func() error) {
 	t.Helper()
+	for n := 1; ; n++ {
+		before, during := compare(t, flood, do)
+		t.Logf("quiet %v, in the flood %v (median, 95%%)", before, during)
+		switch {
+		case during[0] <= 2*before[0]:
+			return
+		case n == comparisons:
+			t.Errorf("%v in the flood, %v else: more than twice as long, %d times in a row", during[0], before[0], comparisons)
+			return
+		}
+	}
+}
+
+// compare returns the percentiles of how long do takes without and with the flood.
+func compare(t *testing.T, flood *load, do func() error) (before, during [2]time.Duration) {
+	t.Helper()
 	measure(t, settled, do)
 	var quiet, loud []time.Duration
 	for range rounds {
@@ -182,11 +200,7 @@ func withinTwice(t *testing.T, flood *load, do func() error) {
 		t.Logf("answers of the flood by code: %s", stop())
 		measure(t, settled, do)
 	}
-	before, during := percentiles(quiet), percentiles(loud)
-	t.Logf("quiet %v, in the flood %v (median, 95%%)", before, during)
-	if during[0] > 2*before[0] {
-		t.Errorf("%v in the flood, %v else: more than twice as long", during[0], before[0])
-	}
+	return percentiles(quiet), percentiles(loud)
 }
 
 // percentiles returns the median and the 95th percentile.
