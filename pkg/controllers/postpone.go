@@ -28,7 +28,9 @@ type postponed struct {
 // Postpone has the status of an object written up to half a second later where it says no more than another reason why it is
 // not known yet whether the object is ready: most such reasons do not last, and each write is one on the disk of each
 // replica. Call it before Run.
-func (c *Controller) Postpone() { c.postponed = &postponed{since: map[types.NamespacedName]time.Time{}} }
+func (c *Controller) Postpone() {
+	c.postponed = &postponed{since: map[types.NamespacedName]time.Time{}}
+}
 
 type postponing struct{}
 

@@ -66,12 +66,12 @@ func TestPostpone(t *testing.T) {
 				run(t, c, 1, func() {
 					store.start = time.Now()
 					for _, s := range test.steps {
-						time.Sleep(s.after)
+						<-time.After(s.after)
 						desired = duckv1.Status{ObservedGeneration: s.generation, Conditions: duckv1.Conditions{s.ready}}
 						c.Enqueue(named("a"))
 						synctest.Wait()
 					}
-					time.Sleep(time.Minute)
+					<-time.After(time.Minute)
 				})
 				if len(store.at) != len(test.want) {
 					t.Fatalf("written after %v, want %v", store.at, test.want)

@@ -117,7 +117,7 @@ func (r *Running) do(ctx context.Context, method string, in io.Reader, out io.Wr
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
-		said, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) //nolint:errcheck // the status is error enough
+		said, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 		return errors.New(string(said))
 	}
 	if _, err := io.Copy(out, response.Body); err != nil {

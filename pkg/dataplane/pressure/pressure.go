@@ -60,7 +60,7 @@ func (g *Gauge) stalled() time.Duration {
 		return 0
 	}
 	var text [256]byte
-	n, _ := g.pressure.ReadAt(text[:], 0) //nolint:errcheck // the end of the file is one
+	n, _ := g.pressure.ReadAt(text[:], 0)
 	before := g.stalledBefore
 	g.stalledBefore = stallOf(text[:n])
 	return g.stalledBefore - before

@@ -27,7 +27,7 @@ func TestGauge(t *testing.T) {
 	const rounds = 50
 	scarce := 0
 	for range rounds {
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 		if g.Scarce(10 * time.Millisecond) {
 			scarce++
 		}
