@@ -193,7 +193,13 @@ func (p *Process) Stop() error {
 	case <-p.exited:
 		return nil
 	case <-time.After(patience):
-		p.Kill()
+		// It says where it hangs.
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+		select {
+		case <-p.exited:
+		case <-time.After(patience):
+			p.Kill()
+		}
 		return fmt.Errorf("%s did not end within %s of SIGTERM", p.name, patience)
 	}
 }
@@ -211,7 +217,7 @@ func (p *Process) StopAfter(t testing.TB) {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("output of %s:\n%s", p.name, tail(p.Log(), 100))
+			t.Logf("output of %s:\n%s", p.name, tail(p.Log(), 400))
 		}
 	})
 }

@@ -25,7 +25,7 @@ const (
 	activeTurns    = int64(5 * time.Second / adjustInterval)
 	// leastRate is how many requests a tenant gets answered per second and processor, at least: so that one whose
 	// requests take long is not kept to a few of them.
-	leastRate = 250
+	leastRate = 1000
 	// weight is that of a turn in averages.
 	weight = 0.05
 	// releasedAt is the limit from which on a tenant is not held back.

@@ -1,6 +1,7 @@
 package aggregated
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"path/filepath"
@@ -74,8 +75,11 @@ func TestGoaway(t *testing.T) {
 	server.StopAfter(t)
 	client := clientsOf(t, directTo(t, port))
 	request := harness.Request{Method: http.MethodGet, Path: "/livez"}
-	harness.Eventually(t, "the second server serves", func() error {
-		_, err := client.Send(t.Context(), request)
+	harness.Eventually(t, "the second server is ready", func() error {
+		response, err := client.Send(t.Context(), harness.Request{Method: http.MethodGet, Path: "/readyz"})
+		if err == nil && response.Code != http.StatusOK {
+			err = fmt.Errorf("it answers %d", response.Code)
+		}
 		return err
 	})
 	connections := 0
