@@ -210,8 +210,7 @@ func (f *fairness) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			now := time.Now()
-			elapsed := now.Sub(last)
-			f.adjust(gauge.Scarce(elapsed), elapsed)
+			f.adjust(gauge.Scarce(), now.Sub(last))
 			last = now
 		}
 	}

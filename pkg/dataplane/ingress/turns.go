@@ -38,7 +38,7 @@ type turns struct {
 	// processors were scarce since.
 	active   map[string]*activity
 	adjusted time.Time
-	scarce   func(elapsed time.Duration) bool
+	scarce   func() bool
 }
 
 // activity is what a namespace did lately.
@@ -67,14 +67,14 @@ func (t *turns) saw(namespace string) {
 	}
 	a.last = now
 	a.begun++
-	if elapsed := now.Sub(t.adjusted); elapsed >= adjustEvery {
+	if now.Sub(t.adjusted) >= adjustEvery {
 		t.adjusted = now
-		t.adjust(now, elapsed)
+		t.adjust(now)
 	}
 }
 
 // adjust decides who is held back. mu is held.
-func (t *turns) adjust(now time.Time, elapsed time.Duration) {
+func (t *turns) adjust(now time.Time) {
 	sum := 0
 	for namespace, a := range t.active {
 		if now.Sub(a.last) > activeFor {
@@ -83,7 +83,7 @@ func (t *turns) adjust(now time.Time, elapsed time.Duration) {
 		}
 		sum += a.begun
 	}
-	scarce := len(t.active) > 1 && t.scarce(elapsed)
+	scarce := len(t.active) > 1 && t.scarce()
 	for namespace, a := range t.active {
 		switch {
 		case len(t.active) < 2:

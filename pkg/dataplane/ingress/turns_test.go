@@ -65,7 +65,7 @@ func TestTurnsUnderPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
 		var scarce atomic.Bool
-		turns.scarce = func(time.Duration) bool { return scarce.Load() }
+		turns.scarce = scarce.Load
 		const clients = 64
 		ctx, stop := context.WithCancel(t.Context())
 		for range clients {

@@ -27,11 +27,13 @@ type Gauge struct {
 	// pressure is nil where the system tells nothing. stalledBefore is what it told at the previous call.
 	pressure      *os.File
 	stalledBefore time.Duration
+	// asked is when the previous call was.
+	asked time.Time
 }
 
 // New returns a Gauge, which ends with Close.
 func New() *Gauge {
-	g := &Gauge{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}}
+	g := &Gauge{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}, asked: time.Now()}
 	if file, err := os.Open(pressureFile); err == nil {
 		g.pressure = file
 	}
@@ -48,7 +50,10 @@ func (g *Gauge) Close() {
 }
 
 // Scarce tells whether processors were scarce in the time since the previous call.
-func (g *Gauge) Scarce(elapsed time.Duration) bool {
+func (g *Gauge) Scarce() bool {
+	now := time.Now()
+	elapsed := now.Sub(g.asked)
+	g.asked = now
 	// Both are asked each time, as they tell of the time since.
 	late, stalled := g.late(), g.stalled()
 	return late > maxDelay || stalled.Seconds() > maxStalled*elapsed.Seconds()

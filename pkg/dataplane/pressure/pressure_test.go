@@ -28,7 +28,7 @@ func TestGauge(t *testing.T) {
 	scarce := 0
 	for range rounds {
 		<-time.After(10 * time.Millisecond)
-		if g.Scarce(10 * time.Millisecond) {
+		if g.Scarce() {
 			scarce++
 		}
 	}
