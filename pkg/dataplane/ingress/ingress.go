@@ -144,14 +144,17 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 	}
 	// Whether there are the streams of others, they know before us.
 	elsewhere := h.peers != nil && !forwarded && !h.peers.Owns(to)
-	if !elsewhere && !h.exists(to) {
+	exists := h.exists(to)
+	if !elsewhere && !exists {
 		return missing(to)
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		w.Header().Set("Accept-Encoding", "identity")
 		return &Refusal{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content coding %.40q is not supported", coding)}
 	}
-	h.turns.saw(to.Namespace)
+	if exists {
+		h.turns.saw(to.Namespace)
+	}
 	body, err := h.bodies.read(w, r, to.Namespace)
 	if err != nil {
 		return err
