@@ -19,24 +19,22 @@ import (
 // commandFile keeps the command line of a program that stopProgram stopped.
 func (h home) commandFile(name string) string { return h.path(name + ".stopped") }
 
-// checkProgram refuses what cannot be stopped and started alone: programs of the node need its mount namespace.
-func checkProgram(name string) error {
+// lockProgram locks the cluster for stopping or starting one program. It refuses those that cannot be alone: programs of the
+// node need its mount namespace.
+func (h home) lockProgram(ctx context.Context, name string, progress io.Writer) (*fileLock, error) {
 	if !slices.Contains(daemons(false), name) {
-		return fmt.Errorf("%q cannot be stopped alone, only %s", name, strings.Join(daemons(false), ", "))
+		return nil, fmt.Errorf("%q cannot be stopped alone, only %s", name, strings.Join(daemons(false), ", "))
 	}
-	return nil
+	if _, err := h.readInfo(); err != nil {
+		return nil, err
+	}
+	return h.lock(ctx, progress)
 }
 
 // stopProgram ends one program of the cluster as a crash would, without time to finish anything. It stays so until
 // startProgram.
 func (h home) stopProgram(ctx context.Context, name string, progress io.Writer) error {
-	if err := checkProgram(name); err != nil {
-		return err
-	}
-	if _, err := h.readInfo(); err != nil {
-		return err
-	}
-	lock, err := h.lock(ctx, progress)
+	lock, err := h.lockProgram(ctx, name, progress)
 	if err != nil {
 		return err
 	}
@@ -60,13 +58,7 @@ func (h home) stopProgram(ctx context.Context, name string, progress io.Writer) 
 
 // startProgram starts what stopProgram stopped, as it ran before. It does not wait until the program is ready.
 func (h home) startProgram(ctx context.Context, name string, progress io.Writer) error {
-	if err := checkProgram(name); err != nil {
-		return err
-	}
-	if _, err := h.readInfo(); err != nil {
-		return err
-	}
-	lock, err := h.lock(ctx, progress)
+	lock, err := h.lockProgram(ctx, name, progress)
 	if err != nil {
 		return err
 	}

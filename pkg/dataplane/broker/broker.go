@@ -177,7 +177,7 @@ func (b *Broker) RemoveConsumer(ctx context.Context, key eventing.Key) error {
 	s, uid := c.stream, c.config.Load().UID
 	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] { return x.Without(uid) })
 	c.remove()
-	for _, l := range []*lane{c.main, c.dead} {
+	for _, l := range c.lanes() {
 		if err := s.log.DeleteQueue(ctx, l.queue); err != nil && !s.removed.Load() {
 			return fmt.Errorf("deleting the events of %s: %w", key, err)
 		}

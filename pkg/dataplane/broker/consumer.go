@@ -54,11 +54,14 @@ func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecut
 	return n
 }
 
+// lanes are the ways of the consumer's events.
+func (c *consumer) lanes() []*lane { return []*lane{c.main, c.dead} }
+
 // lanesOf are those of consumers.
 func lanesOf(consumers []*consumer) []*lane {
 	lanes := make([]*lane, 0, 2*len(consumers))
 	for _, c := range consumers {
-		lanes = append(lanes, c.main, c.dead)
+		lanes = append(lanes, c.lanes()...)
 	}
 	return lanes
 }
@@ -74,7 +77,7 @@ func resolved(c *eventing.Consumer) bool { return c.Subscriber.URL != "" || c.Re
 
 // resume takes up what is in the log for the consumer.
 func (c *consumer) resume(queues map[string]uint64) {
-	for _, l := range []*lane{c.main, c.dead} {
+	for _, l := range c.lanes() {
 		l.resume(queues[l.queue] > 0)
 	}
 }
@@ -220,10 +223,12 @@ func judge(r delivery.Result, options eventing.Delivery) verdict {
 
 // remove ends all deliveries of a consumer that does not exist any more.
 func (c *consumer) remove() {
-	c.main.stop(true)
-	c.dead.stop(true)
+	for _, l := range c.lanes() {
+		l.halt(true)
+		l.listener.stop()
+	}
 	c.cancel()
-	for _, l := range []*lane{c.main, c.dead} {
+	for _, l := range c.lanes() {
 		l.wait()
 		l.drop()
 	}
@@ -231,7 +236,7 @@ func (c *consumer) remove() {
 
 // lag returns how long ago the oldest event was accepted that is not delivered, as far as it is in memory.
 func (c *consumer) lag(now time.Time) (lag time.Duration, inFlight int) {
-	for _, l := range []*lane{c.main, c.dead} {
+	for _, l := range c.lanes() {
 		oldest, underWay := l.oldest()
 		inFlight += underWay
 		if !oldest.IsZero() {

@@ -302,13 +302,8 @@ func (l *lane) doneOwn(from *held, id uint64) {
 	from.release()
 }
 
-// stop begins no attempts any more. gone tells that the consumer does not exist any more.
-func (l *lane) stop(gone bool) {
-	l.halt(gone)
-	l.listener.stop()
-}
-
-// halt is stop, but that what is handed over meanwhile stays handed over.
+// halt begins no attempts any more. What is handed over meanwhile stays handed over, until the listener is stopped. gone tells
+// that the consumer does not exist any more.
 func (l *lane) halt(gone bool) {
 	l.mu.Lock()
 	l.stopped, l.gone = true, gone

@@ -119,7 +119,7 @@ func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
 	}
 	s.byUID.Range(func(_, found any) bool {
 		c := found.(*consumer)
-		for _, l := range []*lane{c.main, c.dead} {
+		for _, l := range c.lanes() {
 			if queues[l.queue] > 0 {
 				l.resume(true)
 			}
