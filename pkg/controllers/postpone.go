@@ -81,7 +81,7 @@ func mayWait(ctx context.Context, observed, current any) bool {
 // statusOf returns what the status of an object has in common with that of other kinds, or nil.
 func statusOf(object any) *duckv1.Status {
 	status := reflect.Indirect(reflect.ValueOf(object)).FieldByName("Status")
-	if !status.IsValid() {
+	if !status.IsValid() || !status.FieldByName("Status").IsValid() {
 		return nil
 	}
 	common, ok := status.FieldByName("Status").Interface().(duckv1.Status)
