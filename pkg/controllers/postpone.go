@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
 // postponement is how long a status that tells no news may stay unwritten.
@@ -36,7 +37,7 @@ type postponing struct{}
 
 // allow lets UpdateStatus postpone the status of a key, unless that was done long enough.
 func (p *postponed) allow(ctx context.Context, key types.NamespacedName) context.Context {
-	if p == nil {
+	if p == nil || leader.IsFollowing(ctx) {
 		return ctx
 	}
 	p.mu.Lock()
@@ -46,6 +47,9 @@ func (p *postponed) allow(ctx context.Context, key types.NamespacedName) context
 	}
 	return context.WithValue(ctx, postponing{}, true)
 }
+
+// AtOnce returns a context by which nothing is postponed.
+func AtOnce(ctx context.Context) context.Context { return context.WithValue(ctx, postponing{}, nil) }
 
 // note keeps in mind since when the status of a key is postponed, if err says that it is.
 func (p *postponed) note(key types.NamespacedName, err error) {
@@ -63,10 +67,7 @@ func (p *postponed) note(key types.NamespacedName, err error) {
 
 // mayWait tells whether a status can wait to be written: it is of the generation that the one before is of, and Ready is
 // Unknown in both.
-func mayWait(ctx context.Context, observed, current any) bool {
-	if ctx.Value(postponing{}) == nil {
-		return false
-	}
+func mayWait(observed, current any) bool {
 	before, now := statusOf(observed), statusOf(current)
 	if before == nil || now == nil || before.ObservedGeneration != now.ObservedGeneration {
 		return false

@@ -76,6 +76,8 @@ func pin(revision string, percent int64, tag ...string) servingv1.TrafficTarget 
 type fakeGateway struct {
 	routes map[routing.Key]*routing.Route
 	calls  int
+	// behind are called when other replicas have caught up; nil says that they have.
+	behind *[]func()
 }
 
 func (f *fakeGateway) SetRoute(route *routing.Route) {
@@ -84,6 +86,14 @@ func (f *fakeGateway) SetRoute(route *routing.Route) {
 }
 
 func (f *fakeGateway) DeleteRoute(key routing.Key) { delete(f.routes, key) }
+
+func (f *fakeGateway) ServedEverywhere(_ routing.Key, then func()) bool {
+	if f.behind == nil {
+		return true
+	}
+	*f.behind = append(*f.behind, then)
+	return false
+}
 
 // shares tells where the requests to a host go, as "revision:percent" in order, or "" where nobody has it.
 func (f *fakeGateway) shares(host string) string {

@@ -24,6 +24,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -32,6 +33,9 @@ import (
 type Gateway interface {
 	SetRoute(route *routing.Route)
 	DeleteRoute(key routing.Key)
+	// ServedEverywhere tells whether the gateways of all replicas serve a route as this one was told to. While they do
+	// not, then is called when they may.
+	ServedEverywhere(key routing.Key, then func()) bool
 }
 
 // Queue takes keys to be reconciled.
@@ -181,9 +185,21 @@ func (r *Reconciler) write(ctx context.Context, observed *servingv1.Route, found
 	if equality.Semantic.DeepEqual(observed.Status, status) {
 		return nil
 	}
+	if len(found.rollouts) > 0 {
+		// When it began is written before its next step.
+		ctx = controllers.AtOnce(ctx)
+	}
+	update := controllers.UpdateStatus[*servingv1.Route]
+	if key := keyOf(observed); !leader.IsFollowing(ctx) && !r.Gateway.ServedEverywhere(key, func() { r.Queue.Enqueue(key) }) {
+		found.spreading = true
+		if status, err = found.status(observed, now); err != nil {
+			return err
+		}
+		update = controllers.UpdateStatusLater
+	}
 	current := *observed
 	current.Status = status
-	if err := controllers.UpdateStatus(ctx, r.Client.Routes(observed.Namespace), observed, &current); err != nil {
+	if err := update(ctx, r.Client.Routes(observed.Namespace), observed, &current); err != nil {
 		return err
 	}
 	if message := changed(&observed.Status, &status); message != "" {

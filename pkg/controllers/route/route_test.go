@@ -2,16 +2,19 @@ package route
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -332,5 +335,42 @@ func TestReconcileSettings(t *testing.T) {
 	}
 	if a, b := f.condition("a", duckv1.ConditionReady), f.status("b").Conditions.Get(ingress); a != "True" || b.Reason != ReasonHostnameConflict {
 		t.Errorf("Ready of the first is %q, IngressReady of the other %+v; want True and HostnameConflict", a, b)
+	}
+}
+
+// TestReconcileElsewhere covers that a Route is not ready before the gateways of all replicas serve it (serving 7.4).
+func TestReconcileElsewhere(t *testing.T) {
+	f := newFixture(t, newRoute("hello", follow("hello", 100)), newConfiguration("hello", "hello-1", ready(corev1.ConditionTrue, "")),
+		newRevision("hello", 1, ready(corev1.ConditionTrue, "")))
+	var others []func()
+	f.gateway.behind = &others
+	f.reconcile("hello")
+	if got := f.condition("hello", servingv1.RouteConditionIngressReady); got != "Unknown IngressNotConfigured Not all gateways serve the latest assignment yet." {
+		t.Errorf("before others serve it, IngressReady is %q", got)
+	}
+	if got := f.condition("hello", duckv1.ConditionReady); !strings.HasPrefix(got, "Unknown") {
+		t.Errorf("before others serve it, Ready is %q", got)
+	}
+	f.gateway.behind = nil
+	if len(others) != 1 {
+		t.Fatalf("they were asked %d times", len(others))
+	}
+	others[0]()
+	if want := []types.NamespacedName{named("hello")}; !slices.Equal(f.queue.keys, want) {
+		t.Errorf("when they serve it, %v is reconciled, want %v", f.queue.keys, want)
+	}
+	f.reconcile("hello")
+	if got := f.condition("hello", duckv1.ConditionReady); got != "True" {
+		t.Errorf("when others serve it, Ready is %q", got)
+	}
+	// What is written is not asked for again, as by each new leader.
+	f.gateway.behind = &others
+	if writes, _ := f.reconcile("hello"); writes != 0 || len(others) != 1 {
+		t.Errorf("a Route that is ready is written %d times, and asked for %d times", writes, len(others))
+	}
+	// Nor asks a replica that writes nothing.
+	f.put(newRoute("other", follow("hello", 100)))
+	if err := f.Reconcile(leader.Following(t.Context()), named("other")); err != nil || len(others) != 1 {
+		t.Errorf("a replica that follows: %v, the others were asked %d times", err, len(others))
 	}
 }

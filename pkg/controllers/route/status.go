@@ -45,6 +45,8 @@ type findings struct {
 	addresses addresses
 	// lost are the host names that other Routes have.
 	lost map[string]routing.Key
+	// spreading tells that not all gateways serve the Route like this yet.
+	spreading bool
 	// placeholder is what is wrong with the Route's core Services, or nil.
 	placeholder *duckv1.Condition
 }
@@ -78,7 +80,7 @@ func (f *findings) status(route *servingv1.Route, now time.Time) (servingv1.Rout
 	return status, nil
 }
 
-// ingress returns IngressReady. The gateway has what can be served already.
+// ingress returns IngressReady.
 func (f *findings) ingress() duckv1.Condition {
 	const t = servingv1.RouteConditionIngressReady
 	if len(f.addresses.faults) > 0 {
@@ -95,6 +97,9 @@ func (f *findings) ingress() duckv1.Condition {
 	}
 	if len(f.rollouts) > 0 {
 		return controllers.Unknown(t, ReasonRolloutInProgress, "A gradual rollout of the latest revision(s) is in progress.")
+	}
+	if f.spreading {
+		return controllers.Unknown(t, ReasonIngressNotConfigured, "Not all gateways serve the latest assignment yet.")
 	}
 	return controllers.True(t)
 }

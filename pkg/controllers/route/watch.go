@@ -61,6 +61,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Settings:       current,
 	}
 	controller := controllers.New("route", reconciler)
+	controller.Postpone()
 	reconciler.Queue = controller
 	index := routes.Informer().GetIndexer()
 	if err := controller.Watch(routes.Informer(), controllers.KeyOf); err != nil {

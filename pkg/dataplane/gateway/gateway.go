@@ -60,7 +60,7 @@ type Gateway struct {
 	table        atomic.Pointer[table]
 	fairness     *fairness
 	reports      reports
-	peers        peers
+	peers        peerSet
 	// seed makes the order of instances differ between replicas. It is 0 where there is only this one.
 	seed uint64
 	// base is what questions to other replicas derive their contexts from: no request asks for itself alone.
@@ -74,12 +74,19 @@ type Gateway struct {
 	mu     sync.Mutex
 	routes map[routing.Key]*assigned
 	pools  map[routing.Key]*pool
+	// changes are those of routes that other replicas wait for.
+	changes map[routing.Key]*change
 }
 
 // assigned is what the table has of a route.
 type assigned struct {
 	hosts []string
 	pools []*pool
+	// form identifies what it was given as, everywhere tells that the other replicas serve it in that form. askNoMore ends
+	// the questions to them, if there are any.
+	form       string
+	everywhere bool
+	askNoMore  context.CancelFunc
 }
 
 // New returns a Gateway, to be started by Serve.
@@ -108,11 +115,12 @@ func New(options Options) *Gateway {
 		base:        context.Background(),
 		fairness:    newFairness(),
 		reports:     reports{pools: map[*pool]struct{}{}},
-		peers:       peers{set: set, left: map[string]members.Member{}},
+		peers:       peerSet{set: set, left: map[string]members.Member{}},
 		chooser:     newChooser(rand.Uint64()),
 		instruments: newInstruments(options.Register),
 		routes:      map[routing.Key]*assigned{},
 		pools:       map[routing.Key]*pool{},
+		changes:     map[routing.Key]*change{},
 	}
 	g.unknownHosts = g.instruments.unknownHosts.WithLabelValues()
 	if options.AccessLog != nil {
@@ -137,9 +145,10 @@ func (g *Gateway) Retire() { g.retired.Store(true) }
 // this one's from then on; nobody else has made host names unique (serving 8-3). Revisions may be unknown yet:
 // requests wait for them.
 func (g *Gateway) SetRoute(route *routing.Route) {
+	form := formOf(route)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next := &assigned{}
+	next := &assigned{form: form}
 	hosts := make(map[string]*host, len(route.Hosts))
 	use := func(key routing.Key) *pool {
 		p := g.pool(key)
@@ -192,6 +201,10 @@ func (g *Gateway) assign(key routing.Key, next *assigned, hosts map[string]*host
 		p.routes--
 		g.drop(p)
 	}
+	if before.askNoMore != nil {
+		before.askNoMore()
+	}
+	g.rerouted(key)
 }
 
 // SetRevision makes a revision known, or tells what it wants now.

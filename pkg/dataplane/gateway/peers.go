@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/members"
@@ -26,8 +27,8 @@ const (
 	maxHeld = 8 << 20
 )
 
-// peers are the other replicas.
-type peers struct {
+// peerSet is the other replicas.
+type peerSet struct {
 	// mu guards the fields below.
 	mu  sync.Mutex
 	set *members.Set
@@ -35,7 +36,7 @@ type peers struct {
 	left map[string]members.Member
 }
 
-func (p *peers) follow(set *members.Set) {
+func (p *peerSet) follow(set *members.Set) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range p.set.Members() {
@@ -53,14 +54,27 @@ func (g *Gateway) others() []members.Member {
 	p := &g.peers
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	others := p.present()
+	for _, m := range p.left {
+		others = append(others, m)
+	}
+	return others
+}
+
+// members returns all replicas but this one, without those that left.
+func (p *peerSet) members() []members.Member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.present()
+}
+
+// present is members with mu held.
+func (p *peerSet) present() []members.Member {
 	var others []members.Member
 	for _, m := range p.set.Members() {
 		if m.Name != p.set.Self() {
 			others = append(others, m)
 		}
-	}
-	for _, m := range p.left {
-		others = append(others, m)
 	}
 	return others
 }
@@ -70,10 +84,8 @@ func (g *Gateway) forget(name string) bool {
 	p := &g.peers
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, m := range p.set.Members() {
-		if m.Name == name {
-			return false
-		}
+	if slices.ContainsFunc(p.set.Members(), func(m members.Member) bool { return m.Name == name }) {
+		return false
 	}
 	delete(p.left, name)
 	return true
@@ -86,6 +98,7 @@ func (g *Gateway) PeerHandler() http.Handler {
 	mux.HandleFunc(requestPath, g.serveRelayed)
 	mux.HandleFunc("GET "+heldPath, g.serveHeld)
 	mux.HandleFunc("GET "+drainedPath, g.serveDrained)
+	mux.HandleFunc("GET "+routedPath, g.serveRouted)
 	return mux
 }
 
