@@ -6,6 +6,7 @@ import (
 	"net"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -69,7 +70,7 @@ type Aggregated struct {
 
 // NewAggregated reads the settings from the host cluster and follows them until ctx ends.
 func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated, error) {
-	options.Host = rest.CopyConfig(options.Host)
+	options.Host = ofBuiltIns(options.Host)
 	options.Host.QPS = -1
 	host, err := kubernetes.NewForConfig(options.Host)
 	if err != nil {
@@ -163,6 +164,15 @@ func (a *Aggregated) all(ctx, stopping context.Context, clients *clients) ([]par
 		parts = append(parts, a.options.Replica.part())
 	}
 	return append(parts, events...), nil
+}
+
+// ofBuiltIns returns config for clients of Kubernetes' own kinds, which take less to be encoded and decoded as Protocol Buffers
+// than as JSON, on both sides.
+func ofBuiltIns(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return config
 }
 
 // guarded returns config for clients that write only what this replica is to write.

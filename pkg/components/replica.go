@@ -63,7 +63,7 @@ type Replica struct {
 // NewReplica returns a replica that the others do not know of before its components run. host reaches the cluster in
 // whose system namespace they meet.
 func NewReplica(host *rest.Config, systemNamespace string, o ReplicaOptions) (*Replica, error) {
-	leases, err := coordinationclient.NewForConfig(host)
+	leases, err := coordinationclient.NewForConfig(ofBuiltIns(host))
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster's Leases: %w", err)
 	}
