@@ -51,6 +51,9 @@ func (a *Aggregated) serving(ctx context.Context, clients *clients, services cac
 		LogURL:       logURL,
 		Logger:       klog.FromContext(ctx).WithName("pods"),
 	}
+	if a.options.Replica != nil {
+		options.Leading = a.options.Replica.Leading
+	}
 	pods, err := kuberuntime.New(options)
 	if err != nil {
 		return part{}, err

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
@@ -183,6 +185,8 @@ func TestPacer(t *testing.T) {
 	}
 }
 
+// TestInspection covers that what keeps a Pod from being created is told as the newest of its Events has it, those that come
+// later included, and only while that is so. One replica watches Events, and only while there is such a Pod.
 func TestInspection(t *testing.T) {
 	event := func(name, reason, message string, at time.Duration) *corev1.Event {
 		e := &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: "a"}, Type: corev1.EventTypeWarning, Reason: reason, Message: message}
@@ -190,26 +194,53 @@ func TestInspection(t *testing.T) {
 		e.LastTimestamp.Time = time.Unix(0, 0).Add(at)
 		return e
 	}
+	creating := func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodPending
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
+	}
 	synctest.Test(t, func(t *testing.T) {
+		var leads atomic.Bool
 		d := newDeployment(newRevision(), plan{replicas: 1})
-		h := newHarness(t, nil, d,
+		h := newHarness(t, func(o *Options) { o.Leading = leads.Load }, d,
 			event("1", "FailedMount", "old", 1),
 			event("2", "FailedMount", `secret "token" not found`, 2),
 			event("3", "FailedScheduling", "0/1 nodes are available", 3))
 		h.apply(t.Context(), newRevision())
-		creating := func(p *corev1.Pod) {
-			p.Status.Phase = corev1.PodPending
-			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
+		watches := func() (n int) {
+			for _, action := range h.client.Actions() {
+				if action.Matches("watch", "events") {
+					n++
+				}
+			}
+			return n
+		}
+		fails := func(want *runtime.Failure) {
+			t.Helper()
+			synctest.Wait()
+			if got := h.state().Failure; !reflect.DeepEqual(got, want) {
+				t.Fatalf("failure %+v, want %+v", got, want)
+			}
 		}
 		h.put(newInstance("a", creating))
 		<-time.After(firstInspection)
-		want := runtime.Failure{Resources: true, Reason: "FailedMount", Message: `secret "token" not found`}
-		if got := h.state().Failure; got == nil || *got != want {
-			t.Fatalf("failure %+v, want %+v", got, want)
+		fails(nil)
+		if n := watches(); n != 0 {
+			t.Fatalf("a replica that does not lead watches Events %d times", n)
 		}
+		leads.Store(true)
+		<-time.After(nextInspection)
+		fails(&runtime.Failure{Resources: true, Reason: "FailedMount", Message: `secret "token" not found`})
+		if _, err := h.client.CoreV1().Events(key.Namespace).Create(t.Context(), event("4", "FailedMount", "it is there, and wrong", 4), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		fails(&runtime.Failure{Resources: true, Reason: "FailedMount", Message: "it is there, and wrong"})
 		h.put(newInstance("a"))
-		if got := h.state().Failure; got != nil {
-			t.Errorf("failure %+v, want none once the container runs", got)
+		fails(nil)
+		if n := watches(); n != 1 || len(h.warnings.namespaces) != 0 {
+			t.Errorf("Events were watched %d times, and are in %d namespaces", n, len(h.warnings.namespaces))
 		}
+		h.put(newInstance("a", creating))
+		<-time.After(firstInspection)
+		fails(&runtime.Failure{Resources: true, Reason: "FailedMount", Message: "it is there, and wrong"})
 	})
 }

@@ -48,6 +48,9 @@ type Options struct {
 	DrainAddress func() (host string, port int32)
 	// LogURL returns where a revision's logs are. May be nil.
 	LogURL func(revision runtime.Key) string
+	// Leading tells whether this replica leads: the others need not know why a Pod does not come. Nil stands for one that is
+	// alone.
+	Leading func() bool
 	// Clock times probes and retries. Defaults to the real one.
 	Clock clock.WithDelayedExecution
 	// Logger defaults to klog's.
@@ -61,6 +64,8 @@ type Runtime struct {
 	clock   clock.WithDelayedExecution
 	logger  klog.Logger
 	pacer   pacer
+	// warnings tell why Pods do not come.
+	warnings *warnings
 	// ctx ends what goes on in the background: it is that of Start.
 	ctx context.Context
 
@@ -83,9 +88,13 @@ func New(o Options) (*Runtime, error) {
 	if o.Logger.GetSink() == nil {
 		o.Logger = klog.Background()
 	}
+	if o.Leading == nil {
+		o.Leading = func() bool { return true }
+	}
 	return &Runtime{
 		options: o, client: o.Client, clock: o.Clock, logger: o.Logger,
-		ctx: context.Background(), revisions: map[runtime.Key]*revision{},
+		warnings: &warnings{client: o.Client, namespaces: map[string]*followed{}},
+		ctx:      context.Background(), revisions: map[runtime.Key]*revision{},
 	}, nil
 }
 
