@@ -177,14 +177,14 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 		limited = leader.Following(limited)
 	}
 	err := c.reconciler.Reconcile(c.postponed.allow(limited, key), key)
-	c.postponed.note(key, err)
+	later := c.postponed.note(key, err)
 	switch {
 	case err == nil, leader.OnlyFollowing(err):
 		c.queue.Forget(key)
 		return
 	case errors.Is(err, errPostponed):
 		c.queue.Forget(key)
-		c.EnqueueAfter(key, postponement)
+		c.EnqueueAfter(key, later)
 		return
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		// The object will be deleted as well.

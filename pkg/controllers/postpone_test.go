@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
 // written is a StatusClient that keeps what was written last, and when.
@@ -26,8 +28,8 @@ func (w *written) UpdateStatus(_ context.Context, service *servingv1.Service, _ 
 	return service, nil
 }
 
-// A status is written at once where it tells something new, later where it is another reason why nothing is known yet, and
-// not at all where that is over by then.
+// A status is written at once where it tells something new, later where it is a reason why nothing is known yet, and not at
+// all where that is over by then.
 func TestPostpone(t *testing.T) {
 	unknown := func(reason string) duckv1.Condition { return Unknown(duckv1.ConditionReady, reason, "") }
 	type step struct {
@@ -42,15 +44,18 @@ func TestPostpone(t *testing.T) {
 	}{
 		"on the way to ready": {
 			[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}, {soon, unknown("C"), 1}, {soon, True(duckv1.ConditionReady), 1}},
-			[]time.Duration{0, 3 * soon},
+			[]time.Duration{3 * soon},
 		},
-		"a reason that stays": {[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}}, []time.Duration{0, soon + postponement}},
+		"a reason that stays": {[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}}, []time.Duration{postponement}},
 		"reasons that go on changing": {
-			[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}, {400 * time.Millisecond, unknown("C"), 1}, {400 * time.Millisecond, unknown("D"), 1}},
-			[]time.Duration{0, soon + postponement, soon + 800*time.Millisecond + postponement},
+			[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}, {postponement, unknown("C"), 1}, {soon, unknown("D"), 1}},
+			[]time.Duration{postponement, soon + 2*postponement},
 		},
-		"failure":            {[]step{{0, unknown("A"), 1}, {soon, False(duckv1.ConditionReady, "F", ""), 1}}, []time.Duration{0, soon}},
-		"another generation": {[]step{{0, unknown("A"), 1}, {soon, unknown("A"), 2}}, []time.Duration{0, soon}},
+		"failure": {[]step{{0, unknown("A"), 1}, {soon, False(duckv1.ConditionReady, "F", ""), 1}}, []time.Duration{soon}},
+		"another generation": {
+			[]step{{0, unknown("A"), 1}, {time.Second, unknown("A"), 2}, {soon, True(duckv1.ConditionReady), 2}, {soon, unknown("B"), 3}},
+			[]time.Duration{postponement, time.Second, time.Second + soon, time.Second + 2*soon},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,6 +72,7 @@ func TestPostpone(t *testing.T) {
 					store.start = time.Now()
 					for _, s := range test.steps {
 						<-time.After(s.after)
+						synctest.Wait()
 						desired = duckv1.Status{ObservedGeneration: s.generation, Conditions: duckv1.Conditions{s.ready}}
 						c.Enqueue(named("a"))
 						synctest.Wait()
@@ -87,4 +93,34 @@ func TestPostpone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The more objects are on their way, the later are their reasons written, up to a bound. A replica that leaves writing to
+// others has nothing to postpone, nor has what is to be written at once.
+func TestPostponeMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New("test", nil)
+		defer c.queue.ShutDown()
+		c.Postpone()
+		p := c.postponed
+		for i, want := range map[int]time.Duration{0: postponement, 10: postponement + 10*perObject, 1000: maxPostponement} {
+			clear(p.due)
+			for n := range i {
+				p.due[named(fmt.Sprint(n))] = time.Now()
+			}
+			if got := p.note(named("a"), errPostponed); got != want {
+				t.Errorf("with %d others it is written after %v, want %v", i, got, want)
+			}
+		}
+		p.due[named("c")] = time.Now()
+		for name, ctx := range map[string]context.Context{
+			"following": p.allow(leader.Following(t.Context()), named("b")),
+			"at once":   AtOnce(p.allow(t.Context(), named("b"))),
+			"due":       p.allow(t.Context(), named("c")),
+		} {
+			if ctx.Value(postponing{}) != nil {
+				t.Errorf("%s: it may be postponed", name)
+			}
+		}
+	})
 }

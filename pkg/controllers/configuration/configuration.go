@@ -56,6 +56,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Recorder:       recorder,
 		Clock:          now,
 	})
+	controller.Postpone()
 	if err := controller.Watch(configurations, controllers.KeyOf); err != nil {
 		return nil, err
 	}

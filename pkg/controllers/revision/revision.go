@@ -85,6 +85,7 @@ func New(client servingclient.RevisionsGetter, informers servinginformers.Interf
 		Since:    now.Now(),
 	}
 	controller := controllers.New("revision", reconciler)
+	controller.Postpone()
 	reconciler.Queue = controller
 	if err := controller.Watch(informers.Revisions().Informer(), controllers.KeyOf); err != nil {
 		return nil, err
@@ -179,6 +180,10 @@ func (r *Reconciler) write(ctx context.Context, observed *servingv1.Revision, st
 	if wait := known.wrote.Add(scaleInterval(&status)).Sub(now); wait > 0 && onlyScale(&observed.Status, &status) {
 		r.Queue.EnqueueAfter(types.NamespacedName{Namespace: observed.Namespace, Name: observed.Name}, wait)
 		return nil
+	}
+	if !equality.Semantic.DeepEqual(observed.Status.ContainerStatuses, status.ContainerStatuses) {
+		// Whoever leads next is to run the same images.
+		ctx = controllers.AtOnce(ctx)
 	}
 	current := *observed
 	current.Status = status

@@ -205,7 +205,10 @@ func (r *Reconciler) write(ctx context.Context, observed *servingv1.Route, found
 	if message := changed(&observed.Status, &status); message != "" {
 		r.Recorder.Event(&current, corev1.EventTypeNormal, ReasonTrafficChanged, message)
 	}
-	controllers.RecordReady(r.Recorder, &current, observed.Status.Conditions, status.Conditions)
+	if metav1.GetControllerOfNoCopy(observed) == nil {
+		// A Service says the same of itself.
+		controllers.RecordReady(r.Recorder, &current, observed.Status.Conditions, status.Conditions)
+	}
 	return nil
 }
 
