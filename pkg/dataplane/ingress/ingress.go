@@ -106,7 +106,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, forwarded bool) 
 			w.WriteHeader(code)
 		}
 	case http.MethodOptions:
-		code = h.options(w, r)
+		code = h.options(w, r, forwarded)
 	default:
 		w.Header().Set("Allow", allowed)
 		code = answer(w, &Refusal{Status: http.StatusMethodNotAllowed, Message: "events must be sent by POST"})
@@ -118,10 +118,15 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, forwarded bool) 
 
 // options answers OPTIONS requests, and lets everybody send any number of events who asks so (CloudEvents HTTP 1.1
 // Web Hooks 1.0.2, 4).
-func (h *Handler) options(w http.ResponseWriter, r *http.Request) (code int) {
+func (h *Handler) options(w http.ResponseWriter, r *http.Request, forwarded bool) (code int) {
 	to, err := target(r)
 	if err == nil && !h.exists(to) {
 		err = missing(to)
+		if h.elsewhere(to, forwarded) {
+			if done, answer := h.forward(r, to, nil); done {
+				err = answer
+			}
+		}
 	}
 	if err != nil {
 		return answer(w, err)
@@ -142,8 +147,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 	if err != nil {
 		return err
 	}
-	// Whether there are the streams of others, they know before us.
-	elsewhere := h.peers != nil && !forwarded && !h.peers.Owns(to)
+	elsewhere := h.elsewhere(to, forwarded)
 	exists := h.exists(to)
 	if !elsewhere && !exists {
 		return missing(to)

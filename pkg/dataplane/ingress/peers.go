@@ -13,9 +13,9 @@ import (
 type Peers interface {
 	// Owns tells whether this replica takes the events of a stream, which need not exist.
 	Owns(to eventing.Key) bool
-	// Forward has the replica take the events of a request that does, and returns nil once they are accepted. It fails
-	// with ErrHere if that is this one by now, and otherwise with a *Refusal, which may be the other's.
-	Forward(ctx context.Context, to eventing.Key, header http.Header, body []byte) error
+	// Forward has the replica answer a request that takes the events, and returns nil if it accepts them, or what else is
+	// asked for. It fails with ErrHere if that is this one by now, and otherwise with a *Refusal, which may be the other's.
+	Forward(ctx context.Context, method string, to eventing.Key, header http.Header, body []byte) error
 }
 
 var (
@@ -39,9 +39,15 @@ func Path(to eventing.Key) string {
 	return "/" + to.Namespace + "/" + to.Name
 }
 
-// forward has another replica take events. It returns false where that is this one.
+// elsewhere tells whether a request is for another replica to answer: whether there are the streams of others, they know
+// before us.
+func (h *Handler) elsewhere(to eventing.Key, forwarded bool) bool {
+	return h.peers != nil && !forwarded && !h.peers.Owns(to)
+}
+
+// forward has another replica answer a request. It returns false where that is this one.
 func (h *Handler) forward(r *http.Request, to eventing.Key, data []byte) (bool, error) {
-	err := h.peers.Forward(r.Context(), to, r.Header, data)
+	err := h.peers.Forward(r.Context(), r.Method, to, r.Header, data)
 	if errors.Is(err, ErrHere) {
 		return false, nil
 	}

@@ -33,7 +33,7 @@ var hopByHop = []string{
 }
 
 // Forward implements ingress.Peers. While the members change, it waits for a moment to see who owns the stream.
-func (s *Shards) Forward(ctx context.Context, to eventing.Key, header http.Header, body []byte) error {
+func (s *Shards) Forward(ctx context.Context, method string, to eventing.Key, header http.Header, body []byte) error {
 	header = header.Clone()
 	for _, listed := range header.Values("Connection") {
 		for name := range strings.SplitSeq(listed, ",") {
@@ -54,7 +54,7 @@ func (s *Shards) Forward(ctx context.Context, to eventing.Key, header http.Heade
 		if owner.Name == current.Self() {
 			return ingress.ErrHere
 		}
-		again, err := s.send(ctx, owner, to, header, body)
+		again, err := s.send(ctx, owner, method, to, header, body)
 		if !again {
 			return err
 		}
@@ -69,9 +69,9 @@ func (s *Shards) Forward(ctx context.Context, to eventing.Key, header http.Heade
 	}
 }
 
-// send makes one attempt to forward events. again tells that they were not accepted, and may be at once.
-func (s *Shards) send(ctx context.Context, owner members.Member, to eventing.Key, header http.Header, body []byte) (again bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+owner.Address+"/"+EventsElement+ingress.Path(to), bytes.NewReader(body))
+// send makes one attempt to forward a request. again tells that it was not accepted, and may be at once.
+func (s *Shards) send(ctx context.Context, owner members.Member, method string, to eventing.Key, header http.Header, body []byte) (again bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, "https://"+owner.Address+"/"+EventsElement+ingress.Path(to), bytes.NewReader(body))
 	if err != nil {
 		return false, fmt.Errorf("forwarding events for %s to replica %s: %w", to, owner.Name, err)
 	}

@@ -69,6 +69,15 @@ func TestEveryReplica(t *testing.T) {
 	const each = 20
 	var ids []string
 	for i, replica := range replicas(t) {
+		for _, address := range addresses {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, address, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code, _, err := harness.Exchange(replica, request); err != nil || code != http.StatusOK {
+				t.Errorf("OPTIONS %s is answered with %d, %v (eventing HTTP Verbs-3)", address, code, err)
+			}
+		}
 		for j := range each {
 			id := fmt.Sprintf("%d-%d", i, j)
 			ids = append(ids, id)
