@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/url"
 	"sync"
@@ -97,10 +96,7 @@ func (g *Gateway) awaitDrainedAt(ctx context.Context, member members.Member, rev
 	retry := time.NewTicker(drainRetry)
 	defer retry.Stop()
 	for {
-		err := g.get(ctx, member, drainedPath, query, func(body io.Reader) error {
-			_, err := io.Copy(io.Discard, body)
-			return err
-		})
+		err := g.get(ctx, member, drainedPath, query, nil)
 		if err == nil || g.forget(member.Name) {
 			return
 		}

@@ -128,7 +128,7 @@ func (g *Gateway) askHeld(ctx context.Context, member members.Member, key routin
 
 var errNoPeers = errors.New("there is no way to other replicas")
 
-// get asks another replica.
+// get asks another replica. Nil reads nothing of its answer but that it is one.
 func (g *Gateway) get(ctx context.Context, member members.Member, path string, query url.Values, read func(io.Reader) error) error {
 	if g.options.Forward == nil {
 		return errNoPeers
@@ -145,6 +145,9 @@ func (g *Gateway) get(ctx context.Context, member members.Member, path string, q
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("asking replica %s for %s: %s", member.Name, path, res.Status)
+	}
+	if read == nil {
+		return nil
 	}
 	if err := read(res.Body); err != nil {
 		return fmt.Errorf("reading what replica %s answers: %w", member.Name, err)
