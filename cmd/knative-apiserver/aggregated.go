@@ -14,6 +14,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/reconnect"
 )
 
 // aggregatedOptions are the flags of a server behind kube-aggregator.
@@ -152,6 +153,7 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	host.Wrap(reconnect.Watches)
 	ports, err := o.listen(command)
 	if err != nil {
 		return err
