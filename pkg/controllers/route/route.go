@@ -190,7 +190,8 @@ func (r *Reconciler) write(ctx context.Context, observed *servingv1.Route, found
 		ctx = controllers.AtOnce(ctx)
 	}
 	update := controllers.UpdateStatus[*servingv1.Route]
-	if key := keyOf(observed); !leader.IsFollowing(ctx) && !r.Gateway.ServedEverywhere(key, func() { r.Queue.Enqueue(key) }) {
+	if key := keyOf(observed); found.ingress().Status == corev1.ConditionTrue && !leader.IsFollowing(ctx) &&
+		!r.Gateway.ServedEverywhere(key, func() { r.Queue.Enqueue(key) }) {
 		found.spreading = true
 		if status, err = found.status(observed, now); err != nil {
 			return err

@@ -368,7 +368,11 @@ func TestReconcileElsewhere(t *testing.T) {
 	if writes, _ := f.reconcile("hello"); writes != 0 || len(others) != 1 {
 		t.Errorf("a Route that is ready is written %d times, and asked for %d times", writes, len(others))
 	}
-	// Nor asks a replica that writes nothing.
+	// Nor is a Route asked for that is not ready for another reason, nor asks a replica that writes nothing.
+	f.put(newRoute("unassigned", follow("none", 100)))
+	if writes, _ := f.reconcile("unassigned"); writes == 0 || len(others) != 1 {
+		t.Errorf("a Route without Revisions is written %d times, and the others were asked %d times", writes, len(others))
+	}
 	f.put(newRoute("other", follow("hello", 100)))
 	if err := f.Reconcile(leader.Following(t.Context()), named("other")); err != nil || len(others) != 1 {
 		t.Errorf("a replica that follows: %v, the others were asked %d times", err, len(others))

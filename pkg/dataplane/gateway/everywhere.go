@@ -68,7 +68,7 @@ func (g *Gateway) awaitRoutedAt(ctx context.Context, others []members.Member, ke
 	var asking sync.WaitGroup
 	for _, other := range others {
 		asking.Go(func() {
-			if err := g.awaitRouted(ctx, other, query); errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if err := g.awaitRouted(ctx, other, query); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				klog.FromContext(ctx).Error(err, "A replica does not serve a Route as this one does", "replica", other.Name, "route", key, "waited", routedPatience)
 			}
 		})
