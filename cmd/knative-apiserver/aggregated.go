@@ -38,10 +38,10 @@ func newAggregatedOptions() *aggregatedOptions {
 	broker := newBrokerOptions()
 	broker.port = 8082
 	api := apiserver.NewOptions()
-	// About two seats of priority and fairness for each processor: with more, what tenants ask for at once waits for
+	// About one seat of priority and fairness for tenants for each processor: with more, what they ask for at once waits for
 	// processors instead of in the queue of its tenant.
 	processors := runtime.GOMAXPROCS(0)
-	api.Run.MaxRequestsInFlight, api.Run.MaxMutatingRequestsInFlight = 60*processors, 40*processors
+	api.Run.MaxRequestsInFlight, api.Run.MaxMutatingRequestsInFlight = 120*processors, 80*processors
 	return &aggregatedOptions{
 		api:             api,
 		components:      allComponents,

@@ -31,11 +31,13 @@ func TestLabels(t *testing.T) {
 	})
 }
 
-// TestFairness: requests to our groups have a level of their own, in which namespaces take turns and which cannot grow.
+// TestFairness: requests to our groups have a level of their own, in which namespaces take turns and which cannot grow. What
+// our components ask for has another one.
 func TestFairness(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		levels := of[flowcontrolv1.PriorityLevelConfiguration](t, objects, "PriorityLevelConfiguration")
-		if len(levels) != 1 || levels[0].Spec.Limited == nil || levels[0].Spec.Limited.LimitResponse.Queuing == nil {
+		slices.SortFunc(levels, func(a, b *flowcontrolv1.PriorityLevelConfiguration) int { return strings.Compare(a.Name, b.Name) })
+		if len(levels) != 2 || levels[0].Name != "knative" || levels[0].Spec.Limited == nil || levels[0].Spec.Limited.LimitResponse.Queuing == nil {
 			t.Fatalf("priority levels are %+v", levels)
 		}
 		if b := levels[0].Spec.Limited.BorrowingLimitPercent; b == nil || *b != 0 {
