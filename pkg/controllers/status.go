@@ -21,23 +21,19 @@ type StatusClient[O any] interface {
 // changed, if that changed in meaning. A Conflict means that observed is out of date: the informer brings the
 // newer object. An object that is gone needs no status.
 func UpdateStatus[O any](ctx context.Context, client StatusClient[O], observed, current O) error {
-	if mayWait(observed, current) {
-		return UpdateStatusLater(ctx, client, observed, current)
+	if ctx.Value(postponing{}) != nil && !mayWait(observed, current) {
+		ctx = AtOnce(ctx)
 	}
-	return updateStatus(ctx, client, observed, current)
+	return UpdateStatusLater(ctx, client, observed, current)
 }
 
 // UpdateStatusLater is UpdateStatus of what is likely to be different in a moment, where the controller may Postpone it.
 func UpdateStatusLater[O any](ctx context.Context, client StatusClient[O], observed, current O) error {
-	if ctx.Value(postponing{}) != nil && !equality.Semantic.DeepEqual(observed, current) {
-		return errPostponed
-	}
-	return updateStatus(ctx, client, observed, current)
-}
-
-func updateStatus[O any](ctx context.Context, client StatusClient[O], observed, current O) error {
 	if equality.Semantic.DeepEqual(observed, current) {
 		return nil
+	}
+	if ctx.Value(postponing{}) != nil {
+		return errPostponed
 	}
 	_, err := client.UpdateStatus(ctx, current, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {

@@ -14,8 +14,6 @@ import (
 const (
 	// settleTime is how long an instance that is not known may still become so.
 	settleTime = 300 * time.Millisecond
-	// drainRetry is between attempts to ask another replica.
-	drainRetry = 100 * time.Millisecond
 )
 
 // InFlight returns the number of requests that this gateway has at an instance.
@@ -93,19 +91,7 @@ func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.K
 // awaitDrainedAt returns when another replica says so, is gone, or ctx ends.
 func (g *Gateway) awaitDrainedAt(ctx context.Context, member members.Member, revision routing.Key, instance string) {
 	query := url.Values{"namespace": {revision.Namespace}, "revision": {revision.Name}, "instance": {instance}}
-	retry := time.NewTicker(drainRetry)
-	defer retry.Stop()
-	for {
-		err := g.get(ctx, member, drainedPath, query, nil)
-		if err == nil || g.forget(member.Name) {
-			return
-		}
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	_ = g.askUntil(ctx, member, drainedPath, query, func(error) bool { return g.forget(member.Name) })
 }
 
 // serveDrained answers another replica once this gateway is done with an instance.

@@ -79,19 +79,9 @@ func (g *Gateway) awaitRoutedAt(ctx context.Context, others []members.Member, ke
 // awaitRouted asks another replica until it says that it serves a route, or is gone. If nothing listens there, no request gets
 // there, and it knows all routes before it takes some again.
 func (g *Gateway) awaitRouted(ctx context.Context, other members.Member, query url.Values) error {
-	retry := time.NewTicker(drainRetry)
-	defer retry.Stop()
-	for {
-		err := g.get(ctx, other, routedPath, query, nil)
-		if err == nil || errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.peers.members(), other) {
-			return nil
-		}
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			return err
-		}
-	}
+	return g.askUntil(ctx, other, routedPath, query, func(err error) bool {
+		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.peers.members(), other)
+	})
 }
 
 // change is waited for by some requests of other replicas.

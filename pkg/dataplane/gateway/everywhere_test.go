@@ -51,7 +51,7 @@ func TestServedEverywhere(t *testing.T) {
 	select {
 	case <-called:
 		t.Error("one of two is enough")
-	case <-time.After(5 * drainRetry):
+	case <-time.After(5 * askRetry):
 	}
 	all["c"].DeleteRoute(key)
 	all["c"].SetRoute(moved())

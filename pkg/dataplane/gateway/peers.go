@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/members"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -25,6 +26,8 @@ const (
 
 	// maxHeld bounds what another replica tells of one revision, in bytes.
 	maxHeld = 8 << 20
+	// askRetry is between attempts to ask a replica that is to answer when something has come to be.
+	askRetry = 100 * time.Millisecond
 )
 
 // peerSet is the other replicas.
@@ -153,6 +156,24 @@ func (g *Gateway) get(ctx context.Context, member members.Member, path string, q
 		return fmt.Errorf("reading what replica %s answers: %w", member.Name, err)
 	}
 	return nil
+}
+
+// askUntil asks another replica again and again until it answers, or gone says that it need not. It fails with the last error
+// when ctx ends before.
+func (g *Gateway) askUntil(ctx context.Context, member members.Member, path string, query url.Values, gone func(err error) bool) error {
+	retry := time.NewTicker(askRetry)
+	defer retry.Stop()
+	for {
+		err := g.get(ctx, member, path, query, nil)
+		if err == nil || gone(err) {
+			return nil
+		}
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // known returns the pool of a revision, or nil.
