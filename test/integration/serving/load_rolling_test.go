@@ -42,8 +42,8 @@ func TestNoRequestFailsWhileScalingDown(t *testing.T) {
 	plain := generate(t, 8, 5*time.Millisecond, s.keepAlive("/?sleep=20ms"))
 	streams := generate(t, 8, 5*time.Millisecond, s.streams(t, "/?sleep=20ms"))
 	s.untilScale(t, 1)
-	plain.mustNotFail(t, 300)
-	streams.mustNotFail(t, 300)
+	plain.mustNotFail(t, 100)
+	streams.mustNotFail(t, 100)
 }
 
 // TestNoRequestFailsAtZero sends requests at the very moment at which revisions go to zero: all went idle at the
