@@ -13,16 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/tracing"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
+	"github.com/knative-apiserver/knative-apiserver/pkg/reconnect"
 )
 
 // etcdPrefix is where our objects live in etcd, unless --etcd-prefix says otherwise.
@@ -220,11 +224,43 @@ func (o *Options) applyTo(config *Config) error {
 		// They need a host cluster, which a standalone server has not.
 		o.Recommended.ExtraAdmissionInitializers = admissionInitializers
 	}
-	if err := o.Recommended.ApplyTo(config.Generic); err != nil {
+	recommended := *o.Recommended
+	if recommended.CoreAPI != nil {
+		if err := o.followHost(config.Generic); err != nil {
+			return err
+		}
+		recommended.CoreAPI = nil
+	}
+	if recommended.Authentication != nil {
+		recommended.Authentication.WithCustomRoundTripper(reconnect.Watches)
+	}
+	if err := recommended.ApplyTo(config.Generic); err != nil {
 		return fmt.Errorf("applying the options: %w", err)
 	}
 	if o.embedded != nil {
 		config.Generic.AddReadyzChecks(healthz.NamedCheck("etcd-member", func(r *http.Request) error { return o.embedded.Health(r.Context()) }))
 	}
+	return nil
+}
+
+// hostResync is how often what admission knows of the host cluster is gone through again, as by CoreAPIOptions.
+const hostResync = 10 * time.Minute
+
+// followHost does what CoreAPIOptions do, with informers that go on soon after the host API server was away: by them admission
+// learns of namespaces, quotas, policies and webhooks, and fairness of its levels.
+func (o *Options) followHost(config *genericapiserver.RecommendedConfig) error {
+	host, err := o.HostConfig()
+	if err != nil {
+		return err
+	}
+	// The provider is known once the other options are applied, before the client of admission is made.
+	host.Wrap(func(next http.RoundTripper) http.RoundTripper { return tracing.WrapperFor(config.TracerProvider)(next) })
+	host.Wrap(reconnect.Watches)
+	client, err := kubernetes.NewForConfig(host)
+	if err != nil {
+		return fmt.Errorf("making the API's client of the host cluster: %w", err)
+	}
+	config.ClientConfig = host
+	config.SharedInformerFactory = informers.NewSharedInformerFactory(client, hostResync)
 	return nil
 }

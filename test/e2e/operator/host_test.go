@@ -7,9 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -41,6 +45,7 @@ func TestHostAPIServerAway(t *testing.T) {
 	})
 	awaitWhole(t)
 	t.Logf("whole again %s after the host API server was started", time.Since(started).Round(100*time.Millisecond))
+	policyHolds(t)
 	l.stop(t)
 	l.requests.mustNotHaveFailed(t)
 	l.events.mustNotHaveFailed(t)
@@ -48,6 +53,41 @@ func TestHostAPIServerAway(t *testing.T) {
 	if after := restarts(t); !maps.Equal(before, after) {
 		t.Errorf("containers were restarted: %v, before %v", after, before)
 	}
+}
+
+// policyHolds makes an admission policy at the host, which is soon in force.
+func policyHolds(t *testing.T) {
+	t.Helper()
+	space := node.NewSpace(t, "policy-")
+	t.Cleanup(func() {
+		space.Delete(t, "validatingadmissionpolicybinding/"+space.Name, "validatingadmissionpolicy/"+space.Name)
+	})
+	space.Apply(t, fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [messaging.knative.dev], apiVersions: ["*"], operations: [CREATE], resources: [channels]}]
+  validations: [{expression: "false", message: no more of these}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec:
+  policyName: %[1]s
+  validationActions: [Deny]
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}}
+`, space.Name))
+	channels := node.Admin.Knative.MessagingV1().Channels(space.Name)
+	channel := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
+	eventually(t, 10*time.Second, "the policy is in force", func(ctx context.Context) error {
+		_, err := channels.Create(ctx, channel, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "no more of these") {
+			return fmt.Errorf("a Channel got %v", err)
+		}
+		return nil
+	})
 }
 
 // cluster runs a command of hack/cluster on the cluster under test.
