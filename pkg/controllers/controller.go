@@ -3,7 +3,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -177,12 +176,15 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 		limited = leader.Following(limited)
 	}
 	err := c.reconciler.Reconcile(c.postponed.allow(limited, key), key)
-	later := c.postponed.note(key, err)
+	later, due := c.postponed.note(key, err)
+	for _, other := range due {
+		c.queue.Add(other)
+	}
 	switch {
 	case err == nil, leader.OnlyFollowing(err):
 		c.queue.Forget(key)
 		return
-	case errors.Is(err, errPostponed):
+	case leader.Only(err, errPostponed):
 		c.queue.Forget(key)
 		c.EnqueueAfter(key, later)
 		return

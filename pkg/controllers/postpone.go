@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// postponement is how long a status that tells no news may stay unwritten, perObject how much longer for each other one
-	// of its kind, maxPostponement how long at most.
+	// postponement is how long a status that tells no news stays unwritten, and maxPostponement how long where more than few
+	// objects of its namespace are on their way.
 	postponement    = 500 * time.Millisecond
-	perObject       = 40 * time.Millisecond
-	maxPostponement = 3 * time.Second
+	maxPostponement = 30 * time.Second
+	few             = 10
 )
 
 // errPostponed says that a status was not written because it may differ again soon.
 var errPostponed = errors.New("the status is written later")
 
-// postponed are the keys whose status is not written yet, with the time when it will be.
+// postponed are the keys whose status is not written yet, by namespace: with the time since when.
 type postponed struct {
-	mu  sync.Mutex
-	due map[types.NamespacedName]time.Time
+	mu    sync.Mutex
+	since map[string]map[string]time.Time
 }
 
 // Postpone has the status of an object written later where it says no more than why it is not known yet whether the object is
-// ready: most such reasons do not last, and each write is one on the disk of each replica. That is half a second, and up to
-// three where very many objects are on their way. Call it before Run.
+// ready: most such reasons do not last, and each write is one on the disk of each replica. That is half a second. Where many
+// objects of a namespace are on their way they wait until few are left, or for half a minute. Call it before Run.
 func (c *Controller) Postpone() {
-	c.postponed = &postponed{due: map[types.NamespacedName]time.Time{}}
+	c.postponed = &postponed{since: map[string]map[string]time.Time{}}
 }
 
 type postponing struct{}
@@ -47,7 +47,7 @@ func (p *postponed) allow(ctx context.Context, key types.NamespacedName) context
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if due, found := p.due[key]; found && !time.Now().Before(due) {
+	if since, found := p.since[key.Namespace][key.Name]; found && time.Since(since) >= p.patience(key.Namespace) {
 		return ctx
 	}
 	return context.WithValue(ctx, postponing{}, true)
@@ -56,23 +56,47 @@ func (p *postponed) allow(ctx context.Context, key types.NamespacedName) context
 // AtOnce returns a context by which nothing is postponed.
 func AtOnce(ctx context.Context) context.Context { return context.WithValue(ctx, postponing{}, nil) }
 
-// note keeps in mind when the status of a key is to be written, if err says that it is postponed, and returns how long that is
-// from now.
-func (p *postponed) note(key types.NamespacedName, err error) time.Duration {
+// patience returns how long a status of a namespace may be postponed. The lock is held.
+func (p *postponed) patience(namespace string) time.Duration {
+	if len(p.since[namespace]) > few {
+		return maxPostponement
+	}
+	return postponement
+}
+
+// note keeps in mind that the status of a key is postponed, if err says so, and returns how long that is from now. Else it
+// returns the keys that need not wait for so many others any more.
+func (p *postponed) note(key types.NamespacedName, err error) (wait time.Duration, due []types.NamespacedName) {
 	if p == nil {
-		return 0
+		return 0, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !errors.Is(err, errPostponed) {
-		delete(p.due, key)
-		return 0
+	others := p.since[key.Namespace]
+	since, found := others[key.Name]
+	switch {
+	case errors.Is(err, errPostponed):
+		if others == nil {
+			others = map[string]time.Time{}
+			p.since[key.Namespace] = others
+		}
+		if !found {
+			since = time.Now()
+			others[key.Name] = since
+		}
+		return p.patience(key.Namespace) - time.Since(since), nil
+	case found:
+		delete(others, key.Name)
+		switch len(others) {
+		case 0:
+			delete(p.since, key.Namespace)
+		case few:
+			for name := range others {
+				due = append(due, types.NamespacedName{Namespace: key.Namespace, Name: name})
+			}
+		}
 	}
-	now := time.Now()
-	if _, found := p.due[key]; !found {
-		p.due[key] = now.Add(min(postponement+time.Duration(len(p.due))*perObject, maxPostponement))
-	}
-	return p.due[key].Sub(now)
+	return 0, due
 }
 
 // mayWait tells whether a status can wait to be written: Ready is Unknown in it and in the one before, which is of the same

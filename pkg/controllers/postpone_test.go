@@ -2,7 +2,9 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,32 +97,103 @@ func TestPostpone(t *testing.T) {
 	}
 }
 
-// The more objects are on their way, the later are their reasons written, up to a bound. A replica that leaves writing to
-// others has nothing to postpone, nor has what is to be written at once.
+// Where many objects of a namespace are on their way their reasons wait until few are left, or for long. Those of another
+// namespace do not wait for them.
 func TestPostponeMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New("test", nil)
 		defer c.queue.ShutDown()
 		c.Postpone()
 		p := c.postponed
-		for i, want := range map[int]time.Duration{0: postponement, 10: postponement + 10*perObject, 1000: maxPostponement} {
-			clear(p.due)
-			for n := range i {
-				p.due[named(fmt.Sprint(n))] = time.Now()
+		key := func(i int) types.NamespacedName { return named(fmt.Sprint(i)) }
+		mayWait := func(key types.NamespacedName) bool { return p.allow(t.Context(), key).Value(postponing{}) != nil }
+		for i := range few + 2 {
+			want := postponement
+			if i >= few {
+				want = maxPostponement
 			}
-			if got := p.note(named("a"), errPostponed); got != want {
-				t.Errorf("with %d others it is written after %v, want %v", i, got, want)
-			}
-		}
-		p.due[named("c")] = time.Now()
-		for name, ctx := range map[string]context.Context{
-			"following": p.allow(leader.Following(t.Context()), named("b")),
-			"at once":   AtOnce(p.allow(t.Context(), named("b"))),
-			"due":       p.allow(t.Context(), named("c")),
-		} {
-			if ctx.Value(postponing{}) != nil {
-				t.Errorf("%s: it may be postponed", name)
+			if got, _ := p.note(key(i), errPostponed); got != want {
+				t.Errorf("with %d others a reason is written after %v, want %v", i, got, want)
 			}
 		}
+		elsewhere := types.NamespacedName{Namespace: "elsewhere", Name: "a"}
+		if got, _ := p.note(elsewhere, errPostponed); got != postponement {
+			t.Errorf("in another namespace a reason is written after %v, want %v", got, postponement)
+		}
+		<-time.After(postponement)
+		if !mayWait(key(0)) || mayWait(elsewhere) {
+			t.Error("after a while the reasons of the one namespace may not wait, or those of the other may")
+		}
+		if got, _ := p.note(key(0), errPostponed); got != maxPostponement-postponement {
+			t.Errorf("one that came first is written after %v, want %v", got, maxPostponement-postponement)
+		}
+		if _, due := p.note(key(0), nil); due != nil {
+			t.Errorf("with more than few left %v are due", due)
+		}
+		if _, due := p.note(key(1), nil); len(due) != few || slices.Contains(due, key(0)) || slices.Contains(due, key(1)) {
+			t.Errorf("when few are left %v are due", due)
+		}
+		if mayWait(key(2)) {
+			t.Error("when few are left a reason may still wait")
+		}
+		for i := range few + 2 {
+			p.note(key(i), nil)
+		}
+		p.note(elsewhere, nil)
+		if len(p.since) > 0 {
+			t.Errorf("%v are kept in mind", p.since)
+		}
+	})
+}
+
+// Long as it may be, nothing waits for ever.
+func TestPostponeAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New("test", nil)
+		defer c.queue.ShutDown()
+		c.Postpone()
+		p := c.postponed
+		for i := range 2 * few {
+			p.note(named(fmt.Sprint(i)), errPostponed)
+		}
+		<-time.After(maxPostponement)
+		if p.allow(t.Context(), named("0")).Value(postponing{}) != nil {
+			t.Errorf("after %v a reason may still wait", maxPostponement)
+		}
+	})
+}
+
+// A replica that leaves writing to others has nothing to postpone, nor has what is to be written at once.
+func TestPostponeNothing(t *testing.T) {
+	p := &postponed{since: map[string]map[string]time.Time{}}
+	for name, ctx := range map[string]context.Context{
+		"following": p.allow(leader.Following(t.Context()), named("b")),
+		"at once":   AtOnce(p.allow(t.Context(), named("b"))),
+	} {
+		if ctx.Value(postponing{}) != nil {
+			t.Errorf("%s: it may be postponed", name)
+		}
+	}
+}
+
+// What failed beside a status that is postponed is tried again soon.
+func TestPostponeFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		c := New("test", reconcile(func(context.Context, types.NamespacedName) error {
+			if tries++; tries == 1 {
+				return errors.Join(errPostponed, errors.New("something else"))
+			}
+			return errPostponed
+		}))
+		c.Postpone()
+		run(t, c, 1, func() {
+			c.Enqueue(named("a"))
+			<-time.After(postponement / 2)
+			synctest.Wait()
+			if tries != 2 {
+				t.Errorf("it was tried %d times, want twice", tries)
+			}
+		})
 	})
 }

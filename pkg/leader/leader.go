@@ -23,14 +23,17 @@ func IsFollowing(ctx context.Context) bool { return ctx.Value(followingKey{}) !=
 
 // OnlyFollowing tells whether an error says nothing but that writes are left to another replica. One that joins
 // ErrFollowing with a failure of another kind does say more.
-func OnlyFollowing(err error) bool {
-	if !errors.Is(err, ErrFollowing) {
+func OnlyFollowing(err error) bool { return Only(err, ErrFollowing) }
+
+// Only tells whether an error is target, wrapped or joined with itself, and nothing else.
+func Only(err, target error) bool {
+	if !errors.Is(err, target) {
 		return false
 	}
 	for err != nil {
 		if joined, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, err := range joined.Unwrap() {
-				if !OnlyFollowing(err) {
+				if !Only(err, target) {
 					return false
 				}
 			}
