@@ -21,9 +21,8 @@ const (
 	// cannot be mounted, or a network that fails. A replica that does not lead asks itself each nextInspection whether it does.
 	firstInspection = 3 * time.Second
 	nextInspection  = 5 * time.Second
-	// failedScheduling is the reason of the scheduler's Events, failedContainer that of the kubelet's about a container, whose
-	// status says more.
-	failedScheduling, failedContainer = "FailedScheduling", "Failed"
+	// failedScheduling is the reason of the scheduler's Events.
+	failedScheduling = "FailedScheduling"
 )
 
 // inspect finds out from its Events why the containers of a Pod are not created, until ctx ends.
@@ -131,10 +130,11 @@ func (w *warnings) start(ctx context.Context, namespace string) *followed {
 	return f
 }
 
-// told hands an Event to who follows those of its Pod, unless something else says the same better, or it has got a node since.
+// told hands an Event to who follows those of its Pod, unless something else says the same better: a condition of the Pod, that
+// it has no node, or the status of the container that the Event is about.
 func (f *followed) told(w *warnings, obj any) {
 	e, ok := obj.(*corev1.Event)
-	if !ok || e.Reason == failedScheduling || e.Reason == failedContainer {
+	if !ok || e.Reason == failedScheduling || e.InvolvedObject.FieldPath != "" {
 		return
 	}
 	w.mu.Lock()

@@ -194,6 +194,8 @@ func TestInspection(t *testing.T) {
 		e.LastTimestamp.Time = time.Unix(0, 0).Add(at)
 		return e
 	}
+	ofContainer := event("5", "BackOff", "Back-off restarting failed container", 5)
+	ofContainer.InvolvedObject.FieldPath = "spec.containers{user-container}"
 	creating := func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodPending
 		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
@@ -204,7 +206,7 @@ func TestInspection(t *testing.T) {
 		h := newHarness(t, func(o *Options) { o.Leading = leads.Load }, d,
 			event("1", "FailedMount", "old", 1),
 			event("2", "FailedMount", `secret "token" not found`, 2),
-			event("3", "FailedScheduling", "0/1 nodes are available", 3))
+			event("3", "FailedScheduling", "0/1 nodes are available", 3), ofContainer)
 		h.apply(t.Context(), newRevision())
 		watches := func() (n int) {
 			for _, action := range h.client.Actions() {
