@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -84,7 +85,7 @@ spec:
 	eventually(t, 10*time.Second, "the policy is in force", func(ctx context.Context) error {
 		_, err := channels.Create(ctx, channel, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "no more of these") {
-			return fmt.Errorf("a Channel got %v", err)
+			return errors.Join(errors.New("a Channel is not refused for it"), err)
 		}
 		return nil
 	})
