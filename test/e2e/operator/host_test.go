@@ -25,6 +25,8 @@ const hostOutage = 30 * time.Second
 // a restart of anything.
 func TestHostAPIServerAway(t *testing.T) {
 	s := setUp(t)
+	// It is made before: controllers of the host take up to a minute to see that its API server is back.
+	space := node.NewSpace(t, "policy")
 	before := restarts(t)
 	l := startLoad(t, s, false)
 	cluster(t, "stop", "kube-apiserver")
@@ -46,7 +48,7 @@ func TestHostAPIServerAway(t *testing.T) {
 	})
 	awaitWhole(t)
 	t.Logf("whole again %s after the host API server was started", time.Since(started).Round(100*time.Millisecond))
-	policyHolds(t)
+	policyHolds(t, space)
 	l.stop(t)
 	l.requests.mustNotHaveFailed(t)
 	l.events.mustNotHaveFailed(t)
@@ -57,12 +59,9 @@ func TestHostAPIServerAway(t *testing.T) {
 }
 
 // policyHolds makes an admission policy at the host, which is soon in force.
-func policyHolds(t *testing.T) {
+func policyHolds(t *testing.T, space *harness.Space) {
 	t.Helper()
-	space := node.NewSpace(t, "policy-")
-	t.Cleanup(func() {
-		space.Delete(t, "validatingadmissionpolicybinding/"+space.Name, "validatingadmissionpolicy/"+space.Name)
-	})
+	defer space.Delete(t, "validatingadmissionpolicybinding/"+space.Name, "validatingadmissionpolicy/"+space.Name)
 	space.Apply(t, fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
