@@ -61,7 +61,15 @@ func TestHostAPIServerAway(t *testing.T) {
 // policyHolds makes an admission policy at the host, which is soon in force.
 func policyHolds(t *testing.T, space *harness.Space) {
 	t.Helper()
-	defer space.Delete(t, "validatingadmissionpolicybinding/"+space.Name, "validatingadmissionpolicy/"+space.Name)
+	defer func() {
+		policies := node.Host.AdmissionregistrationV1()
+		if err := errors.Join(
+			policies.ValidatingAdmissionPolicyBindings().Delete(t.Context(), space.Name, metav1.DeleteOptions{}),
+			policies.ValidatingAdmissionPolicies().Delete(t.Context(), space.Name, metav1.DeleteOptions{}),
+		); err != nil {
+			t.Error(err)
+		}
+	}()
 	space.Apply(t, fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
