@@ -14,7 +14,6 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/components"
-	"github.com/knative-apiserver/knative-apiserver/pkg/reconnect"
 )
 
 // aggregatedOptions are the flags of a server behind kube-aggregator.
@@ -153,7 +152,6 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	host.Wrap(reconnect.Watches)
 	ports, err := o.listen(command)
 	if err != nil {
 		return err

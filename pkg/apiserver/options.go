@@ -171,13 +171,15 @@ func (o *Options) RunServer(ctx context.Context) error {
 	})
 }
 
-// HostConfig returns how the host cluster is reached as this server: by --kubeconfig, or as its ServiceAccount.
+// HostConfig returns how the host cluster is reached as this server: by --kubeconfig, or as its ServiceAccount. Watches go on
+// soon after it was away.
 func (o *Options) HostConfig() (*rest.Config, error) {
 	path := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, fmt.Errorf("finding the host cluster: %w", err)
 	}
+	config.Wrap(reconnect.Watches)
 	return config, nil
 }
 
@@ -231,9 +233,6 @@ func (o *Options) applyTo(config *Config) error {
 		}
 		recommended.CoreAPI = nil
 	}
-	if recommended.Authentication != nil {
-		recommended.Authentication.WithCustomRoundTripper(reconnect.Watches)
-	}
 	if err := recommended.ApplyTo(config.Generic); err != nil {
 		return fmt.Errorf("applying the options: %w", err)
 	}
@@ -246,8 +245,9 @@ func (o *Options) applyTo(config *Config) error {
 // hostResync is how often what admission knows of the host cluster is gone through again, as by CoreAPIOptions.
 const hostResync = 10 * time.Minute
 
-// followHost does what CoreAPIOptions do, with informers that go on soon after the host API server was away: by them admission
-// learns of namespaces, quotas, policies and webhooks, and fairness of its levels.
+// followHost does what CoreAPIOptions do, by HostConfig, and has authentication reach the host like that too: informers go on soon
+// after the host API server was away. By them admission learns of namespaces, quotas, policies and webhooks, and fairness of its
+// levels.
 func (o *Options) followHost(config *genericapiserver.RecommendedConfig) error {
 	host, err := o.HostConfig()
 	if err != nil {
@@ -255,12 +255,12 @@ func (o *Options) followHost(config *genericapiserver.RecommendedConfig) error {
 	}
 	// The provider is known once the other options are applied, before the client of admission is made.
 	host.Wrap(func(next http.RoundTripper) http.RoundTripper { return tracing.WrapperFor(config.TracerProvider)(next) })
-	host.Wrap(reconnect.Watches)
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
 		return fmt.Errorf("making the API's client of the host cluster: %w", err)
 	}
 	config.ClientConfig = host
 	config.SharedInformerFactory = informers.NewSharedInformerFactory(client, hostResync)
+	o.Recommended.Authentication.WithCustomRoundTripper(reconnect.Watches)
 	return nil
 }
