@@ -31,11 +31,13 @@ type postponed struct {
 	since map[string]map[string]time.Time
 }
 
+func newPostponed() *postponed { return &postponed{since: map[string]map[string]time.Time{}} }
+
 // Postpone has the status of an object written later where it says no more than why it is not known yet whether the object is
 // ready: most such reasons do not last, and each write is one on the disk of each replica. That is half a second. Where many
 // objects of a namespace are on their way they wait until few are left, or for half a minute. Call it before Run.
 func (c *Controller) Postpone() {
-	c.postponed = &postponed{since: map[string]map[string]time.Time{}}
+	c.postponed = newPostponed()
 }
 
 type postponing struct{}

@@ -101,10 +101,7 @@ func TestPostpone(t *testing.T) {
 // namespace do not wait for them.
 func TestPostponeMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New("test", nil)
-		defer c.queue.ShutDown()
-		c.Postpone()
-		p := c.postponed
+		p := newPostponed()
 		key := func(i int) types.NamespacedName { return named(fmt.Sprint(i)) }
 		mayWait := func(key types.NamespacedName) bool { return p.allow(t.Context(), key).Value(postponing{}) != nil }
 		for i := range few + 2 {
@@ -149,10 +146,7 @@ func TestPostponeMany(t *testing.T) {
 // Long as it may be, nothing waits for ever.
 func TestPostponeAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New("test", nil)
-		defer c.queue.ShutDown()
-		c.Postpone()
-		p := c.postponed
+		p := newPostponed()
 		for i := range 2 * few {
 			p.note(named(fmt.Sprint(i)), errPostponed)
 		}
@@ -165,7 +159,7 @@ func TestPostponeAtMost(t *testing.T) {
 
 // A replica that leaves writing to others has nothing to postpone, nor has what is to be written at once.
 func TestPostponeNothing(t *testing.T) {
-	p := &postponed{since: map[string]map[string]time.Time{}}
+	p := newPostponed()
 	for name, ctx := range map[string]context.Context{
 		"following": p.allow(leader.Following(t.Context()), named("b")),
 		"at once":   AtOnce(p.allow(t.Context(), named("b"))),
