@@ -73,7 +73,7 @@ generate: ## Regenerate what is generated from pkg/apis
 	hack/update-codegen.sh
 
 .PHONY: verify
-verify: ## Check generated code, module files, format and go vet, changing nothing
+verify: ## Check generated code, module files, format, tracked files and go vet, changing nothing
 	hack/verify-codegen.sh
 	hack/verify-go.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails when module files, format or go vet are not in order. Changes nothing; reports all faults, not just
-# the first.
+# Fails if module files, format or tracked files are not in order, or go vet finds faults. Changes nothing, and
+# reports all faults, not just the first.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,6 +20,8 @@ fi
 
 unformatted=$(find . -name '*.go' -not -path './.cache/*' -not -path './.git/*' -exec gofmt -s -l {} +) || fail "gofmt failed"
 [[ -z $unformatted ]] || fail "run gofmt -s -w on:"$'\n'"$unformatted"
+
+go run ./hack/trackedfiles || fail "git tracks files that may not be in the tree"
 
 go vet ./... || fail "go vet found faults"
 go -C hack/cluster vet ./... || fail "go vet found faults in hack/cluster"
