@@ -68,6 +68,10 @@ test-integration: build ## Run the tests against bin/knative-apiserver and a rea
 	go -C hack/cluster run . build
 	go test -count=1 -timeout 30m $(TESTFLAGS) ./test/...
 
+.PHONY: repeat
+repeat: ## Run the tests of each package ten times alone, with busy processors and on one processor: [PACKAGES=./pkg/...] [COUNT=10]
+	@COUNT=$(or $(COUNT),10) hack/repeat.sh $(PACKAGES)
+
 .PHONY: generate
 generate: ## Regenerate what is generated from pkg/apis
 	hack/update-codegen.sh
