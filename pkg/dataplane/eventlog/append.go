@@ -71,7 +71,11 @@ func (s *Stream) Append(ctx context.Context, records ...Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	if err := s.admit(); err != nil {
+	var bytes int64
+	for i := range records {
+		bytes += int64(recordSize(len(records[i].Data)))
+	}
+	if err := s.admit(bytes); err != nil {
 		return fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
 	}
 	b, err := s.gather(records) //nolint:contextcheck // a commit is for all who wait, it does not end with one of them
@@ -86,8 +90,8 @@ func (s *Stream) Append(ctx context.Context, records ...Record) error {
 	}
 }
 
-// admit says whether the log takes records at present.
-func (s *Stream) admit() error {
+// admit returns why the log takes no records of so many bytes at present, if it does not.
+func (s *Stream) admit(bytes int64) error {
 	l := s.log
 	if s.deleted.Load() || l.ctx.Err() != nil {
 		return ErrClosed
@@ -96,7 +100,7 @@ func (s *Stream) admit() error {
 		return err
 	}
 	if l.space != nil && !s.config.Memory {
-		return l.space.look()
+		return l.space.look(bytes)
 	}
 	return nil
 }
@@ -216,7 +220,7 @@ func (s *Stream) pause(b *batch, took time.Duration) {
 // write stores a batch, and tries for a while if the server is unavailable. Its errors wrap those of the package.
 func (s *Stream) write(b *batch) error {
 	for {
-		err := s.admit()
+		err := s.admit(0)
 		if err == nil {
 			err = s.writeOnce(b.frames)
 		}

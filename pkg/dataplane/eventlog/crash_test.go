@@ -241,6 +241,7 @@ func TestDiskFaults(t *testing.T) {
 
 			if fault.unwatched {
 				l.space.looked.Store(math.MaxInt64)
+				l.space.unseen.Store(math.MaxInt64)
 			}
 			fault.fail(t, dir)
 			i := 100

@@ -10,7 +10,9 @@ import (
 
 const (
 	defaultMinFree = 64 << 20
+	// A look at the filesystem counts for spaceFreshness, or until a sixteenth of the least free space is written.
 	spaceFreshness = 100 * time.Millisecond
+	spaceParts     = 16
 )
 
 // space knows whether a filesystem has room.
@@ -19,13 +21,17 @@ type space struct {
 	minimum int64 // bytes; 0 means the default
 
 	looked atomic.Int64 // when, in nanoseconds
+	// unseen is how many bytes may be written before the next look.
+	unseen atomic.Int64
 	full   atomic.Pointer[error]
 }
 
-// look returns an error that wraps ErrFull if there was too little room within the last 100 ms.
-func (s *space) look() error {
+// look returns an error that wraps ErrFull if the last look at the filesystem found too little room. It looks again
+// after 100 ms, or when the bytes that are about to be written make a difference.
+func (s *space) look(bytes int64) error {
 	now, looked := time.Now().UnixNano(), s.looked.Load()
-	if now-looked >= int64(spaceFreshness) && s.looked.CompareAndSwap(looked, now) {
+	due := now-looked >= int64(spaceFreshness) || s.unseen.Add(-bytes) < 0
+	if due && s.looked.CompareAndSwap(looked, now) {
 		if err := s.lookNow(); err != nil {
 			s.full.Store(&err)
 		} else {
@@ -48,6 +54,7 @@ func (s *space) lookNow() error {
 	if minimum == 0 {
 		minimum = min(defaultMinFree, fs.Blocks*block/16)
 	}
+	s.unseen.Store(int64(minimum / spaceParts))
 	if free < minimum {
 		return fmt.Errorf("%w: %d MiB are free on the filesystem of '%s', less than %d MiB", ErrFull, free>>20, s.dir, minimum>>20)
 	}

@@ -81,6 +81,8 @@ func TestTurnsUnderPressure(t *testing.T) {
 			}()
 		}
 		busy := func() int {
+			// The turns that end at this instant have ended, and begun again.
+			synctest.Wait()
 			turns.mu.Lock()
 			defer turns.mu.Unlock()
 			return turns.busy["flood"]

@@ -111,8 +111,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStartFailures checks what is reported of instances that end, or cannot start, before they are ready, and
-// that it takes less than 2 seconds.
+// TestStartFailures checks the failures of instances that end, or cannot start, before they are ready.
 func TestStartFailures(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("data"), 0o600); err != nil {
@@ -170,12 +169,8 @@ func TestStartFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := start(t, Options{})
-			began := time.Now()
 			h.apply(test.revision, 1)
 			s := h.await(test.revision, "the failure", failing)
-			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("the failure is known after %v", took)
-			}
 			if diff := cmp.Diff(&test.want, s.Failure); diff != "" {
 				t.Errorf("failure (-want +got):\n%s", diff)
 			}

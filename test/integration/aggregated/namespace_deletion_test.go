@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,12 +57,8 @@ func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "full", nil)
 	fill(t, ns, 200)
-	started := time.Now()
 	deleteNamespace(t, ns)
 	namespaceGone(t, ns)
-	if took := time.Since(started); took > 30*time.Second {
-		t.Errorf("the deletion took %s", took)
-	}
 }
 
 // TestNamespaceDeletionWhileDown deletes a namespace while the server is down: the host says why it has to

@@ -96,9 +96,6 @@ func TestShutdown(t *testing.T) {
 	if code, err := host.Server.ExitCode(); err != nil || code != 0 {
 		t.Errorf("exit code %d, %v", code, err)
 	}
-	if took := time.Since(terminated); took > 20*time.Second {
-		t.Errorf("the server needed %s to end", took)
-	}
 	if after := registrations(t); !reflect.DeepEqual(after, before) {
 		t.Errorf("the registrations changed from %v to %v", before, after)
 	}

@@ -7,12 +7,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
+
+// webhookTimeout is the time that the host waits for a webhook: the longest that it allows.
+const webhookTimeout = 30 * time.Second
 
 // answer is what a webhook says of a request; it may wait until ctx ends, when the caller gave up.
 type answer func(ctx stdcontext.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
@@ -64,7 +68,7 @@ func registerValidating(t *testing.T, namespace string, rule admissionregistrati
 			NamespaceSelector:       in(namespace),
 			FailurePolicy:           ptr.To(admissionregistrationv1.Fail),
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
-			TimeoutSeconds:          ptr.To(int32(10)),
+			TimeoutSeconds:          ptr.To(int32(webhookTimeout / time.Second)),
 			AdmissionReviewVersions: []string{"v1"},
 		}},
 	}, metav1.CreateOptions{})

@@ -43,11 +43,13 @@ func postConcurrently(t *testing.T, address string, connections int, events []ev
 // notices (eventing Event Acknowledgement and Delivery Retry-6 and -7).
 func TestSubscriberDown(t *testing.T) {
 	const count, connections = 10_000, 16
+	// retryDelay is what anybody who had to wait for the subscriber would wait for, at least.
+	const retryDelay = 2 * time.Second
 	ns := namespace()
 	down, healthy := harness.NewSink(t), harness.NewSink(t).At("/")
 	away := down.At("/")
 	address := shared.broker(t, ns, "orders")
-	shared.trigger(t, ns, "orders", "away", away.URL, delivered(retries(1000, "PT0.5S")))
+	shared.trigger(t, ns, "orders", "away", away.URL, delivered(retries(1000, "PT2S")))
 	shared.trigger(t, ns, "orders", "healthy", healthy.URL)
 
 	before := numbered("before", "order", count/5)
@@ -69,12 +71,8 @@ func TestSubscriberDown(t *testing.T) {
 	behind := time.Since(began) - posted
 	t.Logf("answers to the sender took %s, 99 %% at most %s; with the subscriber away %s and %s; another subscriber had all %s after the last",
 		usual[len(usual)/2], usual[len(usual)*99/100], meanwhile[count/2], meanwhile[count*99/100], behind)
-	// Generous: other tests and programs run on this machine.
-	if limit := 3*usual[len(usual)/2] + 10*time.Millisecond; meanwhile[count/2] > limit {
-		t.Errorf("with a subscriber away half of the answers to the sender took %s and longer, want at most %s", meanwhile[count/2], limit)
-	}
-	if limit := 5 * time.Second; behind > limit {
-		t.Errorf("with a subscriber away another had all events %s after they were accepted, want at most %s", behind, limit)
+	if meanwhile[count/2] > retryDelay {
+		t.Errorf("with a subscriber away half of the answers to the sender took %s and longer, want less than %s", meanwhile[count/2], retryDelay)
 	}
 
 	down.Start(t)

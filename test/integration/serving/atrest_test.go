@@ -16,17 +16,24 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// Services at rest cost next to nothing: no writes, and little time of the processor.
+// Services at rest cost next to nothing: no writes, and hardly more time of the processor than a server without any takes.
 func TestAtRest(t *testing.T) {
 	t.Parallel()
 	const (
 		services = 200
 		window   = 5 * time.Second
-		// share of one processor
+		// share is that of one processor which the Services may take.
 		share = 0.03
 	)
 	config := writeSettings(t, map[string]map[string]string{"config-autoscaler": {"allow-zero-initial-scale": "true"}})
 	s := start(t, t.TempDir(), "--config-dir", config.dir)
+	cpuTimeIn := func() time.Duration {
+		before := cpuTime(t, s.PID())
+		<-time.After(window)
+		return cpuTime(t, s.PID()) - before
+	}
+	// A server's own share depends on the machine, and on what else runs there.
+	idle := cpuTimeIn()
 	client := s.Knative.ServingV1().Services("default")
 	watched, err := client.Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -65,11 +72,9 @@ func TestAtRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := cpuTime(t, s.PID())
-	<-time.After(window)
-	used := cpuTime(t, s.PID()) - before
-	if limit := time.Duration(share * float64(window)); used > limit {
-		t.Errorf("%d Services at rest took %s of the processor in %s, want at most %s", services, used, window, limit)
+	used := cpuTimeIn()
+	if limit := idle + time.Duration(share*float64(window)); used > limit {
+		t.Errorf("%d Services at rest took %s of the processor in %s, and none took %s: want at most %s", services, used, window, idle, limit)
 	}
 	if now, err := s.storeRevision(t.Context()); err != nil || now != written {
 		t.Errorf("the store was at revision %s and is at %s (%v): something was written", written, now, err)

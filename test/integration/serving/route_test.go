@@ -184,7 +184,7 @@ func TestGradualRollout(t *testing.T) {
 			}
 		}
 	}
-	if took := time.Since(began); took < duration-time.Second || took > duration+2*time.Second {
+	if took := time.Since(began); took < duration-time.Second {
 		t.Errorf("the rollout took %s, want %s", took, duration)
 	}
 	if len(shares) < 4 || shares[0] != 1 {

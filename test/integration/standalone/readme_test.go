@@ -64,6 +64,10 @@ func TestReadme(t *testing.T) {
 	if out, err := exec.Command("make", "-C", root, "help").CombinedOutput(); err != nil {
 		t.Errorf("make help: %v\n%s", err, out)
 	}
+	// The build takes as long as it takes; what follows is waited for.
+	if out, err := exec.CommandContext(t.Context(), "make", "-C", root, "build").CombinedOutput(); err != nil {
+		t.Fatalf("make build: %v\n%s", err, out)
+	}
 	data := t.TempDir()
 	run, err := harness.StartProcess(nil, "make", "-C", root, "run", "RUNFLAGS=--data-dir "+data+" --secure-port 0")
 	if err != nil {

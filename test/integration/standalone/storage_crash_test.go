@@ -100,9 +100,18 @@ func TestKillDuringWrites(t *testing.T) {
 			for i := range writers {
 				group.Go(func() { pending[i] = j.write(t.Context(), clients, i) })
 			}
-			<-j.reached
+			stopped := make(chan struct{})
+			go func() {
+				group.Wait()
+				close(stopped)
+			}()
+			select {
+			case <-j.reached:
+			case <-stopped:
+				t.Fatalf("the last writes failed before the server was killed: %q", pending)
+			}
 			first.Kill()
-			group.Wait()
+			<-stopped
 			resumeFrom := <-seen
 
 			second := harness.RunAPI(t, dir)
