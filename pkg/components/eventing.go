@@ -249,5 +249,6 @@ func (p *eventingPart) begin(ctx context.Context, _ func(func(context.Context)))
 func (p *eventingPart) serve(ctx context.Context, listener net.Listener) error {
 	err := p.ingress.Serve(ctx, listener, p.stopTimeout)
 	p.dataPlane.Stop(p.stopTimeout)
+	p.ingress.Close()
 	return errors.Join(err, p.log.Close())
 }

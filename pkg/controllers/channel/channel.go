@@ -132,6 +132,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	if !ok {
 		r.Tracker.Forget(key)
+		if r.Services != nil {
+			r.Services.Forget(key)
+		}
 		if err := r.Streams.RemoveStream(ctx, Key(key)); err != nil {
 			return fmt.Errorf("removing the stream of %s: %w", Key(key), err)
 		}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
@@ -26,6 +27,8 @@ func (f *fakeServices) Apply(_ context.Context, _ metav1.Object, names []string)
 	f.names = names
 	return f.err
 }
+
+func (f *fakeServices) Forget(types.NamespacedName) { f.names = nil }
 
 func (*fakeServices) Track(*controllers.Controller) error { return nil }
 

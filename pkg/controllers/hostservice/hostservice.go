@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -92,6 +93,7 @@ func (s *Services) Apply(ctx context.Context, owner metav1.Object, names []strin
 	if err != nil {
 		return err
 	}
+	s.forget(keyOf(owner), names)
 	var errs []error
 	for _, service := range owned {
 		if !slices.Contains(names, service.Name) {
@@ -182,6 +184,18 @@ func (s *Services) wait(service, owner types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting[service] = owner
+}
+
+// Forget ends the wait of an object that is deleted for names that others have.
+func (s *Services) Forget(owner types.NamespacedName) { s.forget(owner, nil) }
+
+// forget ends the wait of an object for all names of its namespace but those that it still wants.
+func (s *Services) forget(owner types.NamespacedName, wanted []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.waiting, func(service, waiting types.NamespacedName) bool {
+		return waiting == owner && !slices.Contains(wanted, service.Name)
+	})
 }
 
 func (s *Services) unwait(service types.NamespacedName) {

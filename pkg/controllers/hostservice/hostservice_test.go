@@ -190,6 +190,32 @@ func TestApply(t *testing.T) {
 	})
 }
 
+// TestForget waits for names that others have only as long as an object that wants them is there.
+func TestForget(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		for _, name := range []string{"hello", "v1-hello"} {
+			theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
+			if _, err := w.client.CoreV1().Services("default").Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		owner := newOwner("u")
+		for _, names := range [][]string{{"hello", "v1-hello"}, {"hello"}} {
+			if err := w.services.Apply(t.Context(), owner, names); err == nil {
+				t.Fatal("the names of others are taken over")
+			}
+			if got := len(w.services.waiting); got != len(names) {
+				t.Errorf("waiting for %d names, want %v", got, names)
+			}
+		}
+		w.services.Forget(keyOf(owner))
+		if got := len(w.services.waiting); got != 0 {
+			t.Errorf("waiting for %d names after the object was deleted", got)
+		}
+	})
+}
+
 // TestNotOwned leaves Services of others alone, makes the rest, and comes back when a name is free.
 func TestNotOwned(t *testing.T) {
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
@@ -28,6 +29,8 @@ type Placeholders interface {
 	// Apply gives a Route Services of some names, and takes all others from it. It fails with *hostservice.NotOwned
 	// where a name is taken.
 	Apply(ctx context.Context, route metav1.Object, names []string) error
+	// Forget ends the wait of a deleted object for names that others have.
+	Forget(key types.NamespacedName)
 	// Track has the Routes reconciled whose Services change.
 	Track(controller *controllers.Controller) error
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
@@ -33,6 +34,8 @@ func (f *fakePlaceholders) Apply(_ context.Context, route metav1.Object, names [
 	}
 	return f.err
 }
+
+func (f *fakePlaceholders) Forget(route types.NamespacedName) { delete(f.names, route.Name) }
 
 func (*fakePlaceholders) Track(*controllers.Controller) error { return nil }
 

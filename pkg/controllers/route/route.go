@@ -113,6 +113,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
 	r.hand(key, nil)
 	r.enqueue(r.claims.drop(key))
+	if r.Placeholders != nil {
+		r.Placeholders.Forget(key)
+	}
 	return r.refer(ctx, key, "", nil, nil)
 }
 

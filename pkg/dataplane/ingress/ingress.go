@@ -90,6 +90,9 @@ const batchWeight = 8
 // allowed are the methods of all paths (eventing HTTP Verbs).
 const allowed = "POST, OPTIONS"
 
+// Close releases what the Handler uses of the system. Call it when requests have ended.
+func (h *Handler) Close() { h.turns.close() }
+
 // ServeHTTP answers 202 once the events of the request are accepted (eventing Event Acknowledgement and Delivery
 // Retry), and says in plain text why it did not.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, false) }

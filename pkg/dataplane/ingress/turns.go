@@ -39,6 +39,8 @@ type turns struct {
 	active   map[string]*activity
 	adjusted time.Time
 	scarce   func() bool
+	// close ends the use of what scarce asks.
+	close func()
 }
 
 // activity is what a namespace did lately.
@@ -49,9 +51,10 @@ type activity struct {
 }
 
 func newTurns() *turns {
+	gauge := pressure.New()
 	return &turns{
 		free: maxAccepted, busy: map[string]int{}, waiting: map[string][]chan struct{}{}, active: map[string]*activity{},
-		scarce: pressure.New().Scarce,
+		scarce: gauge.Scarce, close: gauge.Close,
 	}
 }
 

@@ -146,23 +146,16 @@ func TestTurnsGivenUp(t *testing.T) {
 	})
 }
 
-// One namespace gets half of the memory, or what the largest body takes.
-func TestBudget(t *testing.T) {
-	b := newBudget(100, 10)
-	for i, test := range []struct {
-		namespace string
-		bytes     int64
-		want      bool
-	}{{"a", 50, true}, {"a", 1, false}, {"b", 40, true}, {"c", 11, false}, {"c", 10, true}, {"b", 1, false}} {
-		if got := b.acquire(test.namespace, test.bytes); got != test.want {
-			t.Errorf("step %d: %t", i, got)
-		}
-	}
-	b.release("a", 50)
-	if !b.acquire("b", 10) || len(b.by) != 2 {
-		t.Errorf("what was given back is not there: %v", b.by)
-	}
-	if b := newBudget(100, 80); !b.acquire("a", 80) {
-		t.Error("the largest body finds no room")
+// The gauge of a Handler is closed with it: files do not stay open.
+func TestCloseGauge(t *testing.T) {
+	closed := 0
+	h := New(Options{})
+	gauge := h.turns.close
+	h.turns.close = func() { gauge(); closed++ }
+	h.Close()
+	// A request that is late is no fault.
+	h.turns.saw("late")
+	if closed != 1 {
+		t.Errorf("the gauge was closed %d times", closed)
 	}
 }
