@@ -12,10 +12,20 @@ import (
 type meteredRequest struct {
 	io.Reader
 	forward *forward
-	// trailer is sent after the body: the fields that were announced.
-	trailer http.Header
+	// received has the trailers of the client once the body has ended; sent are the announced ones of the request
+	// to the backend. The transport may still read the body after the exchange has returned to its pool, so nothing
+	// here refers to it.
+	received, sent http.Header
 	// begun tells that some of it may have been sent, ended that it was read to its end.
 	begun, ended atomic.Bool
+}
+
+// newMeteredRequest returns the body of out, which forwards in, or nil if there is none.
+func newMeteredRequest(f *forward, in, out *http.Request) *meteredRequest {
+	if out.Body == nil || out.Body == http.NoBody {
+		return nil
+	}
+	return &meteredRequest{Reader: out.Body, forward: f, received: in.Trailer, sent: out.Trailer}
 }
 
 // Read reads from the client.
@@ -25,8 +35,8 @@ func (b *meteredRequest) Read(p []byte) (int, error) {
 	b.forward.sent.Add(int64(n))
 	b.forward.touch()
 	if errors.Is(err, io.EOF) {
-		for name := range b.trailer {
-			b.trailer[name] = b.forward.exchange.request.Trailer[name]
+		for name := range b.sent {
+			b.sent[name] = b.received[name]
 		}
 		b.ended.Store(true)
 	} else if err != nil {

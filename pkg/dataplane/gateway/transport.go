@@ -109,11 +109,8 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	f := forwardOf(r)
 	x := f.exchange
 	ctx := r.Context()
-	var body *meteredRequest
-	if r.Body != nil && r.Body != http.NoBody {
-		body = &meteredRequest{Reader: r.Body, forward: f, trailer: r.Trailer}
-		f.body = body
-	}
+	body := newMeteredRequest(f, x.request, r)
+	f.body = body
 	var reach reach
 	for {
 		if owner := x.pool.owner.Load(); owner != nil {
