@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -26,6 +27,7 @@ import (
 // replicaOptions are the flags of a server that runs in several replicas, as Pods of a cluster.
 type replicaOptions struct {
 	podName, podIP string
+	podUID         string
 	peerService    string
 	peerPort       int
 	replicas       int
@@ -46,6 +48,7 @@ func newReplicaOptions() replicaOptions {
 func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.podName, "pod-name", "", "Name of the Pod that this is, one of several replicas. None: there are no others.")
 	flags.StringVar(&o.podIP, "pod-ip", "", "Address at which the other replicas reach this Pod.")
+	flags.StringVar(&o.podUID, "pod-uid", "", "UID of the Pod that this is. Its Lease is deleted with it. Empty leaves the Lease of a Pod that is lost.")
 	flags.StringVar(&o.peerService, "peer-service", o.peerService, "Headless Service in the system namespace by which the replicas of a StatefulSet find each other.")
 	flags.IntVar(&o.peerPort, "peer-port", o.peerPort, "Port on which other replicas hand over requests and events, by mutual TLS.")
 	flags.IntVar(&o.replicas, "replicas", o.replicas, "Number of Pods of the StatefulSet, which are members of the embedded etcd and of the embedded event log: 1, 3 or 5.")
@@ -131,7 +134,7 @@ func (o *aggregatedOptions) join(ctx context.Context, host *rest.Config, listene
 	var err error
 	if r.several() {
 		replica, err = components.NewReplica(host, o.systemNamespace, components.ReplicaOptions{
-			Name: r.podName, IP: r.podIP, Listener: listener,
+			Name: r.podName, UID: types.UID(r.podUID), IP: r.podIP, Listener: listener,
 			Group:    o.components.group(),
 			Gateways: o.gatewayGroup(),
 			Leads:    o.components.has(componentControllers),

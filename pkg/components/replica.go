@@ -36,6 +36,8 @@ const (
 type ReplicaOptions struct {
 	// Name is that of its Pod.
 	Name string
+	// UID of its Pod; empty if it is not known.
+	UID types.UID
 	// IP is where the others reach it, at the port of Listener.
 	IP       string
 	Listener net.Listener
@@ -70,7 +72,7 @@ func NewReplica(host *rest.Config, systemNamespace string, o ReplicaOptions) (*R
 	self := members.Member{Name: o.Name, Address: net.JoinHostPort(o.IP, strconv.Itoa(port(o.Listener)))}
 	group := func(name string) *members.Membership {
 		return members.New(members.Options{
-			Client: leases, Namespace: systemNamespace, Installation: name, Self: self, Clock: clock.RealClock{},
+			Client: leases, Namespace: systemNamespace, Installation: name, Self: self, PodUID: o.UID, Clock: clock.RealClock{},
 		})
 	}
 	r := &Replica{options: o, membership: group(o.Group)}
