@@ -53,7 +53,7 @@ func TestServices(t *testing.T) {
 func TestNetworkPolicies(t *testing.T) {
 	const everybody, cluster, ours = "everybody", "the cluster", "our Pods"
 	want := map[string]string{
-		"https": everybody, "gateway": everybody, "internal": cluster, "drain": cluster, "broker": cluster,
+		"https": everybody, "gateway": everybody, "internal": cluster, "drain": everybody, "broker": cluster,
 		"peer": ours, "etcd-client": ours, "etcd-peer": ours, "routes": ours,
 	}
 	each(t, func(t *testing.T, objects objects) {
