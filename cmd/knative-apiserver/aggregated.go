@@ -23,6 +23,7 @@ type aggregatedOptions struct {
 	systemNamespace string
 	gateway         gatewayOptions
 	broker          brokerOptions
+	memory          quantity
 	crossNamespace  bool
 	replica         replicaOptions
 }
@@ -68,6 +69,7 @@ func (o *aggregatedOptions) addFlags(flags *pflag.FlagSet) {
 		"Let Triggers, Subscriptions, Brokers and Channels refer to destinations in other namespaces that do not allow it by the annotation "+
 			"eventing.knative.dev/allow-from.")
 	o.broker.addFlags(flags)
+	addMemoryFlag(flags, &o.memory)
 	o.replica.addFlags(flags)
 }
 
@@ -167,6 +169,7 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 		SystemNamespace:     o.systemNamespace,
 		Replica:             replica,
 		AllowCrossNamespace: o.crossNamespace,
+		MemoryBudget:        int64(o.memory),
 		Stop:                stop,
 	}
 	if o.components.has(componentControllers) || o.components.has(componentGateway) {

@@ -44,6 +44,12 @@ func (o *brokerOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.log.Replicas, "nats-replicas", o.log.Replicas, "Number of servers of --nats-url that keep each event, 1 to 5.")
 }
 
+// addMemoryFlag adds the flag of the memory budget, which gateway and broker share.
+func addMemoryFlag(flags *pflag.FlagSet, memory *quantity) {
+	flags.Var(memory, "memory-budget", "Most memory that requests, events and deliveries may hold, such as 512Mi, shared by the namespaces that need some. "+
+		"0: a quarter of the memory limit of the process, at most 512Mi.")
+}
+
 func (o *brokerOptions) validate() error {
 	var errs []error
 	if o.port < 0 || o.port > 65535 {

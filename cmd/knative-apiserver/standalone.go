@@ -32,6 +32,7 @@ type standaloneOptions struct {
 	configDir   string
 	accessLog   string
 	broker      brokerOptions
+	memory      quantity
 }
 
 func newStandaloneOptions() *standaloneOptions {
@@ -55,6 +56,7 @@ func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.accessLog, "access-log", "",
 		`File that gets a line of JSON for each request to a Service, "-" for standard error. None: access.log in the data directory.`)
 	o.broker.addFlags(flags)
+	addMemoryFlag(flags, &o.memory)
 	flags.Lookup("broker-port").Usage += " The default port gives way to a free one where it is taken."
 	flags.StringVar(&o.broker.tracingConfig, "tracing-config-file", "",
 		"File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where spans of events and deliveries are sent.")
@@ -104,10 +106,11 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 		return o.api.RunServer(ctx, command.OutOrStdout())
 	}
 	options := components.StandaloneOptions{
-		DataDir:   o.api.DataDir,
-		ConfigDir: o.configDir,
-		AccessLog: o.accessLogFile(),
-		Stop:      stop,
+		MemoryBudget: int64(o.memory),
+		DataDir:      o.api.DataDir,
+		ConfigDir:    o.configDir,
+		AccessLog:    o.accessLogFile(),
+		Stop:         stop,
 	}
 	// Opened before anything else, so that a port that is taken is told at once.
 	var err error

@@ -14,6 +14,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -40,6 +41,8 @@ type AggregatedOptions struct {
 	Serving *ServingOptions
 	// Broker takes events; nil leaves them to others.
 	Broker *BrokerOptions
+	// MemoryBudget bounds the bytes that requests, events and deliveries hold; 0 stands for flow.DefaultLimit.
+	MemoryBudget int64
 	// AllowCrossNamespace has references to other namespaces resolved that these do not allow.
 	AllowCrossNamespace bool
 	// Stop is called when a part has ended that should not have. It has the context of Start end. See Wait.
@@ -63,6 +66,7 @@ type Aggregated struct {
 	writer   kubernetes.Interface
 	settings *settings.Store
 	faults   *faults
+	budget   *flow.Budget
 	// retire has the gateway's connections end with their next answers; nil without one.
 	retire func()
 	parts
@@ -81,6 +85,7 @@ func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated,
 		host:     host,
 		settings: settings.NewStore(settings.Default(publicDomain)),
 		faults:   &faults{namespace: options.SystemNamespace},
+		budget:   newBudget(options.MemoryBudget, options.Broker),
 		parts:    parts{stop: options.Stop},
 	}
 	if a.writer, err = kubernetes.NewForConfig(a.guarded(options.Host)); err != nil {

@@ -52,6 +52,7 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 		channels:            []channel.Option{channel.WithServices(names)},
 		allowCrossNamespace: a.options.AllowCrossNamespace,
 		replica:             a.options.Replica,
+		budget:              a.budget,
 		maxBody:             o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 }

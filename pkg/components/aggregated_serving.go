@@ -18,6 +18,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
@@ -118,12 +119,12 @@ func (a *Aggregated) serveGateway(ctx context.Context, g *gateway.Gateway, drain
 		<-ctx.Done()
 		return nil
 	}
-	hooks := &http.Server{Handler: drain, ReadHeaderTimeout: drainHeaderTimeout}
+	hooks := &http.Server{Handler: drain, ReadHeaderTimeout: drainHeaderTimeout, IdleTimeout: drainHeaderTimeout}
 	var all errgroup.Group
 	all.Go(func() error { return g.ServePublic(ctx, o.Public) })
 	all.Go(func() error { return g.Serve(ctx, o.Internal) })
 	all.Go(func() error {
-		if err := hooks.Serve(o.Drain); !errors.Is(err, http.ErrServerClosed) {
+		if err := hooks.Serve(flow.LimitListener(o.Drain, flow.MaxConnections())); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("answering kubelets: %w", err)
 		}
 		return nil

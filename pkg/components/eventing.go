@@ -28,6 +28,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
@@ -76,6 +77,8 @@ type eventingOptions struct {
 	// replica is this server among others; nil if there are none.
 	replica *Replica
 	maxBody int64
+	// budget bounds the memory of events and deliveries.
+	budget  *flow.Budget
 	tracing trace.TracerProvider
 	// stopTimeout is how long deliveries may go on at the end.
 	stopTimeout time.Duration
@@ -127,7 +130,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		}
 	})
 	p.dataPlane = own
-	accepting := ingress.Options{MaxBody: o.maxBody, TracerProvider: o.tracing, Register: legacyregistry.MustRegister}
+	accepting := ingress.Options{MaxBody: o.maxBody, Budget: o.budget, TracerProvider: o.tracing, Register: legacyregistry.MustRegister}
 	recorder := o.clients.recorder
 	var shared *sharedEventing
 	if o.replica != nil {

@@ -16,6 +16,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
@@ -23,6 +24,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
 	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
@@ -53,6 +56,8 @@ type StandaloneOptions struct {
 	Gateway net.Listener
 	// Broker takes events; nil leaves out Eventing.
 	Broker *BrokerOptions
+	// MemoryBudget bounds the bytes that requests, events and deliveries hold; 0 stands for flow.DefaultLimit.
+	MemoryBudget int64
 	// Stop is called when a part has ended that should not have, since the rest is of no use without it. It has
 	// the context of Start end. See Wait.
 	Stop func()
@@ -69,11 +74,26 @@ type BrokerOptions struct {
 	Tracing trace.TracerProvider
 }
 
+// newBudget returns the memory budget of the process. Any request to the broker fits into it.
+func newBudget(limit int64, broker *BrokerOptions) *flow.Budget {
+	if limit == 0 {
+		limit = flow.DefaultLimit()
+	}
+	maxBody := int64(0)
+	if broker != nil {
+		maxBody = broker.MaxEventBytes
+	}
+	budget := flow.NewBudget(limit, ingress.LargestRequest(maxBody))
+	legacyregistry.CustomMustRegister(budget.Metrics())
+	return budget
+}
+
 // Standalone is Knative on this machine: revisions run as processes.
 type Standalone struct {
 	options  StandaloneOptions
 	settings *settings.Store
 	faults   *faults
+	budget   *flow.Budget
 	logs     revisionlog.Source
 	parts
 }
@@ -85,6 +105,7 @@ func NewStandalone(ctx context.Context, options StandaloneOptions) (*Standalone,
 		options:  options,
 		settings: settings.NewStore(settings.Default(standaloneDomain)),
 		faults:   &faults{namespace: SystemNamespace},
+		budget:   newBudget(options.MemoryBudget, options.Broker),
 		parts:    parts{stop: options.Stop},
 	}
 	if options.ConfigDir == "" {
@@ -213,6 +234,7 @@ func (s *Standalone) eventing(ctx context.Context, clients *clients) ([]part, er
 	eventing, err := newEventing(ctx, eventingOptions{
 		// Nobody else uses it.
 		allowCrossNamespace: true,
+		budget:              s.budget,
 		clients:             clients, log: log, address: address, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 	if err != nil {

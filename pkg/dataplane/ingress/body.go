@@ -8,9 +8,13 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 )
 
 const (
+	// defaultMaxBody is the largest body where Options name none.
+	defaultMaxBody = 1 << 20
 	// smallBody is the size of the buffers that are used again.
 	smallBody = 16 << 10
 	// maxDrained is how much of a body that is too large is read all the same, so that clients that send all before
@@ -23,7 +27,7 @@ type bodies struct {
 	max                       int64
 	stallTimeout, readTimeout time.Duration
 	// memory counts the capacity of the buffers in use.
-	memory *budget
+	memory *flow.Budget
 	// small has *body of smallBody bytes.
 	small sync.Pool
 }
@@ -117,7 +121,7 @@ func (b *bodies) refusal() error {
 // reserve counts times the body's size besides it, until it is released. It tells whether there is memory.
 func (b *bodies) reserve(read *body, times int64) bool {
 	bytes := times * int64(len(read.data))
-	if !b.memory.acquire(read.namespace, bytes) {
+	if !b.memory.Reserve(read.namespace, bytes) {
 		return false
 	}
 	read.besides += bytes
@@ -126,7 +130,7 @@ func (b *bodies) reserve(read *body, times int64) bool {
 
 // get returns an empty body with a small buffer, or nil if memory is short.
 func (b *bodies) get(namespace string) *body {
-	if !b.memory.acquire(namespace, smallBody) {
+	if !b.memory.Reserve(namespace, smallBody) {
 		return nil
 	}
 	if read, ok := b.small.Get().(*body); ok {
@@ -143,12 +147,12 @@ func (b *bodies) grow(read *body, length int64) bool {
 		size = min(size, length)
 	}
 	// The old buffer stays in use until the new one has its content.
-	if !b.memory.acquire(read.namespace, size) {
+	if !b.memory.Reserve(read.namespace, size) {
 		return false
 	}
 	grown := make([]byte, size)
 	copy(grown, read.buffer)
-	b.memory.release(read.namespace, int64(len(read.buffer)))
+	b.memory.Release(read.namespace, int64(len(read.buffer)))
 	read.buffer = grown
 	return true
 }
@@ -158,7 +162,7 @@ func (b *bodies) release(read *body) {
 	if read.buffer == nil {
 		return
 	}
-	b.memory.release(read.namespace, int64(len(read.buffer))+read.besides)
+	b.memory.Release(read.namespace, int64(len(read.buffer))+read.besides)
 	if len(read.buffer) == smallBody {
 		read.data, read.besides = nil, 0
 		b.small.Put(read)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -30,10 +31,9 @@ type Options struct {
 
 	// MaxBody is how many bytes a body may have; 0 stands for 1 MiB.
 	MaxBody int64
-	// MaxMemory is how many bytes the bodies of all requests may take up at a time; 0 stands for 256 MiB. Requests
-	// beyond are answered 503. Those of batches count eight times, for each of their events takes up more than its text;
-	// the data of events in structured mode takes up as much again. Those to one namespace may take up half.
-	MaxMemory int64
+	// Budget bounds the bytes that requests hold; nil stands for 256 MiB of their own. Requests beyond it are answered
+	// 503. The bodies of batches count eight times, because an event takes up more memory than its text.
+	Budget *flow.Budget
 	// StallTimeout is how long a client may send nothing of a body it has not sent all of, and ReadTimeout how long it
 	// may take for all of it; 0 stand for 10 and 30 s. Slower clients are answered 408.
 	StallTimeout, ReadTimeout time.Duration
@@ -63,14 +63,15 @@ func New(options Options) *Handler {
 	h := &Handler{
 		accept: options.Accept, exists: options.Exists, peers: options.Peers, turns: newTurns(),
 		bodies: bodies{
-			max:          orDefault(options.MaxBody, 1<<20),
+			max:          orDefault(options.MaxBody, defaultMaxBody),
 			stallTimeout: orDefault(options.StallTimeout, 10*time.Second),
 			readTimeout:  orDefault(options.ReadTimeout, 30*time.Second),
 		},
 		instruments: newInstruments(options.Register),
 	}
-	// A body of the greatest size always fits while there is no other, also while its buffer grows, or if it is a batch.
-	h.bodies.memory = newBudget(orDefault(options.MaxMemory, 256<<20), batchWeight*(h.bodies.max+smallBody))
+	if h.bodies.memory = options.Budget; h.bodies.memory == nil {
+		h.bodies.memory = flow.NewBudget(256<<20, LargestRequest(h.bodies.max))
+	}
 	if options.TracerProvider != nil {
 		h.tracer = options.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress")
 	}
@@ -86,6 +87,12 @@ func orDefault[T int64 | time.Duration](value, standard T) T {
 
 // batchWeight is how often the body of a batch counts.
 const batchWeight = 8
+
+// LargestRequest returns the bytes of a Budget that a request may hold whose body has at most maxBody bytes, as in
+// Options: also while its buffer grows, and if it is a batch.
+func LargestRequest(maxBody int64) int64 {
+	return batchWeight * (orDefault(maxBody, defaultMaxBody) + smallBody)
+}
 
 // allowed are the methods of all paths (eventing HTTP Verbs).
 const allowed = "POST, OPTIONS"

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -309,7 +310,7 @@ func TestMemory(t *testing.T) {
 		<-goOn
 		return l.accept(ctx, to, events)
 	}
-	o.MaxMemory = 1 // raised to what one batch needs
+	o.Budget = flow.NewBudget(1, LargestRequest(1<<20))
 	server := start(t, o)
 	large := bytes.Repeat([]byte("x"), 1<<20)
 	const begin, end = `[{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"`, `"}]`

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 )
 
 const (
@@ -47,7 +49,7 @@ func (h *Handler) Serve(ctx context.Context, listener net.Listener, stopTimeout 
 			server.Close()
 		}
 	})
-	failure := server.Serve(listener)
+	failure := server.Serve(flow.LimitListener(listener, flow.MaxConnections()))
 	if stop() {
 		// Nobody asked for the end.
 		server.Close()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -265,5 +266,39 @@ func TestListenerFails(t *testing.T) {
 	listener.Close()
 	if err := New(options(&memory{})).Serve(t.Context(), listener, time.Second); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want %v", err, net.ErrClosed)
+	}
+}
+
+// One client cannot take all connections.
+func TestConnectionsOfOneClient(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- New(options(&memory{})).Serve(ctx, flow.LimitListener(listener, 8), time.Second) }()
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	// Those that are served answer; the third is closed.
+	for i, served := range []bool{true, true, false} {
+		conn := dial()
+		_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		if err == nil {
+			_, err = conn.Read(make([]byte, 1))
+		}
+		if (err == nil) != served {
+			t.Errorf("connection %d: %v, served must be %v", i, err, served)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,82 @@
+// Package flow holds the limits that both data planes share.
+package flow
+
+import "sync"
+
+// Budget bounds the bytes of memory that requests, events and deliveries hold, in the process and for each namespace.
+//
+// A namespace may hold as many bytes as are free (dynamic thresholds, as in the shared buffers of switches): half of
+// the limit while it is alone, a third each when two compete, and a namespace that starts always finds some.
+// A Budget is safe for concurrent use.
+type Budget struct {
+	limit, guaranteed int64
+
+	// mu guards the fields below: the bytes held in all, and by each namespace that holds some.
+	mu         sync.Mutex
+	used       int64
+	namespaces map[string]int64
+}
+
+// NewBudget returns a Budget of limit bytes. A namespace may hold up to guaranteed bytes whatever its share is, as long
+// as the limit is not exceeded: enough for the largest single request.
+func NewBudget(limit, guaranteed int64) *Budget {
+	return &Budget{limit: max(limit, guaranteed), guaranteed: guaranteed, namespaces: map[string]int64{}}
+}
+
+// Reserve adds bytes to those that a namespace holds. It reports false, and adds nothing, if they exceed the limit or
+// the share of the namespace.
+func (b *Budget) Reserve(namespace string, bytes int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held, free := b.namespaces[namespace]+bytes, b.limit-b.used-bytes
+	if free < 0 || held > max(free, b.guaranteed) {
+		return false
+	}
+	b.addLocked(namespace, bytes)
+	return true
+}
+
+// Add adds bytes that are held already and cannot be refused any more, even beyond the limit.
+func (b *Budget) Add(namespace string, bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.addLocked(namespace, bytes)
+}
+
+// Release subtracts bytes that were reserved or added.
+func (b *Budget) Release(namespace string, bytes int64) {
+	b.Add(namespace, -bytes)
+}
+
+// Limit returns the bytes that may be held in all.
+func (b *Budget) Limit() int64 { return b.limit }
+
+// Held returns the bytes that a namespace holds.
+func (b *Budget) Held(namespace string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.namespaces[namespace]
+}
+
+// Used returns the bytes held in all.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// Free returns the bytes that are not held.
+func (b *Budget) Free() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limit - b.used
+}
+
+func (b *Budget) addLocked(namespace string, bytes int64) {
+	b.used += bytes
+	if held := b.namespaces[namespace] + bytes; held != 0 {
+		b.namespaces[namespace] = held
+	} else {
+		delete(b.namespaces, namespace)
+	}
+}

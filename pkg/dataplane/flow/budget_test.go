@@ -1,0 +1,57 @@
+package flow
+
+import "testing"
+
+func TestBudgetSharesWhatIsFree(t *testing.T) {
+	b := NewBudget(1200, 10)
+	fill := func(namespace string) int64 {
+		for b.Reserve(namespace, 10) {
+		}
+		return b.Held(namespace)
+	}
+	if held := fill("a"); held != 600 {
+		t.Errorf("a namespace alone holds %d bytes, want half of 1200", held)
+	}
+	if held := fill("b"); held != 300 {
+		t.Errorf("a second namespace holds %d bytes, want half of the free 600", held)
+	}
+	if b.Reserve("a", 10) {
+		t.Error("a namespace reserved bytes beyond its share")
+	}
+	b.Release("a", 600)
+	if held := fill("b"); held != 600 {
+		t.Errorf("a namespace holds %d bytes after the other released its own, want 600", held)
+	}
+	b.Release("b", 600)
+	if used := b.Used(); used != 0 || len(b.namespaces) != 0 {
+		t.Errorf("%d bytes and %d namespaces are left after all were released", used, len(b.namespaces))
+	}
+}
+
+func TestBudgetGuaranteesTheLargestRequest(t *testing.T) {
+	b := NewBudget(100, 80)
+	if !b.Reserve("a", 80) {
+		t.Error("the guaranteed bytes were refused while nothing else was held")
+	}
+	if b.Reserve("a", 1) || b.Reserve("b", 21) {
+		t.Error("bytes beyond the share or the limit were reserved")
+	}
+	if !b.Reserve("b", 20) {
+		t.Error("guaranteed bytes within the limit were refused")
+	}
+	if b := NewBudget(10, 80); !b.Reserve("a", 80) {
+		t.Error("a limit below the guarantee was not raised")
+	}
+}
+
+func TestBudgetAddsBytesThatAreHeldAlready(t *testing.T) {
+	b := NewBudget(100, 10)
+	b.Add("a", 150)
+	if b.Reserve("b", 1) {
+		t.Error("bytes were reserved beyond the limit")
+	}
+	b.Release("a", 150)
+	if !b.Reserve("b", 1) {
+		t.Error("a free budget refused a byte")
+	}
+}
