@@ -73,6 +73,7 @@ func (a *Aggregated) serving(ctx context.Context, clients *clients, services cac
 		runtime:     pods,
 		settings:    a.settings,
 		accessLog:   log,
+		budget:      a.budget,
 		routes:      []route.Option{route.WithPlaceholders(placeholders)},
 		replica:     a.options.Replica,
 		activate:    func(key routing.Key) { a.background(ctx, func(ctx context.Context) { activate(ctx, pods, key) }) },

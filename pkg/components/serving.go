@@ -18,6 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/service"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/autoscaler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -40,7 +41,9 @@ type servingOptions struct {
 	runtime   runtime.Runtime
 	settings  *settings.Store
 	accessLog io.Writer
-	urls      route.URLs
+	// budget bounds the memory of requests.
+	budget *flow.Budget
+	urls   route.URLs
 	// routes are options of the controller of Routes.
 	routes []route.Option
 	// replica is this server among others; nil if there are none. activate is what gateways do where another one leads.
@@ -70,6 +73,7 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		Drained:     o.runtime.Drained,
 		TagHeader:   func() bool { return o.settings.Get().TagHeader },
 		AccessLog:   o.accessLog,
+		Budget:      o.budget,
 		Register:    legacyregistry.MustRegister,
 		StopTimeout: o.stopTimeout,
 		Listeners:   o.listeners,

@@ -203,6 +203,7 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 		runtime:     processes,
 		settings:    s.settings,
 		accessLog:   log,
+		budget:      s.budget,
 		urls:        route.URLs{Port: port(s.options.Gateway), PublicAddress: true},
 		stopTimeout: stopTimeout,
 	})

@@ -41,6 +41,8 @@ type exchange struct {
 	// counted tells that it counts as the pool's, entered that it is one of those that its tenant has forwarded, moved
 	// that the standard path begins it anew.
 	counted, entered, moved bool
+	// held is how much of the budget it holds, in bytes.
+	held int64
 	// relayed tells that it came from another replica, by way of path. answered is the instance that another replica
 	// sent it to.
 	relayed  bool
@@ -243,6 +245,9 @@ func (x *exchange) Done(result http1.Result) {
 		x.pool.end(x.instance, now)
 	}
 	took := now.Sub(x.begun)
+	if x.held > 0 {
+		x.gateway.options.Budget.Release(x.pool.key.Namespace, x.held)
+	}
 	handedOver := x.moved && x.head != nil
 	switch {
 	case x.series == nil:

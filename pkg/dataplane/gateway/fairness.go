@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// maxInFlight bounds the requests in a gateway. Beyond it, a namespace that has more than its share gets no more.
-	maxInFlight = 1 << 16
+	// maxInFlight bounds the requests in a gateway, which are as many as memory allows but not less than minInFlight.
+	// Beyond it, a namespace that has more than its share gets no more.
+	minInFlight, maxInFlight = 1 << 10, 1 << 16
 	// unlimited is the limit of a tenant that is not held back.
 	unlimited = math.MaxInt64
 	// adjustInterval is how often it is decided who is held back, activeTurns for how many of these a namespace
@@ -74,8 +75,9 @@ type tenant struct {
 	queue []chan struct{}
 }
 
-func newFairness() *fairness {
-	return &fairness{budget: maxInFlight, processors: int64(goruntime.GOMAXPROCS(0)), tenants: map[string]*tenant{}}
+// newFairness returns a fairness for a process that may hold so many bytes for requests.
+func newFairness(memory int64) *fairness {
+	return &fairness{budget: min(max(memory/requestSize, minInFlight), maxInFlight), processors: int64(goruntime.GOMAXPROCS(0)), tenants: map[string]*tenant{}}
 }
 
 // tenant returns that of a namespace, to be released.

@@ -80,7 +80,7 @@ func TestFairness(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f, m := newFairness(), &machine{}
+				f, m := newFairness(maxInFlight*requestSize), &machine{}
 				f.processors = 2
 				ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 				defer stop()
@@ -143,7 +143,7 @@ func TestFairness(t *testing.T) {
 // TestShareOfBudget covers that a namespace without its share of requests gets in when there are as many as there may
 // be, and that nobody is refused before.
 func TestShareOfBudget(t *testing.T) {
-	f := newFairness()
+	f := newFairness(maxInFlight * requestSize)
 	f.budget = 10
 	flood, other := f.tenant("flood"), f.tenant("other")
 	for i := range 11 {
@@ -179,7 +179,7 @@ func TestShareOfBudget(t *testing.T) {
 
 // BenchmarkAdmit is what each request costs where nobody is held back.
 func BenchmarkAdmit(b *testing.B) {
-	t := newFairness().tenant("a")
+	t := newFairness(maxInFlight * requestSize).tenant("a")
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/members"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
@@ -35,6 +36,8 @@ type Options struct {
 	Register func(...metrics.Registerable)
 	// Clock is the real one where it is nil.
 	Clock clock.PassiveClock
+	// Budget bounds the bytes that requests hold; nil stands for one of their own.
+	Budget *flow.Budget
 	// StopTimeout is how long requests in flight may go on when Serve is to end; 0 means 30 s.
 	StopTimeout time.Duration
 	// Listeners is how many listeners are served, which share the connections that there may be; 0 means one.
@@ -100,6 +103,9 @@ func New(options Options) *Gateway {
 	if options.TagHeader == nil {
 		options.TagHeader = func() bool { return false }
 	}
+	if options.Budget == nil {
+		options.Budget = flow.NewBudget(defaultMemory, largestRequest)
+	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
@@ -113,7 +119,7 @@ func New(options Options) *Gateway {
 	g := &Gateway{
 		options:     options,
 		base:        context.Background(),
-		fairness:    newFairness(),
+		fairness:    newFairness(options.Budget.Limit()),
 		reports:     reports{pools: map[*pool]struct{}{}},
 		peers:       peerSet{set: set, left: map[string]members.Member{}},
 		chooser:     newChooser(rand.Uint64()),

@@ -129,6 +129,11 @@ func (g *Gateway) serveRelayed(w http.ResponseWriter, r *http.Request) {
 		x.series.inFlight.Dec()
 		x.series = nil
 	}
+	if !x.Hold(memoryOf(in)) {
+		answer(w, http1.OverBudget)
+		x.Done(http1.Result{Status: http1.OverBudget.Status})
+		return
+	}
 	g.forward(w, in, x)
 }
 

@@ -23,6 +23,8 @@ const (
 	// hurriedTimeout is both for connections that come when most of what there may be is taken.
 	hurriedTimeout = 2 * time.Second
 	maxStreams     = 1000
+	// maxReceiveBuffer bounds what a client of HTTP/2 may send before it is read, in bytes.
+	maxReceiveBuffer = 256 << 10
 	// ownFiles are left for all that is not a client's connection or, for each of these, one to an instance.
 	ownFiles = 512
 	// maxConnections bounds the clients' connections, also where files are not scarce; minConnections where they are.
@@ -99,11 +101,11 @@ func newServing(g *Gateway, router http1.Router, standard http.Handler) *serving
 		g.refused(peer, refusal, head, nil)
 	}
 	s.patient = http1.Server{
-		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired,
+		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired, Budget: g.options.Budget,
 		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 	}
 	s.hurried = http1.Server{
-		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired,
+		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired, Budget: g.options.Budget,
 		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: hurriedTimeout, IdleTimeout: hurriedTimeout,
 	}
 	protocols := new(http.Protocols)
@@ -113,7 +115,8 @@ func newServing(g *Gateway, router http1.Router, standard http.Handler) *serving
 		Handler: standard, Protocols: protocols, ConnState: http1.ConnState,
 		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
+			SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
 		},
 		// What clients do wrong is theirs to know.
 		ErrorLog: log.New(io.Discard, "", 0),

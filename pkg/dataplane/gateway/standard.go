@@ -116,6 +116,12 @@ func (g *Gateway) serveStandard(w http.ResponseWriter, r *http.Request, public b
 	if !r.ProtoAtLeast(1, 1) {
 		w = finalWriter{w}
 	}
+	if !x.Hold(memoryOf(r)) {
+		g.endConnection(w.Header(), r)
+		answer(w, http1.OverBudget)
+		x.Done(http1.Result{Status: http1.OverBudget.Status})
+		return
+	}
 	g.forward(w, r, x)
 }
 

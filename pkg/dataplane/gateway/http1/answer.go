@@ -18,6 +18,9 @@ func (c *conn) answer() (*Refusal, error) {
 		if isInvalid(err) {
 			return badResponse, err
 		}
+		if errors.Is(err, errOverBudget) {
+			return OverBudget, err
+		}
 		return x.failed(err)
 	}
 	res, rest := &x.res, x.resp[size:have]
@@ -84,6 +87,9 @@ func (c *conn) readHead() (size, have int, err error) {
 			if have == len(x.resp) {
 				if have >= maxResponseHead {
 					return 0, 0, errHeadSize
+				}
+				if !x.Hold(have) {
+					return 0, 0, errOverBudget
 				}
 				x.resp = append(x.resp, make([]byte, have)...)
 			}
@@ -154,7 +160,7 @@ func (c *conn) stream(left int64) error {
 		if err := c.sendAnswer(out, size); err != nil || done {
 			return err
 		}
-		if n == len(in) && len(buf) < streamSize {
+		if n == len(in) && len(buf) < streamSize && x.Hold(streamSize) {
 			big := streamPool.Get().(*[streamSize]byte)
 			defer streamPool.Put(big)
 			buf = big[:]

@@ -31,6 +31,7 @@ func (e *openExchange) Timeouts() (total, start, idle time.Duration)  { return 5
 func (e *openExchange) Passes([]byte) bool                            { return true }
 func (e *openExchange) Answered()                                     {}
 func (e *openExchange) Done(Result)                                   {}
+func (e *openExchange) Hold(int) bool                                 { return true }
 
 func (e *openExchange) AppendFields(dst []byte) []byte {
 	return append(dst, "X-Forwarded-Proto: http\r\n"...)

@@ -5,6 +5,8 @@ import "sync"
 const (
 	// inSize, outSize and respSize are the sizes of buffers to begin with, in bytes.
 	inSize, outSize, respSize = 4 << 10, 4 << 10, 8 << 10
+	// addedSize is what the gateway adds to a request, in bytes.
+	addedSize = 512
 	// maxKept is up to where a buffer that grew is kept.
 	maxKept = 32 << 10
 	// maxBody bounds the requests with a body that are held as a whole.
@@ -64,14 +66,36 @@ func (in *input) makeRoom() {
 	}
 }
 
+// sizeFor returns the size of buf after hold.
+func (in *input) sizeFor(size int) int {
+	if size <= len(in.buf)-watchRoom {
+		return len(in.buf)
+	}
+	return max(size+watchRoom, 2*len(in.buf))
+}
+
+// sizeWithRoom returns the size of buf after makeRoom.
+func (in *input) sizeWithRoom() int {
+	if len(in.room()) > 0 {
+		return len(in.buf)
+	}
+	return in.sizeFor(in.end - in.start + 1)
+}
+
+// beyond returns how much memory a request of size bytes takes beyond buffers of the usual sizes: for itself, and as it
+// is sent on, with some more fields.
+func (in *input) beyond(size int) int {
+	return len(in.buf) - inSize + max(size+addedSize-outSize, 0)
+}
+
 // hold makes room for size bytes from start on. What is unread may move.
 func (in *input) hold(size int) {
 	if in.start+size <= len(in.buf)-watchRoom {
 		return
 	}
 	unread := in.unread()
-	if size > len(in.buf)-watchRoom {
-		in.buf = make([]byte, max(size+watchRoom, 2*len(in.buf)))
+	if grown := in.sizeFor(size); grown > len(in.buf) {
+		in.buf = make([]byte, grown)
 	}
 	in.start, in.end = 0, copy(in.buf, unread)
 }

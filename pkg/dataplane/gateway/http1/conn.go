@@ -17,6 +17,8 @@ const (
 	// lingerTime and lingerBytes bound what is read from a client that was refused, so that it gets to read why.
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 10
+	// unrouted is the namespace of requests whose heads have not arrived yet.
+	unrouted = ""
 )
 
 // errStopped is why a connection that waits for a request ends with its server.
@@ -55,6 +57,8 @@ type conn struct {
 	// in is nil while there is nothing from the client. size is that of the current request's head.
 	in   *input
 	size int
+	// reserved is how much of the server's budget the connection holds for a request that is still arriving.
+	reserved int64
 	// readDeadline is the deadline set, now a time of the recent past.
 	readDeadline, now time.Time
 	// answered tells that there was a request before.
@@ -157,6 +161,12 @@ func (c *conn) next() (*Refusal, error) {
 			deadline = time.Now().Add(c.server.headerTimeout())
 		}
 		c.setReadDeadline(deadline)
+		if size := c.in.sizeWithRoom(); !c.reserve(size) {
+			if size > inSize {
+				return tooLarge, nil
+			}
+			return overloaded, nil
+		}
 		c.in.makeRoom()
 		if err := c.receive(); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -176,6 +186,9 @@ func (c *conn) parse() (*Refusal, error) {
 			return refusal, nil
 		}
 		// As the head moves, it has to be parsed again.
+		if size := c.in.sizeFor(c.size + int(req.length)); size > inSize && !c.reserve(size) {
+			return nil, nil
+		}
 		c.in.hold(c.size + int(req.length))
 		if err := c.raw.Read(c.tryFunc); err != nil {
 			return nil, err
@@ -187,6 +200,27 @@ func (c *conn) parse() (*Refusal, error) {
 			return nil, c.err
 		}
 		c.in.end += c.n
+	}
+}
+
+// reserve reserves what an input buffer of a size takes, and reports whether there is so much.
+func (c *conn) reserve(size int) bool {
+	budget, more := c.server.Budget, int64(size)-c.reserved
+	if budget == nil || more <= 0 {
+		return true
+	}
+	if !budget.Reserve(unrouted, more) {
+		return false
+	}
+	c.reserved += more
+	return true
+}
+
+// unreserve gives back what was reserved.
+func (c *conn) unreserve() {
+	if c.reserved > 0 {
+		c.server.Budget.Release(unrouted, c.reserved)
+		c.reserved = 0
 	}
 }
 

@@ -5,6 +5,7 @@ package http1
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"time"
 )
@@ -28,6 +29,8 @@ type Exchange interface {
 	// Timeouts bound the whole exchange from its Begin on, the wait for the first byte of the answer, and the
 	// time without any byte. 0 means no bound.
 	Timeouts() (total, responseStart, idle time.Duration)
+	// Hold reserves more memory for the exchange until Done, and reports whether there is so much.
+	Hold(bytes int) bool
 	// Passes tells whether a request header field goes on to the instance. name is in lower case. Hop-by-hop
 	// fields are not asked for: they never do.
 	Passes(name []byte) bool
@@ -47,6 +50,9 @@ type Refusal struct {
 	// RetryAfter is sent as a header where it is not 0, in whole seconds.
 	RetryAfter time.Duration
 }
+
+// OverBudget is the answer to a request for which there is no memory now.
+var OverBudget = &Refusal{Status: http.StatusServiceUnavailable, Body: "the namespace holds too much memory for requests", RetryAfter: time.Second}
 
 // HandOver is what Acquire says of a request that has turned out to be not for this package, while nothing was sent:
 // the exchange is done with the zero Result then, and the request is handed over.

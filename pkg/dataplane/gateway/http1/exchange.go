@@ -116,7 +116,13 @@ func (c *conn) finish(size int, closing bool) next {
 // proxy gets the request answered. It tells whether the client's connection ends, and why the exchange ended early.
 func (c *conn) proxy(body []byte) (closing bool, err error) {
 	x := &c.x
-	refusal, err := c.dispatch(body)
+	var refusal *Refusal
+	c.unreserve()
+	if more := c.in.beyond(c.size + len(body)); more > 0 && !x.Hold(more) {
+		refusal = OverBudget
+	} else {
+		refusal, err = c.dispatch(body)
+	}
 	if err == nil && refusal == nil {
 		refusal, err = c.answer()
 	}

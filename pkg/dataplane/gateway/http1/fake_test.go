@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 )
 
 // fakeRouter sends all requests to one upstream, as its fields say.
@@ -26,6 +28,8 @@ type fakeRouter struct {
 	acquire                    func(ctx context.Context) (*Upstream, *Refusal)
 	total, responseStart, idle time.Duration
 	drop, add                  string
+	// budget bounds the memory of exchanges, if not nil. It is not given back.
+	budget *flow.Budget
 
 	mu          sync.Mutex
 	heads       []string
@@ -83,6 +87,10 @@ func (e *fakeExchange) Answered() {
 	e.router.mu.Lock()
 	defer e.router.mu.Unlock()
 	e.router.answered++
+}
+
+func (e *fakeExchange) Hold(bytes int) bool {
+	return e.router.budget == nil || e.router.budget.Reserve("app", int64(bytes))
 }
 
 func (e *fakeExchange) Done(r Result) { e.router.done <- r }

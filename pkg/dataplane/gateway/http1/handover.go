@@ -56,6 +56,7 @@ func (c *conn) handOver() bool {
 	}
 	c.in.release()
 	c.in = nil
+	c.unreserve()
 	if c.conn.SetDeadline(time.Time{}) != nil {
 		c.conn.Close()
 		return false

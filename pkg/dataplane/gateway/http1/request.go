@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 const (
@@ -27,6 +28,7 @@ var (
 	badVersion  = &Refusal{Status: http.StatusHTTPVersionNotSupported, Body: "unsupported HTTP version"}
 	tooLarge    = &Refusal{Status: http.StatusRequestHeaderFieldsTooLarge, Body: "request header too large"}
 	headTimeout = &Refusal{Status: http.StatusRequestTimeout, Body: "request header did not arrive in time"}
+	overloaded  = &Refusal{Status: http.StatusServiceUnavailable, Body: "too many requests are arriving", RetryAfter: time.Second}
 	crlf        = []byte("\r\n")
 	crlfcrlf    = []byte("\r\n\r\n")
 )

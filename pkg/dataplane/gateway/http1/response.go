@@ -20,6 +20,7 @@ var (
 	errField      = errors.New("malformed header field in the response")
 	errFraming    = errors.New("ambiguous length of the response")
 	errHeadSize   = errors.New("response header too large")
+	errOverBudget = errors.New("no memory for the response header")
 	errInterim    = errors.New("unexpected interim response")
 )
 

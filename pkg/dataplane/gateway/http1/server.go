@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 )
 
 // What holds where a Server says nothing else.
@@ -34,6 +36,8 @@ type Server struct {
 	Refused func(peer netip.AddrPort, refusal *Refusal, head *Head)
 	// Retired, if not nil, tells that connections end with their next answer.
 	Retired *atomic.Bool
+	// Budget, if not nil, bounds the memory of requests whose heads have not arrived yet. They belong to no namespace.
+	Budget *flow.Budget
 	// MaxHeaderBytes bounds the head of a request; 0 means 64 KiB.
 	MaxHeaderBytes int
 	// HeaderTimeout bounds the arrival of a head from its first byte on, 0 means 10 s; IdleTimeout the wait for
@@ -58,6 +62,7 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	c.readFunc, c.tryFunc, c.writeFunc = c.read, c.tryRead, c.write
 	stop := context.AfterFunc(ctx, c.stop)
 	defer stop()
+	defer c.unreserve()
 	defer c.contain()
 	c.serve() //nolint:contextcheck // exchanges outlive ctx, and have one of their own
 }

@@ -1,0 +1,61 @@
+package http1
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+)
+
+// TestPartialHeads has clients send most of large heads and no more. What they hold stays within the budget, what is too
+// much is refused with 431, and whole requests are served.
+func TestPartialHeads(t *testing.T) {
+	const limit, clients = 1 << 20, 100
+	budget := flow.NewBudget(limit, 0)
+	s := &Server{Router: newFakeRouter(answering(t, hi, nil)), Budget: budget, HeaderTimeout: patience}
+	address := serve(t, s)
+	most := int64(0)
+	conns := make([]net.Conn, clients)
+	refusals := 0
+	for i := range conns {
+		conns[i] = dial(t, address)
+		write(t, conns[i], "GET / HTTP/1.1\r\nHost: a\r\nX: "+strings.Repeat("x", 50_000))
+		most = max(most, budget.Used())
+	}
+	for i := range conns {
+		// The rest of the head comes for all of them: who was not refused is served.
+		if _, err := conns[i].Write([]byte("\r\n\r\n")); err != nil {
+			refusals++
+			continue
+		}
+		head := make([]byte, len("HTTP/1.1 200"))
+		switch _, err := conns[i].Read(head); {
+		case err != nil || strings.HasSuffix(string(head), "431"):
+			refusals++
+		case !strings.HasSuffix(string(head), "200"):
+			t.Errorf("a client is answered %q", head)
+		}
+		most = max(most, budget.Used())
+		conns[i].Close()
+	}
+	if most > limit || refusals == 0 || refusals == clients {
+		t.Errorf("%d bytes are held, %d of %d clients refused; want at most %d bytes, and some clients", most, refusals, clients, limit)
+	}
+	conn := dial(t, address)
+	write(t, conn, getA)
+	expect(t, conn, hi)
+}
+
+// TestLargeResponseHead expects a response head for which there is no memory to be answered with 503.
+func TestLargeResponseHead(t *testing.T) {
+	app := answering(t, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 3*respSize)+"\r\nContent-Length: 0\r\n\r\n", nil)
+	router := newFakeRouter(app)
+	router.budget = flow.NewBudget(respSize, 0)
+	conn := dial(t, serve(t, &Server{Router: router}))
+	write(t, conn, getA)
+	got := make([]byte, len("HTTP/1.1 503"))
+	if _, err := conn.Read(got); err != nil || string(got) != "HTTP/1.1 503" {
+		t.Errorf("answered %q, %v", got, err)
+	}
+}
