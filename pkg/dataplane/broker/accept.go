@@ -12,6 +12,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/filter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -114,10 +115,17 @@ func (s *stream) append(ctx context.Context, events []*event.Event) error {
 	w := scratches.Get().(*scratch)
 	defer w.free()
 	now := s.broker.options.Clock.Now()
-	consumers := s.consumers.Load()
+	consumers, budget := s.consumers.Load(), filter.NewBudget(ctx)
 	for _, e := range events {
 		before := len(w.matched)
-		w.matched = consumers.Match(e, w.matched)
+		var exceeded []*consumer
+		w.matched, exceeded = consumers.Match(budget, e, w.matched)
+		if err := budget.Err(); err != nil {
+			return err
+		}
+		for _, c := range exceeded {
+			c.unfiltered()
+		}
 		w.add(e, w.matched[before:], now)
 	}
 	start := 0

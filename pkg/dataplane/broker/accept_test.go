@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/component-base/metrics"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
@@ -234,5 +237,38 @@ func TestAcceptWhileConsumersChange(t *testing.T) {
 			t.Errorf("%d events were delivered, want 500", have)
 		}
 		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// A Trigger does not get an event for which its filters exceed their budget: it says so, others get the event, and it
+// gets the next one.
+func TestCostlyFilter(t *testing.T) {
+	run(t, func(w *world) {
+		registry := metrics.NewKubeRegistry()
+		w.must(registry.CustomRegister(w.Broker))
+		costly := trigger("costly", func(c *eventing.Consumer) {
+			like := eventingv1.SubscriptionsAPIFilter{CESQL: "long LIKE '%" + strings.Repeat("a", 3900) + "_b%'"}
+			c.Filters = []eventingv1.SubscriptionsAPIFilter{{Not: &like}}
+		})
+		w.set(costly, trigger("a"))
+		long := func(id string, length int) *event.Event {
+			return newEvent(id).With(event.Attribute{Name: "long", Value: strings.Repeat("a", length)})
+		}
+		w.must(w.Accept(w.Context(), brokerKey, []*event.Event{long("1", 60_000)}))
+		w.after(time.Second)
+		w.expectTaken(map[string]string{"costly": "", "a": "1"})
+		w.expectMetric(registry, "events_unfiltered_total", "counter", "Trigger a 0", "Trigger costly 1")
+		w.expectHealth(costly.Key, eventing.Health{Failing: true, Since: w.start, LastError: errUnfiltered.Error()})
+		w.expectHealth(trigger("a").Key, eventing.Health{})
+		w.must(w.Accept(w.Context(), brokerKey, []*event.Event{long("2", 60)}))
+		w.after(time.Minute)
+		w.expectTaken(map[string]string{"costly": "2", "a": "1 2"})
+		w.expectHealth(costly.Key, eventing.Health{})
+
+		gone, cancel := context.WithCancel(w.Context())
+		cancel()
+		if err := w.Accept(gone, brokerKey, []*event.Event{long("3", 60_000)}); !errors.Is(err, context.Canceled) {
+			t.Errorf("Accept returned %v after its sender had gone", err)
+		}
 	})
 }

@@ -35,7 +35,7 @@ type consumer struct {
 
 // consumerCounts are the metrics of a consumer that count.
 type consumerCounts struct {
-	matched, delivered, retried, deadLettered, dropped, looped atomic.Int64
+	matched, unfiltered, delivered, retried, deadLettered, dropped, looped atomic.Int64
 }
 
 func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecution) *consumer {
@@ -74,6 +74,15 @@ func (c *consumer) configured() {
 
 // resolved tells whether there is anywhere to send events.
 func resolved(c *eventing.Consumer) bool { return c.Subscriber.URL != "" || c.Reply.URL != "" }
+
+var errUnfiltered = errors.New("an event was not matched: its attributes and the filters are too large to evaluate; use fewer LIKE " +
+	"operators, functions and filters")
+
+// unfiltered counts an accepted event that the consumer does not get because its filters exceed their budget.
+func (c *consumer) unfiltered() {
+	c.counts.unfiltered.Add(1)
+	c.health.observe(errUnfiltered, true)
+}
 
 // resume takes up what is in the log for the consumer.
 func (c *consumer) resume(queues map[string]uint64) {

@@ -11,7 +11,7 @@ import (
 // descriptions are those of a Broker's metrics. All have the labels kind, namespace and name of the object that they
 // are of, and go with it.
 type descriptions struct {
-	accepted, matched, looped                                   *metrics.Desc
+	accepted, matched, unfiltered, looped                       *metrics.Desc
 	delivered, retried, deadLettered, dropped, inFlight, oldest *metrics.Desc
 }
 
@@ -22,6 +22,7 @@ func describe() descriptions {
 	return descriptions{
 		accepted:     desc("events_accepted_total", "Number of events that a Broker or Channel accepted, replies included."),
 		matched:      desc("events_matched_total", "Number of deliveries that accepted events gave rise to."),
+		unfiltered:   desc("events_unfiltered_total", "Number of events that a Trigger did not get because evaluating its filters exceeds the budget."),
 		looped:       desc("events_looped_total", "Number of events that were not accepted, as they had gone through too many Brokers."),
 		delivered:    desc("events_delivered_total", "Number of events that the subscriber took."),
 		retried:      desc("delivery_retries_total", "Number of attempts at a delivery that failed and were to be repeated."),
@@ -35,7 +36,7 @@ func describe() descriptions {
 // DescribeWithStability implements metrics.StableCollector.
 func (b *Broker) DescribeWithStability(to chan<- *metrics.Desc) {
 	d := &b.descriptions
-	for _, desc := range []*metrics.Desc{d.accepted, d.matched, d.looped, d.delivered, d.retried, d.deadLettered, d.dropped, d.inFlight, d.oldest} {
+	for _, desc := range []*metrics.Desc{d.accepted, d.matched, d.unfiltered, d.looped, d.delivered, d.retried, d.deadLettered, d.dropped, d.inFlight, d.oldest} {
 		to <- desc
 	}
 }
@@ -50,6 +51,7 @@ func (b *Broker) CollectWithStability(to chan<- metrics.Metric) {
 		key, n := c.config.Load().Key, &c.counts
 		counter := counterOf(to, key)
 		counter(d.matched, n.matched.Load())
+		counter(d.unfiltered, n.unfiltered.Load())
 		counter(d.delivered, n.delivered.Load())
 		counter(d.retried, n.retried.Load())
 		counter(d.deadLettered, n.deadLettered.Load())

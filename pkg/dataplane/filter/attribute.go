@@ -57,25 +57,25 @@ func (a *attribute[K, V]) empty() bool {
 	return a.exact.root == nil && a.prefix.root == nil && a.suffix.root == nil && a.present.count == 0
 }
 
-// match appends the values of what an event is found by, given the value of its attribute. It takes one look for the
-// exact value, and one for each length that prefixes and suffixes have.
-func (a *attribute[K, V]) match(s *subject, value string, found []V) []V {
+// match evaluates the filters that the value of an attribute leads to. It takes one look for the exact value, and one for
+// each length that prefixes and suffixes have.
+func (a *attribute[K, V]) match(m *matching[K, V], value string) {
 	if a.exact.root != nil {
-		found = a.exact.get(value).match(s, found)
+		a.exact.get(value).match(m)
 	}
 	for _, l := range a.prefixes {
 		if l.bytes > len(value) {
 			break
 		}
-		found = a.prefix.get(value[:l.bytes]).match(s, found)
+		a.prefix.get(value[:l.bytes]).match(m)
 	}
 	for _, l := range a.suffixes {
 		if l.bytes > len(value) {
 			break
 		}
-		found = a.suffix.get(value[len(value)-l.bytes:]).match(s, found)
+		a.suffix.get(value[len(value)-l.bytes:]).match(m)
 	}
-	return a.present.match(s, found)
+	a.present.match(m)
 }
 
 // lengths are those of some strings, in ascending order, each with the number of strings. Immutable.

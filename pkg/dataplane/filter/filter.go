@@ -29,10 +29,17 @@ func Compile(attributes map[string]string, filters []eventingv1.SubscriptionsAPI
 	return &Filter{root: join(all, children)}, nil
 }
 
-// Match tells whether an event passes. Whoever has many filters asks their Index.
-func (f *Filter) Match(e *event.Event) bool {
-	s := subject{event: e}
-	return f.root.matches(&s)
+// Match reports whether an event passes. ok is false if the budget does not suffice to know. Whoever has many filters
+// asks their Index.
+func (f *Filter) Match(b *Budget, e *event.Event) (matched, ok bool) {
+	return f.match(b.of(e))
+}
+
+func (f *Filter) match(s *subject) (matched, ok bool) {
+	s.budget.begin()
+	matched = f.root.matches(s)
+	ok = s.budget.end()
+	return matched && ok, ok
 }
 
 func compileList(field string, filters []eventingv1.SubscriptionsAPIFilter) ([]node, error) {

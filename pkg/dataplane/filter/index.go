@@ -53,15 +53,47 @@ func (x *Index[K, V]) Without(key K) *Index[K, V] {
 	return &changed
 }
 
-// Match appends the values of all keys whose filters pass an event, each once, in no particular order.
-func (x *Index[K, V]) Match(e *event.Event, found []V) []V {
-	s := subject{event: e}
+// Match appends the values of all keys whose filters pass an event, each once, in no particular order. exceeded are those
+// whose filters are not known to pass or not, because they exceed the budget.
+func (x *Index[K, V]) Match(b *Budget, e *event.Event, found []V) (matched, exceeded []V) {
+	m := matching[K, V]{subject: b.of(e), matched: found}
 	for i := range e.Attributes {
 		if a := x.names.get(e.Attributes[i].Name); a != nil {
-			found = a.match(&s, e.Attributes[i].Value, found)
+			a.match(&m, e.Attributes[i].Value)
 		}
 	}
-	return x.rest.match(&s, found)
+	x.rest.match(&m)
+	return m.matched, m.exceeded
+}
+
+// matching is an event on its way through an Index.
+type matching[K comparable, V any] struct {
+	*subject
+	matched, exceeded []V
+	// seen are the entries found so far by one of more than fewConditions.
+	seen map[*entry[K, V]]struct{}
+}
+
+// evaluate evaluates the filter of a posting, unless another condition found the same entry before.
+func (m *matching[K, V]) evaluate(p *posting[K, V]) {
+	if len(p.conditions) <= fewConditions {
+		if !p.first(m.event) {
+			return
+		}
+	} else if _, seen := m.seen[p.entry]; seen {
+		return
+	} else {
+		if m.seen == nil {
+			m.seen = map[*entry[K, V]]struct{}{}
+		}
+		m.seen[p.entry] = struct{}{}
+	}
+	switch matched, ok := p.filter.match(m.subject); {
+	case !ok:
+		m.exceeded = append(m.exceeded, p.value)
+	case matched:
+		m.matched = append(m.matched, p.value)
+	}
 }
 
 // attribute returns what is looked up by an attribute. It is never nil.

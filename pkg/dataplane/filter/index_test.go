@@ -97,11 +97,11 @@ func TestIndex(t *testing.T) {
 				e := anyEvent(r)
 				var want []int
 				for key, f := range have {
-					if f.Match(e) {
+					if match(f, e) {
 						want = append(want, key)
 					}
 				}
-				got := x.Match(e, nil)
+				got := found(x, e)
 				slices.Sort(want)
 				slices.Sort(got)
 				if diff := cmp.Diff(want, got); diff != "" {
@@ -132,7 +132,7 @@ func TestIndexIsImmutable(t *testing.T) {
 		steps[key].With(100, f, 100)
 	}
 	for step, x := range steps {
-		got := x.Match(newEvent("type", "a"), nil)
+		got := found(x, newEvent("type", "a"))
 		slices.Sort(got)
 		if len(got) != step || step > 0 && got[step-1] != step-1 {
 			t.Errorf("the index of %d filters finds %v", step, got)
@@ -196,9 +196,9 @@ func indexOf(t testing.TB, n int) *Index[int, int] {
 func TestMatchDoesNotAllocate(t *testing.T) {
 	x, e := indexOf(t, 100), newEvent("type", "com.example.order.7", "region", "eu")
 	x = x.With(1000, compiled(t, nil, dialect{Prefix: values{"type": "com."}}), 1000)
-	found := make([]int, 0, 10)
+	found, budget := make([]int, 0, 10), NewBudget(t.Context())
 	if allocs := testing.AllocsPerRun(100, func() {
-		if found = x.Match(e, found[:0]); len(found) != 2 {
+		if found, _ = x.Match(budget, e, found[:0]); len(found) != 2 {
 			t.Fatalf("found %v", found)
 		}
 	}); allocs != 0 {
@@ -210,10 +210,10 @@ func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{1, 10, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			x, e := indexOf(b, n), newEvent("type", "com.example.order.0", "region", "eu", "time", "2020-01-01T00:00:00Z")
-			found := make([]int, 0, 10)
+			found, budget := make([]int, 0, 10), NewBudget(b.Context())
 			b.ReportAllocs()
 			for b.Loop() {
-				if found = x.Match(e, found[:0]); len(found) != 1 {
+				if found, _ = x.Match(budget, e, found[:0]); len(found) != 1 {
 					b.Fatal(found)
 				}
 			}
@@ -249,15 +249,15 @@ func TestPostings(t *testing.T) {
 		}
 	}
 	x = x.With(n, f, n)
-	found := x.Match(e, nil)
-	slices.Sort(found)
+	got := found(x, e)
+	slices.Sort(got)
 	var want []int
 	for key := 0; key <= n; key++ {
 		if key%3 == 0 || key == n {
 			want = append(want, key)
 		}
 	}
-	if diff := cmp.Diff(want, found); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -59,7 +59,12 @@ type subject struct {
 	// sdk is the event as the SDK has it, once asked is set.
 	sdk   *sdk.Event
 	asked bool
+	// budget bounds the steps of evaluation.
+	budget *Budget
 }
+
+// spend counts steps before they are taken, and returns false if they may not be.
+func (s *subject) spend(steps int) bool { return s.budget.spend(steps) }
 
 // converted returns the event as the SDK has it, or nil if it cannot have it. Converting costs more than most filters.
 func (s *subject) converted() *sdk.Event {
@@ -72,7 +77,7 @@ func (s *subject) converted() *sdk.Event {
 	return s.sdk
 }
 
-// matches tells whether an event passes.
+// matches reports whether an event passes. The result means nothing if the budget was exceeded.
 func (n *node) matches(s *subject) bool {
 	switch n.op {
 	case always:
@@ -94,11 +99,11 @@ func (n *node) matches(s *subject) bool {
 		}
 		return false
 	case not:
-		return !n.children[0].matches(s)
+		return s.spend(nodeCost) && !n.children[0].matches(s)
 	case cesql:
 		return n.query.matches(s)
 	default:
-		return n.condition.holds(s.event)
+		return s.spend(n.condition.cost(s.event)) && n.condition.holds(s.event)
 	}
 }
 
@@ -118,6 +123,9 @@ func (c *condition) holds(e *event.Event) bool {
 	value, found := e.Get(c.name)
 	return found && c.accepts(value)
 }
+
+// cost returns the steps that holds takes. Attributes are searched by name, values compared 16 bytes at a time.
+func (c *condition) cost(e *event.Event) int { return nodeCost + len(e.Attributes) + len(c.value)/16 }
 
 func (c *condition) accepts(value string) bool {
 	switch c.op {

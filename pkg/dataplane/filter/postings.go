@@ -23,7 +23,11 @@ type posting[K comparable, V any] struct {
 	condition int
 }
 
-// first tells that no condition before that of the posting finds the entry, too.
+// fewConditions is the number of conditions up to which it costs less to ask those before a condition than to remember
+// the entry. Beyond it that would take steps by the square of their number.
+const fewConditions = 8
+
+// first reports whether no condition before that of the posting finds the entry, too.
 func (p *posting[K, V]) first(e *event.Event) bool {
 	for i := range p.condition {
 		if p.conditions[i].holds(e) {
@@ -73,14 +77,11 @@ func (l postings[K, V]) without(e *entry[K, V]) postings[K, V] {
 	return l
 }
 
-// match appends the values of those whose filters pass an event.
-func (l postings[K, V]) match(s *subject, found []V) []V {
+// match evaluates the filters of all.
+func (l postings[K, V]) match(m *matching[K, V]) {
 	for _, c := range l.chunks {
 		for i := range c {
-			if p := &c[i]; p.first(s.event) && p.filter.root.matches(s) {
-				found = append(found, p.value)
-			}
+			m.evaluate(&c[i])
 		}
 	}
-	return found
 }

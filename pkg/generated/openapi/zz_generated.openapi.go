@@ -1517,6 +1517,44 @@ func schema_pkg_apis_eventing_v1_TriggerStatus(ref common.ReferenceCallback) com
 	}
 }
 
+func schema_pkg_apis_eventing_v1_filterSize(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "filterSize is what the limits bound.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"filters": {
+						SchemaProps: spec.SchemaProps{
+							Description: "filterSize is what the limits bound.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"cesql": {
+						SchemaProps: spec.SchemaProps{
+							Description: "filterSize is what the limits bound.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"calls": {
+						SchemaProps: spec.SchemaProps{
+							Description: "filterSize is what the limits bound.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"filters", "cesql", "calls"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_messaging_v1_Channel(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{

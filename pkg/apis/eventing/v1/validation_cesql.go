@@ -3,6 +3,7 @@ package v1
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cloudevents/sdk-go/sql/v2/parser"
@@ -20,7 +21,7 @@ func validateCESQL(expression string, path *field.Path) field.ErrorList {
 	if len(expression) > maxCESQLLength {
 		return field.ErrorList{field.TooLong(path, "", maxCESQLLength)}
 	}
-	if err := scanCESQL(expression); err != nil {
+	if _, err := scanCESQL(expression); err != nil {
 		return field.ErrorList{field.Invalid(path, expression, err.Error())}
 	}
 	if err := parseCESQL(expression); err != nil {
@@ -42,47 +43,61 @@ func parseCESQL(expression string) (err error) {
 	return nil
 }
 
+// operators are the words that a parenthesis may follow without being a function call.
+var operators = []string{"AND", "OR", "XOR", "NOT", "IN", "LIKE", "EXISTS"}
+
 // scanCESQL finds what must not reach the parser: characters that are part of no token, which its lexer prints
 // to standard error and then passes over, so that another expression than the one written would take effect;
-// and deep or unbalanced parentheses, which it takes seconds to reject.
-func scanCESQL(expression string) error {
+// and deep or unbalanced parentheses, which it takes seconds to reject. calls is the number of LIKE operators and
+// function calls.
+func scanCESQL(expression string) (calls int, err error) {
 	depth := 0
+	// named reports whether a name precedes the character, which makes a parenthesis a function call.
+	named := false
 	for i := 0; i < len(expression); {
 		switch c := expression[i]; {
 		case c == '\'' || c == '"':
 			end := endOfString(expression, i)
 			if end < 0 {
-				return fmt.Errorf("must close the string that starts with %c at position %d", c, i+1)
+				return 0, fmt.Errorf("must close the string that starts with %c at position %d", c, i+1)
 			}
-			i = end
+			i, named = end, false
 			continue
 		case isWordCharacter(c):
 			end := i + 1
 			for end < len(expression) && isWordCharacter(expression[end]) {
 				end++
 			}
-			if word := expression[i:end]; strings.Contains(word, "_") && (c == '_' || strings.ContainsAny(word, "0123456789")) {
-				return fmt.Errorf("must not contain '%s': only names of letters may have underscores", word)
+			word := expression[i:end]
+			if strings.Contains(word, "_") && (c == '_' || strings.ContainsAny(word, "0123456789")) {
+				return 0, fmt.Errorf("must not contain '%s': only names of letters may have underscores", word)
 			}
-			i = end
+			if strings.EqualFold(word, "LIKE") {
+				calls++
+			}
+			i, named = end, !slices.Contains(operators, strings.ToUpper(word))
 			continue
 		case c == '(':
+			if named {
+				calls++
+			}
 			if depth++; depth > maxFilterDepth {
-				return fmt.Errorf("must not nest parentheses deeper than %d", maxFilterDepth)
+				return 0, fmt.Errorf("must not nest parentheses deeper than %d", maxFilterDepth)
 			}
 		case c == ')':
 			if depth--; depth < 0 {
-				return fmt.Errorf("must open the parenthesis that is closed at position %d", i+1)
+				return 0, fmt.Errorf("must open the parenthesis that is closed at position %d", i+1)
 			}
 		case c == '!' && !strings.HasPrefix(expression[i:], "!="), !strings.ContainsRune(" \t\r\n,*/%+-=<>!", rune(c)):
-			return fmt.Errorf("must not contain %q outside of strings, as at position %d", firstRune(expression[i:]), i+1)
+			return 0, fmt.Errorf("must not contain %q outside of strings, as at position %d", firstRune(expression[i:]), i+1)
 		}
+		named = named && strings.IndexByte(" \t\r\n", expression[i]) >= 0
 		i++
 	}
 	if depth > 0 {
-		return errors.New("must close all parentheses")
+		return 0, errors.New("must close all parentheses")
 	}
-	return nil
+	return calls, nil
 }
 
 // endOfString returns where the string literal that starts at an index ends, or -1 if it does not. A backslash

@@ -15,7 +15,65 @@ import (
 // unbalanced parentheses.
 const maxFilterDepth = 32
 
+// Limits of all filters of one Trigger together, which bound what checking and evaluating them costs. What they cost for
+// one event is bounded by the data plane as well.
+const (
+	// maxFilters bounds the number of filters, at all depths, and of attributes that they compare.
+	maxFilters = 512
+	// maxCESQLTotal bounds the length of all CESQL expressions, in bytes.
+	maxCESQLTotal = 16 << 10
+	// maxCESQLCalls bounds the number of LIKE operators and function calls in all CESQL expressions.
+	maxCESQLCalls = 128
+)
+
 var attributeName = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+
+// filterSize is what the limits bound.
+type filterSize struct{ filters, cesql, calls int }
+
+// add counts filters at a depth, their attributes and all filters within them, until they are too many or too deep.
+func (s *filterSize) add(filters []SubscriptionsAPIFilter, depth int) {
+	if depth > maxFilterDepth {
+		return
+	}
+	for i := range filters {
+		f := &filters[i]
+		if s.filters += 1 + len(f.Exact) + len(f.Prefix) + len(f.Suffix); s.filters > maxFilters {
+			return
+		}
+		s.cesql += len(f.CESQL)
+		if calls, err := scanCESQL(f.CESQL); err == nil {
+			s.calls += calls
+		}
+		s.add(f.All, depth+1)
+		s.add(f.Any, depth+1)
+		if f.Not != nil {
+			s.add([]SubscriptionsAPIFilter{*f.Not}, depth+1)
+		}
+	}
+}
+
+// validateAllFilters returns the faults of the filters of a Trigger. Filters beyond the limits are not looked at.
+func validateAllFilters(filters []SubscriptionsAPIFilter, path *field.Path) field.ErrorList {
+	var size filterSize
+	size.add(filters, 1)
+	var errs field.ErrorList
+	switch {
+	case size.filters > maxFilters:
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(
+			"must have at most %d filters, those within other filters and the attributes they compare included", maxFilters)))
+	case size.cesql > maxCESQLTotal:
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(
+			"must have at most %d bytes of `cesql` in all filters together, not %d", maxCESQLTotal, size.cesql)))
+	case size.calls > maxCESQLCalls:
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(
+			"must have at most %d LIKE operators and function calls in the `cesql` of all filters together, not %d", maxCESQLCalls, size.calls)))
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	return validateFilters(filters, 1, path)
+}
 
 // validateFilters returns the faults of a list of filters at a depth, counted from 1.
 func validateFilters(filters []SubscriptionsAPIFilter, depth int, path *field.Path) field.ErrorList {

@@ -133,3 +133,49 @@ func TestValidateCESQL(t *testing.T) {
 	apitest.ExpectFaults(t, validateCESQL(strings.Repeat(" ", maxCESQLLength)+"TRUE", field.NewPath("cesql")),
 		fault{field.ErrorTypeTooLong, "cesql", "may not be more than 4096 bytes"})
 }
+
+// TestFilterLimits covers the limits of all filters of a Trigger together.
+func TestFilterLimits(t *testing.T) {
+	const path = "spec.filters"
+	repeated := func(n int, f SubscriptionsAPIFilter) []SubscriptionsAPIFilter {
+		filters := make([]SubscriptionsAPIFilter, n)
+		for i := range filters {
+			filters[i] = f
+		}
+		return filters
+	}
+	exact := SubscriptionsAPIFilter{Exact: map[string]string{"type": "a"}}
+	calls := func(n int, call string) SubscriptionsAPIFilter {
+		return SubscriptionsAPIFilter{CESQL: strings.TrimSuffix(strings.Repeat(call+" OR ", n), " OR ")}
+	}
+	padded := SubscriptionsAPIFilter{CESQL: "type = '" + strings.Repeat("a", maxCESQLLength-9) + "'"}
+	tests := []struct {
+		name string
+		in   []SubscriptionsAPIFilter
+		want []fault
+	}{
+		{"as many filters as may be", repeated(maxFilters/2, exact), nil},
+		{"too many filters", repeated(maxFilters/2+1, exact), []fault{
+			{field.ErrorTypeInvalid, path, "must have at most 512 filters, those within other filters and the attributes they compare included"}}},
+		{"too many filters within others", []SubscriptionsAPIFilter{{Any: []SubscriptionsAPIFilter{{Not: &SubscriptionsAPIFilter{All: repeated(maxFilters/2, exact)}}}}},
+			[]fault{{field.ErrorTypeInvalid, path, "at most 512 filters"}}},
+		{"as much CESQL as may be", repeated(maxCESQLTotal/maxCESQLLength, padded), nil},
+		{"too much CESQL", append(repeated(maxCESQLTotal/maxCESQLLength, padded), calls(1, "TRUE")), []fault{
+			{field.ErrorTypeInvalid, path, "must have at most 16384 bytes of `cesql` in all filters together, not 16388"}}},
+		{"as many LIKE as may be", []SubscriptionsAPIFilter{calls(64, "type LIKE 'like(%'"), calls(64, "type NOT like 'a%'")}, nil},
+		{"too many LIKE", []SubscriptionsAPIFilter{calls(64, "type LIKE '%'"), {Not: &SubscriptionsAPIFilter{All: []SubscriptionsAPIFilter{calls(65, "type NOT like '%'")}}}}, []fault{
+			{field.ErrorTypeInvalid, path, "must have at most 128 LIKE operators and function calls in the `cesql` of all filters together, not 129"}}},
+		{"as many functions as may be", []SubscriptionsAPIFilter{calls(64, "LENGTH (CONCAT_WS(type, 'a')) IN (1) AND NOT (FALSE)")}, nil},
+		{"too many functions", []SubscriptionsAPIFilter{calls(43, "UPPER(LOWER (UPPER\n('a'))) = 'a'")}, []fault{
+			{field.ErrorTypeInvalid, path, "LIKE operators and function calls"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			trigger := newTrigger(func(t *Trigger) { t.Spec.Filters = tt.in })
+			apitest.ExpectFaults(t, ValidateTrigger(trigger), tt.want...)
+			apitest.ExpectFaults(t, ValidateTriggerUpdate(trigger, newTrigger()), tt.want...)
+			// What was stored before there were limits can still get labels and finalizers.
+			apitest.ExpectFaults[fault](t, ValidateTriggerUpdate(trigger, trigger.DeepCopy()))
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,6 +19,11 @@ const DependencyAnnotationKey = "knative.dev/dependency"
 // ValidateTrigger returns the faults of a Trigger: it names a Broker and a subscriber (eventing Trigger v1
 // spec), and its filters make sense. filter is checked even where filters override it.
 func ValidateTrigger(t *Trigger) field.ErrorList {
+	return append(validateTrigger(t), validateAllFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
+}
+
+// validateTrigger returns the faults of a Trigger but those of its filters.
+func validateTrigger(t *Trigger) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&t.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
 	errs = append(errs, validateDependency(t, metadata.Child("annotations").Key(DependencyAnnotationKey))...)
@@ -32,15 +38,18 @@ func ValidateTrigger(t *Trigger) field.ErrorList {
 	if t.Spec.Filter != nil {
 		errs = append(errs, validateAttributeNames(t.Spec.Filter.Attributes, spec.Child("filter", "attributes"))...)
 	}
-	errs = append(errs, validateFilters(t.Spec.Filters, 1, spec.Child("filters"))...)
 	errs = append(errs, t.Spec.Subscriber.Validate(spec.Child("subscriber"))...)
 	return append(errs, t.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
 // ValidateTriggerUpdate returns the faults of a Trigger that replaces old: those of the Trigger itself, and a
-// change of its Broker, which is immutable (eventing Trigger Lifecycle). All else may change.
+// change of its Broker, which is immutable (eventing Trigger Lifecycle). All else may change. Filters that stay as they
+// are may be beyond limits that did not exist when they were stored.
 func ValidateTriggerUpdate(t, old *Trigger) field.ErrorList {
-	errs := ValidateTrigger(t)
+	errs := validateTrigger(t)
+	if !equality.Semantic.DeepEqual(t.Spec.Filters, old.Spec.Filters) {
+		errs = append(errs, validateAllFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
+	}
 	// A Broker that is taken away is reported as missing.
 	if t.Spec.Broker == "" {
 		return errs
