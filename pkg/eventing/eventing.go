@@ -56,12 +56,14 @@ type Consumer struct {
 	// Filters are those of a Trigger; an event must pass all.
 	Filters []eventingv1.SubscriptionsAPIFilter
 
-	// Subscriber is where events are sent. Without a URL they go to Reply, whose answers are no replies.
+	// Subscriber is where events are sent. Without one they go to Reply, whose answers are no replies. While Subscriber or
+	// Reply is unresolved, events that pass the filters are kept, and no attempt is made.
 	Subscriber Endpoint
 	// Reply is where the subscriber's replies go; without a URL they are dropped. Replies to a Trigger go to its
 	// stream whatever Reply says.
 	Reply Endpoint
-	// DeadLetter is where events go that cannot be delivered; without a URL they are dropped.
+	// DeadLetter is where events go that cannot be delivered; without one they are dropped. While it is unresolved, they
+	// are kept.
 	DeadLetter Endpoint
 	Delivery   Delivery
 	// Ordered has events delivered one at a time in the order of their acceptance; one that is retried holds up
@@ -69,10 +71,12 @@ type Consumer struct {
 	Ordered bool
 }
 
-// Endpoint is a resolved destination.
+// Endpoint is a destination.
 type Endpoint struct {
-	// URL is absolute, its scheme http or https. Empty stands for no destination.
+	// URL is absolute, its scheme http or https. Empty stands for no destination, unless Unresolved is true.
 	URL string
+	// Unresolved is true if there is a destination whose address is unknown for now. URL is empty then.
+	Unresolved bool
 	// CACerts are PEM certificates of authorities to trust besides those of the system, or empty.
 	CACerts string
 }

@@ -24,78 +24,51 @@ func deliveryOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) *duckv1.
 	return parent.Spec.Delivery
 }
 
-// notAddressed is why there is no subscription without addresses. It says the same of destinations that are missing and of
-// those in another namespace that do not grant it, which is not to be found out this way.
-const notAddressed = "Not all destinations of events have an address."
-
-// subscribe brings the consumer in line with a Trigger, and notes in findings whether it is. It returns why to try
+// subscribe sets the consumer of a Trigger, and notes the condition SubscriptionReady in found. It returns why to try
 // again.
 //
-// Addresses that are not to be found any more do not end deliveries: while a subscriber is made anew, events are
-// sent to where it was, and kept until it is back. A Trigger is no consumer before it had all its addresses once.
+// Every Trigger of a Broker is a consumer from when it is first reconciled, whether or not its destinations have
+// addresses: the Broker keeps its events until they do. So nothing depends on what an earlier process knew.
 func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *findings) error {
-	key := types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name}
 	const t = eventingv1.TriggerConditionSubscriptionReady
 	if parent == nil {
 		found.subscription = controllers.False(t, ReasonNotSubscribed, "There is no Broker to get events from.")
-		return r.remove(ctx, key)
+		return r.remove(ctx, types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name})
 	}
-	if found.denied {
-		// Unlike what is missing for a time.
-		found.subscription = controllers.False(t, ReasonNotSubscribed, notAddressed)
-		return r.remove(ctx, key)
-	}
-	before, known := r.last(key)
-	if known && before.UID != trigger.UID {
-		// It belongs to an earlier Trigger of this name, which is gone.
-		if err := r.remove(ctx, key); err != nil {
-			found.subscription = controllers.False(t, ReasonNotSubscribed, err.Error())
-			return err
-		}
-		before = eventing.Consumer{}
-	}
-	if !configured(parent) {
+	consumer := consumerOf(trigger, parent, found)
+	err := r.Consumers.SetConsumer(ctx, consumer)
+	switch {
+	case err == nil:
+		found.subscription = controllers.True(t)
+		return nil
+	case !configured(parent):
+		// The Trigger is reconciled again when the Broker says that it is.
 		found.subscription = controllers.False(t, ReasonNotSubscribed, "The Broker does not accept events yet.")
 		return nil
-	}
-	consumer := consumerOf(trigger, parent)
-	consumer.Subscriber = eventing.Endpoint{URL: found.subscriber.URL, CACerts: ptr.Deref(found.subscriber.CACerts, "")}
-	consumer.DeadLetter = eventing.Endpoint{URL: found.deadLetter.DeadLetterSinkURI, CACerts: ptr.Deref(found.deadLetter.DeadLetterSinkCACerts, "")}
-	if found.subscriberResolved.Status != corev1.ConditionTrue {
-		consumer.Subscriber = before.Subscriber
-	}
-	lost := found.deadLetterResolved.Status != corev1.ConditionTrue
-	if lost {
-		consumer.DeadLetter = before.DeadLetter
-	}
-	if consumer.Subscriber.URL == "" || lost && consumer.DeadLetter.URL == "" {
-		found.subscription = controllers.False(t, ReasonNotSubscribed, notAddressed)
-		return nil
-	}
-	if err := r.Consumers.SetConsumer(ctx, consumer); err != nil {
+	default:
 		found.subscription = controllers.False(t, ReasonNotSubscribed, fmt.Sprintf("Subscribing to the Broker failed: %v", err))
 		return fmt.Errorf("setting the consumer of %s: %w", consumer.Key, err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.handed == nil {
-		r.handed = map[types.NamespacedName]eventing.Consumer{}
-	}
-	r.handed[key] = consumer
-	found.subscription = controllers.True(t)
-	return nil
 }
 
-// consumerOf returns the consumer of a Trigger but for its addresses.
-func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) eventing.Consumer {
+// consumerOf returns the consumer of a Trigger.
+func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *findings) eventing.Consumer {
 	consumer := eventing.Consumer{
-		Key:       Key(types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name}),
-		UID:       trigger.UID,
-		Stream:    broker.Key(types.NamespacedName{Namespace: parent.Namespace, Name: parent.Name}),
-		StreamUID: parent.UID,
-		Filters:   trigger.Spec.Filters,
-		Delivery:  eventing.DeliveryOf(deliveryOf(trigger, parent)),
-		Ordered:   duckv1.IsOrdered(trigger.Annotations),
+		Key:        Key(types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name}),
+		UID:        trigger.UID,
+		Stream:     broker.Key(types.NamespacedName{Namespace: parent.Namespace, Name: parent.Name}),
+		StreamUID:  parent.UID,
+		Filters:    trigger.Spec.Filters,
+		Subscriber: eventing.Endpoint{URL: found.subscriber.URL, CACerts: ptr.Deref(found.subscriber.CACerts, "")},
+		DeadLetter: eventing.Endpoint{URL: found.deadLetter.DeadLetterSinkURI, CACerts: ptr.Deref(found.deadLetter.DeadLetterSinkCACerts, "")},
+		Delivery:   eventing.DeliveryOf(deliveryOf(trigger, parent)),
+		Ordered:    duckv1.IsOrdered(trigger.Annotations),
+	}
+	if found.subscriberResolved.Status != corev1.ConditionTrue {
+		consumer.Subscriber = eventing.Endpoint{Unresolved: true}
+	}
+	if found.deadLetterResolved.Status != corev1.ConditionTrue {
+		consumer.DeadLetter = eventing.Endpoint{Unresolved: true}
 	}
 	if trigger.Spec.Filter != nil {
 		consumer.Attributes = trigger.Spec.Filter.Attributes
@@ -103,21 +76,10 @@ func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) eventing
 	return consumer
 }
 
-// last returns the consumer that was handed over last for a Trigger, if there is one.
-func (r *Reconciler) last(key types.NamespacedName) (eventing.Consumer, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	consumer, ok := r.handed[key]
-	return consumer, ok
-}
-
 // remove ends the consumer of a Trigger.
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
 	if err := r.Consumers.RemoveConsumer(ctx, Key(key)); err != nil {
 		return fmt.Errorf("removing the consumer of %s: %w", Key(key), err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.handed, key)
 	return nil
 }

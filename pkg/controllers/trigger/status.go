@@ -43,8 +43,6 @@ type findings struct {
 	// subscriber and deadLetter are empty where they are not resolved.
 	subscriber duckv1.Addressable
 	deadLetter duckv1.DeliveryStatus
-	// denied tells that something in another namespace is referred to that does not grant it.
-	denied bool
 
 	broker, subscriberResolved, deadLetterResolved, dependency, subscription duckv1.Condition
 }
@@ -64,7 +62,6 @@ func resolve(ctx context.Context, refs *destination.References, trigger *eventin
 	if err != nil {
 		return found, err
 	}
-	found.denied = refs.Denied()
 	found.dependency, err = dependencyReady(ctx, refs, trigger)
 	return found, err
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,10 +31,6 @@ type Reconciler struct {
 	Tracker   *destination.Tracker
 	Recorder  record.EventRecorder
 	Clock     clock.PassiveClock
-
-	// mu guards handed: what the data plane was handed last, for the addresses in it.
-	mu     sync.Mutex
-	handed map[types.NamespacedName]eventing.Consumer
 }
 
 // triggersByBroker is the name of the index of Triggers by the namespace/name of their Broker.

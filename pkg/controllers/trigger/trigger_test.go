@@ -74,9 +74,9 @@ func TestBroker(t *testing.T) {
 		{"going", newBroker(func(b *eventingv1.Broker) { b.DeletionTimestamp = &metav1.Time{Time: controllertest.Now} }),
 			"True", "", "True"},
 		{"new", newBroker(func(b *eventingv1.Broker) { b.Status = eventingv1.BrokerStatus{} }),
-			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "False NotSubscribed"},
+			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "True"},
 		{"without an address", newBroker(func(b *eventingv1.Broker) { b.Status.Address = nil }),
-			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "False NotSubscribed"},
+			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "True"},
 		{"not ready", newBroker(says(controllers.False(duckv1.ConditionReady, "StreamFailed", "The disk is full"))),
 			"False StreamFailed", `Broker "default/orders" is not ready: The disk is full`, "True"},
 		{"unknown", newBroker(says(controllers.Unknown(duckv1.ConditionReady, "StreamPending", "Wait"))),
@@ -150,11 +150,20 @@ func TestNotSubscribed(t *testing.T) {
 	}
 }
 
-// TestSubscriber follows the subscriber; without an address status.subscriberUri is empty, and events go to where
-// it was last (eventing Trigger Lifecycle-1 to -4; eventing Destination Resolution-4 and -5).
+// TestBrokerNotSet waits for a Broker that keeps no events yet without being tried again and again.
+func TestBrokerNotSet(t *testing.T) {
+	f := start(t, newTrigger(), newBroker(func(b *eventingv1.Broker) { b.Status = eventingv1.BrokerStatus{} }), service("billing", "http://billing"))
+	f.consumers.err = errors.New("no such stream")
+	if got := brief(f.reconcile(t).Conditions); got["SubscriptionReady"] != "False NotSubscribed" || got["Ready"] != "False BrokerNotConfigured" {
+		t.Errorf("conditions: %v", got)
+	}
+}
+
+// TestSubscriber follows the subscriber; without an address status.subscriberUri is empty, and the Broker keeps the events
+// (eventing Trigger Lifecycle-1 to -4; eventing Destination Resolution-4 and -5).
 func TestSubscriber(t *testing.T) {
 	f := start(t, newTrigger(), newBroker())
-	expect := func(what, ready, uri, consumer string) {
+	expect := func(what, ready, uri string) {
 		t.Helper()
 		status := f.reconcile(t)
 		got := brief(status.Conditions)
@@ -167,32 +176,33 @@ func TestSubscriber(t *testing.T) {
 		if got["Ready"] != ready || got["SubscriberResolved"] != resolved {
 			t.Errorf("%s: %v", what, got)
 		}
-		if at := f.consumers.set[Key(key)].Subscriber.URL; status.SubscriberURI != uri || at != consumer {
-			t.Errorf("%s: status.subscriberUri is %q, events go to %q", what, status.SubscriberURI, at)
+		to := eventing.Endpoint{URL: uri, Unresolved: uri == ""}
+		if got, set := f.consumers.set[Key(key)]; status.SubscriberURI != uri || !set || got.Subscriber != to {
+			t.Errorf("%s: status.subscriberUri is %q, consumer set: %v, events go to %+v", what, status.SubscriberURI, set, got.Subscriber)
 		}
 	}
-	expect("missing", "False SubscriberNotFound", "", "")
+	expect("missing", "False SubscriberNotFound", "")
 	f.add(t, service("billing", ""))
-	expect("without an address", "False SubscriberNotAddressable", "", "")
+	expect("without an address", "False SubscriberNotAddressable", "")
 	f.put(t, services, service("billing", "http://a"))
-	expect("there", "True", "http://a", "http://a")
+	expect("there", "True", "http://a")
 	f.put(t, services, service("billing", "http://b"))
-	expect("moved", "True", "http://b", "http://b")
+	expect("moved", "True", "http://b")
 	f.drop(t, services, "billing")
-	expect("gone", "False SubscriberNotFound", "", "http://b")
+	expect("gone", "False SubscriberNotFound", "")
 	f.put(t, triggers, newTrigger(func(trigger *eventingv1.Trigger) {
 		trigger.Generation, trigger.Spec.Filter = 2, &eventingv1.TriggerFilter{Attributes: map[string]string{"type": "order"}}
 	}))
-	expect("another filter meanwhile", "False SubscriberNotFound", "", "http://b")
+	expect("another filter meanwhile", "False SubscriberNotFound", "")
 	if got := f.consumers.set[Key(key)].Attributes["type"]; got != "order" {
 		t.Errorf("another filter meanwhile: events of type %q match", got)
 	}
 	f.add(t, service("billing", "http://c"))
-	expect("made anew", "True", "http://c", "http://c")
+	expect("made anew", "True", "http://c")
 
 	f.add(t, service("other", "http://other"))
 	f.put(t, triggers, newTrigger(func(trigger *eventingv1.Trigger) { trigger.Generation, trigger.Spec.Subscriber = 3, *to("other") }))
-	expect("another one", "True", "http://other", "http://other")
+	expect("another one", "True", "http://other")
 }
 
 // TestSubscriberDetails reports and uses what goes with an address (eventing duckv1.Addressable).
@@ -239,7 +249,7 @@ func TestDelivery(t *testing.T) {
 		{"its own says nothing", options(0, ""), options(3, "theirs"), "True", "True", "http://theirs", options(3, "theirs")},
 		{"its own is not completed", options(5, ""), options(3, "theirs"), "True", "True DeadLetterSinkNotConfigured", "", options(5, "")},
 		{"its own sink alone", options(0, "ours"), options(3, "theirs"), "True", "True", "http://ours", options(0, "ours")},
-		{"its own is missing", options(5, "none"), nil, "False DeadLetterSinkNotFound", "False DeadLetterSinkNotFound", "", nil},
+		{"its own is missing", options(5, "none"), nil, "False DeadLetterSinkNotFound", "False DeadLetterSinkNotFound", "", options(5, "none")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -253,21 +263,15 @@ func TestDelivery(t *testing.T) {
 			if status.DeadLetterSinkURI != tt.uri {
 				t.Errorf("status.deadLetterSinkUri is %q", status.DeadLetterSinkURI)
 			}
-			consumer, set := f.consumers.set[Key(key)]
-			if set != (tt.ready == "True") {
-				t.Fatalf("consumer set: %v", set)
-			}
-			if !set {
-				return
-			}
-			if diff := cmp.Diff(eventing.DeliveryOf(tt.want), consumer.Delivery); diff != "" || consumer.DeadLetter.URL != tt.uri {
-				t.Errorf("dead letters go to %q, delivery (-want +got):\n%s", consumer.DeadLetter.URL, diff)
+			consumer, sink := f.consumers.set[Key(key)], eventing.Endpoint{URL: tt.uri, Unresolved: tt.ready != "True"}
+			if diff := cmp.Diff(eventing.DeliveryOf(tt.want), consumer.Delivery); diff != "" || consumer.DeadLetter != sink || consumer.Subscriber.URL != "http://billing" {
+				t.Errorf("events go to %+v, dead letters to %+v, delivery (-want +got):\n%s", consumer.Subscriber, consumer.DeadLetter, diff)
 			}
 		})
 	}
 }
 
-// TestDeadLetterSinkLost keeps dead letters going to where they went while their sink is made anew.
+// TestDeadLetterSinkLost keeps dead letters while their sink is missing, and sends events on to the subscriber.
 func TestDeadLetterSinkLost(t *testing.T) {
 	f := start(t, service("billing", "http://billing"), service("sink", "http://sink"), newBroker(),
 		newTrigger(func(trigger *eventingv1.Trigger) {
@@ -279,8 +283,8 @@ func TestDeadLetterSinkLost(t *testing.T) {
 	if got := brief(status.Conditions)["Ready"]; got != "False DeadLetterSinkNotFound" || status.DeadLetterSinkURI != "" {
 		t.Errorf("Ready is %q, status.deadLetterSinkUri %q", got, status.DeadLetterSinkURI)
 	}
-	if got := f.consumers.set[Key(key)].DeadLetter.URL; got != "http://sink" {
-		t.Errorf("dead letters go to %q", got)
+	if got := f.consumers.set[Key(key)]; got.DeadLetter != (eventing.Endpoint{Unresolved: true}) || got.Subscriber.URL != "http://billing" {
+		t.Errorf("events go to %+v, dead letters to %+v", got.Subscriber, got.DeadLetter)
 	}
 }
 
@@ -367,8 +371,9 @@ func TestRemove(t *testing.T) {
 	f.reconcile(t)
 	f.drop(t, triggers, key.Name)
 	f.add(t, newTrigger(func(trigger *eventingv1.Trigger) { trigger.UID, trigger.Spec.Subscriber = "another", *to("none") }))
-	if got := brief(f.reconcile(t).Conditions)["Ready"]; got != "False SubscriberNotFound" || len(f.consumers.set) > 0 {
-		t.Errorf("made anew: Ready is %q, consumers %v", got, f.consumers.set)
+	got := brief(f.reconcile(t).Conditions)["Ready"]
+	if consumer := f.consumers.set[Key(key)]; got != "False SubscriberNotFound" || consumer.UID != "another" || !consumer.Subscriber.Unresolved {
+		t.Errorf("made anew: Ready is %q, consumer %+v", got, consumer)
 	}
 }
 
@@ -460,7 +465,7 @@ func TestGrant(t *testing.T) {
 		{"missing", func() {}, "False SubscriberNotGranted", ""},
 		{"not granted", func() { f.add(t, grants("team-a,team-b")) }, "False SubscriberNotGranted", ""},
 		{"granted", func() { f.replace(t, grants("team-a, default")) }, "True", "http://theirs"},
-		{"missing for a time", func() { f.lose(t) }, "False SubscriberNotGranted", "http://theirs"},
+		{"missing for a time", func() { f.lose(t) }, "False SubscriberNotGranted", ""},
 		{"granted to all", func() { f.add(t, grants("*")) }, "True", "http://theirs"},
 		{"withdrawn", func() { f.replace(t, grants("")) }, "False SubscriberNotGranted", ""},
 	} {
@@ -469,8 +474,9 @@ func TestGrant(t *testing.T) {
 		if got := brief(status.Conditions)["Ready"]; got != step.ready {
 			t.Errorf("%s: Ready is %q, want %q", step.name, got, step.ready)
 		}
-		if got := f.consumers.set[Key(key)].Subscriber.URL; got != step.consumer {
-			t.Errorf("%s: events go to %q, want %q", step.name, got, step.consumer)
+		want := eventing.Endpoint{URL: step.consumer, Unresolved: step.consumer == ""}
+		if got, set := f.consumers.set[Key(key)]; !set || got.Subscriber != want {
+			t.Errorf("%s: events go to %+v, want %+v", step.name, got.Subscriber, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -111,9 +112,12 @@ func (b *Broker) RemoveStream(ctx context.Context, key eventing.Key) error {
 	return nil
 }
 
+// errStopped is returned for consumers that are set after Stop.
+var errStopped = errors.New("the broker has stopped")
+
 // SetConsumer makes a consumer, or changes it. Every event that its stream accepts after SetConsumer has returned
-// reaches it, if it passes its filters. A consumer without subscriber and reply gets no new events, but keeps those
-// that it has.
+// reaches it, if it passes its filters. The events of a consumer whose subscriber or reply is unresolved are kept until
+// SetConsumer is called with an address.
 func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) error {
 	s := b.stream(config.Stream)
 	if s == nil || s.spec.UID != config.StreamUID {
@@ -126,6 +130,10 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 	if before, ok := b.consumers.Load(config.Key); ok {
 		before := before.(*consumer)
 		if have := before.config.Load(); have.UID != config.UID || before.stream != s || before.ctx.Err() != nil {
+			if b.ctx.Err() != nil {
+				// Stop ended the consumer, which the log keeps the events of.
+				return errStopped
+			}
 			if err := b.RemoveConsumer(ctx, config.Key); err != nil {
 				return err
 			}
@@ -140,6 +148,7 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 		b.consumers.Store(config.Key, c)
 		if s.resumed {
 			c.resume(s.queues)
+			s.unpark(c)
 		}
 	} else {
 		before := c.config.Swap(&config)
@@ -149,9 +158,6 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 		}
 	}
 	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] {
-		if !resolved(&config) {
-			return x.Without(config.UID)
-		}
 		return x.With(config.UID, passes, c)
 	})
 	return nil

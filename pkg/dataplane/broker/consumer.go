@@ -70,10 +70,13 @@ func lanesOf(consumers []*consumer) []*lane {
 func (c *consumer) configured() {
 	config := c.config.Load()
 	c.main.pause(!resolved(config))
+	c.dead.pause(config.DeadLetter.Unresolved)
 }
 
-// resolved tells whether there is anywhere to send events.
-func resolved(c *eventing.Consumer) bool { return c.Subscriber.URL != "" || c.Reply.URL != "" }
+// resolved reports whether attempts to deliver events can be made.
+func resolved(c *eventing.Consumer) bool {
+	return !c.Subscriber.Unresolved && !c.Reply.Unresolved && (c.Subscriber.URL != "" || c.Reply.URL != "")
+}
 
 var errUnfiltered = errors.New("an event was not matched: its attributes and the filters are too large to evaluate; use fewer LIKE " +
 	"operators, functions and filters")
@@ -138,7 +141,7 @@ func (c *consumer) deliver(ctx context.Context, d *parcel) verdict {
 		return v
 	}
 	v.away = false
-	if config.DeadLetter.URL == "" {
+	if config.DeadLetter == (eventing.Endpoint{}) {
 		c.counts.dropped.Add(1)
 		klog.FromContext(ctx).V(2).Info("Dropping an event that cannot be delivered", "reason", result.Err.Error())
 		return v

@@ -48,6 +48,9 @@ func withoutUserinfo(address string) string {
 // bury makes one attempt to send an event to the dead letter sink, which gets as many as the subscriber.
 func (c *consumer) bury(ctx context.Context, d *parcel) verdict {
 	config := c.config.Load()
+	if config.DeadLetter.Unresolved {
+		return verdict{again: true, unmade: true}
+	}
 	if config.DeadLetter.URL == "" {
 		c.counts.dropped.Add(1)
 		return verdict{}

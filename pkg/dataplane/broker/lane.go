@@ -108,12 +108,25 @@ func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelay
 	return l
 }
 
-// pause has no attempts begin, or has them begin again.
+// pause starts or ends a time in which no attempts begin. The log keeps the events of a paused lane; they take no memory
+// here.
 func (l *lane) pause(paused bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	changed := l.paused != paused
 	l.paused = paused
 	l.kick()
+	l.mu.Unlock()
+	if !changed {
+		return
+	}
+	l.listener.pause(l.ctx, paused)
+	if paused {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.ready.len() > 0 || len(l.waiting) > 0 {
+			l.giveBack(nil, 0)
+		}
+	}
 }
 
 // hurry makes the next attempts due of deliveries that wait for an endpoint to answer again. mu is held.

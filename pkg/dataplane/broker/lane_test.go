@@ -182,28 +182,128 @@ func TestRetryAfterSharesNoFrames(t *testing.T) {
 	})
 }
 
-// A consumer without subscriber keeps what it has, and no shared frames; a subscriber that is there again gets it.
-func TestSubscriberUnresolved(t *testing.T) {
+// A consumer whose subscriber or reply is unresolved keeps every event in the log, in its order where it asks for one,
+// over restarts, and holds neither memory nor shared frames. The subscriber gets all of them once it is resolved.
+func TestUnresolved(t *testing.T) {
+	subscriber := func(c *eventing.Consumer) { c.Subscriber = eventing.Endpoint{Unresolved: true} }
+	reply := func(c *eventing.Consumer) { c.Reply = eventing.Endpoint{Unresolved: true} }
+	for name, test := range map[string]struct {
+		consumer eventing.Consumer
+		lose     func(*eventing.Consumer)
+	}{
+		"subscriber":          {trigger("a", withDelivery(linear(10, time.Second))), subscriber},
+		"subscriber, ordered": {trigger("a", ordered, withDelivery(linear(10, time.Second))), subscriber},
+		"reply":               {trigger("a", withDelivery(linear(10, time.Second))), reply},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				c, lost := test.consumer, test.consumer
+				test.lose(&lost)
+				w.set(c, trigger("fast"))
+				w.answer("a", slow(100*time.Millisecond))
+				w.accept(brokerKey, numbers(50)...)
+				w.set(lost)
+				w.accept(brokerKey, "meanwhile-1")
+				w.after(time.Minute)
+				w.expectShared(0)
+				w.expectUnread(c)
+				made := len(w.attempts("a"))
+				if made > initialLimit {
+					t.Errorf("%d attempts were made without an address, want at most those under way", made)
+				}
+				w.restart()
+				w.accept(brokerKey, "meanwhile-2")
+				w.after(time.Minute)
+				w.crash()
+				w.accept(brokerKey, "meanwhile-3")
+				w.after(time.Minute)
+				w.expectShared(0)
+				w.expectUnread(c)
+				if have := len(w.attempts("a")); have != made {
+					t.Errorf("%d attempts were made without an address after restarts, want none", have-made)
+				}
+				w.set(c)
+				w.accept(brokerKey, "x-last")
+				w.after(time.Minute)
+				all := append(numbers(50), "meanwhile-1", "meanwhile-2", "meanwhile-3", "x-last")
+				if c.Ordered {
+					w.expect("took", w.taken("a"), strings.Join(all, " "))
+				} else {
+					w.expect("took", w.sorted("a"), strings.Join(all, " "))
+				}
+				w.log.expectLeft(t, "b", nil)
+				w.after(2 * idle)
+				if !c.Ordered && !w.consumer(c).main.takesDirectly() {
+					t.Error("events still go to a queue of their own")
+				}
+			})
+		})
+	}
+}
+
+// A consumer that is unresolved from the start gets every event that was accepted since then (Broker Lifecycle).
+func TestUnresolvedFromTheStart(t *testing.T) {
 	run(t, func(w *world) {
-		c := trigger("a", withDelivery(linear(10, time.Second)))
-		w.set(c, trigger("fast"))
-		w.answer("a", slow(100*time.Millisecond))
-		w.accept(brokerKey, numbers(50)...)
-		nowhere := c
-		nowhere.Subscriber = eventing.Endpoint{}
-		w.set(nowhere)
-		w.accept(brokerKey, "not for it")
-		w.after(time.Minute)
-		w.expectShared(0)
-		if have := len(w.attempts("a")); have > initialLimit {
-			t.Errorf("%d attempts though there is no subscriber, want at most those under way", have)
-		}
+		c := trigger("a")
+		unresolved := c
+		unresolved.Subscriber = eventing.Endpoint{Unresolved: true}
+		w.set(unresolved)
+		w.accept(brokerKey, "1", "2")
+		w.restart()
+		w.accept(brokerKey, "3")
 		w.set(c)
-		w.accept(brokerKey, "last")
+		w.accept(brokerKey, "4")
 		w.after(time.Minute)
-		w.expect("took", w.sorted("a"), strings.Join(append(numbers(50), "last"), " "))
+		w.expect("took", w.sorted("a"), "1 2 3 4")
 		w.log.expectLeft(t, "b", nil)
 	})
+}
+
+// While a dead letter sink is unresolved, its events are kept, and the subscriber gets events as ever.
+func TestDeadLetterSinkUnresolved(t *testing.T) {
+	run(t, func(w *world) {
+		c := trigger("a", withDeadLetter)
+		unresolved := c
+		unresolved.DeadLetter = eventing.Endpoint{Unresolved: true}
+		w.answer("a", always(400))
+		w.set(unresolved, trigger("fast"))
+		w.accept(brokerKey, "1")
+		w.after(time.Minute)
+		w.expect("tried", w.tried("a"), "1")
+		w.restart()
+		w.accept(brokerKey, "2")
+		w.after(time.Minute)
+		w.expect("tried", w.tried("a"), "1 2")
+		w.expectShared(0)
+		w.set(c)
+		w.after(time.Minute)
+		w.expectTaken(map[string]string{"dead": "1 2", "fast": "1 2"})
+		w.expect("tried", w.tried("a"), "1 2")
+		w.log.expectLeft(t, "b", nil)
+		if dropped := w.count(c.Key).dropped.Load(); dropped != 0 {
+			t.Errorf("%d events were dropped", dropped)
+		}
+	})
+}
+
+// expectUnread fails if events that a paused consumer cannot deliver are in memory.
+func (w *world) expectUnread(of eventing.Consumer) {
+	w.Helper()
+	l := w.consumer(of).main
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.own != 0 || l.ready.len() != 0 || len(l.waiting) != 0 {
+		w.Errorf("%d events from the queue are in memory, %d ready, %d waiting; want none", l.own, l.ready.len(), len(l.waiting))
+	}
+}
+
+func (w *world) consumer(of eventing.Consumer) *consumer {
+	w.Helper()
+	found, ok := w.consumers.Load(of.Key)
+	if !ok {
+		w.Fatalf("there is no %s", of.Key)
+	}
+	return found.(*consumer)
 }
 
 // What the log has that cannot be read is dropped, and what is with it is delivered.

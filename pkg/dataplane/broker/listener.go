@@ -35,6 +35,7 @@ type listener struct {
 	opening, outdated bool
 	woken             time.Time
 	begun             bool
+	paused            bool
 	stopped           bool
 	running           sync.WaitGroup
 }
@@ -57,9 +58,22 @@ func (l *listener) wake(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.woken = l.clock.Now()
-	if l.begun && l.consumption == nil && !l.opening && !l.stopped {
+	if l.begun && !l.paused && l.consumption == nil && !l.opening && !l.stopped {
 		l.opening = true
 		l.running.Go(func() { l.listen(ctx) })
+	}
+}
+
+// pause starts or ends a time in which the queue is not listened to.
+func (l *listener) pause(ctx context.Context, paused bool) {
+	l.mu.Lock()
+	l.paused = paused
+	l.mu.Unlock()
+	switch {
+	case paused:
+		l.close()
+	case l.behind.Load():
+		l.wake(ctx)
 	}
 }
 

@@ -103,6 +103,8 @@ func (l *lane) take(f Frame) {
 	for _, d := range deliveries {
 		if _, done := l.finished[d.id]; done {
 			delete(l.finished, d.id)
+			// It may be given back once more.
+			d.from.finished = append(d.from.finished, d.id)
 			d.from.release()
 			continue
 		}

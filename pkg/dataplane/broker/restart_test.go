@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -175,6 +176,69 @@ func TestConsumerHandedOverLater(t *testing.T) {
 		w.set(trigger("late"))
 		w.after(missing)
 		w.expectTaken(map[string]string{"a": "1", "late": "1", "gone": ""})
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// A consumer that is set again while the process ends, because its deliveries failed just then, keeps its events: those for
+// the subscriber, and dead letters.
+func TestConsumerSetAfterStop(t *testing.T) {
+	run(t, func(w *world) {
+		c := trigger("a", withDeadLetter, withDelivery(linear(10, time.Minute)))
+		w.set(c)
+		w.answer("a", failing(1, 500))
+		w.answer("dead", failing(1, 500))
+		w.accept(brokerKey, "1")
+		w.after(time.Second)
+		w.answer("a", always(400))
+		w.accept(brokerKey, "2")
+		w.after(time.Second)
+		w.replace(func() {
+			w.Stop(time.Second)
+			if err := w.SetConsumer(w.Context(), c); !errors.Is(err, errStopped) {
+				t.Errorf("setting a consumer after Stop: %v", err)
+			}
+			w.session.close()
+		})
+		w.answer("a", nil)
+		w.after(time.Hour)
+		w.expectTaken(map[string]string{"a": "1", "dead": "2"})
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Events of a consumer that exists but was not set move to its queue, where they hold up nobody and take no memory, and
+// survive further restarts; the log refusing them for a while changes nothing.
+func TestConsumerSetMuchLater(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("late"), trigger("a"))
+		w.Stop(time.Second)
+		w.boot()
+		w.set(trigger("late"), trigger("a"))
+		w.accept(brokerKey, numbers(300)...)
+		w.Stop(time.Second)
+		w.boot()
+		w.set(trigger("a"))
+		w.log.setRefuse(func(queue string) error {
+			if queue == "uid-late" {
+				return errRecord
+			}
+			return nil
+		})
+		w.begin()
+		w.after(10 * time.Second)
+		w.log.setRefuse(nil)
+		w.after(2 * missing)
+		w.expectShared(0)
+		w.expect("a took", w.sorted("a"), strings.Join(numbers(300), " "))
+		w.restart()
+		w.accept(brokerKey, "later")
+		w.after(time.Minute)
+		w.expectShared(0)
+		w.set(trigger("late"))
+		w.after(time.Minute)
+		w.expect("late took", w.sorted("late"), strings.Join(numbers(300), " "))
+		w.expect("a took", w.sorted("a"), strings.Join(append(numbers(300), "later"), " "))
 		w.log.expectLeft(t, "b", nil)
 	})
 }

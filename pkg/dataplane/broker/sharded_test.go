@@ -282,6 +282,39 @@ func TestShardsLeaveDuringLongAttempt(t *testing.T) {
 	})
 }
 
+// Events for a consumer without an address are kept by whichever replica owns the stream, however often that changes, and
+// delivered once there is an address.
+func TestShardsUnresolved(t *testing.T) {
+	install(t, abc, func(i *installation) {
+		n := owned(t, "a", abc...)
+		name := fmt.Sprint("t", n)
+		c := trigger(name)
+		c.Stream, c.StreamUID = streamKey(n), types.UID(streamKey(n).Name)
+		set := func(to eventing.Endpoint) {
+			c.Subscriber = to
+			for _, r := range i.replicas {
+				i.must(r.shards.SetConsumer(i.Context(), c))
+			}
+		}
+		set(eventing.Endpoint{Unresolved: true})
+		i.expectPost("a", n, "1", http.StatusAccepted)
+		i.see(abc, "b", "c")
+		i.after(time.Minute)
+		i.expectPost("b", n, "2", http.StatusAccepted)
+		i.kill("b")
+		i.see([]string{"a", "c"}, "a", "c")
+		i.after(time.Minute)
+		i.expectPost("c", n, "3", http.StatusAccepted)
+		i.after(time.Minute)
+		i.expect(name+" took", i.tried(name), "")
+		set(trigger(name).Subscriber)
+		i.expectPost("c", n, "4", http.StatusAccepted)
+		i.after(time.Minute)
+		i.expect(name+" took", sorted(i.taken(name)), "1 2 3 4")
+		i.log.expectLeft(t, streamKey(n).Name, map[string]int{})
+	})
+}
+
 // What a replica accepted that is killed is delivered by others once they see that it is gone. Until then senders are told
 // to come again.
 func TestShardsKill(t *testing.T) {

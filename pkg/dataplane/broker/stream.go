@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -21,8 +20,6 @@ const (
 	// sharedFrames and sharedBytes bound what a stream has in memory of it. Lanes let go of frames within a second or
 	// so.
 	sharedFrames, sharedBytes = 4096, 64 << 20
-	// missing is the time after which a consumer is looked for again that the API has, but that was not handed over.
-	missing = time.Second
 )
 
 // stream is a Broker or a Channel.
@@ -36,6 +33,7 @@ type stream struct {
 	consumers atomic.Pointer[filter.Index[types.UID, *consumer]]
 	// byUID has the same consumers.
 	byUID    sync.Map
+	strays   strays
 	listener *listener
 	// inMemory is the number of shared frames that are not done.
 	inMemory atomic.Int64
@@ -122,7 +120,7 @@ func (s *stream) dispatch(f Frame) {
 	from.release()
 }
 
-// hand gives a parcel to a consumer, once that is there, unless it is gone.
+// hand gives a parcel to a consumer, unless that does not exist any more.
 func (s *stream) hand(target types.UID, p *parcel) {
 	switch c := s.consumer(target); {
 	case c != nil:
@@ -130,11 +128,7 @@ func (s *stream) hand(target types.UID, p *parcel) {
 	case !s.broker.options.Exists(target):
 		p.from.release()
 	default:
-		s.broker.options.Clock.AfterFunc(missing, func() {
-			if s.ctx.Err() == nil {
-				s.hand(target, p)
-			}
-		})
+		s.wait(target, p)
 	}
 }
 
