@@ -40,18 +40,8 @@ func Subscriber(subscription *messagingv1.Subscription, addresses *messagingv1.P
 	}
 }
 
-// Listed returns the entry of a Subscription in its Channel, or nil.
-func Listed(channel *messagingv1.Channel, uid types.UID) *duckv1.SubscriberSpec {
-	for i := range channel.Spec.Subscribers {
-		if channel.Spec.Subscribers[i].UID == uid {
-			return &channel.Spec.Subscribers[i]
-		}
-	}
-	return nil
-}
-
 // subscribers returns what a Channel is to say of its Subscriptions, in the order of their UIDs: those that have been
-// resolved, as they were when they were last. Events go on to them meanwhile.
+// resolved, as they were when they were last.
 func (r *Reconciler) subscribers(channel *messagingv1.Channel) ([]duckv1.SubscriberSpec, []duckv1.SubscriberStatus, error) {
 	id := controllers.ChannelID(controllers.ChannelKind, types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name})
 	subscriptions, err := controllers.Indexed[*messagingv1.Subscription](r.SubscriptionIndex, controllers.SubscriptionsByChannel, id)

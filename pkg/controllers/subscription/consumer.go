@@ -16,8 +16,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// subscribe has the broker send the events of one of our Channels to a Subscription. again is why to try again once
-// the findings are written down; err means that nothing new is known.
+// subscribe sets the consumer of a Subscription to one of our Channels, whether or not its destinations have addresses: the
+// Channel keeps its events until they do. again is why to try again once the findings are written down; err means that
+// nothing new is known.
 func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Subscription, name types.NamespacedName, found *findings) (again, err error) {
 	key := types.NamespacedName{Namespace: subscription.Namespace, Name: subscription.Name}
 	to, ok, err := controllers.Listed(r.Channels.Channels(name.Namespace), name.Name)
@@ -35,40 +36,27 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 			fmt.Sprintf("Channel %q asks for a kind of channel that another controller serves: %s", name, templateOf(to)))
 		return nil, r.remove(ctx, key)
 	}
-	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery, to.Status.Conditions)
+	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery)
 
 	if err := r.removeOther(ctx, key, subscription.UID, stream.UID); err != nil {
 		return nil, err
 	}
-	if found.denied {
-		// Unlike what is missing for a time.
-		found.notResolved()
-		return nil, r.remove(ctx, key)
-	}
-	had, has := r.had(key)
-	// The Channel says what this process has not known yet.
-	before := channel.Listed(to, subscription.UID)
-	if has {
-		before = &had.subscriber
-	}
-	subscriber := found.subscriber(subscription, to.Spec.Delivery, before)
+	subscriber := channel.Subscriber(subscription, &found.addresses, to.Spec.Delivery)
+	err = r.set(ctx, key, consumerOf(subscription, stream, &subscriber))
 	backing := to.Status.Conditions.Get(messagingv1.ChannelConditionBackingChannelReady)
 	switch {
-	case subscriber == nil && !has:
-		found.notResolved()
+	case err == nil:
+		found.added = controllers.True(messagingv1.SubscriptionConditionAddedToChannel)
 		return nil, nil
-	case !has && (backing == nil || backing.Status != corev1.ConditionTrue):
+	case backing == nil || backing.Status != corev1.ConditionTrue:
+		// The Subscription is reconciled again when the Channel says that it is.
 		found.notAdded(ReasonChannelNotReady, fmt.Sprintf("Channel %q does not keep events yet", name))
 		return nil, nil
-	case subscriber != nil:
-		if err := r.hand(ctx, key, handover{consumerOf(subscription, stream, subscriber), *subscriber}); err != nil {
-			found.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded,
-				fmt.Sprintf("Channel %q does not send events to the Subscription: %v", name, err))
-			return err, nil
-		}
+	default:
+		found.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded,
+			fmt.Sprintf("Channel %q does not send events to the Subscription: %v", name, err))
+		return err, nil
 	}
-	found.added = controllers.True(messagingv1.SubscriptionConditionAddedToChannel)
-	return nil, nil
 }
 
 func templateOf(to *messagingv1.Channel) string {
@@ -78,52 +66,54 @@ func templateOf(to *messagingv1.Channel) string {
 	return to.Spec.ChannelTemplate.APIVersion + " " + to.Spec.ChannelTemplate.Kind
 }
 
-// consumerOf is a Subscription as the broker is to know it.
+// consumerOf returns the consumer of a Subscription. Destinations that have no address in subscriber are unresolved.
 func consumerOf(subscription *messagingv1.Subscription, stream eventing.Stream, subscriber *duckv1.SubscriberSpec) eventing.Consumer {
 	consumer := eventing.Consumer{
 		Key:        keyOf(types.NamespacedName{Namespace: subscription.Namespace, Name: subscription.Name}),
 		UID:        subscription.UID,
 		Stream:     stream.Key,
 		StreamUID:  stream.UID,
-		Subscriber: eventing.Endpoint{URL: subscriber.SubscriberURI, CACerts: ptr.Deref(subscriber.SubscriberCACerts, "")},
-		Reply:      eventing.Endpoint{URL: subscriber.ReplyURI, CACerts: ptr.Deref(subscriber.ReplyCACerts, "")},
+		Subscriber: endpoint(subscription.Spec.Subscriber, subscriber.SubscriberURI, subscriber.SubscriberCACerts),
+		Reply:      endpoint(subscription.Spec.Reply, subscriber.ReplyURI, subscriber.ReplyCACerts),
 		Delivery:   eventing.DeliveryOf(subscriber.Delivery),
 		Ordered:    duckv1.IsOrdered(subscription.Annotations),
 	}
 	if sink := deadLetterSink(subscriber.Delivery); sink != nil {
-		consumer.DeadLetter = eventing.Endpoint{URL: sink.URI, CACerts: ptr.Deref(sink.CACerts, "")}
+		consumer.DeadLetter = endpoint(sink, sink.URI, sink.CACerts)
 	}
 	return consumer
 }
 
-// handover is what the broker was handed for a Subscription, and what that was made from.
-type handover struct {
-	consumer   eventing.Consumer
-	subscriber duckv1.SubscriberSpec
+// endpoint returns a destination, which may be nil, at its address, which may be empty.
+func endpoint(to *duckv1.Destination, url string, caCerts *string) eventing.Endpoint {
+	if url == "" {
+		return eventing.Endpoint{Unresolved: to != nil}
+	}
+	return eventing.Endpoint{URL: url, CACerts: ptr.Deref(caCerts, "")}
 }
 
-// had returns what the broker has of a Subscription, as far as this process handed it over.
-func (r *Reconciler) had(key types.NamespacedName) (handover, bool) {
+// current returns the consumer that this process set for a Subscription, if any.
+func (r *Reconciler) current(key types.NamespacedName) (eventing.Consumer, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	had, ok := r.handed[key]
-	return had, ok
+	consumer, ok := r.consumers[key]
+	return consumer, ok
 }
 
-// hand gives the broker what it does not have in this form.
-func (r *Reconciler) hand(ctx context.Context, key types.NamespacedName, over handover) error {
-	if had, ok := r.had(key); ok && reflect.DeepEqual(had.consumer, over.consumer) {
+// set sets the consumer of a Subscription, unless it is the current one.
+func (r *Reconciler) set(ctx context.Context, key types.NamespacedName, consumer eventing.Consumer) error {
+	if current, ok := r.current(key); ok && reflect.DeepEqual(current, consumer) {
 		return nil
 	}
-	if err := r.Consumers.SetConsumer(ctx, over.consumer); err != nil {
+	if err := r.Consumers.SetConsumer(ctx, consumer); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.handed == nil {
-		r.handed = map[types.NamespacedName]handover{}
+	if r.consumers == nil {
+		r.consumers = map[types.NamespacedName]eventing.Consumer{}
 	}
-	r.handed[key] = over
+	r.consumers[key] = consumer
 	return nil
 }
 
@@ -134,13 +124,13 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.handed, key)
+	delete(r.consumers, key)
 	return nil
 }
 
 // removeOther takes from the broker what it was handed for an earlier Subscription of the name, or for an earlier stream.
 func (r *Reconciler) removeOther(ctx context.Context, key types.NamespacedName, subscription, stream types.UID) error {
-	if had, has := r.had(key); !has || had.consumer.UID == subscription && had.consumer.StreamUID == stream {
+	if current, ok := r.current(key); !ok || current.UID == subscription && current.StreamUID == stream {
 		return nil
 	}
 	return r.remove(ctx, key)

@@ -96,7 +96,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 		return subscription, nil, nil
 	}
 	found.repeat(reference.Kind, name, to.Status.Conditions.Get(duckv1.ConditionReady))
-	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery, nil)
+	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery)
 	listed := to.listed(subscription.UID)
 	subscriber := found.subscriber(subscription, to.Spec.Delivery, listed)
 	switch {

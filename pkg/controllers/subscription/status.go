@@ -91,14 +91,10 @@ func resolve(ctx context.Context, refs *destination.References, subscription *me
 }
 
 // inherit takes over a channel's dead letter sink, where the Subscription has no delivery options of its own: the
-// channel's count as a whole then. conditions are those of a channel that is ours.
-func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.DeliveryStatus, delivery *duckv1.DeliverySpec, conditions duckv1.Conditions) {
-	if !subscription.Spec.Delivery.IsEmpty() || deadLetterSink(delivery) == nil {
-		return
-	}
-	f.addresses.DeliveryStatus = sink
-	if resolved := conditions.Get(destination.ConditionDeadLetterSinkResolved); resolved != nil {
-		f.denied = f.denied || resolved.Reason == "DeadLetterSink"+destination.ReasonNotGranted
+// channel's count as a whole then.
+func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.DeliveryStatus, delivery *duckv1.DeliverySpec) {
+	if subscription.Spec.Delivery.IsEmpty() && deadLetterSink(delivery) != nil {
+		f.addresses.DeliveryStatus = sink
 	}
 }
 
@@ -108,7 +104,7 @@ func (f *findings) notResolved() {
 	f.notAdded(ReasonReferencesNotResolved, "The channel is told of the Subscription when its references are resolved.")
 }
 
-// subscriber returns the Subscription as its channel is to know it, or nil while an address was never known. An address
+// subscriber returns the Subscription as a channel of the host cluster is to know it, or nil while an address was never known. An address
 // that is not known any more stays what the channel knew before, which may be nil: events are tried again there, instead
 // of passing by.
 func (f *findings) subscriber(subscription *messagingv1.Subscription, delivery *duckv1.DeliverySpec, before *duckv1.SubscriberSpec) *duckv1.SubscriberSpec {

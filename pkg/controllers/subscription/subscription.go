@@ -35,9 +35,9 @@ type Reconciler struct {
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 
-	// mu guards handed: what the broker has.
-	mu     sync.Mutex
-	handed map[types.NamespacedName]handover
+	// mu guards consumers: those that were set.
+	mu        sync.Mutex
+	consumers map[types.NamespacedName]eventing.Consumer
 }
 
 // New returns the controller of Subscriptions. It is to be told by Enqueue when the health of a consumer changes.

@@ -78,8 +78,7 @@ func TestReplyAlone(t *testing.T) {
 }
 
 // Whatever cannot be resolved makes the Subscription not ready, with a reason, and its address empty (eventing
-// Subscription Lifecycle-5 to -7, eventing Destination Resolution-4 and -5). The broker is not told of half a
-// Subscription.
+// Subscription Lifecycle-5 to -7, eventing Destination Resolution-4 and -5). The Channel keeps its events meanwhile.
 func TestUnresolved(t *testing.T) {
 	const missing = `eventing.knative.dev/v1 Broker "default/x" does not exist`
 	all := messagingv1.PhysicalSubscriptionStatus{SubscriberURI: "http://billing/", ReplyURI: "http://reply/",
@@ -89,26 +88,28 @@ func TestUnresolved(t *testing.T) {
 		// without takes away the address that is missing.
 		without func(*messagingv1.PhysicalSubscriptionStatus)
 		want    string
+		// unresolved are the subscriber, reply and dead letter sink without an address.
+		unresolved [3]bool
 	}{
 		"subscriber": {
 			func(s *messagingv1.SubscriptionSpec) { s.Subscriber = toBroker("x") },
 			func(a *messagingv1.PhysicalSubscriptionStatus) { a.SubscriberURI = "" },
-			"False SubscriberNotFound spec.subscriber: " + missing,
+			"False SubscriberNotFound spec.subscriber: " + missing, [3]bool{true, false, false},
 		},
 		"reply": {
 			func(s *messagingv1.SubscriptionSpec) { s.Reply = toBroker("x") },
 			func(a *messagingv1.PhysicalSubscriptionStatus) { a.ReplyURI = "" },
-			"False ReplyNotFound spec.reply: " + missing,
+			"False ReplyNotFound spec.reply: " + missing, [3]bool{false, true, false},
 		},
 		"dead letter sink": {
 			func(s *messagingv1.SubscriptionSpec) { s.Delivery.DeadLetterSink = toBroker("x") },
 			func(a *messagingv1.PhysicalSubscriptionStatus) { a.DeadLetterSinkURI = "" },
-			"False DeadLetterSinkNotFound spec.delivery.deadLetterSink: " + missing,
+			"False DeadLetterSinkNotFound spec.delivery.deadLetterSink: " + missing, [3]bool{false, false, true},
 		},
 		"no address": {
 			func(s *messagingv1.SubscriptionSpec) { s.Reply = toBroker("mute") },
 			func(a *messagingv1.PhysicalSubscriptionStatus) { a.ReplyURI = "" },
-			`False ReplyNotAddressable spec.reply: eventing.knative.dev/v1 Broker "default/mute" has no address in status.address.url yet`,
+			`False ReplyNotAddressable spec.reply: eventing.knative.dev/v1 Broker "default/mute" has no address in status.address.url yet`, [3]bool{false, true, false},
 		},
 		"all": {
 			func(s *messagingv1.SubscriptionSpec) {
@@ -116,6 +117,7 @@ func TestUnresolved(t *testing.T) {
 			},
 			func(a *messagingv1.PhysicalSubscriptionStatus) { *a = messagingv1.PhysicalSubscriptionStatus{} },
 			"False SubscriberNotFound spec.subscriber: " + missing + "; spec.reply: " + missing + "; spec.delivery.deadLetterSink: " + missing,
+			[3]bool{true, true, true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,28 +127,40 @@ func TestUnresolved(t *testing.T) {
 				test.change(&s.Spec)
 			}))
 			f.reconcile()
-			f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: test.want, resolved: test.want, channelReady: "True",
-				added: "Unknown ReferencesNotResolved The channel is told of the Subscription when its references are resolved."})
+			f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: test.want, resolved: test.want, channelReady: "True", added: "True"})
 			want := all
 			test.without(&want)
 			if diff := cmp.Diff(want, f.subscription().Status.PhysicalSubscription); diff != "" {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
-			if len(f.consumers.consumers) > 0 {
-				t.Errorf("consumers: %v", f.consumers.consumers)
-			}
+			f.expectUnresolved(test.unresolved)
 			f.put(brokerAt("x", "http://x/"), brokerAt("mute", "http://mute/"))
 			f.reconcile()
 			f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: "True"})
-			if _, ok := f.consumer(); !ok {
-				t.Error("no consumer once all is resolved")
-			}
+			f.expectUnresolved([3]bool{})
 		})
 	}
 }
 
-// Addresses that were resolved once stay those of the consumer when they are lost, also over a restart; the status
-// says that they are lost (eventing Subscription Lifecycle).
+// expectUnresolved fails unless there is a consumer whose subscriber, reply and dead letter sink are unresolved as said.
+func (f *fixture) expectUnresolved(want [3]bool) {
+	f.t.Helper()
+	got, ok := f.consumer()
+	if !ok {
+		f.t.Fatal("there is no consumer")
+	}
+	if have := [3]bool{got.Subscriber.Unresolved, got.Reply.Unresolved, got.DeadLetter.Unresolved}; have != want {
+		f.t.Errorf("unresolved are %v, want %v", have, want)
+	}
+	for i, to := range []eventing.Endpoint{got.Subscriber, got.Reply, got.DeadLetter} {
+		if want[i] && to.URL != "" {
+			f.t.Errorf("destination %d is unresolved at %q", i, to.URL)
+		}
+	}
+}
+
+// While addresses are lost, the Channel keeps the events, also over a restart; the status says that they are lost (eventing
+// Subscription Lifecycle).
 func TestLostAddresses(t *testing.T) {
 	f := newFixture(t, nil, channelOf(), brokerAt("a", "http://a/"), brokerAt("b", "http://b/"), brokerAt("c", "http://c/"),
 		subscription(func(s *messagingv1.Subscription) {
@@ -154,11 +168,10 @@ func TestLostAddresses(t *testing.T) {
 			s.Spec.Delivery = &duckv1.DeliverySpec{DeadLetterSink: toBroker("c")}
 		}))
 	f.reconcile()
-	want, _ := f.consumer()
 	for _, name := range []string{"a", "b", "c"} {
 		f.delete("brokers", name)
 	}
-	same := func(t *testing.T) {
+	lost := func() {
 		t.Helper()
 		f.reconcile()
 		if diff := cmp.Diff(messagingv1.PhysicalSubscriptionStatus{}, f.subscription().Status.PhysicalSubscription); diff != "" {
@@ -168,21 +181,15 @@ func TestLostAddresses(t *testing.T) {
 			t.Errorf("Ready is %v", got)
 		}
 		f.expect(map[duckv1.ConditionType]string{added: "True"})
-		got, _ := f.consumer()
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("consumer (-want +got):\n%s", diff)
-		}
+		f.expectUnresolved([3]bool{true, true, true})
 	}
-	same(t)
-	f.put(channelOf(func(c *messagingv1.Channel) {
-		c.Spec.Subscribers = []duckv1.SubscriberSpec{{UID: "other"}, {UID: "uid", SubscriberURI: "http://a/", ReplyURI: "http://b/",
-			Delivery: &duckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{URI: "http://c/"}}}}
-	}))
+	lost()
 	f.restart(nil)
-	same(t)
-	// What is found is used at once.
-	f.put(brokerAt("a", "http://moved/"))
+	lost()
+	// Replies need an address before events are sent, dead letters do not.
+	f.put(brokerAt("a", "http://moved/"), brokerAt("b", "http://b/"))
 	f.reconcile()
+	f.expectUnresolved([3]bool{false, false, true})
 	if got, _ := f.consumer(); got.Subscriber.URL != "http://moved/" || got.Reply.URL != "http://b/" {
 		t.Errorf("consumer: %+v", got)
 	}
@@ -201,8 +208,7 @@ func TestChannel(t *testing.T) {
 	}{
 		"missing": {nil, `False ChannelDoesNotExist Channel "default/orders" does not exist`, `False ChannelDoesNotExist Channel "default/orders" does not exist`, false},
 		"not seen yet": {channelOf(func(c *messagingv1.Channel) { c.Status.Conditions = nil }),
-			`False ChannelNotReady Channel "default/orders" is not ready`,
-			`Unknown ChannelNotReady Channel "default/orders" does not keep events yet`, false},
+			`False ChannelNotReady Channel "default/orders" is not ready`, "True", true},
 		"waiting": {channelOf(channelSays(waiting)), `False ChannelNotReady Channel "default/orders" is not ready`, "True", true},
 		"failed": {channelOf(channelSays(controllers.False(ready, "DeadLetterSinkNotFound", "It is gone."))),
 			`False ChannelNotReady Channel "default/orders" is not ready: DeadLetterSinkNotFound: It is gone.`, "True", true},
@@ -242,9 +248,7 @@ func TestDelivery(t *testing.T) {
 	known := func(c *messagingv1.Channel) { c.Status.DeliveryStatus.DeadLetterSinkURI = "http://dead/" }
 	f := newFixture(t, nil, subscription(), channelOf(defaults))
 	f.reconcile()
-	if _, ok := f.consumer(); ok {
-		t.Error("events that fail would be dropped before the dead letter sink is known")
-	}
+	f.expectUnresolved([3]bool{false, false, true})
 	f.put(channelOf(defaults, known))
 	f.reconcile()
 	got, _ := f.consumer()
@@ -263,6 +267,14 @@ func TestDelivery(t *testing.T) {
 	if got := f.subscription().Status.PhysicalSubscription.DeadLetterSinkURI; got != "" {
 		t.Errorf("dead letter sink is %q", got)
 	}
+}
+
+// A Subscription waits for a Channel that keeps no events yet without being tried again and again.
+func TestChannelNotSet(t *testing.T) {
+	f := newFixture(t, nil, subscription(), channelOf(func(c *messagingv1.Channel) { c.Status.Conditions = nil }))
+	f.consumers.err = errors.New("no such stream")
+	f.reconcile()
+	f.expect(map[duckv1.ConditionType]string{added: `Unknown ChannelNotReady Channel "default/orders" does not keep events yet`})
 }
 
 // Ready waits for the broker to take the Subscription (eventing Subscription Lifecycle-12).
@@ -298,7 +310,7 @@ func TestDeletion(t *testing.T) {
 			[]string{"set uid", "remove", "set new"}, &eventing.Consumer{UID: "new", StreamUID: "channel-uid"}},
 		"made anew without address": {func(f *fixture) {
 			f.update(func(s *messagingv1.Subscription) { s.UID, s.Spec.Subscriber = "new", toBroker("x") })
-		}, []string{"set uid", "remove"}, nil},
+		}, []string{"set uid", "remove", "set new"}, &eventing.Consumer{UID: "new", StreamUID: "channel-uid"}},
 		"made anew for a foreign channel": {func(f *fixture) {
 			f.update(func(s *messagingv1.Subscription) { s.UID, s.Spec.Channel.Kind = "new", "KafkaChannel" })
 		}, []string{"set uid", "remove"}, nil},
@@ -444,8 +456,6 @@ func TestGrantWithdrawn(t *testing.T) {
 	channelSays(controllers.False(destination.ConditionDeadLetterSinkResolved, "DeadLetterSinkNotGranted", ""))(withdrawn)
 	f.put(withdrawn)
 	f.reconcile()
-	f.expect(map[duckv1.ConditionType]string{added: "Unknown ReferencesNotResolved The channel is told of the Subscription when its references are resolved."})
-	if got, ok := f.consumer(); ok {
-		t.Errorf("events still go to %+v", got)
-	}
+	f.expect(map[duckv1.ConditionType]string{added: "True"})
+	f.expectUnresolved([3]bool{false, false, true})
 }
