@@ -114,6 +114,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		Existing: o.existing(),
 		Address:  func(key eventing.Key) string { return o.address(key).URL },
 		Clock:    clock.RealClock{},
+		Budget:   o.budget,
 		HealthChanged: func(key eventing.Key) {
 			name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
 			if key.Kind == eventing.Trigger {

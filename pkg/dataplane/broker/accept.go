@@ -98,6 +98,11 @@ func withoutTTL(e *event.Event) *event.Event {
 	return e.With(event.Attribute{Name: event.TTL})
 }
 
+const (
+	// headerBytes is the most that a record's header takes without its targets, targetBytes what each of these takes.
+	headerBytes, targetBytes = 48, 37
+)
+
 // scratch is what append needs for a while.
 type scratch struct {
 	matched []*consumer

@@ -17,10 +17,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Options are what a Broker stands on. All are required.
+// Options are the dependencies of a Broker. All are required unless they say otherwise.
 type Options struct {
 	Log Log
 	// Send makes one attempt to send an event. See delivery.Sender.
@@ -35,6 +36,8 @@ type Options struct {
 	// HealthChanged is called when what Health returns of a consumer has changed.
 	HealthChanged func(eventing.Key)
 	Clock         clock.WithDelayedExecution
+	// Budget bounds the bytes that events and deliveries hold; nil stands for 256 MiB of their own.
+	Budget *flow.Budget
 }
 
 // Broker serves all Brokers and Channels. Its methods may be called concurrently, those that name an object
@@ -53,6 +56,8 @@ type Broker struct {
 	// workers make the attempts of all consumers.
 	workers workers
 	shares  shares
+	// memories bound the memory of retries.
+	memories memories
 
 	// mu guards started: whether events are delivered.
 	mu      sync.Mutex
@@ -61,7 +66,10 @@ type Broker struct {
 
 // New returns a broker that delivers nothing before Start, and ends with Stop. ctx carries its logger.
 func New(ctx context.Context, options Options) *Broker {
-	b := &Broker{options: options, descriptions: describe(), shares: shares{max: maxAttempts}}
+	if options.Budget == nil {
+		options.Budget = flow.NewBudget(256<<20, 16<<20)
+	}
+	b := &Broker{options: options, descriptions: describe(), shares: shares{max: maxAttempts}, memories: memories{budget: options.Budget, clock: options.Clock}}
 	// Deliveries go on for a while after ctx has ended, see Stop.
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.workers = newWorkers(b.ctx.Done())
@@ -222,6 +230,7 @@ func (b *Broker) Stop(timeout time.Duration) {
 	defer b.cancel()
 	b.streams.Range(func(_, s any) bool {
 		s.(*stream).listener.stop()
+		s.(*stream).retries.halt()
 		return true
 	})
 	var consumers []*consumer
@@ -237,6 +246,10 @@ func (b *Broker) Stop(timeout time.Duration) {
 		l.running.Wait()
 	}
 	b.cancel()
+	b.streams.Range(func(_, s any) bool {
+		s.(*stream).retries.stop()
+		return true
+	})
 	for _, l := range lanes {
 		l.listener.stop()
 		l.wait()

@@ -46,10 +46,9 @@ func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecut
 	n.health.clock = c
 	n.health.changed = func() { s.broker.options.HealthChanged(n.config.Load().Key) }
 	ordered := func() bool { return n.config.Load().Ordered }
-	share := s.broker.shares.of(s.spec.Key.Namespace)
-	n.main = newLane(n.ctx, s.log, string(config.UID), c, s.broker.workers, share, ordered, n.deliver)
+	n.main = newLane(n.ctx, s, string(config.UID), c, ordered, n.deliver)
 	n.main.bury = func(p *parcel) { n.dead.offer(p) }
-	n.dead = newLane(n.ctx, s.log, string(config.UID)+deadQueue, c, s.broker.workers, share, func() bool { return false }, n.bury)
+	n.dead = newLane(n.ctx, s, string(config.UID)+deadQueue, c, func() bool { return false }, n.bury)
 	n.configured()
 	return n
 }

@@ -84,7 +84,7 @@ func (l *lane) burial(d *parcel, dead *event.Event) *parcel {
 		l.done(d)
 	})}
 	from.left.Store(1)
-	return &parcel{event: dead, encoded: dead.Append(nil), id: newID(), accepted: d.accepted, from: from}
+	return &parcel{event: dead, id: newID(), accepted: d.accepted, from: from}
 }
 
 // whenDone is a frame that is in the log as a part of others.

@@ -58,7 +58,11 @@ func (l *lane) watch() {
 // move lets the shared frame of a delivery go, by writing it to the own queue. mu is held.
 func (l *lane) move(d *parcel) {
 	l.direct = false
-	l.write(write{d.record(), d.from.release, func() {
+	l.rewrite(d, write{*d, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.done(d)
+	}, func() {
 		l.keep(d)
 		l.watch()
 	}})
@@ -71,11 +75,21 @@ func (l *lane) lease(d *parcel) {
 	if _, underWay := l.underWay[d]; !underWay || l.stopped {
 		return
 	}
+	if d.shared {
+		if d.from.whole() {
+			// All of its consumers take long. Their frame is repeated as a whole if the process ends.
+			l.clock.AfterFunc(linger, func() { l.lease(d) })
+			return
+		}
+		// From here on it is like one that came directly.
+		d.own, d.shared = false, false
+		l.own--
+	}
 	d.leased = true
 	l.leased[d.id] = nil
 	l.direct = false
 	// While its record is not written, its frame stays as if there were none.
-	l.write(write{d.record(), d.from.release, func() { l.unlease(d) }})
+	l.write(write{*d, d.from.release, func() { l.unlease(d) }})
 }
 
 // unlease has a delivery keep its shared frame. mu is held.
@@ -97,8 +111,12 @@ func (l *lane) spill() {
 	if l.stopped {
 		return
 	}
+	crowded := l.crowded()
+	// stays reports whether a delivery stays in memory: one of the own queue, or of a frame that nobody waits for, and that is
+	// repeated as a whole if the process ends.
+	stays := func(d *parcel) bool { return d.own && !(d.shared && (crowded || !d.from.whole())) }
 	for _, oldest := range l.ready.items[l.ready.head:] {
-		if oldest.own {
+		if stays(oldest) {
 			continue
 		}
 		if left := linger - l.clock.Since(oldest.offered); left > 0 {
@@ -108,11 +126,17 @@ func (l *lane) spill() {
 		break
 	}
 	for _, d := range l.ready.takeAll() {
-		if d.own {
+		switch {
+		case stays(d):
 			l.ready.push(d)
-			continue
+			l.watch()
+		case d.shared:
+			// Together with others it would come again at once.
+			d.leave()
+			l.move(d)
+		default:
+			l.move(d)
 		}
-		l.move(d)
 	}
 }
 

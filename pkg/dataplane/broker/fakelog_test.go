@@ -21,6 +21,8 @@ type fakeLog struct {
 	streams map[string]*fakeStream
 	// refuse fails appends and deletions of queues if it returns an error.
 	refuse func(queue string) error
+	// largest is the size of the largest append, written that of all.
+	largest, written int
 }
 
 type fakeStream struct{ queues map[string]*fakeQueue }
@@ -64,6 +66,13 @@ func (l *fakeLog) left(stream string) map[string]int {
 		}
 	}
 	return left
+}
+
+// sizes returns the size of the largest append, and that of all.
+func (l *fakeLog) sizes() (largest, written int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.largest, l.written
 }
 
 // put puts a frame into a queue, as an earlier process may have.
@@ -229,6 +238,12 @@ func (s *fakeLogStream) Append(ctx context.Context, records ...eventlog.Record) 
 		}
 	}
 	open := map[string]*fakeFrame{}
+	size := 0
+	for _, r := range records {
+		size += len(r.Data)
+	}
+	s.session.log.largest = max(s.session.log.largest, size)
+	s.session.log.written += size
 	for _, r := range records {
 		q := stream.queue(r.Queue)
 		f := open[r.Queue]

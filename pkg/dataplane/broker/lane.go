@@ -15,6 +15,8 @@ import (
 const (
 	// queueFrames and queueBytes bound what a lane has in memory of its own queue.
 	queueFrames, queueBytes = 4096, 4 << 20
+	// pausedFor is how long frames stay in the log that nobody can be sent, while memory is scarce.
+	pausedFor = 30 * time.Second
 	// rewrite is the time after which the log is asked again to take what it did not take.
 	rewrite = 200 * time.Millisecond
 )
@@ -55,6 +57,10 @@ type lane struct {
 	listener *listener
 	workers  workers
 	running  sync.WaitGroup
+	// memory bounds the frames of the own queue in memory.
+	memory *memory
+	// crowded reports whether others wait for what the lane keeps in memory of frames that they share.
+	crowded func() bool
 	// share is that of the namespace, and guards waits.
 	share *share
 	waits bool
@@ -93,18 +99,20 @@ type lane struct {
 	stopped, gone bool
 }
 
-func newLane(ctx context.Context, log LogStream, queue string, c clock.WithDelayedExecution, w workers, s *share, ordered func() bool,
+func newLane(ctx context.Context, s *stream, queue string, c clock.WithDelayedExecution, ordered func() bool,
 	attempt func(context.Context, *parcel) verdict) *lane {
+	log := s.log
 	l := &lane{
-		ctx: ctx, log: log, queue: queue, clock: c, workers: w, share: s, attempt: attempt, ordered: ordered, direct: true,
+		ctx: ctx, log: log, queue: queue, clock: c, workers: s.broker.workers, memory: s.memory, share: s.broker.shares.of(s.spec.Key.Namespace), attempt: attempt, ordered: ordered, direct: true,
 		limiter: newLimiter(), underWay: map[*parcel]struct{}{}, burying: map[*parcel]struct{}{}, leased: map[uint64]*held{}, finished: map[uint64]struct{}{}, back: map[uint64]int{},
 	}
 	l.listener = &listener{log: log, queue: queue, clock: c, take: l.take, quiet: l.quiet, options: func() eventlog.ConsumeOptions {
 		if ordered() {
-			return eventlog.ConsumeOptions{MaxFrames: 1, MaxBytes: queueBytes}
+			return eventlog.ConsumeOptions{MaxFrames: 1, MaxBytes: queueBytes, Memory: l.memory}
 		}
-		return eventlog.ConsumeOptions{MaxFrames: queueFrames, MaxBytes: queueBytes}
+		return eventlog.ConsumeOptions{MaxFrames: queueFrames, MaxBytes: queueBytes, Memory: l.memory}
 	}}
+	l.crowded = func() bool { return s.retries.behind.Load() || l.memory.scarce() }
 	return l
 }
 
@@ -212,7 +220,7 @@ func (l *lane) wakeAt(at, now time.Time) {
 func (l *lane) run(d *parcel) {
 	for d != nil {
 		var leasing clock.Timer
-		if !d.own && !d.leased {
+		if (!d.own || d.shared) && !d.leased {
 			// It may fire while d is the next one already.
 			this := d
 			leasing = l.clock.AfterFunc(linger, func() { l.lease(this) })
@@ -259,7 +267,7 @@ func (l *lane) finish(d *parcel, v verdict) *parcel {
 		l.burying[d] = struct{}{}
 	case !v.again:
 		l.done(d)
-	case l.ordered() && d.own && len(l.underWay) == 0:
+	case l.ordered() && d.own && !d.shared && len(l.underWay) == 0:
 		if !v.unmade {
 			d.attempts++
 		}
@@ -281,7 +289,7 @@ func (l *lane) repeat(d *parcel, v verdict, now time.Time) {
 	if !v.unmade {
 		next.attempts++
 	}
-	l.write(write{next.record(), func() {
+	l.rewrite(d, write{next, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.done(d)
@@ -293,6 +301,7 @@ func (l *lane) repeat(d *parcel, v verdict, now time.Time) {
 
 // done lets go of what keeps a delivery durable. mu is held.
 func (l *lane) done(d *parcel) {
+	d.leave()
 	switch {
 	case d.leased && l.leased[d.id] == nil:
 		delete(l.leased, d.id)
@@ -300,6 +309,9 @@ func (l *lane) done(d *parcel) {
 	case d.leased:
 		l.doneOwn(l.leased[d.id], d.id)
 		delete(l.leased, d.id)
+	case d.shared && d.own:
+		l.own--
+		d.from.release()
 	case d.own:
 		l.doneOwn(d.from, d.id)
 	default:
@@ -343,7 +355,8 @@ func (l *lane) drop() {
 	l.waiting, l.writes = nil, nil
 	l.mu.Unlock()
 	for _, d := range left {
-		if !d.own && !d.leased {
+		if (!d.own || d.shared) && !d.leased {
+			d.leave()
 			d.from.release()
 		}
 	}

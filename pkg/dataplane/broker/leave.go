@@ -62,7 +62,7 @@ func (l *lane) leave(ctx context.Context, parts []*parcel) {
 	for _, d := range parts {
 		next := *d
 		next.id = newID()
-		records = append(records, eventlog.Record{Queue: l.queue, Data: next.record()})
+		records = append(records, eventlog.Record{Queue: l.queue, Data: next.record(next.header())})
 	}
 	if err := l.log.Append(ctx, records...); err != nil {
 		klog.FromContext(ctx).Error(err, "Some events will be delivered again that were before", "queue", l.queue)

@@ -38,7 +38,8 @@ func (l *lane) giveBack(first *parcel, after time.Duration) {
 	l.listener.expect()
 	gone := map[*held]bool{}
 	for _, d := range waiting {
-		if !d.own {
+		if !d.own || d.shared {
+			d.leave()
 			l.move(d)
 			continue
 		}

@@ -39,7 +39,7 @@ func (h *held) release() {
 // parcel is one event on its way to one consumer.
 type parcel struct {
 	event *event.Event
-	// encoded is the event's form in the log.
+	// encoded is the event's form in the log, nil for one that was made here.
 	encoded  []byte
 	id       uint64
 	accepted time.Time
@@ -53,14 +53,33 @@ type parcel struct {
 	offered, began time.Time
 	// away tells that there was no answer to the attempt before. See verdict.
 	away bool
-	// own tells that the delivery is from the lane's own queue, leased that it is there too by now.
-	own, leased bool
+	// own is true if the delivery is from the lane's own queue or from the retry queue, leased if it is in the own queue too
+	// by now, shared if other lanes have deliveries of the same frame.
+	own, leased, shared bool
+	// group is the event's for all consumers, nil if it is for this one alone or was decided on.
+	group *group
 }
 
-// record returns the delivery's form in the queue of its consumer.
-func (d *parcel) record() []byte {
-	h := header{id: d.id, accepted: d.accepted, attempts: d.attempts, due: d.due, away: d.away}
-	return append(h.append(make([]byte, 0, 40+len(d.encoded))), d.encoded...)
+// header returns the header of the delivery's record in the queue of its consumer.
+func (d *parcel) header() header {
+	return header{id: d.id, accepted: d.accepted, attempts: d.attempts, due: d.due, away: d.away}
+}
+
+// record returns the delivery's form in the log.
+func (d *parcel) record(h header) []byte {
+	record := h.append(make([]byte, 0, headerBytes+targetBytes*len(h.targets)+d.size()))
+	if d.encoded == nil {
+		return d.event.Append(record)
+	}
+	return append(record, d.encoded...)
+}
+
+// size returns the most bytes that the event takes in the log.
+func (d *parcel) size() int {
+	if d.encoded == nil {
+		return d.event.Size()
+	}
+	return len(d.encoded)
 }
 
 // decode returns the deliveries in a frame of a lane's own queue.

@@ -46,7 +46,7 @@ func (b *Broker) pruneQueues(ctx context.Context) error {
 	var uids []types.UID
 	b.streams.Range(func(_, found any) bool {
 		for queue := range found.(*stream).queues {
-			if queue != sharedQueue {
+			if queue != sharedQueue && queue != retryQueue {
 				uids = append(uids, consumerOf(queue))
 			}
 		}

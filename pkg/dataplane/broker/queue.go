@@ -10,12 +10,15 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
-// write is a record that is to be appended to the lane's queue, what to do once it is, and what if the log does not take
-// it. undo is called with mu held.
+// write is a delivery to be appended to the lane's queue, what to do once it is, and what if the log does not take it. undo
+// is called with mu held.
 type write struct {
-	record     []byte
+	delivery   parcel
 	then, undo func()
 }
+
+// writeBytes bounds the records that a lane makes at a time.
+const writeBytes = 1 << 20
 
 // resume has what comes into the own queue handed over, and what is there.
 func (l *lane) resume(anything bool) {
@@ -50,20 +53,38 @@ func (l *lane) writeAll() {
 		}
 		l.mu.Unlock()
 
-		l.listener.expect()
-		records := make([]eventlog.Record, 0, len(writes))
-		for _, w := range writes {
-			records = append(records, eventlog.Record{Queue: l.queue, Data: w.record, Alone: l.ordered()})
-		}
-		if err := l.log.Append(l.ctx, records...); err != nil {
-			l.refused(writes, err)
-			continue
-		}
-		l.listener.wake(l.ctx)
-		for _, w := range writes {
-			w.then()
+		for len(writes) > 0 {
+			n, bytes := 0, 0
+			for n < len(writes) && (n == 0 || bytes+writes[n].delivery.size() <= writeBytes) {
+				bytes += writes[n].delivery.size()
+				n++
+			}
+			if err := l.append(writes[:n], bytes); err != nil {
+				l.refused(writes, err)
+				break
+			}
+			for _, w := range writes[:n] {
+				w.then()
+			}
+			writes = writes[n:]
 		}
 	}
+}
+
+// append appends deliveries of some size to the own queue.
+func (l *lane) append(writes []write, bytes int) error {
+	defer l.workers.heavy(bytes)()
+	records := make([]eventlog.Record, 0, len(writes))
+	for i := range writes {
+		d := &writes[i].delivery
+		records = append(records, eventlog.Record{Queue: l.queue, Data: d.record(d.header()), Alone: l.ordered() || d.shared})
+	}
+	l.listener.expect()
+	if err := l.log.Append(l.ctx, records...); err != nil {
+		return err
+	}
+	l.listener.wake(l.ctx)
+	return nil
 }
 
 // refused is called when the log took no records. A full one has room again when events are delivered, so these are
@@ -124,14 +145,20 @@ func (l *lane) take(f Frame) {
 			// An earlier process gave it back after each attempt.
 			d.attempts += f.Attempt - 1
 		}
-		if d.due.After(now) && (!d.away || l.away) {
-			heap.Push(&l.waiting, d)
-		} else {
-			l.ready.push(d)
-		}
+		l.keepUntilDue(d, now)
 	}
 	l.settle()
 	l.kick()
+}
+
+// keepUntilDue makes a delivery of a queue wait for its time, or its turn. mu is held.
+func (l *lane) keepUntilDue(d *parcel, now time.Time) {
+	if d.due.After(now) && (!d.away || l.away) {
+		heap.Push(&l.waiting, d)
+		return
+	}
+	d.offered = now
+	l.ready.push(d)
 }
 
 // outlast returns how long the log is to keep a frame because its deliveries all wait for long and those in memory take
@@ -146,12 +173,19 @@ func (l *lane) outlast(deliveries []*parcel, now time.Time) time.Duration {
 		}
 		wait = min(wait, d.due.Sub(now))
 	}
+	scarce := l.memory.scarce()
+	if scarce && l.paused && len(deliveries) > 0 {
+		return pausedFor
+	}
 	if len(deliveries) == 0 || wait < linger {
 		return 0
 	}
+	if scarce {
+		return wait
+	}
 	taken := 0
 	for _, d := range l.waiting {
-		taken += len(d.encoded)
+		taken += d.size()
 	}
 	if taken < queueBytes/2 && len(l.waiting) < queueFrames/2 {
 		return 0

@@ -65,7 +65,7 @@ func TestParcelRoundTrip(t *testing.T) {
 	p := parcel{
 		event: e, encoded: e.Append(nil), id: 7, accepted: time.Unix(5, 0), attempts: 3, due: time.Unix(9, 1), away: true,
 	}
-	have, err := decodeRecord(p.record())
+	have, err := decodeRecord(p.record(p.header()))
 	if err != nil {
 		t.Fatal(err)
 	}

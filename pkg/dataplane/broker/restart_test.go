@@ -136,7 +136,7 @@ func TestStartPrunes(t *testing.T) {
 		w.log.put("unknown", sharedQueue, []byte("any"))
 		w.log.put("other", sharedQueue, []byte("any"))
 		w.log.put("b", "uid-gone"+deadQueue, []byte("any"))
-		w.log.expectLeft(t, "b", map[string]int{"uid-kept": 1, "uid-gone": 1, "uid-gone" + deadQueue: 1, "uid-late": 1})
+		w.log.expectLeft(t, "b", map[string]int{retryQueue: 1, "uid-gone" + deadQueue: 1, "uid-late": 1})
 		w.Stop(time.Second)
 
 		w.absent["uid-gone"], w.absent["unknown"] = true, true
@@ -144,7 +144,7 @@ func TestStartPrunes(t *testing.T) {
 		w.set(trigger("kept", withDelivery(linear(3, time.Minute))))
 		w.begin()
 		w.after(0)
-		w.log.expectLeft(t, "b", map[string]int{"uid-kept": 1, "uid-late": 1})
+		w.log.expectLeft(t, "b", map[string]int{retryQueue: 1, "uid-late": 1})
 		w.log.expectLeft(t, "other", map[string]int{sharedQueue: 1})
 		w.log.expectLeft(t, "unknown", nil)
 		w.answer("kept", nil)

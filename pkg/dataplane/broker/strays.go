@@ -78,12 +78,13 @@ func (s *stream) park(ctx context.Context, target types.UID, waiting []*parcel) 
 	records := make([]eventlog.Record, 0, len(waiting))
 	for _, p := range waiting {
 		// The consumer may turn out to be an ordered one.
-		records = append(records, eventlog.Record{Queue: string(target), Data: p.record(), Alone: true})
+		records = append(records, eventlog.Record{Queue: string(target), Data: p.record(p.header()), Alone: true})
 	}
 	if err := s.log.Append(ctx, records...); err != nil {
 		return err
 	}
 	for _, p := range waiting {
+		p.leave()
 		p.from.release()
 	}
 	if c := s.consumer(target); c != nil {

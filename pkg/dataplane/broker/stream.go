@@ -37,6 +37,11 @@ type stream struct {
 	listener *listener
 	// inMemory is the number of shared frames that are not done.
 	inMemory atomic.Int64
+	// retries listens to the retry queue, of which retriesInMemory frames are not done.
+	retries         *listener
+	retriesInMemory atomic.Int64
+	// memory bounds the frames of retries in memory.
+	memory *memory
 	// queues are the queues in which there was something at the start.
 	queues map[string]uint64
 	// resumed tells that what the log has is delivered. The broker's mu guards it.
@@ -50,7 +55,7 @@ type stream struct {
 type streamCounts struct{ accepted, matched, looped atomic.Int64 }
 
 func newStream(b *Broker, spec eventing.Stream, log LogStream, queues map[string]uint64) *stream {
-	s := &stream{spec: spec, broker: b, log: log, queues: queues}
+	s := &stream{spec: spec, broker: b, log: log, queues: queues, memory: b.memories.of(spec.Key.Namespace)}
 	s.ctx, s.cancel = context.WithCancel(klog.NewContext(b.ctx, klog.FromContext(b.ctx).WithValues("stream", spec.Key.String())))
 	s.consumers.Store(&filter.Index[types.UID, *consumer]{})
 	s.listener = &listener{
@@ -60,6 +65,7 @@ func newStream(b *Broker, spec eventing.Stream, log LogStream, queues map[string
 			return eventlog.ConsumeOptions{MaxFrames: sharedFrames, MaxBytes: sharedBytes}
 		},
 	}
+	s.retries = s.newRetries()
 	return s
 }
 
@@ -70,6 +76,10 @@ func (s *stream) resume() {
 		s.listener.expect()
 	}
 	s.listener.begin(s.ctx)
+	if s.queues[retryQueue] > 0 {
+		s.retries.expect()
+	}
+	s.retries.begin(s.ctx)
 	s.byUID.Range(func(_, c any) bool {
 		c.(*consumer).resume(s.queues)
 		return true
@@ -112,9 +122,10 @@ func (s *stream) dispatch(f Frame) {
 			klog.FromContext(s.ctx).Error(err, "Dropping a record of the event log that cannot be read")
 			continue
 		}
+		from.need(int32(len(h.targets)))
+		g := newGroup(s, len(h.targets))
 		for _, target := range h.targets {
-			from.need(1)
-			s.hand(target, &parcel{event: e, encoded: encoded, id: newID(), accepted: h.accepted, from: from})
+			s.hand(target, &parcel{event: e, encoded: encoded, id: newID(), accepted: h.accepted, from: from, group: g})
 		}
 	}
 	from.release()
@@ -123,9 +134,12 @@ func (s *stream) dispatch(f Frame) {
 // hand gives a parcel to a consumer, unless that does not exist any more.
 func (s *stream) hand(target types.UID, p *parcel) {
 	switch c := s.consumer(target); {
+	case c != nil && p.shared:
+		c.main.arrive(p)
 	case c != nil:
 		c.main.offer(p)
 	case !s.broker.options.Exists(target):
+		p.leave()
 		p.from.release()
 	default:
 		s.wait(target, p)
@@ -136,10 +150,12 @@ func (s *stream) hand(target types.UID, p *parcel) {
 func (s *stream) close() {
 	s.removed.Store(true)
 	s.listener.stop()
+	s.retries.stop()
 	s.byUID.Range(func(_, c any) bool {
 		c.(*consumer).remove()
 		return true
 	})
 	s.cancel()
 	s.listener.running.Wait()
+	s.retries.running.Wait()
 }

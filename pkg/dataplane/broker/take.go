@@ -64,6 +64,7 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 	}
 	s.removed.Store(true)
 	s.listener.halt()
+	s.retries.halt()
 	var consumers []*consumer
 	s.byUID.Range(func(_, found any) bool {
 		c := found.(*consumer)
@@ -90,11 +91,13 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 	}
 	release()
 	s.listener.stop()
+	s.retries.stop()
 	for _, l := range lanes {
 		l.listener.stop()
 		l.wait()
 	}
 	s.listener.running.Wait()
+	s.retries.running.Wait()
 	b.streams.CompareAndDelete(key, s)
 }
 
@@ -116,6 +119,10 @@ func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
 	if queues[sharedQueue] > 0 {
 		s.listener.expect()
 		s.listener.wake(s.ctx) //nolint:contextcheck // deliveries go on after the call
+	}
+	if queues[retryQueue] > 0 {
+		s.retries.expect()
+		s.retries.wake(s.ctx) //nolint:contextcheck // as above
 	}
 	s.byUID.Range(func(_, found any) bool {
 		c := found.(*consumer)

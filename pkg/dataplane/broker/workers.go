@@ -11,10 +11,26 @@ type workers struct {
 	waiting chan func()
 	// ended tells those that wait that there will be no more.
 	ended <-chan struct{}
+	// writing bounds the large writes under way.
+	writing chan struct{}
+}
+
+const (
+	// maxWriting is the number of writes of more than largeWrite bytes that are made at a time.
+	maxWriting, largeWrite = 8, 64 << 10
+)
+
+// heavy waits until a write of so many bytes may be made, and returns what ends it.
+func (w workers) heavy(bytes int) (done func()) {
+	if bytes <= largeWrite {
+		return func() {}
+	}
+	w.writing <- struct{}{}
+	return func() { <-w.writing }
 }
 
 func newWorkers(ended <-chan struct{}) workers {
-	return workers{make(chan func()), ended}
+	return workers{make(chan func()), ended, make(chan struct{}, maxWriting)}
 }
 
 // run runs a function concurrently.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -29,6 +30,7 @@ type world struct {
 
 	log     *fakeLog
 	session *session
+	budget  *flow.Budget
 	start   time.Time
 
 	mu sync.Mutex
@@ -73,7 +75,7 @@ var (
 func run(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, log: newFakeLog(), start: time.Now(), answers: map[string]answer{}, sent: map[string]int{}, absent: map[types.UID]bool{}}
+		w := &world{T: t, log: newFakeLog(), budget: flow.NewBudget(256<<20, 16<<20), start: time.Now(), answers: map[string]answer{}, sent: map[string]int{}, absent: map[types.UID]bool{}}
 		w.boot()
 		w.begin()
 		defer func() { w.Stop(time.Second) }()
@@ -85,7 +87,7 @@ func run(t *testing.T, test func(w *world)) {
 func (w *world) boot() {
 	w.session = w.log.open()
 	w.Broker = New(klog.NewContext(w.Context(), logr.Discard()), Options{
-		Log: w.session, Send: w.send, Clock: clock.RealClock{},
+		Log: w.session, Send: w.send, Clock: clock.RealClock{}, Budget: w.budget,
 		Address: func(key eventing.Key) string { return "http://broker/" + string(key.Kind) + "/" + key.Name },
 		Exists: func(uid types.UID) bool {
 			w.mu.Lock()

@@ -20,6 +20,19 @@ const (
 	typeBits = 2
 )
 
+// Size returns the most bytes that Append appends.
+func (e *Event) Size() int {
+	const number = 5
+	size := 2 + 3*number + len(e.Data)
+	for i := range e.Attributes {
+		size += 2*number + len(e.Attributes[i].Name) + len(e.Attributes[i].Value)
+	}
+	for i := range e.Headers {
+		size += 2*number + len(e.Headers[i].Name) + len(e.Headers[i].Value)
+	}
+	return size
+}
+
 // Append appends the event in the form that the log keeps. Decode reads it.
 func (e *Event) Append(buf []byte) []byte {
 	var flags byte

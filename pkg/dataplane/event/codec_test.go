@@ -20,6 +20,9 @@ func TestCodec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			encoded := e.Append([]byte("before"))
+			if size := len(encoded) - len("before"); size > e.Size() {
+				t.Errorf("it takes %d bytes, more than the %d it says", size, e.Size())
+			}
 			got, err := Decode(encoded[len("before"):])
 			if err != nil {
 				t.Fatal(err)

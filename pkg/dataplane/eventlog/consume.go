@@ -32,7 +32,21 @@ type ConsumeOptions struct {
 	MaxFrames int
 	// MaxBytes defaults to 64 MiB. A frame larger than it comes alone.
 	MaxBytes int
+	// Memory is asked before frames are; nil for no bound besides these.
+	Memory Memory
 }
+
+// Memory bounds the bytes of frames over several consumptions.
+type Memory interface {
+	// Acquire waits until so many bytes may be held. It returns false if ctx ends before.
+	Acquire(ctx context.Context, bytes int) bool
+	// Add holds bytes that were not acquired, and Release ends the hold of either.
+	Add(bytes int)
+	Release(bytes int)
+}
+
+// probe is what is asked for without holding memory: it waits for frames to come, however long that takes.
+const probeBytes = 16 << 10
 
 // Consumption hands the frames of a queue to a function until it is stopped.
 type Consumption struct {
@@ -44,12 +58,14 @@ type Consumption struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	changed *sync.Cond        // waiting or undone changed, or stopped
-	undone  map[uint64]*Frame // by sequence in the stream
-	bytes   int               // of undone
-	waiting []*Frame          // those of undone that are not handed over yet, in order
-	stopped bool
+	mu       sync.Mutex
+	changed  *sync.Cond        // waiting or undone changed, or stopped
+	undone   map[uint64]*Frame // by sequence in the stream
+	bytes    int               // of undone
+	acquired int               // of memory, by the request under way
+	pending  uint64            // frames behind the last one
+	waiting  []*Frame          // those of undone that are not handed over yet, in order
+	stopped  bool
 }
 
 // Consume hands the frames of a queue to handle, one after the other in the order they were appended, but for those
@@ -98,11 +114,16 @@ func (c *Consumption) Stop() {
 		c.mu.Unlock()
 		return
 	}
-	c.stopped = true
-	c.cancel()
 	waiting := c.waiting
 	c.waiting = nil
 	c.changed.Broadcast()
+	if memory := c.options.Memory; memory != nil {
+		// What was handed over is no more than what its owner has under way.
+		memory.Release(c.bytes + c.acquired)
+		c.acquired = 0
+	}
+	c.stopped = true
+	c.cancel()
 	c.mu.Unlock()
 	for _, f := range waiting {
 		f.Again(handBack)
@@ -188,6 +209,59 @@ func (c *Consumption) room() (frames, bytes int) {
 		}
 		c.changed.Wait()
 	}
+}
+
+// acquire holds memory for a request, but for a small one. It returns false when the consumption ends.
+func (c *Consumption) acquire(bytes int) bool {
+	memory := c.options.Memory
+	if memory == nil {
+		return true
+	}
+	if !memory.Acquire(c.ctx, bytes) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bytes <= probeBytes || c.stopped {
+		memory.Release(bytes)
+	} else {
+		c.acquired = bytes
+	}
+	return true
+}
+
+// hold holds memory for a frame that arrived. mu is held.
+func (c *Consumption) hold(bytes int) {
+	if memory := c.options.Memory; memory != nil {
+		from := min(bytes, c.acquired)
+		c.acquired -= from
+		memory.Add(bytes - from)
+	}
+}
+
+// unhold ends the hold of a frame's memory. mu is held.
+func (c *Consumption) unhold(bytes int) {
+	if memory := c.options.Memory; memory != nil && !c.stopped {
+		memory.Release(bytes)
+	}
+}
+
+// next returns how many bytes to ask for next: few where no frames are known to wait, and more and more otherwise.
+func (c *Consumption) next(asked int, tooSmall bool) int {
+	memory := c.options.Memory
+	if memory == nil {
+		return c.options.MaxBytes
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stopped {
+		memory.Release(c.acquired)
+		c.acquired = 0
+	}
+	if c.pending == 0 && !tooSmall {
+		return probeBytes
+	}
+	return min(4*asked, c.options.MaxBytes)
 }
 
 // drain waits until there is room for more than so many bytes.

@@ -75,6 +75,7 @@ func (f *Frame) settle(done bool) (origin, bool) {
 	}
 	delete(c.undone, f.sequence)
 	c.bytes -= f.size
+	c.unhold(f.size)
 	c.changed.Broadcast()
 	return f.origin, true
 }
@@ -117,9 +118,12 @@ func (c *Consumption) take(session *session, msg *nats.Msg) {
 		// The number is that of another message now, which a stream in memory has after a restart.
 		known.settled = true
 		c.bytes -= known.size
+		c.unhold(known.size)
 	}
 	c.undone[f.sequence] = f
 	c.bytes += f.size
+	c.hold(f.size)
+	c.pending = f.Pending
 	c.waiting = append(c.waiting, f)
 	c.changed.Broadcast()
 }

@@ -19,6 +19,8 @@ const (
 	externalBeat    = 5 * time.Second
 	clusterBeat     = 2 * time.Second
 	embeddedPullFor = time.Hour
+	// acquiredPullFor is the time of requests that hold memory.
+	acquiredPullFor = 2 * time.Second
 	consumerTimeout = 10 * time.Second
 
 	// forgetAfter is how long the server remembers a consumer that nobody pulls for. Each costs something even so, in a
@@ -101,17 +103,26 @@ func (c *Consumption) pullFrom(session *session) error {
 	}
 
 	large := false // the next frame needs more room than there was
+	ask := c.next(probeBytes, false)
 	for {
-		frames, bytes := c.room()
+		frames, room := c.room()
 		if c.ctx.Err() != nil {
 			return nil
 		}
+		bytes := min(ask, room)
 		if large && bytes >= c.options.MaxBytes {
 			frames, bytes = 1, max(bytes, int(session.nc.MaxPayload())+headroom)
 		}
+		if !c.acquire(bytes) {
+			return nil
+		}
 		got, err := p.pull(frames, bytes)
-		large = got == 0 && errors.Is(err, errTooSmall)
+		tooSmall := errors.Is(err, errTooSmall)
+		ask = c.next(bytes, tooSmall)
+		large = got == 0 && tooSmall
 		switch {
+		case large && bytes < room:
+			// More is asked for next.
 		case large && bytes <= c.options.MaxBytes:
 			c.drain(bytes)
 		case large, err != nil && !errors.Is(err, errTooSmall):
@@ -124,10 +135,17 @@ func (c *Consumption) pullFrom(session *session) error {
 // unless its time was over or the consumption was stopped.
 func (p *puller) pull(frames, bytes int) (got int, err error) {
 	r := request{Batch: frames, MaxBytes: bytes, Expires: embeddedPullFor}
+	if p.consumption.options.Memory != nil && bytes > probeBytes {
+		// What waits comes at once, and nothing else is worth holding memory for.
+		r.Expires = acquiredPullFor
+	}
 	var silence <-chan time.Time
 	beatEvery := p.consumption.stream.log.beatEvery()
 	if !p.session.near {
-		r.Expires, r.Heartbeat = pullFor, beatEvery
+		r.Expires = min(r.Expires, pullFor)
+		if r.Expires > 2*beatEvery {
+			r.Heartbeat = beatEvery
+		}
 		ticker := time.NewTicker(beatEvery)
 		defer ticker.Stop()
 		silence = ticker.C
