@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -53,8 +55,9 @@ func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.E
 		}
 	}
 	err := s.append(ctx, events)
+	refusal := (*ingress.Refusal)(nil)
 	switch {
-	case err == nil, ctx.Err() != nil:
+	case err == nil, ctx.Err() != nil, errors.As(err, &refusal):
 		return err
 	case errors.Is(err, eventlog.ErrTooLarge):
 		return &ingress.Refusal{Status: http.StatusRequestEntityTooLarge, Message: "the event is larger than the event log takes"}
@@ -99,28 +102,121 @@ func withoutTTL(e *event.Event) *event.Event {
 }
 
 const (
+	// maxWritten bounds the bytes that several events accepted together take in the log, consumers included, and
+	// commitBytes those that one of them appends at a time.
+	maxWritten, commitBytes = 64 << 20, 4 << 20
 	// headerBytes is the most that a record's header takes without its targets, targetBytes what each of these takes.
 	headerBytes, targetBytes = 48, 37
+	// matchBytes is what a consumer takes that an event matches. Records and matches are in memory appendWeight times
+	// while they are appended, or grow.
+	matchBytes   = 8
+	appendWeight = 2
 )
 
-// scratch is what append needs for a while.
+// plan is what an event is written as: a record for the consumers that take it directly, one for those that have others to
+// take first, and one for each of those that take events in order.
+type plan struct {
+	event                  *event.Event
+	direct, later, ordered []*consumer
+}
+
+// planOf returns the plan of an event for consumers, which it sorts.
+func planOf(e *event.Event, matched []*consumer) plan {
+	partition := func(all []*consumer, first func(*consumer) bool) ([]*consumer, []*consumer) {
+		n := 0
+		for i, c := range all {
+			if first(c) {
+				all[n], all[i] = c, all[n]
+				n++
+			}
+		}
+		return all[:n], all[n:]
+	}
+	direct, others := partition(matched, func(c *consumer) bool { return c.main.takesDirectly() })
+	ordered, later := partition(others, func(c *consumer) bool { return c.main.ordered() })
+	return plan{e, direct, later, ordered}
+}
+
+// size returns how many bytes the records of the event take at most.
+func (p *plan) size() int {
+	records := len(p.ordered)
+	for _, shared := range [][]*consumer{p.direct, p.later} {
+		if len(shared) > 0 {
+			records++
+		}
+	}
+	return records*(headerBytes+p.event.Size()) + (len(p.direct)+len(p.later))*targetBytes
+}
+
+// scratch holds what append needs, to be used again.
 type scratch struct {
+	plans   []plan
 	matched []*consumer
 	targets []types.UID
 	buffer  []byte
 	records []eventlog.Record
-	// ends are where records end in buffer: it moves while it grows.
+	// ends are the positions in buffer at which records end: it moves while it grows.
 	ends []int
 }
 
 var scratches = sync.Pool{New: func() any { return &scratch{} }}
 
-// append makes events durable for the consumers that they are for.
+// append makes events durable for the consumers that they are for. It writes several commits if there is much to write,
+// and reserves the memory of the largest one before it makes any.
 func (s *stream) append(ctx context.Context, events []*event.Event) error {
 	w := scratches.Get().(*scratch)
 	defer w.free()
+	memory := reservation{budget: s.broker.options.Budget, namespace: s.spec.Key.Namespace}
+	defer memory.release()
+	if err := w.plan(ctx, s.consumers.Load(), events, &memory); err != nil {
+		return err
+	}
 	now := s.broker.options.Clock.Now()
-	consumers, budget := s.consumers.Load(), filter.NewBudget(ctx)
+	for i := range w.plans {
+		if err := s.write(ctx, w, &w.plans[i], now); err != nil {
+			return err
+		}
+	}
+	if err := s.commit(ctx, w); err != nil {
+		return err
+	}
+	s.counts.accepted.Add(int64(len(events)))
+	s.counts.matched.Add(int64(len(w.matched)))
+	for _, c := range w.matched {
+		c.counts.matched.Add(1)
+	}
+	return nil
+}
+
+var errMemory = &ingress.Refusal{
+	Status: http.StatusServiceUnavailable, RetryAfter: comeAgain, Message: "the namespace holds too much memory for more events",
+}
+
+// reservation is what one append holds of the budget.
+type reservation struct {
+	budget    *flow.Budget
+	namespace string
+	bytes     int64
+}
+
+// grow makes the reservation as large as bytes, and reports whether there is memory.
+func (r *reservation) grow(bytes int64) bool {
+	if bytes <= r.bytes {
+		return true
+	}
+	if !r.budget.Reserve(r.namespace, bytes-r.bytes) {
+		return false
+	}
+	r.bytes = bytes
+	return true
+}
+
+func (r *reservation) release() { r.budget.Release(r.namespace, r.bytes) }
+
+// plan chooses the records to write for events, and reserves memory for them.
+func (w *scratch) plan(ctx context.Context, consumers *filter.Index[types.UID, *consumer], events []*event.Event, memory *reservation) error {
+	written := 0
+	budget := filter.NewBudget(ctx)
 	for _, e := range events {
 		before := len(w.matched)
 		var exceeded []*consumer
@@ -131,25 +227,36 @@ func (s *stream) append(ctx context.Context, events []*event.Event) error {
 		for _, c := range exceeded {
 			c.unfiltered()
 		}
-		w.add(e, w.matched[before:], now)
+		p := planOf(e, w.matched[before:])
+		written += p.size()
+		if written > maxWritten && len(events) > 1 {
+			return &ingress.Refusal{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf(
+				"the events of the batch, with their headers and for all that they match, take up more than %d bytes; send fewer at once", maxWritten)}
+		}
+		w.plans = append(w.plans, p)
+		if !memory.grow(int64(appendWeight * (min(written, commitBytes) + matchBytes*len(w.matched)))) {
+			return errMemory
+		}
+	}
+	return nil
+}
+
+// commit appends the records that were made, and forgets them.
+func (s *stream) commit(ctx context.Context, w *scratch) error {
+	if len(w.records) == 0 {
+		return nil
 	}
 	start := 0
 	for i, end := range w.ends {
 		w.records[i].Data = w.buffer[start:end:end]
 		start = end
 	}
-	if len(w.records) > 0 {
-		s.listener.expect()
-		if err := s.log.Append(ctx, w.records...); err != nil {
-			return err
-		}
-		s.wake(w.records)
+	if err := s.log.Append(ctx, w.records...); err != nil {
+		return err
 	}
-	s.counts.accepted.Add(int64(len(events)))
-	s.counts.matched.Add(int64(len(w.matched)))
-	for _, c := range w.matched {
-		c.counts.matched.Add(1)
-	}
+	s.wake(w.records)
+	clear(w.records)
+	w.records, w.ends, w.buffer = w.records[:0], w.ends[:0], w.buffer[:0]
 	return nil
 }
 
@@ -158,45 +265,68 @@ func (s *stream) wake(records []eventlog.Record) {
 	for i := range records {
 		if queue := records[i].Queue; queue == sharedQueue {
 			s.listener.wake(s.ctx)
+		} else if queue == retryQueue {
+			s.retries.wake(s.ctx)
 		} else if c := s.consumer(types.UID(queue)); c != nil {
 			c.main.listener.wake(c.ctx)
 		}
 	}
 }
 
-// add adds the records of an event to those to be appended: one for all consumers that keep up, and one for each of
-// the others.
-func (w *scratch) add(e *event.Event, matched []*consumer, now time.Time) {
-	w.targets = w.targets[:0]
-	h := header{accepted: now}
-	for _, c := range matched {
-		config := c.config.Load()
-		if c.main.takesDirectly() {
-			w.targets = append(w.targets, config.UID)
-			continue
-		}
-		h.id = newID()
+// write makes the records of an event, and appends those made so far whenever they are large enough for a commit.
+func (s *stream) write(ctx context.Context, w *scratch, p *plan, now time.Time) error {
+	alone := p.ordered
+	if len(p.later) == 1 {
+		alone = append(alone[:len(alone):len(alone)], p.later...)
+	}
+	for _, c := range alone {
+		h := header{id: newID(), accepted: now}
 		c.main.listener.expect()
-		w.record(&h, e, eventlog.Record{Queue: c.main.queue, Alone: config.Ordered})
+		if err := s.record(ctx, w, &h, p.event, eventlog.Record{Queue: c.main.queue, Alone: c.main.ordered()}); err != nil {
+			return err
+		}
 	}
-	if len(w.targets) > 0 {
-		h.targets = w.targets
-		w.record(&h, e, eventlog.Record{Queue: sharedQueue})
+	if len(p.later) > 1 {
+		s.retries.expect()
+		if err := s.sharedRecord(ctx, w, p.event, p.later, retryQueue, now); err != nil {
+			return err
+		}
 	}
+	if len(p.direct) > 0 {
+		s.listener.expect()
+		return s.sharedRecord(ctx, w, p.event, p.direct, sharedQueue, now)
+	}
+	return nil
 }
 
-func (w *scratch) record(h *header, e *event.Event, r eventlog.Record) {
+// sharedRecord makes the record of an event for several consumers.
+func (s *stream) sharedRecord(ctx context.Context, w *scratch, e *event.Event, consumers []*consumer, queue string, now time.Time) error {
+	w.targets = w.targets[:0]
+	for _, c := range consumers {
+		w.targets = append(w.targets, c.config.Load().UID)
+	}
+	return s.record(ctx, w, &header{accepted: now, targets: w.targets}, e, eventlog.Record{Queue: queue})
+}
+
+func (s *stream) record(ctx context.Context, w *scratch, h *header, e *event.Event, r eventlog.Record) error {
+	if size := headerBytes + len(h.targets)*targetBytes + e.Size(); len(w.buffer) > 0 && len(w.buffer)+size > commitBytes {
+		if err := s.commit(ctx, w); err != nil {
+			return err
+		}
+	}
 	w.buffer = e.Append(h.append(w.buffer))
 	w.ends = append(w.ends, len(w.buffer))
 	w.records = append(w.records, r)
+	return nil
 }
 
-// free gives the scratch to others. Large buffers are left to the garbage collector.
+// free returns the scratch to the pool. Large buffers are left to the garbage collector.
 func (w *scratch) free() {
 	clear(w.matched)
 	clear(w.records)
-	w.matched, w.records, w.ends, w.buffer = w.matched[:0], w.records[:0], w.ends[:0], w.buffer[:0]
-	if cap(w.buffer) <= 64<<10 {
+	clear(w.plans)
+	w.plans, w.matched, w.records, w.ends, w.buffer = w.plans[:0], w.matched[:0], w.records[:0], w.ends[:0], w.buffer[:0]
+	if cap(w.buffer) <= 64<<10 && cap(w.matched) <= 4096 && cap(w.plans) <= 1024 {
 		scratches.Put(w)
 	}
 }

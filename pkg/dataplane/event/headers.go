@@ -1,43 +1,50 @@
 package event
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 )
 
-// carriedPrefixes begin the names of headers that travel with an event. Attributes of CloudEvents never match.
-var carriedPrefixes = [...]string{"X-B3-", "Knative-"}
+// MaxHeaderBytes bounds the names and values of the headers that travel with an event.
+const MaxHeaderBytes = 8 << 10
+
+// ErrHeaders is matched by the errors of requests whose headers are too large to travel with the event.
+var ErrHeaders = fmt.Errorf("headers that are passed on (%s) may take up at most %d bytes", carriedHeaders, MaxHeaderBytes)
+
+const carriedHeaders = "x-request-id, b3, x-b3-*, traceparent, tracestate and knative-*"
+
+// carriedPrefix begins the names of headers of Knative, which travel with an event whatever they are.
+const carriedPrefix = "Knative-"
 
 // carriedNames are the other headers that travel with an event, with their names in lower case.
 var carriedNames = map[string]string{
 	"X-Request-Id": "x-request-id", "B3": "b3", "Traceparent": "traceparent", "Tracestate": "tracestate",
+	"X-B3-Traceid": "x-b3-traceid", "X-B3-Spanid": "x-b3-spanid", "X-B3-Parentspanid": "x-b3-parentspanid",
+	"X-B3-Sampled": "x-b3-sampled", "X-B3-Flags": "x-b3-flags",
 }
 
-// carried returns the headers of a request that travel with its event, or nil (behaviour of brokers, delivery).
-func carried(header http.Header) []Header {
+// carried returns the headers of a request that travel with its event, or nil (behaviour of brokers, delivery). It
+// returns ErrHeaders if they exceed MaxHeaderBytes.
+func carried(header http.Header) ([]Header, error) {
 	var headers []Header
+	size := 0
 	for key, values := range header {
 		name, found := carriedNames[key]
 		if !found {
-			if !hasCarriedPrefix(key) {
+			if !strings.HasPrefix(key, carriedPrefix) {
 				continue
 			}
 			name = strings.ToLower(key)
 		}
 		for _, value := range values {
+			if size += len(name) + len(value); size > MaxHeaderBytes {
+				return nil, ErrHeaders
+			}
 			headers = append(headers, Header{Name: name, Value: value})
 		}
 	}
-	return headers
-}
-
-func hasCarriedPrefix(key string) bool {
-	for _, prefix := range carriedPrefixes {
-		if strings.HasPrefix(key, prefix) {
-			return true
-		}
-	}
-	return false
+	return headers, nil
 }
 
 // WriteHeaders sets the headers that travel with the event.

@@ -33,12 +33,15 @@ const (
 
 // FromRequest returns the events of an HTTP request with canonical header names: one in binary or structured mode
 // (eventing Minimum supported protocol), any number in batched mode. The data of an event in binary mode is body
-// itself. Errors match ErrNotEvent; one bad event of a batch refuses the batch.
+// itself. Errors match ErrNotEvent or ErrHeaders; one bad event of a batch refuses the batch.
 //
 // An empty body is no data, unless it has a content type of which an empty text is valid, that is any but JSON.
 func FromRequest(header http.Header, body []byte) ([]*Event, error) {
 	events, err := read(header, body)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrHeaders):
+		return nil, fmt.Errorf("has headers that are too large: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotEvent, err)
 	}
 	return events, nil
@@ -58,12 +61,16 @@ func FromResponse(header http.Header, body []byte) (*Event, error) {
 }
 
 func read(header http.Header, body []byte) ([]*Event, error) {
+	headers, err := carried(header)
+	if err != nil {
+		return nil, err
+	}
 	message := cehttp.NewMessage(header, nil)
 	switch message.ReadEncoding() {
 	case binding.EncodingStructured:
-		return readStructured(body, carried(header))
+		return readStructured(body, headers)
 	case binding.EncodingBatch:
-		return readBatch(body, carried(header))
+		return readBatch(body, headers)
 	}
 	versions := header[specVersionHeader]
 	if len(versions) == 0 {
@@ -77,7 +84,7 @@ func read(header http.Header, body []byte) ([]*Event, error) {
 	if err := checkVersion(versions[0]); err != nil {
 		return nil, err
 	}
-	return readBinary(message, header, body)
+	return readBinary(message, header, headers, body)
 }
 
 func checkVersion(given string) error {
@@ -87,7 +94,7 @@ func checkVersion(given string) error {
 	return nil
 }
 
-func readBinary(message *cehttp.Message, header http.Header, body []byte) ([]*Event, error) {
+func readBinary(message *cehttp.Message, header http.Header, headers []Header, body []byte) ([]*Event, error) {
 	count, err := countAttributes(header)
 	if err != nil {
 		return nil, err
@@ -109,7 +116,7 @@ func readBinary(message *cehttp.Message, header http.Header, body []byte) ([]*Ev
 			v.Data = []byte{}
 		}
 	}
-	v.Headers = carried(header)
+	v.Headers = headers
 	v.list[0] = &v.Event
 	return v.list[:], nil
 }

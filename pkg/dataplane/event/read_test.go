@@ -109,13 +109,46 @@ var sortHeaders = cmp.Transformer("sort", func(headers []Header) map[string]stri
 	return byName
 })
 
+// TestCarriedLimit covers that the headers that travel with an event are bounded together, in all modes.
+func TestCarriedLimit(t *testing.T) {
+	half := strings.Repeat("x", MaxHeaderBytes/2)
+	for name, test := range map[string]struct {
+		header http.Header
+		fails  bool
+	}{
+		"within":     {headerOf("knative-x", half), false},
+		"one":        {headerOf("knative-x", half+half), true},
+		"values":     {http.Header{"Tracestate": {half, half}}, true},
+		"names":      {headerOf("knative-x", half, "x-request-id", half), true},
+		"not passed": {headerOf("cookie", half+half, "x-b3-whatever", half), false},
+	} {
+		for mode, mediaType := range map[string]string{
+			"structured": "application/cloudevents+json", "batched": "application/cloudevents-batch+json",
+		} {
+			header := test.header.Clone()
+			header.Set("Content-Type", mediaType)
+			body := `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+			if mode == "batched" {
+				body = "[" + body + "]"
+			}
+			_, err := FromRequest(header, []byte(body))
+			if errors.Is(err, ErrHeaders) != test.fails || (err != nil) != test.fails {
+				t.Errorf("%s, %s: %v", name, mode, err)
+			}
+		}
+	}
+}
+
 // TestCarried covers which headers travel with an event, in any letter case.
 func TestCarried(t *testing.T) {
 	header := headerOf("x-request-id", "1", "X-B3-TRACEID", "2", "x-b3-sampled", "3", "b3", "4", "TRACEPARENT", "5",
 		"tracestate", "6", "tracestate", "7", "knative-foo", "8", "knativeerrorcode", "no", "ce-knative-foo", "no", "x-b3", "no", "cookie", "no")
 	want := []Header{{"x-request-id", "1"}, {"x-b3-traceid", "2"}, {"x-b3-sampled", "3"}, {"b3", "4"}, {"traceparent", "5"},
 		{"tracestate", "6"}, {"tracestate", "7"}, {"knative-foo", "8"}}
-	got := carried(header)
+	got, err := carried(header)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff(want, got, sortHeaders); diff != "" {
 		t.Error(diff)
 	}

@@ -65,20 +65,38 @@ type frame struct {
 
 // Append returns nil when all records are durable: synced to the disk of this machine, or to those of most servers of the
 // Cluster, or acknowledged by the cluster at the URL.
-// Appends that wait at the same time are committed together. The records' data may be reused after it returns. When
+// Appends that wait at the same time are committed together, and one that is larger than a commit is split. The records' data may be reused after it returns. When
 // ctx ends first, its error is returned, and the records may or may not be stored; so they may after ErrUnavailable.
 func (s *Stream) Append(ctx context.Context, records ...Record) error {
-	if len(records) == 0 {
-		return nil
+	for len(records) > 0 {
+		n, bytes := chunk(records)
+		if err := s.append(ctx, records[:n], bytes); err != nil {
+			return err
+		}
+		records = records[n:]
 	}
-	var bytes int64
-	for i := range records {
-		bytes += int64(recordSize(len(records[i].Data)))
+	return nil
+}
+
+// chunk returns how many of the records make one commit, at least one, and their size.
+func chunk(records []Record) (n, bytes int) {
+	for n < len(records) {
+		size := recordSize(len(records[n].Data))
+		if n > 0 && bytes+size > maxBatch {
+			break
+		}
+		bytes += size
+		n++
 	}
-	if err := s.admit(bytes); err != nil {
+	return n, bytes
+}
+
+// append is Append of what makes one commit.
+func (s *Stream) append(ctx context.Context, records []Record, bytes int) error {
+	if err := s.admit(int64(bytes)); err != nil {
 		return fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
 	}
-	b, err := s.gather(records) //nolint:contextcheck // a commit is for all who wait, it does not end with one of them
+	b, err := s.gather(records, bytes) //nolint:contextcheck // a commit is for all who wait, it does not end with one of them
 	if err != nil {
 		return fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
 	}
@@ -106,24 +124,21 @@ func (s *Stream) admit(bytes int64) error {
 }
 
 // gather adds records to the batch to be committed next, all to the same one.
-func (s *Stream) gather(records []Record) (*batch, error) {
+func (s *Stream) gather(records []Record, bytes int) (*batch, error) {
 	limit := maxPayload
 	if session := s.log.current.Load(); session != nil {
 		limit = int(session.nc.MaxPayload())
 	}
 	limit -= headroom
-	bytes := 0
 	for i := range records {
-		size := recordSize(len(records[i].Data))
-		if size+1 > limit {
+		if recordSize(len(records[i].Data))+1 > limit {
 			return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLarge, len(records[i].Data), limit)
 		}
-		bytes += size
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waiting > 0 && s.waiting+bytes > maxWaiting {
+	if s.waiting+bytes > maxWaiting {
 		return nil, fmt.Errorf("%w: too much waits to be written", ErrUnavailable)
 	}
 	if q := s.quota(); q != nil {

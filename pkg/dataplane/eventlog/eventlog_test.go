@@ -493,6 +493,30 @@ func testFull(t *testing.T, o Options) {
 	eventually(t, "stream takes records again", func() bool { return s.Append(t.Context(), Record{Data: data}) == nil })
 }
 
+// An append that is larger than a commit, or than what may wait for one, is written by several.
+func TestLargeAppend(t *testing.T) {
+	s := stream(t, open(t, Options{Dir: t.TempDir()}), "large")
+	data := make([]byte, maxBatch/8)
+	appended := make([]Record, 20)
+	for i := range appended {
+		appended[i] = Record{Data: data}
+	}
+	if n, bytes := chunk(appended); n >= 8 || bytes > maxBatch {
+		t.Errorf("a commit has %d records of %d bytes", n, bytes)
+	}
+	if err := s.Append(t.Context(), appended...); err != nil {
+		t.Fatal(err)
+	}
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	for range appended {
+		f := k.next(t)
+		if len(f.Records) != 1 || len(f.Records[0]) != len(data) {
+			t.Errorf("a frame has %d records", len(f.Records))
+		}
+		f.Done()
+	}
+}
+
 func testTooLarge(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	if err := s.Append(t.Context(), Record{Data: make([]byte, 17<<20)}); !errors.Is(err, ErrTooLarge) {

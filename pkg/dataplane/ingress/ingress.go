@@ -203,8 +203,11 @@ func (h *Handler) take(r *http.Request, start time.Time, to eventing.Key, body *
 	events, err := event.FromRequest(r.Header, body.data) //nolint:contextcheck // it waits for nothing
 	if err != nil {
 		status := http.StatusBadRequest
-		if errors.Is(err, event.ErrFormat) {
+		switch {
+		case errors.Is(err, event.ErrFormat):
 			status = http.StatusUnsupportedMediaType
+		case errors.Is(err, event.ErrHeaders):
+			status = http.StatusRequestHeaderFieldsTooLarge
 		}
 		return &Refusal{Status: status, Message: "the request " + err.Error()}
 	}

@@ -368,3 +368,18 @@ func TestReusedMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeCarriedHeaders covers that a batch is refused whose headers each of its events would carry.
+func TestLargeCarriedHeaders(t *testing.T) {
+	l := &memory{}
+	server := start(t, options(l))
+	const one = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+	batch := "[" + strings.Repeat(one+",", 1999) + one + "]"
+	for size, want := range map[int]int{60_000: http.StatusRequestHeaderFieldsTooLarge, event.MaxHeaderBytes - len("knative-x"): http.StatusAccepted} {
+		got := do(t, request(t, server.URL+"/default/orders", strings.NewReader(batch),
+			"content-type", "application/cloudevents-batch+json", "knative-x", strings.Repeat("x", size)))
+		if got.code != want || want != http.StatusAccepted && !strings.Contains(got.body, "at most 8192 bytes") {
+			t.Errorf("with a header of %d bytes, the batch got %d %s, want %d", size, got.code, got.body, want)
+		}
+	}
+}
