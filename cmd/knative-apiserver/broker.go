@@ -35,7 +35,7 @@ func (o *brokerOptions) addFlags(flags *pflag.FlagSet) {
 		"Port on which events to Brokers and Channels arrive; 0 picks a free one.")
 	flags.Var(&o.maxEventSize, "max-event-size", "Largest body of a request with events, such as 1Mi.")
 	flags.Var(&o.maxBytes, "event-log-max-size", "Most that undelivered events may take on disk in all, such as 10Gi; 0 for what the disk has.")
-	flags.Var(&o.maxStream, "event-log-max-stream-size", "Most that the undelivered events of one Broker or Channel may take, such as 1Gi; 0 for no bound of its own.")
+	flags.Var(&o.maxStream, "event-log-max-stream-size", "Most that the undelivered events of one Broker or Channel may take, such as 1Gi. 0: a quarter of what all may take.")
 	flags.StringVar(&o.log.URL, "nats-url", "", "URL of a NATS cluster with JetStream to keep events in, its servers separated by commas. None: an embedded one, in the data directory.")
 	flags.StringVar(&o.log.CredentialsFile, "nats-credentials", "", "Credentials file for --nats-url.")
 	flags.StringVar(&o.log.CAFile, "nats-ca-file", "", "Certificates of the authorities that --nats-url is checked against.")

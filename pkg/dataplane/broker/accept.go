@@ -61,6 +61,9 @@ func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.E
 		return err
 	case errors.Is(err, eventlog.ErrTooLarge):
 		return &ingress.Refusal{Status: http.StatusRequestEntityTooLarge, Message: "the event is larger than the event log takes"}
+	case errors.Is(err, eventlog.ErrShareFull):
+		return &ingress.Refusal{Status: http.StatusServiceUnavailable, RetryAfter: comeAgain,
+			Message: "the Brokers and Channels of the namespace hold as much of the event log as they may"}
 	case errors.Is(err, eventlog.ErrFull):
 		return &ingress.Refusal{Status: http.StatusServiceUnavailable, RetryAfter: comeAgain, Message: "the event log is full"}
 	default:
@@ -251,7 +254,7 @@ func (s *stream) commit(ctx context.Context, w *scratch) error {
 		w.records[i].Data = w.buffer[start:end:end]
 		start = end
 	}
-	if err := s.log.Append(ctx, w.records...); err != nil {
+	if err := s.log.AppendNew(ctx, w.records...); err != nil {
 		return err
 	}
 	s.wake(w.records)

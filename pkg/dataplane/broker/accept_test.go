@@ -168,6 +168,7 @@ func TestAcceptErrors(t *testing.T) {
 		after  time.Duration
 	}{
 		"too large":   {fmt.Errorf("append: %w", eventlog.ErrTooLarge), http.StatusRequestEntityTooLarge, 0},
+		"share":       {fmt.Errorf("append: %w", eventlog.ErrShareFull), http.StatusServiceUnavailable, comeAgain},
 		"full":        {fmt.Errorf("append: %w", eventlog.ErrFull), http.StatusServiceUnavailable, comeAgain},
 		"unavailable": {fmt.Errorf("append: %w", eventlog.ErrUnavailable), http.StatusServiceUnavailable, comeAgain},
 		"closed":      {eventlog.ErrClosed, http.StatusServiceUnavailable, comeAgain},

@@ -220,6 +220,11 @@ func (s *fakeLogStream) lock() (*fakeStream, func(), error) {
 	return nil, nil, eventlog.ErrClosed
 }
 
+// AppendNew implements LogStream. There are no shares.
+func (s *fakeLogStream) AppendNew(ctx context.Context, records ...eventlog.Record) error {
+	return s.Append(ctx, records...)
+}
+
 // Append implements LogStream. Records of a queue share a frame, unless they are to be alone.
 func (s *fakeLogStream) Append(ctx context.Context, records ...eventlog.Record) error {
 	if ctx.Err() != nil {

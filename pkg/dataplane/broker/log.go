@@ -22,6 +22,7 @@ type Log interface {
 // LogStream is a stream of a Log. See eventlog.Stream.
 type LogStream interface {
 	Append(ctx context.Context, records ...eventlog.Record) error
+	AppendNew(ctx context.Context, records ...eventlog.Record) error
 	Queues(ctx context.Context) (map[string]uint64, error)
 	Consume(queue string, o eventlog.ConsumeOptions, handle func(Frame)) (Consumption, error)
 	DeleteQueue(ctx context.Context, queue string) error

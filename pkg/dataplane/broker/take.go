@@ -17,7 +17,9 @@ const releaseGrace = 3 * time.Second
 
 // open returns a stream that is not served yet.
 func (b *Broker) open(ctx context.Context, spec eventing.Stream) (*stream, error) {
-	log, err := b.options.Log.Stream(ctx, eventlog.StreamConfig{ID: string(spec.UID), Description: spec.Key.String(), Memory: spec.Memory})
+	log, err := b.options.Log.Stream(ctx, eventlog.StreamConfig{
+		ID: string(spec.UID), Description: spec.Key.String(), Tenant: spec.Key.Namespace, Memory: spec.Memory,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("making the event log of %s: %w", spec.Key, err)
 	}

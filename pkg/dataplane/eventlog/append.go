@@ -63,6 +63,22 @@ type frame struct {
 	data    []byte
 }
 
+// AppendNew is Append for records that the log does not know yet. It fails with ErrShareFull while the streams of the tenant hold as
+// much as they may. What was accepted before is written again by Append, which has no such bound.
+func (s *Stream) AppendNew(ctx context.Context, records ...Record) error {
+	if shares := s.shares(); shares != nil {
+		var bytes int64
+		for i := range records {
+			bytes += int64(recordSize(len(records[i].Data)))
+		}
+		if err := shares.take(s.config.Tenant, bytes); err != nil {
+			return fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
+		}
+		defer shares.written(s.config.Tenant, bytes)
+	}
+	return s.Append(ctx, records...)
+}
+
 // Append returns nil when all records are durable: synced to the disk of this machine, or to those of most servers of the
 // Cluster, or acknowledged by the cluster at the URL.
 // Appends that wait at the same time are committed together, and one that is larger than a commit is split. The records' data may be reused after it returns. When

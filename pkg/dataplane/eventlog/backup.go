@@ -19,6 +19,7 @@ var ErrIncomplete = errors.New("the backup of the event log is incomplete")
 type saved struct {
 	Stream      string `json:"stream,omitempty"`
 	Description string `json:"description,omitempty"`
+	Tenant      string `json:"tenant,omitempty"`
 	Memory      bool   `json:"memory,omitempty"`
 	Queue       string `json:"queue,omitempty"`
 	Frame       []byte `json:"frame,omitempty"`
@@ -74,7 +75,7 @@ func (l *Log) save(ctx context.Context, s *session, info *jetstream.StreamInfo, 
 		}
 		_, queue, _ := strings.Cut(msg.Subject, prefix+ownQueue)
 		line := saved{
-			Stream: id, Description: info.Config.Description, Memory: info.Config.Storage == jetstream.MemoryStorage,
+			Stream: id, Description: info.Config.Description, Tenant: info.Config.Metadata[tenantMeta], Memory: info.Config.Storage == jetstream.MemoryStorage,
 			Queue: queue, Frame: msg.Data,
 		}
 		if err := out.Encode(line); err != nil {
@@ -117,7 +118,7 @@ func (l *Log) Restore(ctx context.Context, r io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("event log: restore stream '%s': %w", line.Stream, err)
 		}
-		stream, err := l.Stream(ctx, StreamConfig{ID: line.Stream, Description: line.Description, Memory: line.Memory})
+		stream, err := l.Stream(ctx, StreamConfig{ID: line.Stream, Description: line.Description, Tenant: line.Tenant, Memory: line.Memory})
 		if err != nil {
 			return err
 		}

@@ -40,6 +40,10 @@ func (l *Log) openEmbedded() (*session, error) {
 	if l.space == nil {
 		l.space = &space{dir: dir, minimum: l.opts.MinFreeBytes}
 		l.setQuotas()
+		if l.opts.MaxStreamBytes == 0 {
+			l.opts.MaxStreamBytes = l.space.size() / streamShare
+		}
+		l.setShares()
 	}
 	if l.clustered() {
 		if err := setAside(dir); err != nil {

@@ -29,6 +29,9 @@ import (
 var (
 	// ErrFull says that a limit of the log or its disk is reached; it takes records again when frames are done.
 	ErrFull = errors.New("the event log is full")
+	// ErrShareFull wraps ErrFull. It says that the streams of one tenant hold as much of the log as they may; those of
+	// others take records.
+	ErrShareFull = fmt.Errorf("%w for this tenant", ErrFull)
 	// ErrTooLarge says that a record is larger than the server's messages may be.
 	ErrTooLarge = errors.New("the record is too large for the event log")
 	// ErrClosed says that the log was closed, or the stream deleted.
@@ -50,8 +53,10 @@ type Options struct {
 	// Replicas is the number of servers of URL, or of Cluster, that hold each stream; 0 means 1.
 	Replicas int
 
-	// MaxBytes bounds the embedded store as a whole, but for streams in memory, which have 1 GiB; MaxStreamBytes bounds
-	// each stream. 0 means no bound. Bytes written within a few milliseconds may exceed MaxBytes by what they take
+	// MaxBytes bounds the embedded store as a whole, but for streams in memory, which have 1 GiB; 0 means no bound.
+	// MaxStreamBytes bounds each stream; 0 means a quarter of what the embedded store may take, of its filesystem if that is
+	// not bounded, and no bound at the URL. All streams of one tenant in the embedded store take new records up to half of what
+	// it may take, or up to MaxStreamBytes if that is more. Bytes written within a few milliseconds may exceed MaxBytes by what they take
 	// besides the records.
 	MaxBytes, MaxStreamBytes int64
 	// MinFreeBytes is the free space of Dir's filesystem below which the embedded log is full, for a server that
@@ -74,6 +79,8 @@ type Log struct {
 	space   *space // nil unless embedded
 	// memory and disk bound all streams there together; nil for no bound.
 	memory, disk *quota
+	// memoryShares and diskShares bound what the streams of each tenant hold there; nil unless embedded.
+	memoryShares, diskShares *shares
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -117,6 +124,9 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		return nil, fmt.Errorf("event log: installation '%s' must consist of letters, digits, '-' and '_'", o.Installation)
 	}
 	o.Replicas = max(o.Replicas, 1)
+	if o.URL == "" && o.MaxStreamBytes == 0 && o.MaxBytes > 0 {
+		o.MaxStreamBytes = max(o.MaxBytes/streamShare, 1)
+	}
 	if o.URL == "" && o.Cluster != nil {
 		if err := o.Cluster.validate(); err != nil {
 			return nil, fmt.Errorf("event log: %w", err)

@@ -9,6 +9,8 @@ import (
 const (
 	// maxMemory bounds what the embedded server's streams in memory hold in all, in bytes.
 	maxMemory = 1 << 30
+	// streamShare is the part of what the embedded store may take that one stream may.
+	streamShare = 4
 	// quotaFreshness is how often the server is asked for what it holds, which takes longer the more streams there are:
 	// some 0.1 ms for 1,000.
 	quotaFreshness = 20 * time.Millisecond

@@ -94,3 +94,25 @@ func TestQuota(t *testing.T) {
 		t.Errorf("with 50 there and 5 under way, 45: %v", err)
 	}
 }
+
+// By default one stream whose consumers take nothing leaves three quarters of the log to others.
+func TestDefaultLimitOfAStream(t *testing.T) {
+	l := open(t, Options{Dir: t.TempDir(), MaxBytes: 8 << 20})
+	full, other := stream(t, l, "full"), stream(t, l, "other")
+	data := make([]byte, 256<<10)
+	var err error
+	n := 0
+	for ; n < 32 && err == nil; n++ {
+		err = full.Append(t.Context(), Record{Data: data})
+	}
+	if !errors.Is(err, ErrFull) || n < 7 || n > 9 {
+		t.Errorf("append %d: %v, want ErrFull after a quarter of the log", n, err)
+	}
+	if err := other.Append(t.Context(), Record{Data: data}); err != nil {
+		t.Errorf("append to another stream: %v", err)
+	}
+	unbounded := open(t, Options{Dir: t.TempDir()})
+	if limit, size := unbounded.opts.MaxStreamBytes, unbounded.space.size(); limit <= 0 || limit > size/2 {
+		t.Errorf("without a bound of the log, a stream may take %d bytes of a filesystem of %d", limit, size)
+	}
+}

@@ -44,6 +44,15 @@ func (s *space) look(bytes int64) error {
 	return nil
 }
 
+// size returns the size of the filesystem, 0 if that is not known.
+func (s *space) size() int64 {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(s.dir, &fs); err != nil {
+		return 0
+	}
+	return int64(fs.Blocks) * fs.Bsize
+}
+
 func (s *space) lookNow() error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(s.dir, &fs); err != nil {

@@ -18,6 +18,9 @@ type StreamConfig struct {
 	ID string
 	// Description is for people who look at the NATS server.
 	Description string
+	// Tenant owns the stream together with others, which share a part of the embedded store. Without one there is no such
+	// bound.
+	Tenant string
 	// Memory keeps the records in the server's memory: they do not survive its restart.
 	Memory bool
 }
@@ -44,6 +47,7 @@ const (
 	sharedQueue      = "shared"
 	installationMeta = "knative-installation"
 	idMeta           = "knative-uid"
+	tenantMeta       = "knative-tenant"
 )
 
 func (l *Log) streamName(id string) string { return "KN_" + l.opts.Installation + "_" + id }
@@ -83,11 +87,20 @@ func (l *Log) config(c StreamConfig) jetstream.StreamConfig {
 		Replicas:           l.opts.Replicas,
 		AllowAtomicPublish: true,
 	}
+	if c.Tenant != "" {
+		config.Metadata[tenantMeta] = c.Tenant
+	}
 	if l.opts.MaxStreamBytes > 0 {
 		config.MaxBytes = l.opts.MaxStreamBytes
 	}
 	if c.Memory {
 		config.Storage = jetstream.MemoryStorage
+		if l.embedded() {
+			config.MaxBytes = min(config.MaxBytes, maxMemory/streamShare)
+			if config.MaxBytes < 0 {
+				config.MaxBytes = maxMemory / streamShare
+			}
+		}
 	}
 	return config
 }

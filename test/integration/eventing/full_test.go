@@ -3,6 +3,7 @@ package eventing
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
@@ -13,7 +14,7 @@ import (
 func TestFullLog(t *testing.T) {
 	for name, args := range map[string][]string{
 		"of one stream": {"--event-log-max-stream-size=4Mi"},
-		"of all":        {"--event-log-max-size=4Mi"},
+		"of all":        {"--event-log-max-size=4Mi", "--event-log-max-stream-size=4Mi"},
 		"of both":       {"--event-log-max-size=20Mi", "--event-log-max-stream-size=8Mi"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,4 +37,35 @@ func TestFullLog(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The Brokers of one namespace fill half of the log, and senders of others do not notice. What was accepted is delivered once the
+// subscriber is back, and then the namespace has room again (eventing Content Based Routing-3).
+func TestFullShareOfANamespace(t *testing.T) {
+	o := newOutage(t, t.TempDir(), "--event-log-max-size=16Mi")
+	for _, name := range []string{"second", "third", "fourth"} {
+		for o.post(t).code == http.StatusAccepted {
+			continue
+		}
+		o.address = o.broker(t, o.namespace, name)
+		o.trigger(t, o.namespace, name, name, o.subscriber.URL, delivered(retries(1000, "PT0.5S")))
+	}
+	harness.Eventually(t, "the namespace has no room", func() error {
+		if a := o.post(t); a.code != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "of the namespace hold") {
+			return fmt.Errorf("an event got %d with Retry-After %q: %s", a.code, a.header.Get("Retry-After"), a.body)
+		}
+		return nil
+	})
+	other := o.broker(t, namespace(), "orders")
+	mustPost(t, other, numbered("other", "order", 10)...)
+	o.sink.Start(t)
+	if err := o.subscriber.AwaitAll(bounded(t), o.acknowledged); err != nil {
+		t.Errorf("acknowledged events are lost: %v", err)
+	}
+	harness.Eventually(t, "the namespace has room again", func() error {
+		if a := o.post(t); a.code != http.StatusAccepted {
+			return fmt.Errorf("an event got %d %s", a.code, a.body)
+		}
+		return nil
+	})
 }
