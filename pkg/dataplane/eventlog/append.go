@@ -283,6 +283,9 @@ func (s *Stream) writeOnce(frames []*frame) error {
 		}
 		return err
 	}
+	if session.unsynced.Load() != nil {
+		return fmt.Errorf("%w: the server is restarted after a sync failed", ErrUnavailable)
+	}
 	for len(frames) > 0 && err == nil {
 		n := min(len(frames), maxMessages)
 		if n > 1 && s.atomic() {
@@ -294,6 +297,7 @@ func (s *Stream) writeOnce(frames []*frame) error {
 	}
 	if err == nil && session.near && !s.config.Memory {
 		if err = s.disk.sync(); err != nil {
+			session.unsynced.CompareAndSwap(nil, s)
 			s.log.doubt()
 			return err
 		}

@@ -144,6 +144,9 @@ func (l *Log) supervise() {
 // failed says what is wrong with an embedded server, or nothing. Its streams are looked at if asked for, as that
 // takes longer the more there are.
 func (s *session) failed(streams bool) string {
+	if s.unsynced.Load() != nil {
+		return "sync failed"
+	}
 	if !s.server.JetStreamEnabled() {
 		return "JetStream is disabled"
 	}
@@ -200,7 +203,11 @@ func (l *Log) restart(s *session, why string) {
 	l.use(nil)
 	s.end()
 	for l.ctx.Err() == nil {
-		next, err := l.reopen()
+		var next *session
+		err := l.rewriteUnsynced(s)
+		if err == nil {
+			next, err = l.reopen()
+		}
 		if err == nil {
 			l.use(next)
 			l.trouble.Store(nil)
@@ -213,6 +220,19 @@ func (l *Log) restart(s *session, why string) {
 		case <-time.After(healEvery):
 		}
 	}
+}
+
+// rewriteUnsynced writes anew what the server of s could not sync.
+func (l *Log) rewriteUnsynced(s *session) error {
+	stream := s.unsynced.Load()
+	if stream == nil {
+		return nil
+	}
+	// Nobody commits to the stream before there is another session.
+	if err := stream.disk.rewrite(); err != nil {
+		return fmt.Errorf("%w: write unsynced files anew: %w", ErrUnavailable, err)
+	}
+	return nil
 }
 
 func (l *Log) fail(err error) { l.trouble.Store(&err) }

@@ -100,7 +100,7 @@ type Log struct {
 	restored     func(id string) // see OnRestore
 }
 
-// session is a connection to one run of a server. Immutable.
+// session is a connection to one run of a server. Immutable but for unsynced.
 type session struct {
 	server *server.Server // nil unless embedded
 	// near says that all streams are in this process, so that no message is lost on the way.
@@ -109,6 +109,8 @@ type session struct {
 	nc         *nats.Conn
 	js         jetstream.JetStream
 	ended      chan struct{} // closed when another takes its place, or the log is closed
+	// unsynced is the first stream whose files could not be synced, nil if there is none.
+	unsynced atomic.Pointer[Stream]
 }
 
 var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)

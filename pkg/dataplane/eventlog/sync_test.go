@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A sync takes the files that may have been written to since the last one, and fails if it cannot.
@@ -51,5 +53,49 @@ func TestSync(t *testing.T) {
 	}
 	if err := d.sync(); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("without a directory: got %v, want %v", err, ErrUnavailable)
+	}
+}
+
+// After a sync failed the server is restarted, and what it had written is written anew: the next sync of the same files
+// would succeed without having written anything. Records that are appended meanwhile wait for it, and none is lost.
+func TestSyncFailure(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, Options{Dir: dir})
+	s := stream(t, l, "a")
+	appendAll(t, s, "", "before")
+	before := l.current.Load()
+	block := filepath.Join(s.disk.dir, "1"+blockSuffix)
+	inode := func() uint64 {
+		var stat unix.Stat_t
+		if err := unix.Stat(block, &stat); err != nil {
+			t.Fatal(err)
+		}
+		return stat.Ino
+	}
+	old, failures := inode(), 0
+	s.mu.Lock()
+	s.disk.syncFile = func(path string) error {
+		if failures++; failures == 1 {
+			return unix.EIO
+		}
+		return syncFile(path)
+	}
+	s.mu.Unlock()
+	appendAll(t, s, "", "failed at first")
+	if l.current.Load() == before {
+		t.Error("the server was not restarted")
+	}
+	if inode() == old {
+		t.Error("the file that could not be synced was not written anew")
+	}
+	appendAll(t, s, "", "after")
+	k, _ := consume(t, s, "", ConsumeOptions{})
+	seen := map[string]bool{}
+	for !seen["before"] || !seen["failed at first"] || !seen["after"] {
+		f := k.next(t)
+		for _, r := range f.Records {
+			seen[string(r)] = true
+		}
+		f.Done()
 	}
 }
