@@ -124,11 +124,13 @@ func (c *consumer) deliver(ctx context.Context, d *parcel) verdict {
 		}
 	}
 	retry := result.Retryable && d.attempts < config.Delivery.Retry
-	c.health.observe(result.Err, !retry)
 	if result.Err == nil {
+		// An answer that is no reply is reported like an event that was given up.
+		c.health.observe(result.ReplyErr, true)
 		c.counts.delivered.Add(1)
 		return verdict{}
 	}
+	c.health.observe(result.Err, !retry)
 	v := judge(result, config.Delivery)
 	v.failed = true
 	if retry {

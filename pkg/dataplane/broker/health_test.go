@@ -1,11 +1,13 @@
 package broker
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -33,6 +35,34 @@ func (w *world) expectHealth(key eventing.Key, want eventing.Health) {
 	if diff := cmp.Diff(want, w.Health(key)); diff != "" {
 		w.Errorf("health of %s after %v: %s", key, time.Since(w.start), diff)
 	}
+}
+
+// eventing Derived (Reply) Events: an event whose answer has a body that is no event is delivered, and not dead
+// lettered; the health of the consumer reports it until an answer is as it should be.
+func TestHealthOfReplies(t *testing.T) {
+	run(t, func(w *world) {
+		c := trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter)
+		w.set(c)
+		w.answer("a", func(int) (time.Duration, delivery.Result) {
+			return 0, delivery.Result{Code: 200, ReplyErr: errors.New("POST http://a/: 200 OK, but the answer is not a CloudEvent")}
+		})
+		w.after(time.Second)
+		w.accept(brokerKey, "1")
+		w.after(0)
+		w.expectTaken(map[string]string{"a": "1", "dead": ""})
+		w.expectHealth(c.Key, eventing.Health{
+			Failing: true, Since: w.start.Add(time.Second), LastError: "POST http://a/: 200 OK, but the answer is not a CloudEvent",
+		})
+		if n := w.count(c.Key); n.delivered.Load() != 1 || n.dropped.Load()+n.retried.Load()+n.deadLettered.Load() > 0 {
+			t.Errorf("delivered %d, dropped %d, retried %d", n.delivered.Load(), n.dropped.Load(), n.retried.Load())
+		}
+		w.log.expectLeft(t, "b", nil)
+		w.answer("a", nil)
+		w.after(time.Minute)
+		w.accept(brokerKey, "2")
+		w.after(time.Minute)
+		w.expectHealth(c.Key, eventing.Health{})
+	})
 }
 
 // Deliveries are said to fail after a few failures in a row, or when one is given up, and to succeed after one success.

@@ -63,14 +63,13 @@ func retried(code int) bool {
 	return code/100 == 5
 }
 
-// reply reads the event in an answer. An answer that has a body which is no event, or is too large, is an error that
-// another attempt would meet as well: the recipient did accept the event (eventing Event Acknowledgement and Delivery
-// Retry says of 200 that it is not retried).
+// reply reads the event in an answer. With a body that is no event, or is too large, the event is delivered without a
+// reply: the recipient accepted it (eventing Event Acknowledgement and Delivery Retry).
 func (a *answer) reply(ctx context.Context) Result {
 	body, err := a.read()
 	switch {
 	case errors.Is(err, errTooLarge):
-		return Result{Code: a.StatusCode, Err: failed(a.target, fmt.Errorf("%w: %w of %d bytes", status(a.StatusCode), err, a.maxReply))}
+		return Result{Code: a.StatusCode, ReplyErr: failed(a.target, fmt.Errorf("%w: %w of %d bytes", status(a.StatusCode), err, a.maxReply))}
 	case err != nil:
 		// The answer is not known before its end.
 		return unanswered(ctx, a.target, a.timeout, fmt.Errorf("%w, but the body of the answer ended early: %w", status(a.StatusCode), err))
@@ -80,8 +79,7 @@ func (a *answer) reply(ctx context.Context) Result {
 	}
 	reply, err := event.FromResponse(a.Header, body) //nolint:contextcheck,nolintlint // it waits for nothing; whether the linter sees that depends on its cache
 	if err != nil {
-		return Result{Code: a.StatusCode, Body: body[:min(len(body), MaxErrorBody)],
-			Err: failed(a.target, fmt.Errorf("%w, but the answer %w", status(a.StatusCode), err))}
+		return Result{Code: a.StatusCode, ReplyErr: failed(a.target, fmt.Errorf("%w, but the answer %w", status(a.StatusCode), err))}
 	}
 	return Result{Code: a.StatusCode, Reply: reply}
 }

@@ -109,7 +109,10 @@ type Result struct {
 	// Reply is the event in the answer, or nil.
 	Reply *event.Event
 	// Body is the beginning of the body of an answer that is an error, at most MaxErrorBody bytes.
-	Body []byte
+	// ReplyErr is why the body of an answer is no reply, nil if it is one or empty. The event is delivered. Its text is as
+	// that of Err.
+	ReplyErr error
+	Body     []byte
 	// Latency is how long the attempt took.
 	Latency time.Duration
 }

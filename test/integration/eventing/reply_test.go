@@ -4,10 +4,16 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -71,6 +77,21 @@ func TestRepliesThroughTwoHops(t *testing.T) {
 	}
 }
 
+// converse has events of the type order delivered by a Trigger or Subscription called orders, and the replies of the type reply to
+// them. It returns the address of the Broker or Channel.
+func converse(t *testing.T, consumer, namespace, subscriber, replies string, options *duckv1.DeliverySpec) string {
+	t.Helper()
+	if consumer == "Trigger" {
+		address := shared.broker(t, namespace, "orders")
+		shared.trigger(t, namespace, "orders", "orders", subscriber, ofType("order"), delivered(options))
+		shared.trigger(t, namespace, "orders", "replies", replies, ofType("reply"))
+		return address
+	}
+	address := shared.channel(t, namespace, "orders")
+	shared.subscribe(t, newSubscription(namespace, "orders", "orders", to(uri(subscriber)), replyTo(uri(replies)), with(options)))
+	return address
+}
+
 // Only what comes with 200 is a reply, and an event that comes with 202 goes nowhere (eventing Derived (Reply) Events-2
 // and -3; eventing Event Delivery-4).
 func TestNoReplies(t *testing.T) {
@@ -86,15 +107,7 @@ func TestNoReplies(t *testing.T) {
 				}
 				return replying(code, "reply-"+d.ID, "reply", "x")
 			})
-			var address string
-			if consumer.name == "Trigger" {
-				address = shared.broker(t, ns, "orders")
-				shared.trigger(t, ns, "orders", "orders", subscriber.URL, ofType("order"), delivered(retries(0, "PT0S")))
-				shared.trigger(t, ns, "orders", "replies", replies.URL, ofType("reply"))
-			} else {
-				address = shared.channel(t, ns, "orders")
-				shared.subscribe(t, newSubscription(ns, "orders", "orders", to(uri(subscriber.URL)), replyTo(uri(replies.URL)), with(retries(0, "PT0S"))))
-			}
+			address := converse(t, consumer.name, ns, subscriber.URL, replies.URL, retries(0, "PT0S"))
 			for _, code := range []int{201, 202, 203, 299, 400, 500, 200} {
 				mustPost(t, address, event{id: strconv.Itoa(code), kind: "order"})
 				if err := subscriber.AwaitAttempts(bounded(t), func(attempts map[string]int) error {
@@ -111,6 +124,67 @@ func TestNoReplies(t *testing.T) {
 			}
 			if diff := cmp.Diff(map[string]int{"reply-200": 1}, replies.Attempts()); diff != "" {
 				t.Errorf("replies (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A response with 200 and a body that is no event counts as delivered: it is neither sent again nor a dead letter, and nothing goes to
+// the reply destination. DeliveryHealthy says what is wrong until a delivery succeeds without such a body (eventing Event
+// Acknowledgement and Delivery Retry; eventing Error Signalling).
+func TestBodyWithoutEvent(t *testing.T) {
+	bodies := map[string]harness.Answer{
+		"json":      {Code: http.StatusOK, Body: `{"ok":true}`, Header: http.Header{"Content-Type": {"application/json"}}},
+		"text":      {Code: http.StatusOK, Body: "OK"},
+		"malformed": {Code: http.StatusOK, Body: `{"specversion":"1.0"}`, Header: http.Header{"Content-Type": {structuredType}}},
+		"batch":     {Code: http.StatusOK, Body: `[]`, Header: http.Header{"Content-Type": {batchType}}},
+	}
+	for _, consumer := range consumers {
+		t.Run(consumer.name, func(t *testing.T) {
+			t.Parallel()
+			ns := namespace()
+			sink := harness.NewSink(t)
+			subscriber, replies, dead := sink.At("/"), sink.At("/replies"), sink.At("/dead")
+			subscriber.Answer(func(d *harness.Delivery) harness.Answer { return bodies[d.ID] })
+			address := converse(t, consumer.name, ns, subscriber.URL, replies.URL, deadTo(uri(dead.URL), retries(5, "PT0.01S")))
+			health := func(want corev1.ConditionStatus, reason string) (message string) {
+				t.Helper()
+				check := func(object metav1.Object, status *duckv1.Status) error {
+					if err := condition(object, status, "DeliveryHealthy", want, reason); err != nil {
+						return err
+					}
+					message = status.Conditions.Get("DeliveryHealthy").Message
+					return condition(object, status, duckv1.ConditionReady, corev1.ConditionTrue, "")
+				}
+				if consumer.name == "Trigger" {
+					eventually(t, shared.Knative.EventingV1().Triggers(ns), "orders", "reports deliveries", func(o *eventingv1.Trigger) error {
+						return check(o, &o.Status.Status)
+					})
+				} else {
+					eventually(t, shared.Knative.MessagingV1().Subscriptions(ns), "orders", "reports deliveries", func(o *messagingv1.Subscription) error {
+						return check(o, &o.Status.Status)
+					})
+				}
+				return message
+			}
+			want := map[string]int{"last": 1}
+			for id := range bodies {
+				want[id] = 1
+				mustPost(t, address, event{id: id, kind: "order"})
+				if err := subscriber.AwaitAll(bounded(t), []string{id}); err != nil {
+					t.Fatal(err)
+				}
+				if message := health(corev1.ConditionFalse, "DeliveryFailing"); !strings.Contains(message, subscriber.URL) || !strings.Contains(message, "200") {
+					t.Errorf("the message is %q, want the subscriber and the status 200", message)
+				}
+			}
+			mustPost(t, address, event{id: "last", kind: "order"})
+			health(corev1.ConditionTrue, "")
+			if diff := cmp.Diff(want, subscriber.Attempts()); diff != "" {
+				t.Errorf("attempts (-want +got):\n%s", diff)
+			}
+			if n := replies.Requests() + dead.Requests(); n > 0 {
+				t.Errorf("%d requests at the reply destination and the dead letter sink", n)
 			}
 		})
 	}
