@@ -22,7 +22,7 @@ func (e *Event) WriteBinary(header http.Header) (body []byte) {
 		header[key] = values[:1:1]
 		values = values[1:]
 	}
-	set(specVersionHeader, version)
+	set(specVersionHeader, e.version())
 	if _, typed := e.Get(DataContentType); !typed && e.Structured && e.Data != nil {
 		set(contentType, "application/json")
 	}
@@ -30,6 +30,8 @@ func (e *Event) WriteBinary(header http.Header) (body []byte) {
 		a := &e.Attributes[i]
 		key, common := attributeHeaders[a.Name]
 		switch {
+		case e.V03 && e.Structured && a.Name == DataContentEncoding:
+			// It is about the data in JSON.
 		case !common:
 			set(textproto.CanonicalMIMEHeaderKey("ce-"+a.Name), escape(a.Value))
 		case key == contentType:

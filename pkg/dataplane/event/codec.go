@@ -16,6 +16,7 @@ const (
 
 	flagStructured = 1 << 0
 	flagData       = 1 << 1
+	flagV03        = 1 << 2
 
 	typeBits = 2
 )
@@ -41,6 +42,9 @@ func (e *Event) Append(buf []byte) []byte {
 	}
 	if e.Data != nil {
 		flags |= flagData
+	}
+	if e.V03 {
+		flags |= flagV03
 	}
 	buf = append(buf, logVersion, flags)
 	buf = binary.AppendUvarint(buf, uint64(len(e.Attributes)))
@@ -84,7 +88,7 @@ func decode(data []byte) (*Event, error) {
 		return nil, fmt.Errorf("its version is %d instead of %d", data[0], logVersion)
 	}
 	flags := data[1]
-	if flags&^(flagStructured|flagData) != 0 {
+	if flags&^(flagStructured|flagData|flagV03) != 0 {
 		return nil, fmt.Errorf("its flags are %#x", flags)
 	}
 	lengths := reader{rest: data[2:]}
@@ -111,7 +115,7 @@ func decode(data []byte) (*Event, error) {
 		return nil, errors.New("it has data, its flags say none")
 	}
 
-	e := &Event{Structured: flags&flagStructured != 0}
+	e := &Event{Structured: flags&flagStructured != 0, V03: flags&flagV03 != 0}
 	text := names{rest: string(ahead.rest[:total])}
 	if attributes > 0 {
 		e.Attributes = make([]Attribute, attributes)

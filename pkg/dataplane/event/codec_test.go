@@ -12,6 +12,7 @@ func TestCodec(t *testing.T) {
 	for name, e := range map[string]*Event{
 		"empty":      {},
 		"empty data": {Data: []byte{}},
+		"0.3":        {V03: true, Data: []byte("x")},
 		"full": {
 			Attributes: append(strs("id", "1", "source", "", "ext", strings.Repeat("x", 300)), Attribute{"n", "1", Integer}, Attribute{"b", "true", Boolean}),
 			Data:       []byte{0, 1, 2}, Structured: true,
@@ -54,7 +55,7 @@ func TestDecodeMalformed(t *testing.T) {
 	}{
 		"more":               {append(append([]byte(nil), encoded...), 0), "1 bytes follow its end"},
 		"version":            {changed(0, 2), "its version is 2 instead of 1"},
-		"flags":              {changed(1, 4), "its flags are 0x4"},
+		"flags":              {changed(1, 8), "its flags are 0x8"},
 		"data without flag":  {changed(1, 0), "it has data, its flags say none"},
 		"type":               {changed(5, 1<<typeBits|3), `attribute "id" has the unknown type 3`},
 		"huge numbers":       {[]byte{1, 0, 0xff, 0xff, 0xff, 0xff, 0x07, 0}, "it ends early"},

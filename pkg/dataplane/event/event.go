@@ -4,8 +4,10 @@ package event
 
 // Event is a CloudEvent. Immutable once read: whoever changes one makes a copy.
 type Event struct {
-	// Attributes are all attributes besides specversion, which always is 1.0: id, source, type, the optional ones
-	// and extensions, in the order of arrival.
+	// V03 is true if specversion is 0.3 and not 1.0.
+	V03 bool
+	// Attributes are all attributes besides specversion: id, source, type, the optional ones and extensions, in the order
+	// of arrival.
 	Attributes []Attribute
 	// Data is the data as its content type has it, not base64. Nil tells that the event has none.
 	Data []byte
@@ -47,6 +49,9 @@ const (
 	Time            = "time"
 	DataContentType = "datacontenttype"
 	DataSchema      = "dataschema"
+	// SchemaURL and DataContentEncoding are attributes of CloudEvents 0.3 only.
+	SchemaURL           = "schemaurl"
+	DataContentEncoding = "datacontentencoding"
 	// TTL counts down how many brokers an event may still pass through (behaviour of brokers, loops).
 	TTL = "knativebrokerttl"
 	// ErrorDest, ErrorCode and ErrorData tell of a dead letter where it could not be delivered, the HTTP status of the
@@ -63,7 +68,18 @@ func (e *Event) Get(name string) (value string, found bool) {
 			return e.Attributes[i].Value, true
 		}
 	}
+	if name == specVersion {
+		return e.version(), true
+	}
 	return "", false
+}
+
+// version returns the specversion of the event.
+func (e *Event) version() string {
+	if e.V03 {
+		return version03
+	}
+	return version10
 }
 
 // With returns a copy of the event in which attributes have other values; those with an empty value are left out.

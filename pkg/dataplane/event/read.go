@@ -25,8 +25,8 @@ const (
 	contentType = "Content-Type"
 
 	specVersion = "specversion"
-	// version is the one version of CloudEvents there is.
-	version = "1.0"
+	// version10 and version03 are the versions of CloudEvents that are accepted.
+	version10, version03 = "1.0", "0.3"
 
 	specVersionHeader = "Ce-Specversion"
 )
@@ -84,12 +84,13 @@ func read(header http.Header, body []byte) ([]*Event, error) {
 	if err := checkVersion(versions[0]); err != nil {
 		return nil, err
 	}
+	// The SDK knows the attributes of the version.
 	return readBinary(message, header, headers, body)
 }
 
 func checkVersion(given string) error {
-	if given != version {
-		return fmt.Errorf("attribute '%s' must be '%s', not %.40q", specVersion, version, given)
+	if given != version10 && given != version03 {
+		return fmt.Errorf("attribute '%s' must be '%s' or '%s', not %.40q", specVersion, version10, version03, given)
 	}
 	return nil
 }
@@ -100,6 +101,7 @@ func readBinary(message *cehttp.Message, header http.Header, headers []Header, b
 		return nil, err
 	}
 	v := &visitor{}
+	v.V03 = header[specVersionHeader][0] == version03
 	v.Attributes = make([]Attribute, 0, count)
 	// The context is not used, and nil.
 	if err := message.ReadBinary(message.Context(), v); err != nil {

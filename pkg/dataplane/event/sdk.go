@@ -13,9 +13,16 @@ import (
 func (e *Event) ToSDK() (*cloudevent.Event, error) {
 	context := &cloudevent.EventContextV1{}
 	for i := range e.Attributes {
-		if err := e.Attributes[i].setSDK(context); err != nil {
+		a := e.Attributes[i]
+		if e.V03 && a.Name == SchemaURL {
+			a.Name = DataSchema
+		}
+		if err := a.setSDK(context); err != nil {
 			return nil, err
 		}
+	}
+	if e.V03 {
+		return &cloudevent.Event{Context: context.AsV03()}, nil
 	}
 	return &cloudevent.Event{Context: context}, nil
 }

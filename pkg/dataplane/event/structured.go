@@ -17,6 +17,8 @@ import (
 const (
 	dataMember   = "data"
 	base64Member = "data_base64"
+	// base64Encoding is the value of DataContentEncoding.
+	base64Encoding = "base64"
 )
 
 // readStructured reads an event in the JSON format (CloudEvents JSON Event Format 1.0.2).
@@ -180,6 +182,7 @@ func (e *Event) complete(m *members) error {
 	if err := checkVersion(given); err != nil {
 		return err
 	}
+	e.V03 = given == version03
 	if err := e.validate(); err != nil {
 		return err
 	}
@@ -187,16 +190,14 @@ func (e *Event) complete(m *members) error {
 		m.base64 = nil
 	}
 	mediaType, typed := e.Get(DataContentType)
+	if e.V03 {
+		return e.completeV03(m, mediaType, typed)
+	}
 	switch {
 	case m.base64 != nil && m.data != nil:
 		return fmt.Errorf("member '%s' may not be given besides '%s'", base64Member, dataMember)
 	case m.base64 != nil:
-		// JSON has such a form of bytes: a string of base64.
-		data := []byte{}
-		if err := json.Unmarshal(m.base64, &data); err != nil || m.base64[0] != '"' {
-			return fmt.Errorf("member '%s' must be a string of base64 with padding", base64Member)
-		}
-		e.Data = data
+		return e.decodeData(base64Member, m.base64)
 	case m.data == nil:
 	case !typed || isJSON(mediaType):
 		e.Data = m.data
@@ -208,6 +209,39 @@ func (e *Event) complete(m *members) error {
 		e.Data = []byte(s)
 	case m.data[0] != 'n':
 		return fmt.Errorf("member '%s' must be a string, as its content type is '%.80s'", dataMember, mediaType)
+	}
+	return nil
+}
+
+// decodeData sets the data to what a member holds as a string of base64, which JSON has as a form of bytes.
+func (e *Event) decodeData(member string, value json.RawMessage) error {
+	data := []byte{}
+	if err := json.Unmarshal(value, &data); err != nil || value[0] != '"' {
+		return fmt.Errorf("member '%s' must be a string of base64 with padding", member)
+	}
+	e.Data = data
+	return nil
+}
+
+// completeV03 adds the data of an event of version 0.3: one in base64 is marked by an attribute.
+func (e *Event) completeV03(m *members, mediaType string, typed bool) error {
+	encoding, encoded := e.Get(DataContentEncoding)
+	switch {
+	case m.base64 != nil:
+		return fmt.Errorf("member '%s' may not be given with %s '%s'", base64Member, specVersion, version03)
+	case encoded && encoding != base64Encoding:
+		return fmt.Errorf("attribute '%s' must be '%s'", DataContentEncoding, base64Encoding)
+	case m.data == nil:
+	case encoded:
+		return e.decodeData(dataMember, m.data)
+	case m.data[0] == '"' && typed && !isJSON(mediaType):
+		s, err := text(m.data)
+		if err != nil {
+			return fmt.Errorf("member '%s' %w", dataMember, err)
+		}
+		e.Data = []byte(s)
+	default:
+		e.Data = m.data
 	}
 	return nil
 }
@@ -231,7 +265,7 @@ func text(value json.RawMessage) (string, error) {
 func (e *Event) MarshalStructured() ([]byte, error) {
 	var b bytes.Buffer
 	b.Grow(len(e.Data)*4/3 + 512)
-	b.WriteString(`{"` + specVersion + `":"` + version + `"`)
+	b.WriteString(`{"` + specVersion + `":"` + e.version() + `"`)
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	str := func(s string) error {
@@ -252,18 +286,27 @@ func (e *Event) MarshalStructured() ([]byte, error) {
 		}
 	}
 	mediaType, typed := e.Get(DataContentType)
+	_, encoded := e.Get(DataContentEncoding)
+	encoded = encoded && e.V03
 	switch {
 	case e.Data == nil:
-	case (!typed || isJSON(mediaType)) && json.Valid(e.Data) && utf8.Valid(e.Data):
+	case !encoded && (!typed || isJSON(mediaType)) && json.Valid(e.Data) && utf8.Valid(e.Data):
 		b.WriteString(`,"` + dataMember + `":`)
 		b.Write(e.Data)
-	case typed && isText(mediaType) && utf8.Valid(e.Data):
+	case !encoded && typed && isText(mediaType) && utf8.Valid(e.Data):
 		b.WriteString(`,"` + dataMember + `":`)
 		if err := str(string(e.Data)); err != nil {
 			return nil, fmt.Errorf("encoding data: %w", err)
 		}
 	default:
-		b.WriteString(`,"` + base64Member + `":"`)
+		if e.V03 && !encoded {
+			b.WriteString(`,"` + DataContentEncoding + `":"` + base64Encoding + `"`)
+		}
+		member := base64Member
+		if e.V03 {
+			member = dataMember
+		}
+		b.WriteString(`,"` + member + `":"`)
 		b.Write(base64.StdEncoding.AppendEncode(b.AvailableBuffer(), e.Data))
 		b.WriteByte('"')
 	}

@@ -235,3 +235,20 @@ func TestParseAtOnce(t *testing.T) {
 	}
 	wait.Wait()
 }
+
+// TestVersionOfEvents covers filters by specversion, which events of two versions may have, also by the index.
+func TestVersionOfEvents(t *testing.T) {
+	for value, want := range map[string][2]bool{"1.0": {true, false}, "0.3": {false, true}, "2.0": {false, false}} {
+		f, err := Compile(map[string]string{"specversion": value}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := (&Index[string, string]{}).With("a", f, "a")
+		for i, v03 := range []bool{false, true} {
+			matched, _ := x.Match(NewBudget(t.Context()), &event.Event{V03: v03, Attributes: []event.Attribute{{Name: "id", Value: "1"}}}, nil)
+			if (len(matched) == 1) != want[i] {
+				t.Errorf("filter %s, event of 0.3 %t: matched %v, want %t", value, v03, matched, want[i])
+			}
+		}
+	}
+}

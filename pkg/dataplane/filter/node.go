@@ -107,15 +107,20 @@ func (n *node) matches(s *subject) bool {
 	}
 }
 
-// node returns the node of a condition. All events have the same specversion, which Event does not hold.
+// node returns the node of a condition. The specversion is no entry of Event.Attributes, by which conditions are found: it is
+// looked at within others.
 func (c condition) node() node {
 	if c.name != "specversion" {
 		return node{op: c.op, condition: c}
 	}
-	if c.accepts("1.0") {
+	switch current, former := c.accepts("1.0"), c.accepts("0.3"); {
+	case current && former:
 		return node{op: always}
+	case !current && !former:
+		return node{op: never}
 	}
-	return node{op: never}
+	inner := node{op: not, children: []node{{op: c.op, condition: c}}}
+	return node{op: not, children: []node{inner}}
 }
 
 // holds tells whether an event has the attribute as the condition wants it.

@@ -3,6 +3,7 @@ package eventing
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -70,6 +71,7 @@ func arrivals() []arriving {
 			"batch-2": {structured: true, attributes: attributes("batch-2", map[string]string{"ext": "1"}), contentType: "text/plain", data: "x"},
 		}},
 	}
+	all = append(all, version03()...)
 	with := binary("optional", "{}", map[string]string{"Content-Type": "application/json"})
 	for name, value := range optional {
 		with.header["Ce-"+name] = value
@@ -77,6 +79,78 @@ func arrivals() []arriving {
 	return append(all, arriving{"optional attributes", with, map[string]seen{
 		"optional": {attributes: attributes("optional", optional), contentType: "application/json", data: "{}"},
 	}})
+}
+
+// version03 are events of CloudEvents 0.3, in all modes.
+func version03() []arriving {
+	attributes := func(id string, more map[string]string) map[string]string {
+		all := map[string]string{"specversion": "0.3", "id": id, "type": "order", "source": "/test"}
+		maps.Copy(all, more)
+		return all
+	}
+	member := func(id, members string) string {
+		return fmt.Sprintf(`{"specversion":"0.3","id":%q,"type":"order","source":"/test"%s}`, id, members)
+	}
+	inBinary := func(id, contentType, data string) arriving {
+		header := map[string]string{"Ce-Specversion": "0.3", "Ce-Schemaurl": "http://schema.example.com/a", "Ce-Ext": "1", "Content-Type": contentType}
+		return arriving{"0.3 in binary mode, " + id, binary(id, data, header), map[string]seen{
+			id: {attributes: attributes(id, map[string]string{"schemaurl": "http://schema.example.com/a", "ext": "1"}), contentType: contentType, data: data},
+		}}
+	}
+	inStructured := func(id, members string, want seen) arriving {
+		want.structured, want.attributes = true, attributes(id, want.attributes)
+		return arriving{"0.3 in structured mode, " + id, encoded(structuredType, member(id, members)), map[string]seen{id: want}}
+	}
+	return []arriving{
+		inBinary("0.3-json", "application/json", `{"a": 1.0}`),
+		inBinary("0.3-bytes", "application/octet-stream", "\x00\xff"),
+		inStructured("0.3-structured", `,"schemaurl":"http://schema.example.com/a","datacontenttype":"application/json","data":{"a": 1.0}`,
+			seen{attributes: map[string]string{"schemaurl": "http://schema.example.com/a"}, contentType: "application/json", data: `{"a": 1.0}`}),
+		inStructured("0.3-base64", `,"datacontenttype":"image/png","datacontentencoding":"base64","data":"AP8B/w=="`,
+			seen{contentType: "image/png", data: "\x00\xff\x01\xff"}),
+		{"0.3 in batched mode", encoded(batchType, "["+member("0.3-batch", `,"datacontenttype":"application/json","data":{ }`)+
+			`,{"specversion":"1.0","id":"1.0-batch","type":"order","source":"/test","datacontenttype":"text/plain","data":"x"}]`), map[string]seen{
+			"0.3-batch": {structured: true, attributes: attributes("0.3-batch", nil), contentType: "application/json", data: "{ }"},
+			"1.0-batch": {structured: true, attributes: attributes("1.0-batch", map[string]string{"specversion": "1.0"}), contentType: "text/plain", data: "x"},
+		}},
+	}
+}
+
+// Replies and dead letters keep the version of their events (eventing Event Delivery-5 and -8).
+func TestVersion03Onwards(t *testing.T) {
+	for _, consumer := range consumers {
+		t.Run(consumer.name, func(t *testing.T) {
+			t.Parallel()
+			ns := namespace()
+			sink := harness.NewSink(t)
+			subscriber, replies, dead := sink.At("/"), sink.At("/replies"), sink.At("/dead")
+			subscriber.Answer(func(d *harness.Delivery) harness.Answer {
+				if d.ID == "refused" {
+					return harness.Answer{Code: http.StatusBadRequest}
+				}
+				if d.ID == "structured" {
+					return harness.Answer{Code: http.StatusOK, Header: http.Header{"Content-Type": {structuredType}},
+						Body: `{"specversion":"0.3","id":"structured-reply","type":"reply","source":"/reply","datacontenttype":"text/plain","data":"x"}`}
+				}
+				answer := replying(http.StatusOK, d.ID+"-reply", "reply", "x")
+				answer.Header.Set("Ce-Specversion", "0.3")
+				return answer
+			})
+			address := converse(t, consumer.name, ns, subscriber.URL, replies.URL, deadTo(uri(dead.URL), retries(0, "PT0S")))
+			for _, id := range []string{"binary", "structured", "refused"} {
+				binary(id, "{}", map[string]string{"Ce-Specversion": "0.3", "Content-Type": "application/json"}).mustSend(t, address)
+			}
+			for _, id := range []string{"binary-reply", "structured-reply"} {
+				if e := read(t, deliveryOf(t, replies, id)); e.attributes["specversion"] != "0.3" || e.data != "x" || e.contentType != "text/plain" {
+					t.Errorf("%s arrived as %+v, want version 0.3", id, e)
+				}
+			}
+			e := read(t, deliveryOf(t, dead, "refused"))
+			if e.attributes["specversion"] != "0.3" || e.attributes["knativeerrorcode"] != "400" || e.data != "{}" {
+				t.Errorf("the dead letter is %+v, want version 0.3 and the code 400", e)
+			}
+		})
+	}
 }
 
 // Events arrive as they were sent, byte for byte and with all attributes, in the mode in which they came or that

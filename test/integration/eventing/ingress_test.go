@@ -70,7 +70,7 @@ func TestIngressCodes(t *testing.T) {
 		{"no id", binary("", "{}", nil), 400, nil},
 		{"no source", binary("bad", "{}", map[string]string{"Ce-Source": ""}), 400, nil},
 		{"no type", binary("bad", "{}", map[string]string{"Ce-Type": ""}), 400, nil},
-		{"another version", binary("bad", "{}", map[string]string{"Ce-Specversion": "0.3"}), 400, nil},
+		{"another version", binary("bad", "{}", map[string]string{"Ce-Specversion": "0.2"}), 400, nil},
 		{"invalid time", binary("bad", "{}", map[string]string{"Ce-Time": "yesterday"}), 400, nil},
 		{"no JSON", encoded(structuredType, "{"), 400, nil},
 		{"JSON without id", encoded(structuredType, `{"specversion":"1.0","source":"/test","type":"order"}`), 400, nil},

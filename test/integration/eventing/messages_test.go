@@ -118,16 +118,18 @@ func read(t testing.TB, d harness.Delivery) seen {
 		}
 		text, isText := value.(string)
 		switch {
+		case name == "data" && isText && string(members["datacontentencoding"]) == `"base64"`, name == "data_base64":
+			data, err := base64.StdEncoding.DecodeString(text)
+			if err != nil {
+				t.Fatalf("%s is %q: %v", name, text, err)
+			}
+			e.data = string(data)
+		case name == "datacontentencoding":
+			// It belongs to the mode, like data_base64.
 		case name == "data" && isText && !strings.Contains(string(members["datacontenttype"]), "json"):
 			e.data = text
 		case name == "data":
 			e.data = string(raw)
-		case name == "data_base64":
-			data, err := base64.StdEncoding.DecodeString(text)
-			if err != nil {
-				t.Fatalf("data_base64 is %q: %v", text, err)
-			}
-			e.data = string(data)
 		case name == "datacontenttype":
 			e.contentType = text
 		default:
