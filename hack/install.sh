@@ -6,7 +6,8 @@
 #   IMAGE    the server's image, by digest at best: registry.example/knative-apiserver@sha256:...
 #   VARIANT  default, single or split, or a directory with a kustomization.yaml that builds on one of them
 #
-# Environment: KUBECTL (kubectl), TIMEOUT of each wait (10m), FORCE=1 to replace replicas though others are missing.
+# Environment: KUBECTL (kubectl), TIMEOUT of each wait (10m), FORCE=1 to replace replicas though others are missing,
+# SERVER_FLAGS with more flags of the server, separated by spaces: --allow-destination=10.0.0.5/32
 set -euo pipefail
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
@@ -20,6 +21,11 @@ dir=$variant
 [[ -e $dir/kustomization.yaml ]] || { echo "no kustomization.yaml in $variant, and no such variant" >&2; exit 2; }
 [[ $image =~ ^[A-Za-z0-9][A-Za-z0-9._:/@-]*$ ]] || { echo "$image is not the name of an image" >&2; exit 2; }
 
+read -ra flags <<<"${SERVER_FLAGS:-}"
+for flag in "${flags[@]}"; do
+	[[ $flag =~ ^--[a-z0-9-]+(=[A-Za-z0-9._:/,@-]*)?$ ]] || { echo "SERVER_FLAGS: $flag is not a flag of the form --name=value" >&2; exit 2; }
+done
+
 k() { "${kubectl[@]}" "$@"; }
 say() { echo "$*" >&2; }
 
@@ -32,7 +38,8 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-k kustomize "$dir" | sed "s|^\( *\(- \)\{0,1\}\)image: knative-apiserver\$|\1image: $image|" >"$work/all.yaml"
+k kustomize "$dir" | sed "s|^\( *\(- \)\{0,1\}\)image: knative-apiserver\$|\1image: $image|" |
+	awk -v flags="${flags[*]}" '{ print } /^ *- --system-namespace=/ { n = split(flags, all, " "); sub(/--.*/, ""); for (i = 1; i <= n; i++) print $0 all[i] }' >"$work/all.yaml"
 # An API group is registered when it is served: discovery, and with it the deletion of namespaces, fails in between.
 awk -v dir="$work" '
 	function flush() { if (doc != "") printf "---\n%s", doc > (dir "/" (registration ? "registrations" : "rest") ".yaml"); doc = ""; registration = 0 }

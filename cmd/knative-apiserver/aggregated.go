@@ -25,6 +25,7 @@ type aggregatedOptions struct {
 	broker          brokerOptions
 	memory          quantity
 	crossNamespace  bool
+	destinations    destinationOptions
 	replica         replicaOptions
 }
 
@@ -68,6 +69,8 @@ func (o *aggregatedOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.crossNamespace, "allow-cross-namespace-destinations", false,
 		"Let Triggers, Subscriptions, Brokers and Channels refer to destinations in other namespaces that do not allow it by the annotation "+
 			"eventing.knative.dev/allow-from.")
+	o.destinations.addFlags(flags, "loopback, link-local, multicast and reserved addresses, metadata services, the address of the Kubernetes API, "+
+		"and those of the node and of all replicas of this server")
 	o.broker.addFlags(flags)
 	addMemoryFlag(flags, &o.memory)
 	o.replica.addFlags(flags)
@@ -75,7 +78,7 @@ func (o *aggregatedOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *aggregatedOptions) validate() error {
 	o.api.NoAPI = !o.components.has(componentAPIServer)
-	errs := []error{o.api.Validate(), o.components.validate(), o.broker.validate(), o.replica.validate()}
+	errs := []error{o.api.Validate(), o.components.validate(), o.broker.validate(), o.destinations.validate(), o.replica.validate()}
 	if faults := validation.IsDNS1123Label(o.systemNamespace); len(faults) > 0 {
 		errs = append(errs, fmt.Errorf("--system-namespace %q: %s", o.systemNamespace, strings.Join(faults, "; ")))
 	}
@@ -170,8 +173,10 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 		Replica:             replica,
 		AllowCrossNamespace: o.crossNamespace,
 		MemoryBudget:        int64(o.memory),
+		Destinations:        o.destinations.config(),
 		Stop:                stop,
 	}
+	options.Destinations.Own = o.replica.ownAddresses()
 	if o.components.has(componentControllers) || o.components.has(componentGateway) {
 		options.Serving = &components.ServingOptions{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ import (
 type replicaOptions struct {
 	podName, podIP string
 	podUID         string
+	nodeIPs        []string
 	peerService    string
 	peerPort       int
 	replicas       int
@@ -49,6 +51,7 @@ func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.podName, "pod-name", "", "Name of the Pod that this is, one of several replicas. None: there are no others.")
 	flags.StringVar(&o.podIP, "pod-ip", "", "Address at which the other replicas reach this Pod.")
 	flags.StringVar(&o.podUID, "pod-uid", "", "UID of the Pod that this is. Its Lease is deleted with it. Empty leaves the Lease of a Pod that is lost.")
+	flags.StringSliceVar(&o.nodeIPs, "node-ips", nil, "Addresses of the node that this Pod runs on. Events are not sent there unless --allow-destination contains them.")
 	flags.StringVar(&o.peerService, "peer-service", o.peerService, "Headless Service in the system namespace by which the replicas of a StatefulSet find each other.")
 	flags.IntVar(&o.peerPort, "peer-port", o.peerPort, "Port on which other replicas hand over requests and events, by mutual TLS.")
 	flags.IntVar(&o.replicas, "replicas", o.replicas, "Number of Pods of the StatefulSet, which are members of the embedded etcd and of the embedded event log: 1, 3 or 5.")
@@ -66,6 +69,11 @@ func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
 func (o *replicaOptions) several() bool { return o.podName != "" }
 
 func (o *replicaOptions) validate() error {
+	for _, ip := range o.nodeIPs {
+		if _, err := netip.ParseAddr(ip); err != nil {
+			return fmt.Errorf("--node-ips %q must be IP addresses separated by commas", ip)
+		}
+	}
 	if !o.several() {
 		if o.replicas != 1 {
 			return errors.New("--replicas must be 1 without --pod-name")
@@ -93,6 +101,17 @@ func (o *replicaOptions) validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ownAddresses returns the addresses of this Pod and its node, as far as flags name them.
+func (o *replicaOptions) ownAddresses() []netip.Addr {
+	var own []netip.Addr
+	for _, ip := range append([]string{o.podIP}, o.nodeIPs...) {
+		if addr, err := netip.ParseAddr(ip); err == nil {
+			own = append(own, addr.Unmap())
+		}
+	}
+	return own
 }
 
 // stateful returns the name of the StatefulSet that this Pod is one of.

@@ -33,6 +33,7 @@ type standaloneOptions struct {
 	accessLog   string
 	broker      brokerOptions
 	memory      quantity
+	destination destinationOptions
 }
 
 func newStandaloneOptions() *standaloneOptions {
@@ -57,13 +58,14 @@ func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 		`File that gets a line of JSON for each request to a Service, "-" for standard error. None: access.log in the data directory.`)
 	o.broker.addFlags(flags)
 	addMemoryFlag(flags, &o.memory)
+	o.destination.addFlags(flags, "link-local, multicast and reserved addresses, metadata services, and addresses of this machine besides loopback")
 	flags.Lookup("broker-port").Usage += " The default port gives way to a free one where it is taken."
 	flags.StringVar(&o.broker.tracingConfig, "tracing-config-file", "",
 		"File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where spans of events and deliveries are sent.")
 }
 
 func (o *standaloneOptions) validate() error {
-	errs := []error{o.api.Validate(), o.broker.validate(), o.components.validate()}
+	errs := []error{o.api.Validate(), o.broker.validate(), o.destination.validate(), o.components.validate()}
 	if !o.components.has(componentAPIServer) {
 		errs = append(errs, errors.New("--components must contain apiserver"))
 	}
@@ -110,6 +112,7 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 		DataDir:      o.api.DataDir,
 		ConfigDir:    o.configDir,
 		AccessLog:    o.accessLogFile(),
+		Destinations: o.destination.config(),
 		Stop:         stop,
 	}
 	// Opened before anything else, so that a port that is taken is told at once.

@@ -15,6 +15,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -45,6 +46,8 @@ type AggregatedOptions struct {
 	MemoryBudget int64
 	// AllowCrossNamespace has references to other namespaces resolved that these do not allow.
 	AllowCrossNamespace bool
+	// Destinations says which addresses events may be sent to, and which ones registries may have.
+	Destinations egress.Options
 	// Stop is called when a part has ended that should not have. It has the context of Start end. See Wait.
 	Stop func()
 }
@@ -67,6 +70,8 @@ type Aggregated struct {
 	settings *settings.Store
 	faults   *faults
 	budget   *flow.Budget
+	// guard decides which addresses that tenants name may be connected to.
+	guard *egress.Guard
 	// retire has the gateway's connections end with their next answers; nil without one.
 	retire func()
 	parts
@@ -87,6 +92,9 @@ func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated,
 		faults:   &faults{namespace: options.SystemNamespace},
 		budget:   newBudget(options.MemoryBudget, options.Broker),
 		parts:    parts{stop: options.Stop},
+	}
+	if a.guard, err = newGuard(options.Destinations, options.Host, options.Replica); err != nil {
+		return nil, err
 	}
 	if a.writer, err = kubernetes.NewForConfig(a.guarded(options.Host)); err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster: %w", err)

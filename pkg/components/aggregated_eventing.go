@@ -53,6 +53,7 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 		allowCrossNamespace: a.options.AllowCrossNamespace,
 		replica:             a.options.Replica,
 		budget:              a.budget,
+		guard:               a.guard,
 		maxBody:             o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
@@ -80,6 +81,8 @@ type eventingOptions struct {
 	// budget bounds the memory of events and deliveries.
 	budget  *flow.Budget
 	tracing trace.TracerProvider
+	// guard decides which addresses events may be sent to.
+	guard *egress.Guard
 	// stopTimeout is how long deliveries may go on at the end.
 	stopTimeout time.Duration
 }
@@ -98,7 +101,9 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 			err = errors.Join(err, p.log.Close())
 		}
 	}()
-	sender := delivery.New(delivery.Options{TracerProvider: o.tracing})
+	sender := delivery.New(delivery.Options{
+		TracerProvider: o.tracing, Dial: o.guard.Dialer(egress.ForEvents, delivery.DialTimeout),
+	})
 	var triggers, subscriptions *controllers.Controller
 	informers := o.clients.informers
 	eventingKinds, messagingKinds := informers.Eventing().V1(), informers.Messaging().V1()

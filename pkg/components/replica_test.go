@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 )
 
 // leases is a host cluster without Leases that stores those created.
@@ -77,5 +80,30 @@ func TestLeaseOwner(t *testing.T) {
 	owners := (<-created).OwnerReferences
 	if len(owners) != 1 || owners[0].Kind != "Pod" || owners[0].Name != "gateway-7d9f-x2v" || owners[0].UID != "uid-1" || ptr.Deref(owners[0].BlockOwnerDeletion, false) {
 		t.Errorf("the Lease is owned by %+v", owners)
+	}
+
+	// Events are not sent to replicas by their addresses.
+	guard, err := newGuard(egress.Options{Interfaces: noInterfaces}, &rest.Config{Host: "https://192.0.2.1:6443"}, replica)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]bool{"192.0.2.7": false, "192.0.2.1": false, "192.0.2.8": true} {
+		if got := guard.Allows(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s is allowed: %t", address, got)
+		}
+	}
+}
+
+func noInterfaces() ([]netip.Addr, error) { return nil, nil }
+
+// TestOwnAddresses are the API server's, however its address is written.
+func TestOwnAddresses(t *testing.T) {
+	for host, want := range map[string]string{
+		"https://192.0.2.1:6443": "192.0.2.1", "https://[2001:db8::1]:6443/prefix": "2001:db8::1", "192.0.2.1:6443": "192.0.2.1", "192.0.2.1": "192.0.2.1",
+		"https://kubernetes.default.svc": "kubernetes.default.svc",
+	} {
+		if got := hostName(host); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
 	}
 }

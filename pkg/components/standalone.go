@@ -26,6 +26,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
 	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
@@ -58,6 +59,8 @@ type StandaloneOptions struct {
 	Broker *BrokerOptions
 	// MemoryBudget bounds the bytes that requests, events and deliveries hold; 0 stands for flow.DefaultLimit.
 	MemoryBudget int64
+	// Destinations says which addresses events may be sent to.
+	Destinations egress.Options
 	// Stop is called when a part has ended that should not have, since the rest is of no use without it. It has
 	// the context of Start end. See Wait.
 	Stop func()
@@ -236,12 +239,25 @@ func (s *Standalone) eventing(ctx context.Context, clients *clients) ([]part, er
 		// Nobody else uses it.
 		allowCrossNamespace: true,
 		budget:              s.budget,
+		guard:               s.guard(),
 		clients:             clients, log: log, address: address, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return eventing.parts(o.Listener), nil
+}
+
+// guard returns the Guard of a server on this machine, where local subscribers are on loopback.
+func (s *Standalone) guard() *egress.Guard {
+	o := s.options.Destinations
+	o.AllowLoopback = true
+	if at := s.options.Broker.Listener.Addr().(*net.TCPAddr).AddrPort().Addr().Unmap(); !at.IsUnspecified() {
+		// Brokers and Channels are destinations too.
+		o.Except = append(o.Except, at)
+	}
+	o.Register = legacyregistry.MustRegister
+	return egress.New(o)
 }
 
 // installation returns the name by which the event logs of this data directory are told from those of others in the

@@ -93,6 +93,8 @@ func (i *Installation) Flags(kubeconfig, dataDir string, port int) []string {
 		"--bind-address=" + i.Address,
 		"--secure-port=" + strconv.Itoa(port),
 		"--data-dir=" + dataDir,
+		// The sinks of tests.
+		"--allow-destination=127.0.0.0/8,::1/128",
 	}
 }
 

@@ -108,6 +108,30 @@ func TestProbesAndResources(t *testing.T) {
 	})
 }
 
+// TestIdentity: each Pod knows its UID, by which its Lease goes with it, and the addresses of its node, which tenants may not name.
+func TestIdentity(t *testing.T) {
+	each(t, func(t *testing.T, objects objects) {
+		for _, w := range workloads(t, objects) {
+			c := w.container(t)
+			for flag, want := range map[string]struct{ variable, path string }{
+				"--pod-name": {"POD_NAME", "metadata.name"},
+				"--pod-uid":  {"POD_UID", "metadata.uid"},
+				"--pod-ip":   {"POD_IP", "status.podIP"},
+				"--node-ips": {"NODE_IPS", "status.hostIPs"},
+			} {
+				if !slices.Contains(c.Args, flag+"=$("+want.variable+")") {
+					t.Errorf("%s has no flag %s", w.name, flag)
+				}
+				if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+					return e.Name == want.variable && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == want.path
+				}) {
+					t.Errorf("%s has no variable %s of %s", w.name, want.variable, want.path)
+				}
+			}
+		}
+	})
+}
+
 // TestRollout: what is replaced is replaced one at a time.
 func TestRollout(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	dialTimeout = 10 * time.Second
+	// DialTimeout bounds the time to connect to an endpoint.
+	DialTimeout = 10 * time.Second
 	// keepIdle is how long connections are kept: less than the 5 s after which common servers close theirs.
 	keepIdle = 4 * time.Second
 	// maxIdle is how many idle connections there may be to one host: about as many as may be in use.
@@ -40,14 +41,14 @@ type transports struct {
 
 func newTransports(dial dialer) *transports {
 	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+		dial = (&net.Dialer{Timeout: DialTimeout}).DialContext
 	}
 	secure := &http.Transport{
 		DialContext:            dial.local,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        keepIdle,
-		TLSHandshakeTimeout:    dialTimeout,
+		TLSHandshakeTimeout:    DialTimeout,
 		MaxResponseHeaderBytes: maxHeader,
 		Protocols:              new(http.Protocols),
 	}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
+)
+
+// destinationOptions are the flags of the addresses that tenants may name.
+type destinationOptions struct{ allow, deny prefixList }
+
+func (o *destinationOptions) addFlags(flags *pflag.FlagSet, refused string) {
+	flags.Var(&o.allow, "allow-destination",
+		"Addresses that subscribers, replies, dead letter sinks and registries may have although they are refused by default, as CIDRs separated by commas; "+
+			"may be repeated. Refused by default are "+refused+". Of all networks that contain an address the smallest decides.")
+	flags.Var(&o.deny, "deny-destination",
+		"Addresses that subscribers, replies, dead letter sinks and registries may not have, as CIDRs separated by commas; may be repeated.")
+}
+
+func (o *destinationOptions) validate() error { return egress.Validate(o.allow, o.deny) }
+
+func (o *destinationOptions) config() egress.Options {
+	return egress.Options{Allow: o.allow, Deny: o.deny}
+}
+
+// prefixList is a flag with networks, which may be repeated.
+type prefixList []netip.Prefix
+
+// Set implements pflag.Value. It adds to the values set before.
+func (l *prefixList) Set(value string) error {
+	for text := range strings.SplitSeq(value, ",") {
+		prefix, err := egress.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return err
+		}
+		*l = append(*l, prefix)
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (l *prefixList) String() string {
+	texts := make([]string, len(*l))
+	for i, prefix := range *l {
+		texts[i] = prefix.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// Type implements pflag.Value.
+func (l *prefixList) Type() string { return "CIDRs" }
