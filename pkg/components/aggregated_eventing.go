@@ -26,7 +26,7 @@ const ingressService = "broker-ingress"
 // eventing makes the parts that deliver events. services has the core Services of the host cluster.
 func (a *Aggregated) eventing(ctx context.Context, clients *clients, services cache.SharedIndexInformer) (*eventingPart, error) {
 	o := a.options.Broker
-	cluster, err := hostCluster(a.guarded(a.options.Host))
+	cluster, err := a.hostCluster(a.guarded(a.options.Host))
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 }
 
 // hostCluster reaches objects of all kinds of the host cluster.
-func hostCluster(config *rest.Config) (*destination.Host, error) {
+func (a *Aggregated) hostCluster(config *rest.Config) (*destination.Host, error) {
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
@@ -68,9 +68,13 @@ func hostCluster(config *rest.Config) (*destination.Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster's discovery: %w", err)
 	}
+	cached := memory.NewMemCacheClient(kinds)
 	return &destination.Host{
 		Client: objects,
-		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds)),
+		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
+		Kinds:  cached,
+		// Every replica asks for itself.
+		Access: a.host.AuthorizationV1().SelfSubjectAccessReviews(),
 		Clock:  clock.RealClock{},
 	}, nil
 }

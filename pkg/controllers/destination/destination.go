@@ -84,7 +84,7 @@ func (refs *References) Resolve(ctx context.Context, d *duckv1.Destination) (duc
 		return absolute(d)
 	}
 	ref := refs.qualified(d.Ref)
-	found, err := refs.address(ctx, ref)
+	found, err := refs.address(ctx, ref, ptr.Deref(d.CACerts, "") != "")
 	if err != nil {
 		return duckv1.Addressable{}, err
 	}
@@ -137,8 +137,9 @@ func join(a, b *string) *string {
 	return ptr.To(strings.TrimSuffix(*a, "\n") + "\n" + *b)
 }
 
-// address returns the address of an object. References of these methods are qualified.
-func (refs *References) address(ctx context.Context, ref *duckv1.KReference) (duckv1.Addressable, error) {
+// address returns the address of an object; secure is true if certificates for it are given. References of these methods
+// are qualified.
+func (refs *References) address(ctx context.Context, ref *duckv1.KReference, secure bool) (duckv1.Addressable, error) {
 	r := refs.tracker.resolver
 	found, err := refs.get(ctx, ref)
 	if err != nil {
@@ -146,7 +147,11 @@ func (refs *References) address(ctx context.Context, ref *duckv1.KReference) (du
 	}
 	if isCoreService(ref) {
 		// A core Service has no status.address: it is reached by its DNS name.
-		found = state{address: &duckv1.Addressable{URL: fmt.Sprintf("http://%s.%s.svc.%s", ref.Name, ref.Namespace, r.clusterDomain)}}
+		scheme := "http"
+		if secure {
+			scheme = "https"
+		}
+		found = state{address: &duckv1.Addressable{URL: fmt.Sprintf("%s://%s.%s.svc.%s", scheme, ref.Name, ref.Namespace, r.clusterDomain)}}
 	}
 	return found.pick(ref)
 }
@@ -178,8 +183,9 @@ func (refs *References) get(ctx context.Context, ref *duckv1.KReference) (state,
 			"%s cannot be read: this server runs without a cluster, where only Services, Routes, Brokers and Channels of Knative can be referred to", describe(ref))
 	}
 	obj, err := refs.hostObject(ctx, ref)
-	_, missing := AsUnresolved(err)
-	if err != nil && !missing {
+	fault, missing := AsUnresolved(err)
+	if err != nil && (!missing || fault.Reason != ReasonNotFound) {
+		// Neither the object nor its annotation is known.
 		return state{}, err
 	}
 	if foreign && !refs.granted(annotation(obj), !missing) {

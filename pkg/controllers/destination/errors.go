@@ -18,6 +18,8 @@ const (
 	ReasonForbidden = "Forbidden"
 	// ReasonNotGranted tells that the object is in another namespace and does not grant that it is referred to.
 	ReasonNotGranted = "NotGranted"
+	// ReasonTooManyKinds is why the object cannot be read where too many kinds are referred to.
+	ReasonTooManyKinds = "TooManyKinds"
 	// ReasonUnavailable tells that the host cluster did not let the object be read.
 	ReasonUnavailable = "Unavailable"
 	// ReasonInvalid tells that the destination itself makes no URL.

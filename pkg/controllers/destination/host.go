@@ -3,18 +3,26 @@ package destination
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -27,6 +35,10 @@ const (
 	patience = 2 * time.Second
 	// rediscovery is how often kinds that the host does not serve are looked for again: it does not tell of them.
 	rediscovery = 30 * time.Second
+	// unused is how long a kind is watched that nothing refers to any more.
+	unused = time.Minute
+	// maxKinds bounds the kinds that are watched at a time.
+	maxKinds = 64
 )
 
 // Host is the cluster that this server extends.
@@ -35,21 +47,29 @@ type Host struct {
 	// Mapper knows the kinds of the cluster. If it is a meta.ResettableRESTMapper, it is reset now and then while an
 	// object refers to a kind that it does not know.
 	Mapper meta.RESTMapper
-	// Clock tells when to reset it.
+	// Kinds tells kinds that the cluster does not serve from those whose server does not answer; nil takes all that Mapper
+	// does not know for the former.
+	Kinds discovery.ServerResourcesInterface
+	// Access reviews the rights of this server before it watches a kind; nil watches without a review.
+	Access authorizationclient.SelfSubjectAccessReviewInterface
+	// Clock tells when to reset Mapper.
 	Clock clock.PassiveClock
 }
 
-// hostKinds watches the kinds of the host that something refers to.
+// hostKinds watches the kinds of the host that something refers to. Of Kubernetes' own kinds these are core Services alone;
+// all others have to be granted to this server, as those that are addressable or channelable are by aggregation.
 type hostKinds struct {
 	Host
-	// ctx is when the informers end, whichever object's reconciliation starts them.
+	// ctx ends all watches, whichever object's reconciliation starts them.
 	ctx context.Context
 
-	// mu guards what follows.
+	// mu guards what follows. It may be held when a Tracker's is taken, not the other way round.
 	mu       sync.Mutex
 	trackers []*Tracker
 	watched  map[schema.GroupVersionResource]*hostKind
-	reset    time.Time
+	// full is true while a kind could not be watched because there are too many.
+	full  bool
+	reset time.Time
 }
 
 func newHostKinds(ctx context.Context, host Host) *hostKinds {
@@ -60,6 +80,12 @@ func (h *hostKinds) subscribe(t *Tracker) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trackers = append(h.trackers, t)
+}
+
+// builtIn reports whether a kind is one of Kubernetes' own. None but core Services can receive events, and some have as many
+// objects as a cluster has.
+func builtIn(kind schema.GroupVersionKind) bool {
+	return !strings.Contains(kind.Group, ".") || strings.HasSuffix(kind.Group, ".k8s.io")
 }
 
 // HostObject returns an object of the host cluster, and has the referrer reconciled when anything of it changes. It
@@ -75,6 +101,9 @@ func (refs *References) HostObject(ctx context.Context, ref *duckv1.KReference) 
 func (refs *References) hostObject(ctx context.Context, ref *duckv1.KReference) (*unstructured.Unstructured, error) {
 	h := refs.tracker.resolver.host
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	if builtIn(kind) && !isCoreService(ref) {
+		return nil, unresolved(ReasonNotAddressable, "%s has no address: of Kubernetes' own kinds, only Services can be referred to", describe(ref))
+	}
 	mapping, err := h.mapping(kind)
 	if meta.IsNoMatchError(err) {
 		refs.tracker.queue.EnqueueAfter(refs.referrer, rediscovery)
@@ -89,21 +118,31 @@ func (refs *References) hostObject(ctx context.Context, ref *duckv1.KReference) 
 		name.Namespace = ""
 	}
 	refs.add(object{kind: kind.GroupKind(), name: name})
-	watched, err := h.watch(mapping)
+	watched, err := h.watch(mapping) //nolint:contextcheck // the watch outlives the reconciliation that starts it
 	if err != nil {
 		return nil, err
+	}
+	if watched == nil {
+		refs.tracker.queue.EnqueueAfter(refs.referrer, rediscovery)
+		return nil, unresolved(ReasonTooManyKinds, "%s cannot be read: this server watches %d kinds of the cluster already, and no more than that", describe(ref), maxKinds)
 	}
 	return watched.get(ctx, ref, name)
 }
 
-// mapping finds the resource of a kind.
+// mapping finds the resource of a kind. It fails with a no-match error only where the host does not serve the kind.
 func (h *hostKinds) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, err := h.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if !meta.IsNoMatchError(err) || !h.resetDue() {
-		return mapping, err
+	if meta.IsNoMatchError(err) && h.resetDue() {
+		meta.MaybeResetRESTMapper(h.Mapper)
+		mapping, err = h.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
-	meta.MaybeResetRESTMapper(h.Mapper)
-	return h.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) && h.Kinds != nil {
+		// Mappers leave out the groups whose server did not answer.
+		if _, failed := h.Kinds.ServerResourcesForGroupVersion(kind.GroupVersion().String()); failed != nil && !apierrors.IsNotFound(failed) && !errors.Is(failed, memory.ErrCacheNotFound) {
+			return nil, failed
+		}
+	}
+	return mapping, err
 }
 
 // resetDue tells whether to ask the host for all its kinds again, which costs it much.
@@ -118,24 +157,58 @@ func (h *hostKinds) resetDue() bool {
 	return true
 }
 
-// watch returns the watch of a kind, which is started where there is none.
+// watch returns the watch of a kind, which is started where there is none; nil means that there are too many.
 func (h *hostKinds) watch(mapping *meta.RESTMapping) (*hostKind, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if k, ok := h.watched[mapping.Resource]; ok {
 		return k, nil
 	}
+	kind := mapping.GroupVersionKind.GroupKind()
+	if len(h.watched) >= maxKinds && !h.stop(func(k *hostKind) bool { return !h.referred(k.kind) }) {
+		if !h.full {
+			klog.FromContext(h.ctx).Info("Too many kinds of the cluster are referred to; watching no more", "kind", kind.String(), "max", maxKinds)
+		}
+		h.full = true
+		return nil, nil
+	}
+	k, err := h.newKind(mapping)
+	if err != nil {
+		return nil, err
+	}
+	h.full = false
+	h.watched[mapping.Resource] = k
+	var ctx context.Context
+	ctx, k.cancel = context.WithCancel(h.ctx)
+	go func() {
+		if k.allowed(ctx, h.Access, mapping.Resource) {
+			k.informer.RunWithContext(ctx)
+		}
+	}()
+	go func() {
+		// The informer's own list, not the handler's: that is complete before anything is read from it.
+		if cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced) {
+			k.settle()
+			h.notify(func(t *Tracker) { t.kindChanged(kind) })
+		}
+	}()
+	time.AfterFunc(patience, k.settle)
+	return k, nil
+}
+
+func (h *hostKinds) newKind(mapping *meta.RESTMapping) (*hostKind, error) {
+	kind := mapping.GroupVersionKind.GroupKind()
 	k := &hostKind{
+		kind:     kind,
 		informer: dynamicinformer.NewFilteredDynamicInformer(h.Client, mapping.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 		settled:  make(chan struct{}),
 	}
-	if err := k.informer.SetTransform(withoutManagedFields); err != nil {
+	if err := k.informer.SetTransform(trimmed); err != nil {
 		return nil, err
 	}
 	if err := k.informer.SetWatchErrorHandlerWithContext(k.failed); err != nil {
 		return nil, err
 	}
-	kind := mapping.GroupVersionKind.GroupKind()
 	changed := func(obj any) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = tombstone.Obj
@@ -146,22 +219,36 @@ func (h *hostKinds) watch(mapping *meta.RESTMapping) (*hostKind, error) {
 			})
 		}
 	}
-	if _, err := k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: changed, UpdateFunc: func(_, current any) { changed(current) }, DeleteFunc: changed,
-	}); err != nil {
-		return nil, err
-	}
-	h.watched[mapping.Resource] = k
-	go k.informer.RunWithContext(h.ctx)
-	go func() {
-		// The informer's own list, not the handler's: that is complete before anything is read from it.
-		if cache.WaitForCacheSync(h.ctx.Done(), k.informer.HasSynced) {
-			k.settle()
-			h.notify(func(t *Tracker) { t.kindChanged(kind) })
+	})
+	return k, err
+}
+
+// unreferred stops to watch a kind after a while, if nothing refers to it by then.
+func (h *hostKinds) unreferred(kind schema.GroupKind) {
+	time.AfterFunc(unused, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.stop(func(k *hostKind) bool { return k.kind == kind && !h.referred(kind) })
+	})
+}
+
+// referred reports whether anything refers to a kind. mu is held.
+func (h *hostKinds) referred(kind schema.GroupKind) bool {
+	return slices.ContainsFunc(h.trackers, func(t *Tracker) bool { return t.refersTo(kind) })
+}
+
+// stop stops to watch some kinds, and reports whether there were any. mu is held.
+func (h *hostKinds) stop(which func(k *hostKind) bool) (any bool) {
+	for resource, k := range h.watched {
+		if which(k) {
+			k.cancel()
+			delete(h.watched, resource)
+			any = true
 		}
-	}()
-	time.AfterFunc(patience, k.settle)
-	return k, nil
+	}
+	return any
 }
 
 func (h *hostKinds) notify(tell func(t *Tracker)) {
@@ -175,6 +262,8 @@ func (h *hostKinds) notify(tell func(t *Tracker)) {
 
 // hostKind is a watched kind of the host cluster.
 type hostKind struct {
+	kind     schema.GroupKind
+	cancel   context.CancelFunc
 	informer cache.SharedIndexInformer
 	// settled is closed once the kind was listed, or could not be for some time.
 	settled chan struct{}
@@ -187,16 +276,61 @@ type hostKind struct {
 
 func (k *hostKind) settle() { k.once.Do(func() { close(k.settled) }) }
 
-// failed notes why the kind cannot be listed or watched. It is tried again, with growing delay.
-func (k *hostKind) failed(ctx context.Context, reflector *cache.Reflector, err error) {
+// allowed returns once this server may list and watch the kind; false means that ctx ended before.
+func (k *hostKind) allowed(ctx context.Context, access authorizationclient.SelfSubjectAccessReviewInterface, resource schema.GroupVersionResource) bool {
+	if access == nil {
+		return true
+	}
+	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: rediscovery}
+	for {
+		err := review(ctx, access, resource)
+		if err == nil {
+			return true
+		}
+		k.fail(ctx, err)
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// review returns nil if this server may list and watch a resource in all namespaces.
+func review(ctx context.Context, access authorizationclient.SelfSubjectAccessReviewInterface, resource schema.GroupVersionResource) error {
+	for _, verb := range []string{"list", "watch"} {
+		answer, err := access.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Verb: verb},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("asking the cluster whether %s may be read: %w", resource.GroupResource(), err)
+		}
+		if !answer.Status.Allowed {
+			return apierrors.NewForbidden(resource.GroupResource(), "",
+				fmt.Errorf("this server cannot %s resource %q in API group %q at the cluster scope", verb, resource.Resource, resource.Group))
+		}
+	}
+	return nil
+}
+
+// failed implements cache.WatchErrorHandlerWithContext. The informer tries again, with growing delay.
+func (k *hostKind) failed(ctx context.Context, _ *cache.Reflector, err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) {
 		// Watches end like this every few minutes.
 		return
 	}
-	klog.FromContext(ctx).Info("Watching a kind of the cluster failed", "kind", reflector.TypeDescription(), "err", err)
+	k.fail(ctx, err)
+}
+
+// fail notes why the kind cannot be listed or watched, and logs each cause once.
+func (k *hostKind) fail(ctx context.Context, err error) {
 	k.mu.Lock()
+	known := k.err != nil && k.err.Error() == err.Error()
 	k.err = err
 	k.mu.Unlock()
+	if !known {
+		klog.FromContext(ctx).Info("Failed to watch a kind of the cluster; retrying", "kind", k.kind.String(), "err", err)
+	}
 	k.settle()
 }
 
@@ -204,7 +338,7 @@ func (k *hostKind) get(ctx context.Context, ref *duckv1.KReference, name types.N
 	select {
 	case <-k.settled:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, unresolved(ReasonUnavailable, "%s cannot be read: %v", describe(ref), ctx.Err())
 	}
 	if !k.informer.HasSynced() {
 		return nil, k.fault(ref)
@@ -238,9 +372,42 @@ func (k *hostKind) fault(ref *duckv1.KReference) *Unresolved {
 	}
 }
 
-func withoutManagedFields(obj any) (any, error) {
-	if object, ok := obj.(metav1.Object); ok {
-		object.SetManagedFields(nil)
+// kept are the fields of objects that are read: of those that have an address, of channels, and of core Services.
+var kept = map[string][]string{
+	"metadata": {"name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp", "ownerReferences"},
+	"spec":     {"subscribers", "delivery", "type", "externalName"},
+	"status": {"address", "addresses", "conditions", "observedGeneration", "subscribers",
+		"deadLetterSinkUri", "deadLetterSinkCACerts", "deadLetterSinkAudience"},
+}
+
+// trimmed returns an object with the fields that are kept.
+func trimmed(obj any) (any, error) {
+	whole, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
 	}
-	return obj, nil
+	part := map[string]any{"apiVersion": whole.GetAPIVersion(), "kind": whole.GetKind()}
+	for section, fields := range kept {
+		value, found := whole.Object[section]
+		if !found {
+			continue
+		}
+		from, is := value.(map[string]any)
+		if !is {
+			part[section] = value
+			continue
+		}
+		to := map[string]any{}
+		for _, field := range fields {
+			if value, found := from[field]; found {
+				to[field] = value
+			}
+		}
+		part[section] = to
+	}
+	small := &unstructured.Unstructured{Object: part}
+	if granted := annotation(whole); granted != "" {
+		small.SetAnnotations(map[string]string{AllowFromAnnotationKey: granted})
+	}
+	return small, nil
 }

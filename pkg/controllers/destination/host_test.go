@@ -1,18 +1,25 @@
 package destination
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
@@ -224,5 +231,274 @@ func TestHostObject(t *testing.T) {
 	obj, err := refs.HostObject(t.Context(), ref("example.com/v1", "Sink", "mine"))
 	if err != nil || obj.GetName() != "mine" {
 		t.Errorf("got %v, %v", obj, err)
+	}
+}
+
+// manyKinds is a host of many kinds, numbered, with one object each, and destinations for them.
+func manyKinds(n int) (*fake.FakeDynamicClient, *Host, func(i int) *duckv1.Destination) {
+	mapper, lists := meta.NewDefaultRESTMapper(nil), map[schema.GroupVersionResource]string{}
+	var objects []runtime.Object
+	for i := range n {
+		kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: fmt.Sprint("Sink", i)}
+		mapper.Add(kind, meta.RESTScopeNamespace)
+		plural, _ := meta.UnsafeGuessKindToResource(kind)
+		lists[plural] = kind.Kind + "List"
+		obj := newSink("mine", addressed(fmt.Sprint("http://", i)))
+		obj.SetGroupVersionKind(kind)
+		objects = append(objects, obj)
+	}
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, objects...)
+	return client, &Host{Client: client, Mapper: mapper, Clock: clock.RealClock{}}, func(i int) *duckv1.Destination {
+		return &duckv1.Destination{Ref: ref("example.com/v1", fmt.Sprint("Sink", i), "mine")}
+	}
+}
+
+// watching returns the kinds that are watched.
+func watching(f *follower) int {
+	h := f.tracker.resolver.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.watched)
+}
+
+// TestHostUnused stops to watch a kind that nothing refers to any more, after a while, and watches it again when something
+// does.
+func TestHostUnused(t *testing.T) {
+	client, host, to := manyKinds(2)
+	var watches, ended atomic.Int32
+	client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		watches.Add(1)
+		w, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		return true, &counted{w, &ended}, err
+	})
+	follow(t, Options{Host: host}, nil, to(0), func(_ *controllertest.World, f *follower, again func()) {
+		last := func(want string) {
+			t.Helper()
+			pass(time.Second)
+			if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != want {
+				t.Errorf("got %q, want %q", seen, want)
+			}
+		}
+		last("http://0")
+		f.refer(to(1))
+		again()
+		last("http://1")
+		if n := watching(f); n != 2 {
+			t.Errorf("%d kinds are watched, want 2 for a while", n)
+		}
+		pass(unused + time.Second)
+		if n := watching(f); n != 1 || ended.Load() != 1 {
+			t.Errorf("%d kinds are watched and %d watches have ended, want 1 and 1", n, ended.Load())
+		}
+		// What comes back in time is not stopped.
+		f.refer(nil)
+		again()
+		pass(unused / 2)
+		f.refer(to(1))
+		again()
+		f.take()
+		pass(unused)
+		if n := watching(f); n != 1 || ended.Load() != 1 {
+			t.Errorf("%d kinds are watched and %d watches have ended, want 1 and 1", n, ended.Load())
+		}
+		f.refer(to(0))
+		again()
+		last("http://0")
+		f.tracker.Forget(referrer)
+		pass(unused + time.Second)
+		if n := watching(f); n != 0 || watches.Load() != 3 || ended.Load() != 3 {
+			t.Errorf("%d kinds are watched, %d watches have begun and %d ended, want 0, 3 and 3", n, watches.Load(), ended.Load())
+		}
+	})
+}
+
+// counted counts watches that were stopped.
+type counted struct {
+	watch.Interface
+	ended *atomic.Int32
+}
+
+func (c *counted) Stop() {
+	c.ended.Add(1)
+	c.Interface.Stop()
+}
+
+// TestHostTooManyKinds bounds the kinds that are watched, says so, and goes on once there is room.
+func TestHostTooManyKinds(t *testing.T) {
+	_, host, to := manyKinds(maxKinds + 1)
+	follow(t, Options{Host: host}, nil, nil, func(_ *controllertest.World, f *follower, again func()) {
+		others, err := f.tracker.resolver.Track(controllertest.Silent{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs := others.Begin(referrer)
+		for i := range maxKinds {
+			if got, err := refs.Resolve(context.WithoutCancel(t.Context()), to(i)); err != nil || got.URL != fmt.Sprint("http://", i) {
+				t.Errorf("kind %d: %q, %v", i, got.URL, err)
+			}
+		}
+		refs.End()
+		f.take()
+		f.refer(to(maxKinds))
+		again()
+		const full = `example.com/v1 Sink64 "default/mine" cannot be read: this server watches 64 kinds of the cluster already, and no more than that`
+		expect(t, f, "too many", full)
+		pass(rediscovery)
+		expect(t, f, "still too many", full)
+		others.Forget(referrer)
+		pass(rediscovery + time.Second)
+		if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != "http://64" {
+			t.Errorf("with room: got %q", seen)
+		}
+	})
+}
+
+// TestHostBuiltIn never watches Kubernetes' own kinds, of which there may be many objects, but for core Services.
+func TestHostBuiltIn(t *testing.T) {
+	client, host := newHost()
+	refs := begin(t, controllertest.New(t), Options{Host: host})
+	for _, kind := range []string{
+		"v1 Pod", "v1 Event", "v1 Secret", "v1 ConfigMap", "v1 Node", "apps/v1 Deployment", "batch/v1 Job", "events.k8s.io/v1 Event",
+		"discovery.k8s.io/v1 EndpointSlice", "autoscaling/v2 HorizontalPodAutoscaler", "v2 Service",
+	} {
+		apiVersion, kind, _ := strings.Cut(kind, " ")
+		r := ref(apiVersion, kind, "mine")
+		want := fmt.Sprintf("%s %s %q has no address: of Kubernetes' own kinds, only Services can be referred to", apiVersion, kind, "default/mine")
+		for what, ask := range map[string]func() error{
+			"Resolve":    func() error { _, err := refs.Resolve(t.Context(), &duckv1.Destination{Ref: r}); return err },
+			"Ready":      func() error { _, err := refs.Ready(t.Context(), r); return err },
+			"HostObject": func() error { _, err := refs.HostObject(t.Context(), r); return err },
+		} {
+			err := ask()
+			if fault, _ := AsUnresolved(err); fault == nil || fault.Reason != ReasonNotAddressable || fault.Message != want {
+				t.Errorf("%s: %v, want %q", what, err, want)
+			}
+		}
+	}
+	if actions := client.Actions(); len(actions) > 0 {
+		t.Errorf("the host was asked: %v", actions)
+	}
+}
+
+// TestHostAccess watches a kind only where this server may, and from when it may.
+func TestHostAccess(t *testing.T) {
+	client, host := newHost(newSink("mine", addressed("http://a")))
+	var verbs atomic.Value
+	verbs.Store("")
+	var fails atomic.Bool
+	fails.Store(true)
+	reviews := kubefake.NewClientset()
+	reviews.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+		if fails.Load() {
+			return true, nil, apierrors.NewServiceUnavailable("not now")
+		}
+		asked := review.Spec.ResourceAttributes
+		if asked.Group != sinks.Group || asked.Resource != sinks.Resource || asked.Namespace != "" {
+			t.Errorf("asked for %+v", asked)
+		}
+		review = review.DeepCopy()
+		review.Status.Allowed = strings.Contains(verbs.Load().(string), asked.Verb)
+		return true, review, nil
+	})
+	host.Access = reviews.AuthorizationV1().SelfSubjectAccessReviews()
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.World, f *follower, again func()) {
+		last := func(what string, want ...string) {
+			t.Helper()
+			again()
+			seen := f.take()
+			for _, part := range want {
+				if len(seen) == 0 || !strings.Contains(seen[len(seen)-1], part) {
+					t.Errorf("%s: got %q, want %q", what, seen, part)
+				}
+			}
+		}
+		last("no answer", "cannot be read", "not now")
+		fails.Store(false)
+		for _, may := range []string{"", "list"} {
+			verbs.Store(may)
+			pass(time.Minute)
+			last("may only "+may, "cannot be read", `duck.knative.dev/addressable: "true"`, `resource "sinks" in API group "example.com"`)
+			if n := len(client.Actions()); n > 0 {
+				t.Errorf("it was listed without the right to: %v", client.Actions())
+			}
+		}
+		verbs.Store("list watch")
+		pass(time.Minute)
+		last("granted", "http://a")
+	})
+}
+
+// TestHostDiscoveryFails takes no kind for one that does not exist because its server does not answer.
+func TestHostDiscoveryFails(t *testing.T) {
+	_, host := newHost()
+	host.Mapper = meta.NewDefaultRESTMapper(nil)
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"down":       {apierrors.NewServiceUnavailable("no endpoints"), ReasonUnavailable},
+		"not served": {apierrors.NewNotFound(schema.GroupResource{}, ""), ReasonNotFound},
+		"not cached": {memory.ErrCacheNotFound, ReasonNotFound},
+		"other kind": {nil, ReasonNotFound},
+	} {
+		host.Kinds = kindsOf{tt.err}
+		refs := begin(t, controllertest.New(t), Options{Host: host})
+		_, err := refs.Resolve(t.Context(), toSink("mine"))
+		if fault, _ := AsUnresolved(err); fault == nil || fault.Reason != tt.want {
+			t.Errorf("%s: %v, want %s", name, err, tt.want)
+		}
+	}
+}
+
+// kindsOf answers for the kinds of a group with an error.
+type kindsOf struct{ err error }
+
+func (k kindsOf) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList, error) {
+	return &metav1.APIResourceList{}, k.err
+}
+
+func (kindsOf) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	return nil, nil, nil
+}
+func (kindsOf) ServerPreferredResources() ([]*metav1.APIResourceList, error) { return nil, nil }
+func (kindsOf) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+	return nil, nil
+}
+
+// TestTrimmed keeps only the fields that are read, so that the memory of an object does not grow with the others.
+func TestTrimmed(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	whole := newSink("mine", map[string]any{
+		"address": map[string]any{"url": "http://a"}, "observedGeneration": int64(3), "conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
+		"subscribers": []any{map[string]any{"uid": "1"}}, "deadLetterSinkUri": "http://dead", "history": large,
+	})
+	whole.Object["spec"] = map[string]any{"subscribers": []any{map[string]any{"uid": "1"}}, "delivery": map[string]any{"retry": int64(1)}, "template": large}
+	whole.Object["data"] = large
+	whole.SetGeneration(3)
+	whole.SetResourceVersion("7")
+	whole.SetUID("uid")
+	whole.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Channel", Name: "mine", UID: "owner"}})
+	whole.SetLabels(map[string]string{"a": large})
+	whole.SetAnnotations(map[string]string{AllowFromAnnotationKey: "default", "a": large})
+	whole.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: large}})
+	got, err := trimmed(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := got.(*unstructured.Unstructured)
+	text, err := small.MarshalJSON()
+	if err != nil || len(text) > 1000 {
+		t.Errorf("%d bytes are kept, %v", len(text), err)
+	}
+	for _, path := range [][]string{{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "ownerReferences"}, {"spec", "subscribers"}, {"spec", "delivery"}, {"status", "address"}, {"status", "conditions"},
+		{"status", "subscribers"}, {"status", "observedGeneration"}, {"status", "deadLetterSinkUri"}} {
+		want, _, _ := unstructured.NestedFieldNoCopy(whole.Object, path...)
+		if got, found, _ := unstructured.NestedFieldNoCopy(small.Object, path...); !found || !cmp.Equal(want, got) {
+			t.Errorf("%v is %v, want %v", path, got, want)
+		}
+	}
+	if annotation(small) != "default" {
+		t.Errorf("annotations: %v", small.GetAnnotations())
 	}
 }

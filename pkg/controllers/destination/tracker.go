@@ -31,6 +31,8 @@ type Tracker struct {
 	mu        sync.Mutex
 	referrers map[object]sets.Set[types.NamespacedName]
 	objects   map[types.NamespacedName]sets.Set[object]
+	// kinds is the number of objects of each kind that are referred to.
+	kinds map[schema.GroupKind]int
 }
 
 func newTracker(r *Resolver, queue Queue) *Tracker {
@@ -39,6 +41,7 @@ func newTracker(r *Resolver, queue Queue) *Tracker {
 		queue:     queue,
 		referrers: map[object]sets.Set[types.NamespacedName]{},
 		objects:   map[types.NamespacedName]sets.Set[object]{},
+		kinds:     map[schema.GroupKind]int{},
 	}
 }
 
@@ -65,10 +68,25 @@ func (t *Tracker) Begin(referrer types.NamespacedName) *References {
 func (refs *References) End() {
 	t := refs.tracker
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	dropped := sets.New[schema.GroupKind]()
 	for o := range t.objects[refs.referrer].Difference(refs.seen) {
-		t.drop(o, refs.referrer)
+		if t.drop(o, refs.referrer); t.kinds[o.kind] == 0 {
+			dropped.Insert(o.kind)
+		}
 	}
+	t.mu.Unlock()
+	if host := t.resolver.host; host != nil {
+		for kind := range dropped {
+			host.unreferred(kind)
+		}
+	}
+}
+
+// refersTo reports whether any object of the controller refers to a kind.
+func (t *Tracker) refersTo(kind schema.GroupKind) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.kinds[kind] > 0
 }
 
 // Forget forgets all that an object refers to that is gone.
@@ -82,6 +100,7 @@ func (refs *References) add(o object) {
 	defer t.mu.Unlock()
 	if t.referrers[o] == nil {
 		t.referrers[o] = sets.New[types.NamespacedName]()
+		t.kinds[o.kind]++
 	}
 	t.referrers[o].Insert(refs.referrer)
 	if t.objects[refs.referrer] == nil {
@@ -94,6 +113,9 @@ func (refs *References) add(o object) {
 func (t *Tracker) drop(o object, referrer types.NamespacedName) {
 	if t.referrers[o].Delete(referrer); t.referrers[o].Len() == 0 {
 		delete(t.referrers, o)
+		if t.kinds[o.kind]--; t.kinds[o.kind] == 0 {
+			delete(t.kinds, o.kind)
+		}
 	}
 	if t.objects[referrer].Delete(o); t.objects[referrer].Len() == 0 {
 		delete(t.objects, referrer)

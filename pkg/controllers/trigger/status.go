@@ -25,6 +25,8 @@ const (
 	ReasonBrokerNotConfigured = "BrokerNotConfigured"
 	// ReasonNotSubscribed tells that the Broker's events do not reach the subscriber.
 	ReasonNotSubscribed = "NotSubscribed"
+	// ReasonDependencyDoesNotExist is why a Trigger waits for an object that does not exist.
+	ReasonDependencyDoesNotExist = "DependencyDoesNotExist"
 	// ReasonDependencyNotReady tells that the object is not ready that the Trigger waits for.
 	ReasonDependencyNotReady = "DependencyNotReady"
 )
@@ -106,7 +108,14 @@ func dependencyReady(ctx context.Context, refs *destination.References, trigger 
 		Namespace: cmp.Or(reference.Namespace, trigger.Namespace), Name: reference.Name,
 	})
 	if fault, ok := destination.AsUnresolved(err); ok {
-		return fault.Condition(t, "Dependency"), nil
+		condition := fault.Condition(t, "Dependency")
+		switch fault.Reason {
+		case destination.ReasonNotFound:
+			condition.Reason = ReasonDependencyDoesNotExist
+		case destination.ReasonUnavailable:
+			condition.Status = corev1.ConditionUnknown
+		}
+		return condition, nil
 	}
 	name := fmt.Sprintf("%s %s \"%s/%s\"", reference.APIVersion, reference.Kind, trigger.Namespace, reference.Name)
 	switch {

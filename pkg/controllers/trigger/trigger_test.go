@@ -320,7 +320,7 @@ func TestDependency(t *testing.T) {
 			t.Errorf("%s: message %q", what, got)
 		}
 	}
-	expect("missing", "False DependencyNotFound", `serving.knative.dev/v1 Service "default/source" does not exist`)
+	expect("missing", "False DependencyDoesNotExist", `serving.knative.dev/v1 Service "default/source" does not exist`)
 	f.add(t, source)
 	expect("new", "Unknown DependencyNotReady", `serving.knative.dev/v1 Service "default/source" has no Ready condition yet.`)
 	for _, tt := range []struct {

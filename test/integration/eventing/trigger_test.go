@@ -113,7 +113,7 @@ func TestTriggerDependency(t *testing.T) {
 	metav1.SetMetaDataAnnotation(&trigger.ObjectMeta, eventingv1.DependencyAnnotationKey,
 		`{"apiVersion":"eventing.knative.dev/v1","kind":"Broker","name":"source"}`)
 	create(t, shared.Knative.EventingV1().Triggers(ns), trigger)
-	shared.triggerIs(t, ns, "orders", corev1.ConditionFalse, "DependencyNotFound")
+	shared.triggerIs(t, ns, "orders", corev1.ConditionFalse, "DependencyDoesNotExist")
 
 	foreign := &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "source"}}
 	metav1.SetMetaDataAnnotation(&foreign.ObjectMeta, eventingv1.BrokerClassAnnotationKey, "ExampleBroker")
@@ -122,7 +122,7 @@ func TestTriggerDependency(t *testing.T) {
 	if err := brokers.Delete(t.Context(), "source", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	shared.triggerIs(t, ns, "orders", corev1.ConditionFalse, "DependencyNotFound")
+	shared.triggerIs(t, ns, "orders", corev1.ConditionFalse, "DependencyDoesNotExist")
 
 	create(t, brokers, &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "source"},
 		Spec: eventingv1.BrokerSpec{Delivery: deadTo(brokerRef("letters"), nil)}})
