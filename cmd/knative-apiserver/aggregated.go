@@ -67,8 +67,8 @@ func (o *aggregatedOptions) addFlags(flags *pflag.FlagSet) {
 		"Port on which kubelets ask whether a Pod that is to end has requests left, by the port 8083 of the Service gateway-internal.")
 	flags.StringVar(&o.gateway.accessLog, "access-log", "", `File that gets a line of JSON for each request to a Service, "-" for standard error. None: no log.`)
 	flags.BoolVar(&o.crossNamespace, "allow-cross-namespace-destinations", false,
-		"Let Triggers, Subscriptions, Brokers and Channels refer to destinations in other namespaces that do not allow it by the annotation "+
-			"eventing.knative.dev/allow-from.")
+		"Let Triggers, Subscriptions, Brokers and Channels send events to other namespaces, by reference or by the name of a Service in a URI, "+
+			"that do not allow it by the annotation eventing.knative.dev/allow-from.")
 	o.destinations.addFlags(flags, "loopback, link-local, multicast and reserved addresses, metadata services, the address of the Kubernetes API, "+
 		"and those of the node and of all replicas of this server")
 	o.broker.addFlags(flags)

@@ -51,6 +51,7 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 		clients: clients, log: log, address: a.address, host: cluster,
 		channels:            []channel.Option{channel.WithServices(names)},
 		allowCrossNamespace: a.options.AllowCrossNamespace,
+		network:             destination.Network{Namespace: a.options.SystemNamespace, Ingress: ingressService, Gateway: internalGateway},
 		replica:             a.options.Replica,
 		budget:              a.budget,
 		guard:               a.guard,

@@ -73,8 +73,9 @@ type eventingOptions struct {
 	host *destination.Host
 	// channels are options of the controller of Channels.
 	channels []channel.Option
-	// allowCrossNamespace is that of the Resolver.
+	// allowCrossNamespace and network are those of the Resolver.
 	allowCrossNamespace bool
+	network             destination.Network
 	// replica is this server among others; nil if there are none.
 	replica *Replica
 	maxBody int64
@@ -149,7 +150,8 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 
 	now, client := clock.RealClock{}, o.clients.versioned
 	resolver := destination.New(ctx, destination.Options{
-		Informers: informers, Host: o.host, ClusterDomain: clusterDomain, AllowCrossNamespace: o.allowCrossNamespace,
+		Informers: informers, Host: o.host, ClusterDomain: clusterDomain,
+		AllowCrossNamespace: o.allowCrossNamespace, Network: o.network,
 	})
 	brokers, err := brokercontroller.New(client.EventingV1(), eventingKinds, p.dataPlane, o.address, resolver, recorder, now)
 	if err != nil {

@@ -27,9 +27,11 @@ type Options struct {
 	Host *Host
 	// ClusterDomain ends the DNS names of core Services; empty stands for cluster.local.
 	ClusterDomain string
-	// AllowCrossNamespace lets objects refer to those of other namespaces without these having to grant it. What a
-	// uri leads to is out of reach of this rule: it is a matter of network policies.
+	// AllowCrossNamespace lets objects refer to those of other namespaces, and name their Services in URLs, without these
+	// having to grant it.
 	AllowCrossNamespace bool
+	// Network names the Services of this server in the host cluster.
+	Network Network
 }
 
 // Resolver finds the addresses of destinations. It is safe for concurrent use.
@@ -38,12 +40,13 @@ type Resolver struct {
 	host                *hostKinds
 	clusterDomain       string
 	allowCrossNamespace bool
+	network             Network
 }
 
 // New returns a Resolver. Call it before the informers start; the informers of the host's kinds, which it starts as
 // they are referred to, end with ctx.
 func New(ctx context.Context, o Options) *Resolver {
-	r := &Resolver{own: ownKinds(o.Informers), clusterDomain: o.ClusterDomain, allowCrossNamespace: o.AllowCrossNamespace}
+	r := &Resolver{own: ownKinds(o.Informers), clusterDomain: o.ClusterDomain, allowCrossNamespace: o.AllowCrossNamespace, network: o.Network}
 	if r.clusterDomain == "" {
 		r.clusterDomain = "cluster.local"
 	}
@@ -81,7 +84,7 @@ func (r *Resolver) Track(controller Controller) (*Tracker, error) {
 // with it. It fails with *Unresolved if the destination has none, and with another error if that could not be found out.
 func (refs *References) Resolve(ctx context.Context, d *duckv1.Destination) (duckv1.Addressable, error) {
 	if d.Ref == nil {
-		return absolute(d)
+		return refs.absolute(ctx, d)
 	}
 	ref := refs.qualified(d.Ref)
 	found, err := refs.address(ctx, ref, ptr.Deref(d.CACerts, "") != "")
@@ -101,15 +104,26 @@ func (refs *References) Resolve(ctx context.Context, d *duckv1.Destination) (duc
 		if err != nil {
 			return duckv1.Addressable{}, unresolved(ReasonInvalid, "uri is no URL: %v", err)
 		}
-		resolved.URL = base.ResolveReference(relative).String()
+		base = base.ResolveReference(relative)
+		resolved.URL = base.String()
+	}
+	if d.URI != "" || isCoreService(ref) {
+		// The path may name what the object does not, and a Service may stand for another name.
+		if err := refs.checkURL(ctx, base); err != nil {
+			return duckv1.Addressable{}, err
+		}
 	}
 	return resolved, nil
 }
 
-// absolute is a destination that needs no object.
-func absolute(d *duckv1.Destination) (duckv1.Addressable, error) {
-	if _, err := parse(d.URI); err != nil {
+// absolute returns the address of a destination without a reference.
+func (refs *References) absolute(ctx context.Context, d *duckv1.Destination) (duckv1.Addressable, error) {
+	u, err := parse(d.URI)
+	if err != nil {
 		return duckv1.Addressable{}, unresolved(ReasonInvalid, "uri is %q: %v", d.URI, err)
+	}
+	if err := refs.checkURL(ctx, u); err != nil {
+		return duckv1.Addressable{}, err
 	}
 	return duckv1.Addressable{URL: d.URI, CACerts: d.CACerts, Audience: d.Audience}, nil
 }
