@@ -3,6 +3,7 @@ package components
 import (
 	"context"
 	"fmt"
+	"net"
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -17,6 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -55,6 +57,7 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 		replica:             a.options.Replica,
 		budget:              a.budget,
 		guard:               a.guard,
+		discloses:           delivery.ClusterHosts(clusterDomain, net.DefaultResolver.LookupCNAME, a.serviceName(internalGateway), a.serviceName(ingressService)),
 		maxBody:             o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 }

@@ -84,6 +84,8 @@ type eventingOptions struct {
 	tracing trace.TracerProvider
 	// guard decides which addresses events may be sent to.
 	guard *egress.Guard
+	// discloses reports whether the users of a namespace may see what a host answers.
+	discloses delivery.Disclosure
 	// stopTimeout is how long deliveries may go on at the end.
 	stopTimeout time.Duration
 }
@@ -103,7 +105,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		}
 	}()
 	sender := delivery.New(delivery.Options{
-		TracerProvider: o.tracing, Dial: o.guard.Dialer(egress.ForEvents, delivery.DialTimeout),
+		TracerProvider: o.tracing, Dial: o.guard.Dialer(egress.ForEvents, delivery.DialTimeout), Discloses: o.discloses,
 	})
 	var triggers, subscriptions *controllers.Controller
 	informers := o.clients.informers

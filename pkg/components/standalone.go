@@ -23,6 +23,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
@@ -240,6 +241,7 @@ func (s *Standalone) eventing(ctx context.Context, clients *clients) ([]part, er
 		allowCrossNamespace: true,
 		budget:              s.budget,
 		guard:               s.guard(),
+		discloses:           delivery.LocalHosts,
 		clients:             clients, log: log, address: address, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 	if err != nil {

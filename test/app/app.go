@@ -126,9 +126,13 @@ func (a *app) abort(http.ResponseWriter, *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// statusCode answers with the status code that the query parameter code names.
-func statusCode(w http.ResponseWriter, r *http.Request) {
-	w.WriteHeader(number(r, "code", http.StatusOK))
+// statusCode answers with the status code that the query parameter code names, and the text of body.
+func statusCode(w http.ResponseWriter, r *http.Request) { respond(w, r, http.StatusOK) }
+
+// respond answers with the status code that the query parameter code names, fallback without it, and the text of body.
+func respond(w http.ResponseWriter, r *http.Request, fallback int) {
+	w.WriteHeader(number(r, "code", fallback))
+	io.WriteString(w, r.URL.Query().Get("body")) //nolint:errcheck // the client may be gone
 }
 
 // number returns a query parameter, or fallback where it is missing or no number.

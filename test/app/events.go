@@ -46,8 +46,8 @@ func (a *app) receive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	replyType := os.Getenv("REPLY_TYPE")
-	if code := number(r, "code", http.StatusAccepted); replyType == "" || r.URL.Query().Has("code") {
-		w.WriteHeader(code)
+	if replyType == "" || r.URL.Query().Has("code") {
+		respond(w, r, http.StatusAccepted)
 		return
 	}
 	if err := reply(r.Context(), w, received, replyType); err != nil {

@@ -100,9 +100,7 @@ func TestNoAnswer(t *testing.T) {
 	secure := httptest.NewTLSServer(nil)
 	defer secure.Close()
 	hang := serve(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() }) //nolint:errcheck // seen by the result
-	raw := func(answer string) eventing.Endpoint {
-		return serveRaw(t, func(w io.Writer) { io.WriteString(w, answer) }) //nolint:errcheck // seen by the result
-	}
+	raw := func(answer string) eventing.Endpoint { return raw(t, answer) }
 	for _, tt := range []struct {
 		name string
 		to   eventing.Endpoint
@@ -110,7 +108,7 @@ func TestNoAnswer(t *testing.T) {
 	}{
 		{"refused", eventing.Endpoint{URL: gone.URL}, "connection refused"},
 		{"closed", raw(""), "EOF"},
-		{"not HTTP", raw("SSH-2.0-x\r\n"), "malformed HTTP"},
+		{"not HTTP", raw("SSH-2.0-x\r\n"), "is not an HTTP response"},
 		{"header that does not end", raw("HTTP/1.1 200 OK\r\nA: b\r\n"), "EOF"},
 		{"huge header", raw("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("b", 1<<20) + "\r\n\r\n"), "exceed"},
 		{"unknown authority", eventing.Endpoint{URL: secure.URL}, "certificate"},
@@ -353,4 +351,9 @@ func TestInterimAnswersOverTLS(t *testing.T) {
 			t.Errorf("%.30q...: %+v, want code %d", answer, result, want)
 		}
 	}
+}
+
+// raw returns the endpoint that answers with these bytes, and closes the connection.
+func raw(t testing.TB, answer string) eventing.Endpoint {
+	return serveRaw(t, func(w io.Writer) { io.WriteString(w, answer) }) //nolint:errcheck // seen by the result
 }

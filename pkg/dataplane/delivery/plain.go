@@ -2,6 +2,8 @@ package delivery
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -23,12 +25,14 @@ type plain struct {
 	idle map[string][]*conn
 }
 
+var errHost = errors.New("the host is not valid")
+
 // RoundTrip implements http.RoundTripper. The answer holds on to its connection until its body is closed. An
 // interimError tells of a connection that ended after an interim answer.
 func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	address, err := httpguts.PunycodeHostPort(r.URL.Host)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errHost, err)
 	}
 	if r.URL.Port() == "" {
 		address = net.JoinHostPort(strings.Trim(strings.TrimSuffix(address, ":"), "[]"), "80")

@@ -46,6 +46,8 @@ type Options struct {
 	// Dial makes connections, given names as URLs have them but for localhost and those below it, which are already
 	// the address of this machine.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Discloses reports whether the users of a namespace may see what a host answers; nil discloses nothing.
+	Discloses Disclosure
 	// Clock tells the time for latencies and for Retry-After.
 	Clock clock.PassiveClock
 }
@@ -58,12 +60,13 @@ type Sender struct {
 	tracer     trace.Tracer
 	userAgent  string
 	maxReply   int64
+	discloses  Disclosure
 	clock      clock.PassiveClock
 }
 
 // New returns a sender.
 func New(o Options) *Sender {
-	s := &Sender{targets: lru.New(maxTargets), transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, clock: o.Clock}
+	s := &Sender{targets: lru.New(maxTargets), transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, discloses: o.Discloses, clock: o.Clock}
 	if o.TracerProvider != nil {
 		s.tracer = o.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery")
 	}
@@ -108,11 +111,12 @@ type Result struct {
 	RetryAfter *time.Duration
 	// Reply is the event in the answer, or nil.
 	Reply *event.Event
-	// Body is the beginning of the body of an answer that is an error, at most MaxErrorBody bytes.
 	// ReplyErr is why the body of an answer is no reply, nil if it is one or empty. The event is delivered. Its text is as
 	// that of Err.
 	ReplyErr error
-	Body     []byte
+	// Body is the beginning of the body of an answer that is an error, at most MaxErrorBody bytes; nil if it is not disclosed
+	// to the consumer.
+	Body []byte
 	// Latency is how long the attempt took.
 	Latency time.Duration
 }
@@ -150,15 +154,17 @@ func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.E
 	}
 	res, err := transport.RoundTrip(req)
 	if err != nil {
+		err = withoutQuotes(err)
 		if interim := (*interimError)(nil); errors.As(err, &interim) && ctx.Err() == nil {
 			// The recipient took an interim status for the final one.
 			return Result{Code: interim.code, Err: failed(target, status(interim.code))}
 		}
 		return unanswered(ctx, target, o.Timeout, err)
 	}
+	res.Body = quiet{res.Body}
 	defer res.Body.Close()
 	a := answer{Response: res, target: target, cancel: cancel, timeout: o.Timeout, now: s.clock.Now, maxReply: s.maxReply}
-	return a.judge(ctx, o.ExpectReply)
+	return s.disclose(ctx, a.judge(ctx, o.ExpectReply), target, o.Consumer.Namespace)
 }
 
 // request returns the request that holds an event (eventing HTTP Verbs, eventing Minimum supported protocol).

@@ -33,6 +33,9 @@ func order() *event.Event {
 
 // newSender returns a sender that ends with the test.
 func newSender(t testing.TB, o Options) *Sender {
+	if o.Discloses == nil {
+		o.Discloses = func(context.Context, string, string) bool { return true }
+	}
 	s := New(o)
 	t.Cleanup(s.Close)
 	return s
