@@ -43,7 +43,7 @@ func (a *Aggregated) serving(ctx context.Context, clients *clients, services cac
 	var gateways *gateway.Gateway
 	options := kuberuntime.Options{
 		Client:   a.writer,
-		Images:   images.New(images.Options{Client: a.host, Settings: a.settings.Get, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx)}),
+		Images:   images.New(images.Options{Client: a.host, Settings: a.settings.Get, Guard: a.guard, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx)}),
 		Settings: a.settings.Get,
 		Drain: func(ctx context.Context, revision runtime.Key, instance string) error {
 			return gateways.AwaitDrainedEverywhere(ctx, revision, instance)

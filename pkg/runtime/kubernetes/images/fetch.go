@@ -14,6 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 )
 
 // retries are what a registry gets that fails in passing: the deployment waits for the answer.
@@ -23,7 +25,7 @@ var retries = remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps:
 func (r *Resolver) fetch(ctx context.Context, q question, reference name.Reference) (Image, error) {
 	var refused error
 	for _, credential := range r.credentials(ctx, q.pull, reference.Context()) {
-		image, err := fetchAs(ctx, credential, reference)
+		image, err := r.fetchAs(ctx, credential, reference)
 		if err == nil || !isRefusal(err) {
 			return image, err
 		}
@@ -32,17 +34,10 @@ func (r *Resolver) fetch(ctx context.Context, q question, reference name.Referen
 	return Image{}, refused
 }
 
-// registries is how registries are reached. One that does not take a connection soon will not.
-var registries = func() http.RoundTripper {
-	t := remote.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	return t
-}()
-
-func fetchAs(ctx context.Context, credential authn.Authenticator, reference name.Reference) (Image, error) {
+func (r *Resolver) fetchAs(ctx context.Context, credential authn.Authenticator, reference name.Reference) (Image, error) {
 	options := []remote.Option{
 		remote.WithContext(ctx), remote.WithAuth(credential), remote.WithRetryBackoff(retries),
-		remote.WithTransport(registries),
+		remote.WithTransport(r.transport),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
 	}
 	descriptor, err := remote.Get(reference, options...)
@@ -62,6 +57,14 @@ func userOf(descriptor *remote.Descriptor) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the manifest: %w", err)
 	}
+	// Reading the configuration makes room for the size that the manifest states.
+	manifest, err := image.Manifest()
+	if err != nil {
+		return "", fmt.Errorf("reading the manifest: %w", err)
+	}
+	if manifest.Config.Size > maxConfig {
+		return "", fmt.Errorf("reading the configuration of %d bytes: %w", manifest.Config.Size, errTooLarge)
+	}
 	config, err := image.ConfigFile()
 	if err != nil {
 		return "", fmt.Errorf("reading the configuration: %w", err)
@@ -80,7 +83,12 @@ func status(err error) int {
 
 func isMissing(err error) bool { return status(err) == http.StatusNotFound }
 
-func isAnswer(err error) bool { return status(err) != 0 }
+// isUnreachable reports whether an error is about the registry, and not about what it has: all images of the registry would
+// meet it.
+func isUnreachable(err error) bool {
+	var network net.Error
+	return status(err) == 0 && !errors.Is(err, egress.ErrRefused) && errors.As(err, &network)
+}
 
 func isRefusal(err error) bool {
 	return status(err) == http.StatusUnauthorized || status(err) == http.StatusForbidden

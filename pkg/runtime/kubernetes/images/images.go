@@ -5,7 +5,9 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,17 +19,18 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
 const (
-	// concurrency is how many images are asked about at a time.
-	concurrency = 16
 	// remembered is how long an answer serves others who ask the same. A tag may move: it is short.
 	remembered = 5 * time.Second
 	// avoided is how long a registry that could not be reached is not asked again.
 	avoided = 20 * time.Second
 )
+
+const notReachable = "its registry was not reachable a moment ago"
 
 // neverResolved are registries that exist by name only: their images are put on the nodes by hand.
 var neverResolved = []string{"dev.local", "kind.local", "ko.local"}
@@ -38,6 +41,8 @@ type Options struct {
 	Client kubernetes.Interface
 	// Settings returns the operator's choices of now. Required.
 	Settings func() *settings.Settings
+	// Guard decides which addresses registries may have. Required.
+	Guard *egress.Guard
 	// Clock defaults to the real one.
 	Clock  clock.PassiveClock
 	Logger klog.Logger
@@ -92,8 +97,9 @@ func (e *MissingError) Unwrap() error { return e.Err }
 
 // Resolver asks registries about images. It may be used concurrently.
 type Resolver struct {
-	options Options
-	free    chan struct{}
+	options   Options
+	transport http.RoundTripper
+	turns     *turns
 
 	// mu guards what follows.
 	mu      sync.Mutex
@@ -109,10 +115,13 @@ type question struct {
 
 // answer is there when done is closed.
 type answer struct {
-	done  chan struct{}
-	at    time.Time
-	image Image
-	err   error
+	done chan struct{}
+	// waiting counts those that wait for it. cancel ends the resolution when none is left.
+	waiting int
+	cancel  context.CancelFunc
+	at      time.Time
+	image   Image
+	err     error
 }
 
 // New returns a Resolver.
@@ -121,7 +130,7 @@ func New(options Options) *Resolver {
 		options.Clock = clock.RealClock{}
 	}
 	return &Resolver{
-		options: options, free: make(chan struct{}, concurrency),
+		options: options, transport: newTransport(options.Guard), turns: newTurns(),
 		answers: map[question]*answer{}, unreachable: map[string]time.Time{},
 	}
 }
@@ -135,7 +144,20 @@ func (r *Resolver) Resolve(ctx context.Context, pull Pull, image string) (Image,
 	case <-a.done:
 		return a.image, a.err
 	case <-ctx.Done():
+		r.leave(question{pull, image}, a)
 		return Image{}, ctx.Err()
+	}
+}
+
+// leave notes that one of those who wait for an answer does not want it any more. When nobody does, it is given up.
+func (r *Resolver) leave(q question, a *answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.waiting--; a.waiting == 0 && a.at.IsZero() {
+		a.cancel()
+		if r.answers[q] == a {
+			delete(r.answers, q)
+		}
 	}
 }
 
@@ -150,13 +172,16 @@ func (r *Resolver) ask(ctx context.Context, q question) *answer {
 		}
 	}
 	if a := r.answers[q]; a != nil {
+		a.waiting++
 		return a
 	}
-	a := &answer{done: make(chan struct{})}
+	// Who asked first may give up before the others do.
+	resolving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a := &answer{done: make(chan struct{}), waiting: 1, cancel: cancel}
 	r.answers[q] = a
 	go func() {
-		// Who asked first may give up before the others do.
-		image, err := r.resolve(context.WithoutCancel(ctx), q)
+		defer cancel()
+		image, err := r.resolve(resolving, q)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		a.image, a.err, a.at = image, err, r.options.Clock.Now()
@@ -176,10 +201,16 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 		return asGiven, nil
 	}
 	if r.avoids(registry) {
-		return r.degraded(reference, "its registry was not reachable a moment ago"), nil
+		return r.degraded(reference, notReachable), nil
 	}
-	r.free <- struct{}{}
-	defer func() { <-r.free }()
+	if err := r.turns.begin(ctx, q.pull.Namespace); err != nil {
+		return Image{}, err
+	}
+	defer r.turns.end(q.pull.Namespace)
+	if r.avoids(registry) {
+		// It was found out while this one waited.
+		return r.degraded(reference, notReachable), nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.Settings().Deployment.DigestTimeout)
 	defer cancel()
 	image, err := r.fetch(ctx, q, reference)
@@ -187,19 +218,21 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 	case err == nil:
 		return image, nil
 	case isMissing(err):
-		return Image{}, &MissingError{q.image, err}
-	case !isAnswer(err):
+		return Image{}, &MissingError{q.image, reason(err)}
+	case errors.Is(ctx.Err(), context.Canceled):
+		return Image{}, ctx.Err()
+	case isUnreachable(err):
 		r.avoid(registry)
 	}
-	r.options.Logger.Info("Resolving the tag of an image failed", "image", q.image, "namespace", q.pull.Namespace, "error", err.Error())
-	return r.degraded(reference, err.Error()), nil
+	r.options.Logger.Info("Resolving the tag of an image failed", "image", q.image, "namespace", q.pull.Namespace, "error", shortened(err.Error(), maxLogged))
+	return r.degraded(reference, reason(err).Error()), nil
 }
 
 // degraded is an image about which a registry said nothing.
 func (r *Resolver) degraded(reference name.Reference, why string) Image {
 	image := Image{Reference: reference.String()}
 	if _, ok := reference.(name.Digest); !ok {
-		image.Warning = fmt.Sprintf("The tag of image %q was not resolved to a digest: %s", reference, why)
+		image.Warning = fmt.Sprintf("The tag of image %q was not resolved to a digest: %s", reference, shortened(why, maxReason))
 	}
 	return image
 }

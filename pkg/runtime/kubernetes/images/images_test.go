@@ -28,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
@@ -96,6 +97,7 @@ func newResolver(change func(*settings.Settings), objects ...runtime.Object) (*R
 	}
 	return New(Options{
 		Client: fake.NewClientset(objects...), Settings: func() *settings.Settings { return &current }, Clock: now, Logger: klog.Background(),
+		Guard: egress.New(egress.Options{AllowLoopback: true}),
 	}), now
 }
 

@@ -1,0 +1,153 @@
+package images
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
+)
+
+const (
+	// connectTimeout bounds the time to connect to a registry. One that does not take a connection soon will not.
+	connectTimeout = 3 * time.Second
+	// maxManifest and maxConfig bound the bytes of manifests and configurations of images, maxOther those of tokens and errors.
+	maxManifest = 4 << 20
+	maxConfig   = 4 << 20
+	maxOther    = 64 << 10
+	// maxResponseHeader bounds the header of a response, in bytes.
+	maxResponseHeader = 64 << 10
+	// maxValues bounds the values in a JSON document. A value of three bytes takes more than a hundred when it is parsed.
+	maxValues = 1 << 16
+	// maxRedirects bounds the redirects of a request.
+	maxRedirects = 5
+)
+
+var (
+	errTooLarge  = errors.New("the registry's response exceeds the limit")
+	errRedirects = fmt.Errorf("the registry redirects more than %d times", maxRedirects)
+	errRedirect  = errors.New("the registry redirects credentials to another host, or from https to http")
+)
+
+// registryTransport sends requests to registries that tenants name: to allowed addresses only, with bounded responses, and
+// without credentials to the hosts that a registry redirects to.
+type registryTransport struct {
+	guard *egress.Guard
+	// direct connects through the guard, proxied to the proxy of the environment, which the operator chose.
+	direct, proxied http.RoundTripper
+	proxy           func(*http.Request) (proxied bool)
+}
+
+func newTransport(guard *egress.Guard) *registryTransport {
+	direct := remote.DefaultTransport.(*http.Transport).Clone()
+	direct.MaxResponseHeaderBytes = maxResponseHeader
+	// Connections of many registries that are asked once are not worth keeping.
+	direct.MaxIdleConns, direct.MaxIdleConnsPerHost, direct.IdleConnTimeout = 32, 2, 30*time.Second
+	proxied := direct.Clone()
+	direct.Proxy, direct.DialContext = nil, guard.Dialer(egress.ForRegistry, connectTimeout)
+	return &registryTransport{guard: guard, direct: direct, proxied: proxied, proxy: func(r *http.Request) bool {
+		to, err := http.ProxyFromEnvironment(r)
+		return err == nil && to != nil
+	}}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r, err := redirected(r)
+	if err != nil {
+		return nil, err
+	}
+	next := t.direct
+	if t.proxy(r) {
+		if err := t.guard.CheckHost(egress.ForRegistry, r.URL.Hostname()); err != nil {
+			return nil, err
+		}
+		next = t.proxied
+	}
+	res, err := next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := bound(res); err != nil {
+		res.Body.Close()
+		return nil, err
+	}
+	return res, nil
+}
+
+// redirected returns a request as it may follow a redirect. Content may be at another host, that of a mirror or a content
+// delivery network, which gets no credentials.
+func redirected(r *http.Request) (*http.Request, error) {
+	redirects, first := 0, r
+	for first.Response != nil && first.Response.Request != nil {
+		redirects++
+		first = first.Response.Request
+	}
+	switch {
+	case redirects == 0:
+		return r, nil
+	case redirects > maxRedirects:
+		return nil, errRedirects
+	case first.URL.Scheme == "https" && r.URL.Scheme != "https":
+		return nil, errRedirect
+	case first.URL.Host == r.URL.Host:
+		return r, nil
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return nil, errRedirect
+	}
+	r = r.Clone(r.Context())
+	r.Header.Del("Authorization")
+	r.Header.Del("Cookie")
+	return r, nil
+}
+
+// bound replaces the body of a response by one that has been read, as far as it may be. Those of successful requests for
+// content must be whole, and cheap to parse.
+func bound(res *http.Response) error {
+	if res.Request != nil && res.Request.Method == http.MethodHead {
+		return nil
+	}
+	limit, content := limitOf(res)
+	if content && res.ContentLength > limit {
+		return errTooLarge
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
+	if err != nil && content {
+		return err
+	}
+	if int64(len(body)) > limit {
+		if content {
+			return errTooLarge
+		}
+		body = body[:limit]
+	}
+	if bytes.Count(body, []byte{','})+bytes.Count(body, []byte{'{'})+bytes.Count(body, []byte{'['}) > maxValues {
+		return errTooLarge
+	}
+	res.Body.Close()
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+// limitOf returns how many bytes the body of a response may have, and whether it is content of an image.
+func limitOf(res *http.Response) (limit int64, content bool) {
+	first := res.Request
+	for first != nil && first.Response != nil && first.Response.Request != nil {
+		first = first.Response.Request
+	}
+	switch {
+	case res.StatusCode != http.StatusOK || first == nil:
+		return maxOther, false
+	case strings.Contains(first.URL.Path, "/manifests/"):
+		return maxManifest, true
+	case strings.Contains(first.URL.Path, "/blobs/"):
+		return maxConfig, true
+	}
+	return maxOther, true
+}
