@@ -12,8 +12,12 @@ import (
 // maxAhead bounds what is read of the next requests while the standard path works on one, in bytes.
 const maxAhead = 4 << 10
 
-// malformed is read in place of a body's framing from where it goes wrong: it ends there, for net/http to refuse.
-const malformed = "\x00\r\n\r\n"
+// What is read in place of a malformed part of a body's framing, for net/http to refuse: bytes that are malformed
+// wherever they replace others. Any byte but a bare LF is valid in a chunk extension for net/http.
+const (
+	malformed          = "\x00\r\n\r\n"
+	malformedExtension = "\n"
+)
 
 // What the standard path does with a connection.
 const (
@@ -135,7 +139,7 @@ func (h *handedOver) readRequest(b []byte) (int, error) {
 	case len(h.read) > 0:
 		n := h.measure(h.read[:min(len(b), len(h.read))])
 		if h.invalid {
-			h.read = append(h.read[:n:n], malformed...)
+			h.read = append(h.read[:n:n], h.marker()...)
 			n = len(b)
 		}
 		return h.take(b, n), nil
@@ -152,7 +156,7 @@ func (h *handedOver) readRequest(b []byte) (int, error) {
 		h.read = append(h.read, b[size:n]...)
 		return size, err
 	}
-	h.read = []byte(malformed)
+	h.read = []byte(h.marker())
 	if size == 0 {
 		return h.take(b, len(b)), nil
 	}
@@ -178,6 +182,14 @@ func (h *handedOver) measure(b []byte) int {
 	size, _, err := h.body.feed(b[n:])
 	h.invalid = err != nil
 	return n + size
+}
+
+// marker returns what is read in place of the malformed part.
+func (h *handedOver) marker() string {
+	if h.body.state == chunkExtension {
+		return malformedExtension
+	}
+	return malformed
 }
 
 // ended tells whether all of the request was read.

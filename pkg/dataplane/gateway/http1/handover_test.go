@@ -143,6 +143,8 @@ func TestMalformedChunks(t *testing.T) {
 		"trailer that lies":  "0\r\nContent-Length: 5\r\n\r\n",
 		"late, in a piece":   "1\r\na\r\n1\r\nbc\r\n",
 		"size with a prefix": "0x1\r\na\r\n0\r\n\r\n",
+		"extension":          "5;a\nx\r\n",
+		"late extension":     "1\r\na\r\n5;a\x00x\r\n",
 	} {
 		for _, pause := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -162,6 +164,60 @@ func TestMalformedChunks(t *testing.T) {
 					t.Errorf("answered %q, router got %q", got, router.begun())
 				}
 			})
+		}
+	}
+}
+
+// pieces is a connection that has some bytes to be read, in pieces.
+type pieces struct {
+	net.Conn
+	left string
+	size int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	n := copy(b, p.left[:min(p.size, len(p.left))])
+	p.left = p.left[n:]
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// TestMalformedAnywhere puts each of some bytes in each place of a body in chunks. Where that makes it malformed, net/http
+// expects to read the data before that place, an error, and nothing else.
+func TestMalformedAnywhere(t *testing.T) {
+	const head, body = "POST / HTTP/1.1\r\nhost: a\r\ntrailer: T\r\ntransfer-encoding: chunked\r\n\r\n", "3;a=b\r\nabc\r\n1\r\nd\r\n0;e\r\nT: f\r\n\r\n"
+	for i := range body {
+		for _, bad := range "\x00\n\r x;5\xff" {
+			sent := body[:i] + string([]byte{byte(bad)}) + body[i+1:]
+			var c chunks
+			valid, _, err := c.feed([]byte(sent))
+			if err == nil {
+				continue
+			}
+			want := ""
+			for data, j := (chunks{}), 0; j < valid; j++ {
+				before := data.data
+				if _, _, err := data.feed([]byte(sent[j : j+1])); err != nil {
+					t.Fatal(err)
+				}
+				want += sent[j : j+int(data.data-before)]
+			}
+			for _, size := range []int{1, 5, len(sent) + len(head)} {
+				for _, read := range []int{0, len(head), len(head) + i/2} {
+					all := head + sent
+					h := &handedOver{Conn: &pieces{left: all[read:], size: size}, read: []byte(all[:read]), left: int64(len(head)), chunked: true}
+					r, err := http.ReadRequest(bufio.NewReader(h))
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := io.ReadAll(r.Body)
+					if err == nil || string(got) != want {
+						t.Errorf("%q in pieces of %d is read as %q, %v; want %q and an error", sent, size, got, err, want)
+					}
+				}
+			}
 		}
 	}
 }
