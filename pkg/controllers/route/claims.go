@@ -2,6 +2,10 @@ package route
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -11,8 +15,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// claims knows which Routes ask for which host names, so that no two have the same one (serving 8-3): the
-// oldest Route has it.
+// claims tracks which Routes claim which host names, so that no two serve the same one (serving 8-3). A Route whose status
+// says that it serves the name keeps it; otherwise the oldest Route gets it. So a Route that starts to claim a name later
+// never takes it from another one, and the decision is the same on all replicas and after a restart.
 type claims struct {
 	// mu guards what follows.
 	mu sync.Mutex
@@ -22,10 +27,10 @@ type claims struct {
 	hosts    map[string][]routing.Key
 }
 
-// claim is what one Route asks for. Hosts are sorted.
+// claim holds the host names that one Route claims, and those of them that it serves according to its status, both sorted.
 type claim struct {
-	created time.Time
-	hosts   []string
+	created     time.Time
+	hosts, held []string
 }
 
 // set notes what a Route asks for, and returns the host names that it does not get, with the Routes that have
@@ -69,7 +74,7 @@ func (c *claims) drop(key routing.Key) []routing.Key {
 // put replaces the claim of a Route, and returns the other Routes that want a name which it took or gave up.
 func (c *claims) put(key routing.Key, wanted claim) []routing.Key {
 	had := c.routes[key]
-	if had.created.Equal(wanted.created) && slices.Equal(had.hosts, wanted.hosts) {
+	if had.created.Equal(wanted.created) && slices.Equal(had.hosts, wanted.hosts) && slices.Equal(had.held, wanted.held) {
 		return nil
 	}
 	var wake []routing.Key
@@ -89,15 +94,21 @@ func (c *claims) put(key routing.Key, wanted claim) []routing.Key {
 	for _, name := range wanted.hosts {
 		wake = append(wake, c.hosts[name]...)
 		c.hosts[name] = append(c.hosts[name], key)
-		slices.SortFunc(c.hosts[name], c.older)
+		slices.SortFunc(c.hosts[name], func(a, b routing.Key) int { return c.compare(name, a, b) })
 	}
 	slices.SortFunc(wake, compareKeys)
 	return slices.Compact(wake)
 }
 
-// older orders Routes by age, and those of the same age by name.
-func (c *claims) older(a, b routing.Key) int {
-	return cmp.Or(c.routes[a].created.Compare(c.routes[b].created), compareKeys(a, b))
+// compare orders the Routes that claim a host name: those that hold it first, then by age, then by name.
+func (c *claims) compare(name string, a, b routing.Key) int {
+	rank := func(key routing.Key) int {
+		if _, held := slices.BinarySearch(c.routes[key].held, name); held {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(rank(a)-rank(b), c.routes[a].created.Compare(c.routes[b].created), compareKeys(a, b))
 }
 
 func compareKeys(a, b routing.Key) int {
@@ -105,7 +116,67 @@ func compareKeys(a, b routing.Key) int {
 }
 
 func claimOf(route *servingv1.Route, a addresses) claim {
-	return claim{created: route.CreationTimestamp.Time, hosts: a.names()}
+	return claim{created: route.CreationTimestamp.Time, hosts: a.names(), held: held(&route.Status, a.hosts)}
+}
+
+// conflictsAnnotationKey in status lists the host names of the Route that another Route serves, as JSON.
+const conflictsAnnotationKey = servingv1.GroupName + "/hostname-conflicts"
+
+// held returns which of some host names a Route serves according to its status, sorted: those of its URL, of its address
+// and of its tags, without those that it has lost.
+func held(status *servingv1.RouteStatus, hosts []host) []string {
+	if status.Address == nil {
+		// Never reconciled.
+		return nil
+	}
+	var lost []string
+	if list, found := status.Annotations[conflictsAnnotationKey]; found {
+		if err := json.Unmarshal([]byte(list), &lost); err != nil {
+			return nil
+		}
+	} else if c := status.Conditions.Get(servingv1.RouteConditionIngressReady); c != nil && c.Reason == ReasonHostnameConflict {
+		// Written by a release that did not record which.
+		return nil
+	}
+	urls := map[string]string{"": status.URL}
+	for _, t := range status.Traffic {
+		if t.Tag != "" {
+			urls[t.Tag] = t.URL
+		}
+	}
+	var names []string
+	for _, h := range hosts {
+		at, known := urls[h.tag]
+		if !known || slices.Contains(lost, h.name) || !h.internal && !isAt(at, h.name) {
+			continue
+		}
+		names = append(names, h.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// isAt reports whether the host of a URL is name.
+func isAt(address, name string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Hostname() == name
+}
+
+// writeConflicts records in a status which host names other Routes serve.
+func writeConflicts(status *servingv1.RouteStatus, lost map[string]routing.Key) error {
+	if len(lost) == 0 {
+		delete(status.Annotations, conflictsAnnotationKey)
+		return nil
+	}
+	data, err := json.Marshal(slices.Sorted(maps.Keys(lost)))
+	if err != nil {
+		return fmt.Errorf("encode lost host names: %w", err)
+	}
+	if status.Annotations == nil {
+		status.Annotations = map[string]string{}
+	}
+	status.Annotations[conflictsAnnotationKey] = string(data)
+	return nil
 }
 
 func keyOf(route *servingv1.Route) routing.Key {

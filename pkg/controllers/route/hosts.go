@@ -24,10 +24,11 @@ type URLs struct {
 // clusterSuffix ends the names that only resolve within the cluster.
 const clusterSuffix = ".svc.cluster.local"
 
-// host is a host name of a Route, or of one of its tags. Local ones are only for callers within the cluster.
+// host is a host name of a Route, or of one of its tags. Local ones are only for callers within the cluster; internal ones
+// follow from the names of the core Services.
 type host struct {
-	name, tag string
-	local     bool
+	name, tag       string
+	local, internal bool
 }
 
 // addresses are the host names of a Route and the URLs made of them.
@@ -77,7 +78,7 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs) addres
 		}
 		internal := name + "." + route.Namespace
 		full := internal + clusterSuffix
-		a.hosts = append(a.hosts, host{full, tag, true}, host{internal + ".svc", tag, true}, host{internal, tag, true})
+		a.hosts = append(a.hosts, host{full, tag, true, true}, host{internal + ".svc", tag, true, true}, host{internal, tag, true, true})
 		a.services = append(a.services, service{name, internal})
 		url := urls.of("http", full)
 		if tag == "" {
@@ -91,8 +92,8 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs) addres
 			} else {
 				url = urls.of(cmp.Or(s.Network.DefaultExternalScheme, "http"), public)
 				// Operators may have public names be those within the cluster.
-				if !slices.Contains(a.hosts, host{public, tag, true}) {
-					a.hosts = append(a.hosts, host{public, tag, strings.HasSuffix(public, clusterSuffix)})
+				if !slices.Contains(a.hosts, host{public, tag, true, true}) {
+					a.hosts = append(a.hosts, host{public, tag, strings.HasSuffix(public, clusterSuffix), false})
 				}
 			}
 		}
@@ -216,7 +217,7 @@ func (a *addresses) placeholders(lost map[string]routing.Key) []string {
 func (a *addresses) conflict(lost map[string]routing.Key) string {
 	for _, h := range a.hosts {
 		if owner, ok := lost[h.name]; ok {
-			return fmt.Sprintf("Host name %q belongs to Route %q, which is older.", h.name, owner)
+			return fmt.Sprintf("Host name %q belongs to Route %q, which claimed it first.", h.name, owner)
 		}
 	}
 	return ""

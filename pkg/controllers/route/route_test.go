@@ -176,7 +176,7 @@ func TestReconcileHostConflict(t *testing.T) {
 	if got := f.gateway.shares("b-c.default.example.com"); got != "hello-2:100" {
 		t.Errorf("requests to the younger Route's own host go to %q, want hello-2:100", got)
 	}
-	if got, want := f.condition("b-c", ingress), `False HostnameConflict Host name "a-b-c.default.svc.cluster.local" belongs to Route "default/c", which is older.`; got != want {
+	if got, want := f.condition("b-c", ingress), `False HostnameConflict Host name "a-b-c.default.svc.cluster.local" belongs to Route "default/c", which claimed it first.`; got != want {
 		t.Errorf("IngressReady is %q, want %q", got, want)
 	}
 	if got := f.condition("c", duckv1.ConditionReady); got != "True" {
@@ -194,6 +194,92 @@ func TestReconcileHostConflict(t *testing.T) {
 	f.reconcile("b-c")
 	if got := f.gateway.shares(shared); got != "hello-2:100" || f.condition("b-c", duckv1.ConditionReady) != "True" {
 		t.Errorf("requests to the shared host go to %q, Ready is %q; want the younger Route to have it", got, f.condition("b-c", duckv1.ConditionReady))
+	}
+}
+
+// TestReconcileHostInUse covers serving 8-3: an older Route that starts to claim a host name does not get it while
+// another one serves it, before and after a restart; and gets it when it is free.
+func TestReconcileHostInUse(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	older := newRoute("c", pin("hello-1", 100))
+	younger := newRoute("b-c", pin("hello-2", 100, "a"))
+	younger.CreationTimestamp = metav1.NewTime(began.Add(time.Hour))
+	f := newFixture(t, older, younger, newRevision("hello", 1, isReady), newRevision("hello", 2, isReady))
+	f.reconcile("c")
+	// The write of its status triggers another reconciliation.
+	f.reconcile("b-c")
+	f.reconcile("b-c")
+	const shared = "a-b-c.default.example.com"
+	if got := f.gateway.shares(shared); got != "hello-2:100" {
+		t.Fatalf("requests to the host go to %q, want the younger Route's", got)
+	}
+	route, err := f.Routes.Routes("default").Get("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := route.DeepCopy()
+	changed.Spec.Traffic = []servingv1.TrafficTarget{pin("hello-1", 100, "a-b")}
+	changed.Generation = 2
+	f.put(changed)
+	check := func(when string) {
+		t.Helper()
+		f.reconcile("c")
+		f.reconcile("b-c")
+		if got := f.gateway.shares(shared); got != "hello-2:100" {
+			t.Errorf("%s requests to the host go to %q, want the Route that served it", when, got)
+		}
+		if got, want := f.condition("c", ingress), `False HostnameConflict Host name "a-b-c.default.svc.cluster.local" belongs to Route "default/b-c", which claimed it first.`; got != want {
+			t.Errorf("%s IngressReady is %q, want %q", when, got, want)
+		}
+		if got := f.condition("b-c", duckv1.ConditionReady); got != "True" {
+			t.Errorf("%s Ready of the Route that served the host is %q, want True", when, got)
+		}
+	}
+	check("after the claim")
+	f.restart()
+	check("after a restart")
+	f.remove("routes", "b-c")
+	f.reconcile("b-c")
+	f.reconcile("c")
+	if got := f.gateway.shares(shared); got != "hello-1:100" || f.condition("c", duckv1.ConditionReady) != "True" {
+		t.Errorf("requests to the free host go to %q, Ready is %q; want the waiting Route to have it", got, f.condition("c", duckv1.ConditionReady))
+	}
+	route, _ = f.Routes.Routes("default").Get("c")
+	if got := route.Status.Annotations[conflictsAnnotationKey]; got != "" {
+		t.Errorf("status still lists the conflicts %s", got)
+	}
+}
+
+// TestHeld covers what a Route holds by statuses that are incomplete, of older releases, or damaged.
+func TestHeld(t *testing.T) {
+	hosts := []host{{name: "a.x.svc", local: true, internal: true}, {name: "a.example.com"}, {name: "t-a.x.svc", tag: "t", local: true, internal: true}, {name: "t-a.example.com", tag: "t"}}
+	status := func(change func(*servingv1.RouteStatus)) *servingv1.RouteStatus {
+		s := &servingv1.RouteStatus{}
+		s.Address = &duckv1.Addressable{URL: "http://a.x.svc"}
+		s.URL = "http://a.example.com:8080"
+		s.Traffic = []servingv1.TrafficTarget{{Tag: "t", URL: "http://t-a.example.com"}}
+		change(s)
+		return s
+	}
+	for name, test := range map[string]struct {
+		status *servingv1.RouteStatus
+		want   []string
+	}{
+		"all":           {status(func(*servingv1.RouteStatus) {}), []string{"a.example.com", "a.x.svc", "t-a.example.com", "t-a.x.svc"}},
+		"never written": {&servingv1.RouteStatus{}, nil},
+		"another URL":   {status(func(s *servingv1.RouteStatus) { s.URL = "http://b.example.com" }), []string{"a.x.svc", "t-a.example.com", "t-a.x.svc"}},
+		"a new tag":     {status(func(s *servingv1.RouteStatus) { s.Traffic = nil }), []string{"a.example.com", "a.x.svc"}},
+		"lost": {status(func(s *servingv1.RouteStatus) {
+			s.Annotations = map[string]string{conflictsAnnotationKey: `["t-a.x.svc"]`}
+		}), []string{"a.example.com", "a.x.svc", "t-a.example.com"}},
+		"damaged": {status(func(s *servingv1.RouteStatus) { s.Annotations = map[string]string{conflictsAnnotationKey: `[`} }), nil},
+		"earlier release": {status(func(s *servingv1.RouteStatus) {
+			s.Conditions = duckv1.Conditions{{Type: servingv1.RouteConditionIngressReady, Status: "False", Reason: ReasonHostnameConflict}}
+		}), nil},
+	} {
+		if diff := cmp.Diff(test.want, held(test.status, hosts)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
@@ -235,13 +321,13 @@ func TestAddresses(t *testing.T) {
 		want   addresses
 	}{
 		{"public", func(*servingv1.Route) {}, URLs{}, addresses{
-			hosts: []host{{"hello.default.svc.cluster.local", "", true}, {"hello.default.svc", "", true}, {"hello.default", "", true}, {"hello.default.example.com", "", false}},
+			hosts: []host{{"hello.default.svc.cluster.local", "", true, true}, {"hello.default.svc", "", true, true}, {"hello.default", "", true, true}, {"hello.default.example.com", "", false, false}},
 			url:   "http://hello.default.example.com", internal: "http://hello.default.svc.cluster.local",
 			services: []service{{"hello", "hello.default"}},
 		}},
 		{"tag, on a machine without a cluster", func(route *servingv1.Route) { route.Spec.Traffic[0].Tag = "v1" }, URLs{Port: 8080, PublicAddress: true}, addresses{
-			hosts: []host{{"hello.default.svc.cluster.local", "", true}, {"hello.default.svc", "", true}, {"hello.default", "", true}, {"hello.default.example.com", "", false},
-				{"v1-hello.default.svc.cluster.local", "v1", true}, {"v1-hello.default.svc", "v1", true}, {"v1-hello.default", "v1", true}, {"v1-hello.default.example.com", "v1", false}},
+			hosts: []host{{"hello.default.svc.cluster.local", "", true, true}, {"hello.default.svc", "", true, true}, {"hello.default", "", true, true}, {"hello.default.example.com", "", false, false},
+				{"v1-hello.default.svc.cluster.local", "v1", true, true}, {"v1-hello.default.svc", "v1", true, true}, {"v1-hello.default", "v1", true, true}, {"v1-hello.default.example.com", "v1", false, false}},
 			url: "http://hello.default.example.com:8080", internal: "http://hello.default.example.com:8080",
 			tags:     map[string]string{"v1": "http://v1-hello.default.example.com:8080"},
 			services: []service{{"hello", "hello.default"}, {"v1-hello", "v1-hello.default"}},
@@ -250,8 +336,8 @@ func TestAddresses(t *testing.T) {
 			route.Labels = map[string]string{servingv1.VisibilityLabelKey: servingv1.VisibilityClusterLocal}
 			route.Spec.Traffic[0].Tag = "v1"
 		}, URLs{Port: 80}, addresses{
-			hosts: []host{{"hello.default.svc.cluster.local", "", true}, {"hello.default.svc", "", true}, {"hello.default", "", true},
-				{"v1-hello.default.svc.cluster.local", "v1", true}, {"v1-hello.default.svc", "v1", true}, {"v1-hello.default", "v1", true}},
+			hosts: []host{{"hello.default.svc.cluster.local", "", true, true}, {"hello.default.svc", "", true, true}, {"hello.default", "", true, true},
+				{"v1-hello.default.svc.cluster.local", "v1", true, true}, {"v1-hello.default.svc", "v1", true, true}, {"v1-hello.default", "v1", true, true}},
 			url: "http://hello.default.svc.cluster.local", internal: "http://hello.default.svc.cluster.local",
 			tags:     map[string]string{"v1": "http://v1-hello.default.svc.cluster.local"},
 			services: []service{{"hello", "hello.default"}, {"v1-hello", "v1-hello.default"}},
@@ -286,7 +372,7 @@ func TestReconcileInvalidHost(t *testing.T) {
 
 // TestTable covers serving 8-6 and 10.2-6: shares of the hosts of a Route and of its tags.
 func TestTable(t *testing.T) {
-	hosts := []host{{"hello", "", false}, {"v1-hello", "v1", false}, {"next-hello", "next", true}, {"gone-hello", "gone", false}, {"lost-hello", "", false}}
+	hosts := []host{{name: "hello"}, {name: "v1-hello", tag: "v1"}, {name: "next-hello", tag: "next", local: true}, {name: "gone-hello", tag: "gone"}, {name: "lost-hello"}}
 	targets := []target{{revision: "r1", tag: "v1", percent: 30}, {revision: "r2", percent: 20}, {revision: "r2", percent: 40},
 		{revision: "r3", tag: "next", percent: 1}, {revision: "r4", tag: "next", percent: 9}, {revision: "r5", tag: "idle"}}
 	revision := named

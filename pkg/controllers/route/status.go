@@ -19,7 +19,7 @@ const (
 	ReasonIngressNotConfigured = "IngressNotConfigured"
 	ReasonRolloutInProgress    = "RolloutInProgress"
 	ReasonTLSNotEnabled        = "TLSNotEnabled"
-	// ReasonHostnameConflict tells that an older Route has one of the host names (serving 8-3).
+	// ReasonHostnameConflict means that another Route serves one of the host names (serving 8-3).
 	ReasonHostnameConflict = "HostnameConflict"
 	// ReasonHostnameInvalid tells that one of the host names would be no DNS name.
 	ReasonHostnameInvalid = "HostnameInvalid"
@@ -72,6 +72,9 @@ func (f *findings) status(route *servingv1.Route, now time.Time) (servingv1.Rout
 	status.URL = f.addresses.url
 	status.Address = &duckv1.Addressable{URL: f.addresses.internal}
 	if err := writeRollouts(&status, f.rollouts); err != nil {
+		return status, err
+	}
+	if err := writeConflicts(&status, f.lost); err != nil {
 		return status, err
 	}
 	certificate := controllers.True(servingv1.RouteConditionCertificateProvisioned)
