@@ -22,8 +22,8 @@ var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("wa
 func logOptions(server *genericapiserver.GenericAPIServer, host *rest.Config, source *revisionlog.Late) (revision.LogOptions, error) {
 	if host != nil {
 		config := rest.CopyConfig(host)
-		// Who reads logs waits in the host's queues, not for others who do.
-		config.QPS = -1
+		// Each namespace has a limit of its own besides, so that its users do not wait for those of others.
+		config.QPS, config.Burst = 200, 400
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return revision.LogOptions{}, fmt.Errorf("making a client of the host cluster's logs: %w", err)

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/lru"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
@@ -23,6 +26,35 @@ const revisionUIDLabelKey = servingv1.GroupName + "/revisionUID"
 type Pods struct {
 	// Client may list and watch Pods, and get pods/log.
 	Client kubernetes.Interface
+
+	// mu guards rates: the limiter of requests to the host for each namespace that asked of late.
+	mu    sync.Mutex
+	rates *lru.Cache
+}
+
+const (
+	// requestsPerSecond and requestsAtOnce bound the requests to the host for the logs of one namespace.
+	requestsPerSecond, requestsAtOnce = 20, 100
+	// maxRates bounds the namespaces whose requests are remembered.
+	maxRates = 1024
+)
+
+// wait waits until another request may be made for a namespace.
+func (p *Pods) wait(ctx context.Context, namespace string) error {
+	p.mu.Lock()
+	if p.rates == nil {
+		p.rates = lru.New(maxRates)
+	}
+	found, ok := p.rates.Get(namespace)
+	if !ok {
+		found = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestsAtOnce)
+		p.rates.Add(namespace, found)
+	}
+	p.mu.Unlock()
+	if err := found.(flowcontrol.RateLimiter).Wait(ctx); err != nil {
+		return fmt.Errorf("wait for the turn of namespace %q: %w", namespace, err)
+	}
+	return nil
 }
 
 var _ Source = (*Pods)(nil)
@@ -30,6 +62,9 @@ var _ Source = (*Pods)(nil)
 // Copy implements Source.
 func (p *Pods) Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(Line) error) error {
 	selector := labels.Set{revisionUIDLabelKey: string(revision.UID)}.String()
+	if err := p.wait(ctx, revision.Namespace); err != nil {
+		return err
+	}
 	pods, err := p.Client.CoreV1().Pods(revision.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("listing the Pods of Revision \"%s/%s\": %w", revision.Namespace, revision.Name, err)
@@ -68,6 +103,9 @@ func (p *Pods) copy(ctx context.Context, pod *corev1.Pod, options *corev1.PodLog
 	noted := func(line Line) error {
 		unwritten = write(line)
 		return unwritten
+	}
+	if err := p.wait(ctx, pod.Namespace); err != nil {
+		return err
 	}
 	stream, err := p.Client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	if err == nil {

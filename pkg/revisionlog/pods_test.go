@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -162,4 +163,29 @@ func TestLate(t *testing.T) {
 	if err := stream.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRequestRate bounds the requests to the host for the logs of one namespace, and of no other with it.
+func TestRequestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := &Pods{}
+		start := time.Now()
+		for range requestsAtOnce + 2*requestsPerSecond {
+			if err := pods.wait(t.Context(), "flood"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start).Round(time.Second / 10); took != 2*time.Second {
+			t.Errorf("the requests take %v", took)
+		}
+		start = time.Now()
+		if err := pods.wait(t.Context(), "calm"); err != nil || time.Since(start) > 0 {
+			t.Errorf("another namespace waits %v, %v", time.Since(start), err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := pods.wait(ctx, "flood"); !errors.Is(err, context.Canceled) {
+			t.Errorf("an ended context: %v", err)
+		}
+	})
 }

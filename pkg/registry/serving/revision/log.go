@@ -38,6 +38,7 @@ type revisionStore interface {
 type logREST struct {
 	LogOptions
 	revisions revisionStore
+	follows   follows
 }
 
 var (
@@ -121,17 +122,26 @@ func (*logStream) DeepCopyObject() runtime.Object {
 }
 
 // InputStream returns the log as text. One that is followed ends with the request, the Revision or the server.
-func (s *logStream) InputStream(ctx context.Context, _, _ string) (io.ReadCloser, bool, string, error) {
+func (s *logStream) InputStream(ctx context.Context, _, _ string) (_ io.ReadCloser, _ bool, _ string, err error) {
 	follow := s.options.Follow
+	end := func() {}
 	if follow {
 		select {
 		case <-s.rest.Stopping:
 			return nil, false, "", apierrors.NewServiceUnavailable("this replica of the server is about to end; ask again")
 		default:
 		}
-		following, end := context.WithCancel(request.WithNamespace(ctx, s.revision.Namespace))
+		if end, err = s.rest.follows.begin(userOf(ctx), s.revision.Namespace, s.revision.Name); err != nil {
+			return nil, false, "", err
+		}
+		defer func() {
+			if err != nil {
+				end()
+			}
+		}()
+		following, cancel := context.WithCancel(request.WithNamespace(ctx, s.revision.Namespace))
 		go func() {
-			defer end()
+			defer cancel()
 			s.rest.awaitEnd(following, s.revision)
 		}()
 		ctx = following
@@ -143,7 +153,15 @@ func (s *logStream) InputStream(ctx context.Context, _, _ string) (io.ReadCloser
 	if err != nil {
 		return nil, false, "", apierrors.NewInternalError(err)
 	}
-	return stream, follow, "text/plain; charset=utf-8", nil
+	return &followedStream{stream, end}, follow, "text/plain; charset=utf-8", nil
+}
+
+// userOf returns the name of who asks.
+func userOf(ctx context.Context) string {
+	if user, ok := request.UserFrom(ctx); ok {
+		return user.GetName()
+	}
+	return ""
 }
 
 // rewatching is how long after a watch of a Revision has failed the next one begins.

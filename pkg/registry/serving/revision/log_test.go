@@ -65,23 +65,22 @@ func TestLog(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)
 	for name, tt := range map[string]struct {
-		rest     logREST
+		source   LogOptions
 		revision string
 		options  servingv1.RevisionLogOptions
 		refused  func(error) bool
 	}{
-		"all":               {rest: logREST{LogOptions: LogOptions{Source: source{}}}, revision: "hello-1"},
-		"container":         {rest: logREST{LogOptions: LogOptions{Source: source{}}}, revision: "hello-1", options: servingv1.RevisionLogOptions{Container: "init"}},
-		"no such Revision":  {rest: logREST{LogOptions: LogOptions{Source: source{}}}, revision: "none", refused: apierrors.IsNotFound},
-		"no such container": {rest: logREST{LogOptions: LogOptions{Source: source{}}}, revision: "hello-1", options: servingv1.RevisionLogOptions{Container: "x"}, refused: apierrors.IsBadRequest},
-		"no source":         {rest: logREST{LogOptions: LogOptions{Source: &revisionlog.Late{}}}, revision: "hello-1", refused: apierrors.IsServiceUnavailable},
-		"broken source":     {rest: logREST{LogOptions: LogOptions{Source: source{errors.New("broken")}}}, revision: "hello-1", refused: apierrors.IsInternalError},
-		"following a server that ends": {rest: logREST{LogOptions: LogOptions{Source: source{}, Stopping: stopped}}, revision: "hello-1",
+		"all":               {source: LogOptions{Source: source{}}, revision: "hello-1"},
+		"container":         {source: LogOptions{Source: source{}}, revision: "hello-1", options: servingv1.RevisionLogOptions{Container: "init"}},
+		"no such Revision":  {source: LogOptions{Source: source{}}, revision: "none", refused: apierrors.IsNotFound},
+		"no such container": {source: LogOptions{Source: source{}}, revision: "hello-1", options: servingv1.RevisionLogOptions{Container: "x"}, refused: apierrors.IsBadRequest},
+		"no source":         {source: LogOptions{Source: &revisionlog.Late{}}, revision: "hello-1", refused: apierrors.IsServiceUnavailable},
+		"broken source":     {source: LogOptions{Source: source{errors.New("broken")}}, revision: "hello-1", refused: apierrors.IsInternalError},
+		"following a server that ends": {source: LogOptions{Source: source{}, Stopping: stopped}, revision: "hello-1",
 			options: servingv1.RevisionLogOptions{Follow: true}, refused: apierrors.IsServiceUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.rest.revisions = logged()
-			stream, err := open(t.Context(), &tt.rest, tt.revision, &tt.options)
+			stream, err := open(t.Context(), &logREST{LogOptions: tt.source, revisions: logged()}, tt.revision, &tt.options)
 			if tt.refused != nil {
 				if !tt.refused(err) {
 					t.Errorf("got %v", err)
