@@ -49,9 +49,13 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	brokers, err := registry.NewStorage(broker.Resource(g.controllers, g.eventing), g.scheme, g.getter)
+	if err != nil {
+		return nil, fmt.Errorf("API group %s: %w", eventingv1.GroupName, err)
+	}
 	eventing, err := g.group(eventingv1.GroupName,
-		g.storage(registry.NewStorage(broker.Resource(g.controllers, g.eventing), g.scheme, g.getter)),
-		g.storage(registry.NewStorage(trigger.Resource(g.controllers), g.scheme, g.getter)),
+		g.storage(brokers, nil),
+		g.storage(registry.NewStorage(trigger.Resource(g.controllers, brokers["brokers"].(rest.Getter)), g.scheme, g.getter)),
 	)
 	if err != nil {
 		return nil, err

@@ -86,9 +86,14 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Run.AddUniversalFlags(flags)
 	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
 		"Directory of the embedded etcd's data, used when --etcd-servers is not given, and of the embedded event log's.")
-	flags.StringSliceVar(&o.ControllersUsers, "controllers-user", o.ControllersUsers,
-		"User names that may create Revisions and list the subscribers of Channels, beside the controllers in this process. "+
-			"Whoever may impersonate one of them has these rights too. None: nobody else.")
+	addControllersUserFlag(flags, &o.ControllersUsers)
+}
+
+// addControllersUserFlag registers the flag of users that count as the controllers.
+func addControllersUserFlag(flags *pflag.FlagSet, users *[]string) {
+	flags.StringSliceVar(users, "controllers-user", *users,
+		"Names of users that may create Revisions, set the subscribers of Channels and write status, like the controllers in this process. "+
+			"Users that may impersonate one of them have these rights too. Empty allows nobody else.")
 }
 
 // Validate returns all that is wrong with the flags.

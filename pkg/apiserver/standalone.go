@@ -33,6 +33,8 @@ type StandaloneOptions struct {
 	// Settings and EventingSettings return the operator's settings in force. Nil means the defaults.
 	Settings         func() servingv1.Settings
 	EventingSettings func() eventingv1.Settings
+	// ControllersUsers also count as the controllers; see identity.Controllers.
+	ControllersUsers []string
 	// Start starts what runs beside the API, once that is served, and returns where else the server can be
 	// reached, for the line that tells it is ready. Its context ends with the server. An error stops the server.
 	// Nil means that nothing does.
@@ -49,6 +51,7 @@ func (o *StandaloneOptions) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of everything that is kept: objects, certificates, kubeconfig.")
 	flags.IPVar(&o.BindHost, "bind-address", o.BindHost, "Address to serve HTTPS on.")
 	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on; 0 picks a free one.")
+	addControllersUserFlag(flags, &o.ControllersUsers)
 }
 
 // Validate returns all that is wrong with the flags.
@@ -87,6 +90,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 
 	config := newConfig(options.scheme, options.codecs)
 	config.Events = true
+	config.Controllers.UserNames = o.ControllersUsers
 	if o.Settings != nil {
 		config.Settings = o.Settings
 	}

@@ -42,6 +42,9 @@ type Resource[O Object, Spec, Status any] struct {
 	Controllers identity.Controllers
 	// AllowCreate decides before anything else whether the request may create an object at all.
 	AllowCreate func(ctx context.Context, obj O) error
+	// ForeignStatus reports whether the status of the stored obj belongs to a controller outside this server, so that
+	// everybody with the right to write it may. Nil means that all statuses are the controllers' alone.
+	ForeignStatus func(ctx context.Context, obj O) (bool, error)
 	// Default fills what an object leaves out, on every write.
 	Default func(obj O)
 	// DefaultOnCreate fills what is decided once, when an object is created.

@@ -68,6 +68,9 @@ func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer 
 	status := *store
 	status.UpdateStrategy = statusRules
 	status.ResetFieldsStrategy = statusRules
+	status.BeginUpdate = func(ctx context.Context, _, old runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+		return func(context.Context, bool) {}, r.allowStatus(ctx, old.(O))
+	}
 	return map[string]rest.Storage{
 		r.Plural:             &REST{Store: store, shortNames: r.ShortNames, categories: r.Categories},
 		r.Plural + "/status": &StatusREST{store: &status},

@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -11,6 +13,22 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
+
+// allowStatus returns an error unless the request may write the status of old, the stored object. RBAC cannot decide it:
+// a written status is believed, the image digests of a Revision for example.
+func (r *Resource[O, Spec, Status]) allowStatus(ctx context.Context, old O) error {
+	if r.Controllers.Made(ctx) {
+		return nil
+	}
+	if r.ForeignStatus != nil {
+		foreign, err := r.ForeignStatus(ctx, old)
+		if err != nil || foreign {
+			return err
+		}
+	}
+	return apierrors.NewForbidden(r.groupResource(), old.GetName(), errors.New(
+		"status is written by the controllers of this server only; change spec instead"))
+}
 
 // statusStrategy holds writes of the /status subresource to its rules: they change nothing but the status.
 type statusStrategy[O Object, Spec, Status any] struct {

@@ -58,13 +58,18 @@ func ClientsOf(kubeconfig string) (*Clients, error) {
 // As returns clients that impersonate a user.
 func (c *Clients) As(t testing.TB, user string, groups ...string) *Clients {
 	t.Helper()
-	config := rest.CopyConfig(c.Config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
-	clients, err := NewClients(config)
+	clients, err := c.Impersonating(user, groups...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return clients
+}
+
+// Impersonating returns clients that impersonate a user.
+func (c *Clients) Impersonating(user string, groups ...string) (*Clients, error) {
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	return NewClients(config)
 }
 
 // Request is a request as it goes over the wire.

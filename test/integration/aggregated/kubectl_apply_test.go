@@ -138,7 +138,7 @@ func TestKubectlPatch(t *testing.T) {
 		{"json", `[{"op":"replace","path":"/spec/template/spec/timeoutSeconds","value":13}]`, `[{"op":"replace","path":"/status/url","value":"http://json.example.com"}]`},
 	} {
 		k.Must(t, "", "patch", "ksvc", "hello", "--type", test.kind, "-p", test.spec)
-		k.Must(t, "", "patch", "ksvc", "hello", "--type", test.kind, "--subresource=status", "-p", test.status)
+		k.Must(t, "", "patch", "ksvc", "hello", "--type", test.kind, "--subresource=status", "--as="+controllersUser, "--as-group=system:masters", "-p", test.status)
 		want := map[string]string{"merge": "11", "strategic": "12", "json": "13"}[test.kind] + " http://" + test.kind + ".example.com"
 		if got := k.Must(t, "", "get", "ksvc", "hello", "-o", "jsonpath={.spec.template.spec.timeoutSeconds} {.status.url}"); got != want {
 			t.Errorf("after a %s patch: %q, want %q", test.kind, got, want)

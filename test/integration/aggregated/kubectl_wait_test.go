@@ -49,7 +49,7 @@ func TestKubectlWatch(t *testing.T) {
 	// A watch that shows an object was there before.
 	k.Must(t, hello, "apply", "-f", "-")
 	expect(t, watch, `ADDED +hello`)
-	k.Must(t, "", "patch", "ksvc", "hello", "--type=merge", "--subresource=status", "-p", ready)
+	k.Must(t, "", "patch", "ksvc", "hello", "--type=merge", "--subresource=status", "--as="+controllersUser, "--as-group=system:masters", "-p", ready)
 	expect(t, watch, `MODIFIED +hello .*True`)
 	k.Must(t, "", "delete", "ksvc", "hello")
 	expect(t, watch, `DELETED +hello`)
@@ -64,7 +64,7 @@ func TestKubectlWait(t *testing.T) {
 	k.MustFail(t, "timed out waiting for the condition on services/hello", "", "wait", "--for=condition=Ready", "ksvc/hello", "--timeout=100ms")
 
 	waiting := start(t, ns, "wait", "--for=condition=Ready", "ksvc/hello", "--timeout=30s")
-	k.Must(t, "", "patch", "ksvc", "hello", "--type=merge", "--subresource=status", "-p", ready)
+	k.Must(t, "", "patch", "ksvc", "hello", "--type=merge", "--subresource=status", "--as="+controllersUser, "--as-group=system:masters", "-p", ready)
 	expect(t, waiting, "service.serving.knative.dev/hello condition met")
 	expectSuccess(t, waiting)
 

@@ -157,7 +157,7 @@ func TestTemplateChanged(t *testing.T) {
 		{"the template", path, `{"spec":{"template":{"spec":{"serviceAccountName":"default"}}}}`, 2},
 		{"the template's metadata", path, `{"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}`, 3},
 	} {
-		wantCode(t, patch(t, host.Admin, step.path, step.patch), http.StatusOK)
+		wantCode(t, patch(t, controllers(t), step.path, step.patch), http.StatusOK)
 		if got := asked.Load(); got != step.want {
 			t.Errorf("after a change of %s the host was asked %d times in all, want %d", step.what, got, step.want)
 		}

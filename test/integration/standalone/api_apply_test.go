@@ -118,7 +118,7 @@ func TestApplyOwnsOnlyItsPart(t *testing.T) {
 		obj := k.Object(namespace(t), "a")
 		both := merged(obj.Object, object{"status": readyStatus(), "metadata": object{"labels": object{"a": "b"}}})
 		applyAs(t, "one", false, obj, both).Object(t)
-		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status?fieldManager=two", ContentType: applyPatch, Body: both}).Object(t)
+		controllers.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status?fieldManager=two", ContentType: applyPatch, Body: both}).Object(t)
 		for _, entry := range again(t, obj).GetManagedFields() {
 			fields := entry.FieldsV1.GetRawString()
 			switch entry.Manager {
@@ -138,7 +138,7 @@ func TestApplyOwnsOnlyItsPart(t *testing.T) {
 		third := object{"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(), "metadata": object{"name": "a"}, "status": object{
 			"conditions": []any{object{"type": "Ready", "status": "True"}, object{"type": "Other", "status": "True"}},
 		}}
-		wantConflict(t, admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status?fieldManager=three", ContentType: applyPatch, Body: third}),
+		wantConflict(t, controllers.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status?fieldManager=three", ContentType: applyPatch, Body: third}),
 			`.status.conditions[type="Ready"].status`)
 	})
 }

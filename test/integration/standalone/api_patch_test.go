@@ -93,7 +93,7 @@ func TestStrategicMergeOfConditions(t *testing.T) {
 			{"type": "Other", "status": "True"},
 			{"type": "Ready", "status": "False", "reason": "Broken"},
 		} {
-			admin.Do(t, harness.Request{
+			controllers.Do(t, harness.Request{
 				Method: "PATCH", Path: pathOf(obj) + "/status", ContentType: strategicPatch,
 				Body: object{"status": object{"conditions": []any{condition}}},
 			}).Object(t)

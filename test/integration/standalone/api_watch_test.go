@@ -75,7 +75,7 @@ func TestWatch(t *testing.T) {
 		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(created), ContentType: mergePatch, Body: label("user")}).Object(t)
 		wantEvent(t, w, watch.Modified, "a")
 		wantEvent(t, labelled, watch.Added, "a")
-		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(created) + "/status", ContentType: mergePatch, Body: object{"status": readyStatus()}}).Object(t)
+		controllers.Do(t, harness.Request{Method: "PATCH", Path: pathOf(created) + "/status", ContentType: mergePatch, Body: object{"status": readyStatus()}}).Object(t)
 		wantEvent(t, w, watch.Modified, "a")
 		wantEvent(t, labelled, watch.Modified, "a")
 		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(created), ContentType: mergePatch, Body: label("nobody")}).Object(t)

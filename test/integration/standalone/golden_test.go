@@ -231,7 +231,7 @@ func TestTables(t *testing.T) {
 		if k.Kind != "Revision" {
 			print()
 		}
-		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status", ContentType: mergePatch, Body: object{"status": fullStatus(k)}}).Object(t)
+		controllers.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status", ContentType: mergePatch, Body: object{"status": fullStatus(k)}}).Object(t)
 		print()
 		print("-o", "wide")
 		wantGolden(t, "tables/"+k.Resource+".txt", content.Bytes())

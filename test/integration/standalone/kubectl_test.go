@@ -110,7 +110,7 @@ func TestKubectlPatch(t *testing.T) {
 		if live.GetLabels()["merge"] != "yes" || live.GetLabels()["strategic"] != "yes" || live.GetAnnotations()["json"] != "yes" {
 			t.Errorf("metadata is %v", live.Object["metadata"])
 		}
-		kubectl.Must(t, "", "patch", name, obj.GetName(), "--subresource=status", "--type=merge", "-p", `{"status":{"observedGeneration":1}}`)
+		kubectl.Must(t, "", "patch", name, obj.GetName(), "--subresource=status", "--type=merge", "--as="+controllersUser, "--as-group=system:masters", "-p", `{"status":{"observedGeneration":1}}`)
 		kubectl.Must(t, "", "label", name, obj.GetName(), "more=yes")
 		kubectl.Must(t, "", "annotate", name, obj.GetName(), "more=yes")
 		kubectl.MustFail(t, "is invalid: metadata.labels", "", "patch", name, obj.GetName(), "--type", "merge", "-p", `{"metadata":{"labels":{"a b":"c"}}}`)
@@ -123,7 +123,7 @@ func TestKubectlWaitAndDelete(t *testing.T) {
 		for _, cascade := range []string{"background", "foreground", "orphan"} {
 			obj := stored(t, k)
 			kubectl := harness.NewKubectl(t, server.Kubeconfig, obj.GetNamespace())
-			kubectl.Must(t, "", "patch", name, obj.GetName(), "--subresource=status", "--type=merge", "-p",
+			kubectl.Must(t, "", "patch", name, obj.GetName(), "--subresource=status", "--type=merge", "--as="+controllersUser, "--as-group=system:masters", "-p",
 				`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
 			if got := kubectl.Must(t, "", "wait", name+"/"+obj.GetName(), "--for=condition=Ready", "--timeout=20s"); !strings.HasSuffix(got, " condition met\n") {
 				t.Errorf("wait: %q", got)

@@ -26,8 +26,15 @@ import (
 // server is shared by all tests that do not say otherwise; each works in namespaces of its own.
 var server *harness.Standalone
 
-// admin is the administrator of server.
-var admin *harness.Clients
+var (
+	// admin is the administrator of server.
+	admin *harness.Clients
+	// controllers is the user of server that --controllers-user names.
+	controllers *harness.Clients
+)
+
+// controllersUser may write status, which the administrator may not.
+const controllersUser = "test-controllers"
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -47,7 +54,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := asControllers(dir, makeControllersObjects); err != nil {
 		return 0, fmt.Errorf("storing what only controllers may create: %w", err)
 	}
-	if server, err = harness.StartAPI(dir); err != nil {
+	if server, err = harness.StartAPI(dir, "--controllers-user="+controllersUser); err != nil {
 		return 0, err
 	}
 	defer func() {
@@ -58,6 +65,9 @@ func run(m *testing.M) (code int, err error) {
 		}
 	}()
 	if admin, err = harness.ClientsOf(server.Kubeconfig); err != nil {
+		return 0, err
+	}
+	if controllers, err = admin.Impersonating(controllersUser, "system:masters"); err != nil {
 		return 0, err
 	}
 	return m.Run(), nil

@@ -33,7 +33,7 @@ func TestAStaleResourceVersionIsAConflict(t *testing.T) {
 				if got := again(t, stale).GetLabels()["by"]; got != "first" {
 					t.Errorf("the label is %q, want the first writer's", got)
 				}
-				status = wantStatus(t, admin.Do(t, harness.Request{
+				status = wantStatus(t, controllers.Do(t, harness.Request{
 					Method: "PATCH", Path: pathOf(stale) + "/status", ContentType: mergePatch,
 					Body: object{"metadata": object{"resourceVersion": stale.GetResourceVersion()}, "status": readyStatus()},
 				}), http.StatusConflict, metav1.StatusReasonConflict)

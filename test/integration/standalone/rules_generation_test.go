@@ -54,7 +54,11 @@ func TestGeneration(t *testing.T) {
 						// An applier owns what it names, and lets go of the rest.
 						step.change = merged(k.Object("", "a").Object, step.change)
 					}
-					admin.Do(t, way.request(again(t, obj), step.path, step.change)).Object(t)
+					clients := admin
+					if step.what == "status" {
+						clients = controllers
+					}
+					clients.Do(t, way.request(again(t, obj), step.path, step.change)).Object(t)
 					if got := again(t, obj).GetGeneration(); got != step.want {
 						t.Errorf("generation after a write of %s is %d, want %d", step.what, got, step.want)
 					}

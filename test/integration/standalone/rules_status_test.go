@@ -42,7 +42,7 @@ func TestStatusIsKeptWhenTheResourceIsWritten(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
 			t.Run(way.name, func(t *testing.T) {
-				before := admin.Do(t, harness.Request{
+				before := controllers.Do(t, harness.Request{
 					Method: "PATCH", Path: pathOf(stored(t, k)) + "/status", ContentType: mergePatch,
 					Body: object{"status": readyStatus()},
 				})
@@ -120,6 +120,57 @@ func TestOnlyTheStatusIsWrittenThroughStatus(t *testing.T) {
 	})
 }
 
+// Users write no status, the administrator included, by whichever verb: the image digests of a Revision, for example, are
+// what its Pods run. The controllers of a foreign Broker class write the status of its Brokers, and of their Triggers.
+func TestUserStatusIsRefused(t *testing.T) {
+	eachKind(t, func(t *testing.T, k harness.Kind) {
+		before := stored(t, k)
+		for _, way := range updateWays() {
+			t.Run(way.name, func(t *testing.T) {
+				response := admin.Do(t, way.request(before, pathOf(before)+"/status", object{"status": readyStatus()}))
+				status := wantStatus(t, response, http.StatusForbidden, metav1.StatusReasonForbidden)
+				wantMessage(t, status, k.Resource, before.GetName(), "status is written by the controllers of this server only")
+				wantSame(t, before, again(t, before))
+			})
+		}
+	})
+}
+
+func TestForeignStatus(t *testing.T) {
+	ns := namespace(t)
+	post := func(kind, name string, change object) string {
+		k := harness.KindOf(kind)
+		obj := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(ns), Body: merged(k.Object(ns, name).Object, change)}).Object(t)
+		return pathOf(obj) + "/status"
+	}
+	class := func(name string) object {
+		return object{"metadata": object{"annotations": object{"eventing.knative.dev/broker.class": name}}}
+	}
+	to := func(broker string) object { return object{"spec": object{"broker": broker}} }
+	for path, code := range map[string]int{
+		post("Broker", "kafka", class("Kafka")):                      http.StatusOK,
+		post("Broker", "alias", class("MTChannelBasedBroker")):       http.StatusForbidden,
+		post("Broker", "own", nil):                                   http.StatusForbidden,
+		post("Trigger", "of-kafka", to("kafka")):                     http.StatusOK,
+		post("Trigger", "of-own", to("own")):                         http.StatusForbidden,
+		post("Trigger", "of-none", to("none")):                       http.StatusForbidden,
+		post("Channel", "c", class("Kafka")):                         http.StatusForbidden,
+		post("Service", "s", class("Kafka")):                         http.StatusForbidden,
+		post("Trigger", "claims", merged(to("own"), class("Kafka"))): http.StatusForbidden,
+	} {
+		response := admin.Do(t, harness.Request{Method: "PATCH", Path: path, ContentType: mergePatch, Body: object{"status": readyStatus()}})
+		if response.Code != code {
+			t.Errorf("%s: code %d, want %d: %s", path, response.Code, code, response.Body)
+		}
+	}
+	// Another namespace's Broker of that name decides nothing.
+	other := namespace(t)
+	k := harness.KindOf("Trigger")
+	obj := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(other), Body: merged(k.Object(other, "a").Object, to("kafka"))}).Object(t)
+	response := admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status", ContentType: mergePatch, Body: object{"status": readyStatus()}})
+	wantStatus(t, response, http.StatusForbidden, metav1.StatusReasonForbidden)
+}
+
 // A status belongs to an object that is there.
 func TestStatusIsNeverCreated(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
@@ -137,7 +188,7 @@ func TestStatusIsNeverCreated(t *testing.T) {
 func TestConditionsAreValidated(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		before := stored(t, k)
-		response := admin.Do(t, harness.Request{
+		response := controllers.Do(t, harness.Request{
 			Method: "PATCH", Path: pathOf(before) + "/status", ContentType: mergePatch,
 			Body: object{"status": object{"conditions": []any{
 				object{"type": "Ready", "status": "Perhaps"},

@@ -20,7 +20,7 @@ func TestRevisionScale(t *testing.T) {
 	if diff := cmp.Diff(object{"replicas": int64(0), "selector": "serving.knative.dev/revision=" + obj.GetName()}, got.Object["status"]); diff != "" {
 		t.Errorf("status before anything is known (-want +got):\n%s", diff)
 	}
-	admin.Do(t, harness.Request{
+	controllers.Do(t, harness.Request{
 		Method: "PATCH", Path: k.StatusPath(obj.GetNamespace(), obj.GetName()), ContentType: mergePatch,
 		Body: object{"status": object{"actualReplicas": 1, "desiredReplicas": 3}},
 	}).Object(t)

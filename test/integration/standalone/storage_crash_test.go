@@ -85,7 +85,7 @@ func TestKillDuringWrites(t *testing.T) {
 	for _, moment := range []int{1, 60, 250} {
 		t.Run(fmt.Sprintf("after %d acknowledgements", moment), func(t *testing.T) {
 			dir := t.TempDir()
-			first := harness.RunAPI(t, dir)
+			first := harness.RunAPI(t, dir, "--controllers-user=admin")
 			clients := clientsOf(t, first)
 			seen := make(chan string, 1)
 			watcher, err := clients.Dynamic.Resource(harness.KindOf("Service").GVR()).Watch(t.Context(), metav1.ListOptions{})

@@ -31,7 +31,7 @@ func wantGoneError(t testing.TB, err error) {
 // A second start on a directory keeps objects, their versions, and the certificates users have.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
-	first := harness.RunAPI(t, dir)
+	first := harness.RunAPI(t, dir, "--controllers-user=admin")
 	clients := clientsOf(t, first)
 	var before []object
 	for _, k := range harness.Kinds() {

@@ -94,7 +94,7 @@ func (w updateWay) update(t testing.TB, live *unstructured.Unstructured, change 
 
 func (w updateWay) updateStatus(t testing.TB, live *unstructured.Unstructured, change object) *harness.Response {
 	t.Helper()
-	return admin.Do(t, w.request(live, pathOf(live)+"/status", change))
+	return controllers.Do(t, w.request(live, pathOf(live)+"/status", change))
 }
 
 func (w updateWay) create(t testing.TB, obj *unstructured.Unstructured) *harness.Response {

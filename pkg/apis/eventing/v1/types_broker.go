@@ -67,3 +67,13 @@ type BrokerStatus struct {
 	duckv1.AddressStatus  `json:",inline"`
 	duckv1.DeliveryStatus `json:",inline"`
 }
+
+// IsForeign reports whether another implementation than this server's serves the Broker, by its class.
+func (b *Broker) IsForeign() bool {
+	switch b.Annotations[BrokerClassAnnotationKey] {
+	case "", BrokerClassJetStream, BrokerClassMTChannelBased:
+		return false
+	default:
+		return true
+	}
+}

@@ -40,6 +40,9 @@ func Resource(controllers identity.Controllers, settings func() eventingv1.Setti
 		Common:       common,
 		Controllers:  controllers,
 		Default:      eventingv1.SetDefaults_Broker,
+		ForeignStatus: func(_ context.Context, b *eventingv1.Broker) (bool, error) {
+			return b.IsForeign(), nil
+		},
 		DefaultOnCreate: func(b *eventingv1.Broker) {
 			b.SetCreateDefaults(settings())
 		},

@@ -3,10 +3,15 @@ package trigger
 
 import (
 	"context"
+	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
@@ -14,8 +19,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Triggers. Their broker is immutable (eventing Trigger Lifecycle).
-func Resource(controllers identity.Controllers) *registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus] {
+// Resource describes Triggers. Their broker is immutable (eventing Trigger Lifecycle). The status of a Trigger whose
+// Broker, read through brokers, is of a foreign class belongs to the controllers of that class.
+func Resource(controllers identity.Controllers, brokers rest.Getter) *registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus] {
 	return &registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus]{
 		GroupVersion: eventingv1.SchemeGroupVersion,
 		Plural:       "triggers",
@@ -27,7 +33,17 @@ func Resource(controllers identity.Controllers) *registry.Resource[*eventingv1.T
 		Status:       func(t *eventingv1.Trigger) *eventingv1.TriggerStatus { return &t.Status },
 		Common:       common,
 		Controllers:  controllers,
-		Default:      eventingv1.SetDefaults_Trigger,
+		ForeignStatus: func(ctx context.Context, t *eventingv1.Trigger) (bool, error) {
+			obj, err := brokers.Get(request.WithNamespace(ctx, t.Namespace), t.Spec.Broker, &metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			if err != nil {
+				return false, fmt.Errorf("read Broker %q of the Trigger: %w", t.Spec.Broker, err)
+			}
+			return obj.(*eventingv1.Broker).IsForeign(), nil
+		},
+		Default: eventingv1.SetDefaults_Trigger,
 		Validate: func(_ context.Context, t *eventingv1.Trigger) field.ErrorList {
 			return eventingv1.ValidateTrigger(t)
 		},
