@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
-# Brings the objects of an installation with an embedded etcd back to those of a snapshot. All replicas stop meanwhile.
-# Undelivered events stay. The data that was there is kept on each volume beside the new one.
+# Restores the objects of an installation with an embedded etcd from a snapshot. All replicas are stopped meanwhile.
+# Undelivered events are kept. The previous data stays on each volume, in a directory beside the new one.
+#
+# Restored objects get new UIDs: the garbage collector of the cluster remembers the UIDs of deleted owners, and would delete
+# what they own. Objects of the cluster that they own, such as Deployments, and undelivered events stay with them.
 #
 # Usage: hack/restore.sh SNAPSHOT
-#   SNAPSHOT  a file by `knative-apiserver snapshot save`
+#        hack/restore.sh --volumes
+#   SNAPSHOT   a file by `knative-apiserver snapshot save`
+#   --volumes  all volumes were replaced by snapshots of volumes, while the StatefulSet was scaled to zero
 #
 # Environment: KUBECTL (kubectl), TIMEOUT of each wait (10m), SKIP_HASH_CHECK=1 where SNAPSHOT is a database that a server
 # left, which has no checksum.
 set -euo pipefail
 
-[[ $# -eq 1 && -s ${1:-} ]] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
+[[ $# -eq 1 ]] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
 snapshot=$1
+[[ -s $1 || $1 == --volumes ]] || { echo "restore.sh: $1 is not a file with a snapshot" >&2; exit 2; }
 read -ra kubectl <<<"${KUBECTL:-kubectl}"
 timeout=${TIMEOUT:-10m}
 k() { "${kubectl[@]}" -n knative-system "$@"; }
@@ -74,6 +80,51 @@ maintain() {
 
 k scale statefulset knative-apiserver --replicas=0
 k wait pod -l app.kubernetes.io/name=knative-apiserver,app.kubernetes.io/component=server --for=delete --timeout="$timeout"
+# Servers that start give all objects new UIDs, once for each ID.
+id=$(od -An -N5 -tx1 /dev/urandom | tr -d ' \n')
+mark_restored() {
+	k apply -f - <<-RESTORE
+		apiVersion: v1
+		kind: ConfigMap
+		metadata:
+		  name: knative-apiserver-restore
+		data:
+		  id: "$id"
+	RESTORE
+}
+# adopt rewrites the owner references of all objects of the cluster that belong to objects of ours. Servers do so for the Deployments
+# and core Services they made, and may not touch others. While our API is not served, the garbage collector deletes none of them.
+adopt() {
+	local resource namespace name index version kind uid patch
+	# Other kinds of these groups are not ours, such as the channels that others define: these may belong to objects of ours, and own
+	# some of theirs.
+	local owners='serving\.knative\.dev/[^ ]+ (Service|Route|Configuration|Revision)|eventing\.knative\.dev/[^ ]+ (Broker|Trigger)'
+	owners+='|messaging\.knative\.dev/[^ ]+ (Channel|Subscription)'
+	local ours='(brokers|triggers)\.eventing|(channels|subscriptions)\.messaging|(configurations|revisions|routes|services)\.serving'
+	local template='{{range .items}}{{$o := .metadata}}{{range $i, $r := .metadata.ownerReferences}}'
+	template+='{{$o.namespace}} {{$o.name}} {{$i}} {{$r.apiVersion}} {{$r.kind}} {{$r.uid}}{{"\n"}}{{end}}{{end}}'
+	# Groups that are not served now are an error.
+	for resource in $("${kubectl[@]}" api-resources --namespaced --verbs=list,patch -o name 2>/dev/null |
+		grep -vE "^(pods|events|events\.events\.k8s\.io|endpoints|endpointslices\..*|deployments\.apps|replicasets\.apps|services|($ours)\.knative\.dev)$"); do
+		while read -r namespace name index version kind uid; do
+			[[ "$version $kind" =~ ^($owners)$ ]] || continue
+			patch='[{"op": "test", "path": "/metadata/ownerReferences/'$index'/uid", "value": "'$uid'"},'
+			patch+=' {"op": "replace", "path": "/metadata/ownerReferences/'$index'/uid", "value": "'${uid:0:36}-r$id'"}]'
+			"${kubectl[@]}" -n "$namespace" patch "$resource" "$name" --type=json -p "$patch" ||
+				echo "restore.sh: $resource $namespace/$name still has its former owner; the garbage collector may delete it" >&2
+		done < <("${kubectl[@]}" get "$resource" -A --chunk-size=500 -o go-template="$template")
+	done
+}
+start() {
+	k scale statefulset knative-apiserver --replicas="$replicas"
+	k rollout status statefulset knative-apiserver --timeout="$timeout"
+}
+if [[ $snapshot == --volumes ]]; then
+	mark_restored
+	adopt
+	start
+	exit
+fi
 host=knative-apiserver-0.knative-apiserver-peers.knative-system.svc.cluster.local
 maintain 0 snapshot restore --name=knative-apiserver-0 --replace --peer-url="https://$host:2380" \
 	${SKIP_HASH_CHECK:+--skip-hash-check} - <"$snapshot"
@@ -89,5 +140,6 @@ RECORD
 for ((i = 1; i < replicas; i++)); do
 	maintain "$i" snapshot discard
 done
-k scale statefulset knative-apiserver --replicas="$replicas"
-k rollout status statefulset knative-apiserver --timeout="$timeout"
+mark_restored
+adopt
+start

@@ -190,6 +190,7 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	o.api.SystemNamespace = o.systemNamespace
 	o.api.Settings = knative.APISettings
 	o.api.EventingSettings = knative.EventingSettings
 	o.api.Start = func(serving context.Context, server *apiserver.Server) error {

@@ -41,9 +41,10 @@ func newEventsCommand() *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "restore {FILE | -}",
-			Short: "Have the running server deliver what save wrote to a file, or standard input",
-			Long: "Adds the events to those of the running server, for the objects that have the UIDs of then: restore those first.\n" +
-				"What was delivered since they were saved is delivered again.",
+			Short: "Add the events that save wrote to a file, or standard input, to those of the running server",
+			Long: "Adds the events to the Brokers and Channels that they were saved from. Restore the objects first, from a snapshot: it does\n" +
+				"not matter how often they were restored. Events of objects that do not exist are skipped, and reported as an error at\n" +
+				"the end. Events that were delivered since they were saved are delivered again.",
 			Args:         cobra.ExactArgs(1),
 			SilenceUsage: true,
 			RunE: func(command *cobra.Command, args []string) error {

@@ -43,6 +43,8 @@ type Options struct {
 	DataDir string
 	// ControllersUsers also count as the controllers; see identity.Controllers.
 	ControllersUsers []string
+	// SystemNamespace is the namespace of the server in the host cluster. Restores are completed if it is set.
+	SystemNamespace string
 	// NoAPI leaves out the API groups, and with them etcd and admission: what is served are health checks and metrics.
 	NoAPI bool
 	// StartEtcd starts the embedded etcd, where no etcd servers are given. Nil means one member on DataDir.
@@ -149,6 +151,11 @@ func (o *Options) RunServer(ctx context.Context) error {
 	if !o.NoAPI {
 		if err := o.preflight(ctx, config); err != nil {
 			return err
+		}
+		if o.SystemNamespace != "" {
+			if err := o.completeRestore(ctx, config); err != nil {
+				return err
+			}
 		}
 	}
 	if err := awaitFrontProxyCA(ctx, &config.Generic.Config); err != nil {

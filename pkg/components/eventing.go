@@ -33,6 +33,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // channelPath begins the paths of Channels, which tells them from Brokers of the same name.
@@ -133,10 +134,21 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		},
 	})
 	legacyregistry.CustomMustRegister(own)
-	p.log.OnRestore(func(id string) {
-		if err := own.Restored(ctx, types.UID(id)); err != nil {
-			klog.FromContext(ctx).Error(err, "Restored events wait for others to be delivered")
-		}
+	listed := o.existing()
+	p.log.SetRestoreHooks(eventlog.RestoreHooks{
+		Exists: func(ctx context.Context, id string) (bool, error) {
+			if exists(types.UID(id)) || listed == nil {
+				return exists(types.UID(id)), nil
+			}
+			// The object may be too new for the informers.
+			all, err := listed(ctx)
+			return all.Has(types.UID(id)), err
+		},
+		Restored: func(id string) {
+			if err := own.Restored(ctx, types.UID(id)); err != nil {
+				klog.FromContext(ctx).Error(err, "Failed to look for restored events; they are delivered after the next ones")
+			}
+		},
 	})
 	p.dataPlane = own
 	accepting := ingress.Options{MaxBody: o.maxBody, Budget: o.budget, TracerProvider: o.tracing, Register: legacyregistry.MustRegister}
@@ -188,15 +200,15 @@ func addressOf(host string, key eventing.Key) duckv1.Addressable {
 	return duckv1.Addressable{URL: u.String()}
 }
 
-// byUID is the name of the index of objects by their UID.
+// byUID is the name of the index of objects by their original UID, which the event log uses.
 const byUID = "uid"
 
-// existing returns a function that tells whether one of the informers has an object of a UID.
+// existing returns a function that reports whether one of the informers has an object of an original UID.
 func existing(informers ...cache.SharedIndexInformer) (func(types.UID) bool, error) {
 	for _, informer := range informers {
 		err := controllers.AddIndex(informer, byUID, func(obj any) ([]string, error) {
 			if obj, ok := obj.(interface{ GetUID() types.UID }); ok {
-				return []string{string(obj.GetUID())}, nil
+				return []string{string(origin.UID(obj.GetUID()))}, nil
 			}
 			return nil, nil
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // sharedEventing is Eventing on several replicas: who has a Broker or Channel writes about it, and about its Triggers or
@@ -149,7 +150,7 @@ func (o *eventingOptions) existing() func(context.Context) (sets.Set[types.UID],
 			objects, err := list()
 			if err == nil {
 				err = meta.EachListItem(objects, func(object runtime.Object) error {
-					found.Insert(object.(metav1.Object).GetUID())
+					found.Insert(origin.UID(object.(metav1.Object).GetUID()))
 					return nil
 				})
 			}

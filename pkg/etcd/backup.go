@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/lockfile"
@@ -76,6 +78,9 @@ func Restore(snapshotFile string, o RestoreOptions) (aside string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("restoring etcd from %s: %w", snapshotFile, err)
 	}
+	if err := tidy(filepath.Join(restored, "member", "snap", "db")); err != nil {
+		return "", fmt.Errorf("tidy the restored database: %w", err)
+	}
 	if aside, err = moveAside(o.Dir); err != nil {
 		return "", err
 	}
@@ -83,6 +88,22 @@ func Restore(snapshotFile string, o RestoreOptions) (aside string, err error) {
 		return aside, fmt.Errorf("restoring etcd: %w", err)
 	}
 	return aside, nil
+}
+
+// tidy clears the alarms of a database, which are about members that no longer exist, and defragments it.
+func tidy(db string) error {
+	database := backend.NewDefaultBackend(zap.NewNop(), db)
+	alarms := schema.NewAlarmBackend(zap.NewNop(), database)
+	alarms.CreateAlarmBucket()
+	active, err := alarms.GetAllAlarms()
+	for _, alarm := range active {
+		alarms.MustDeleteAlarm(alarm)
+	}
+	database.ForceCommit()
+	if err == nil {
+		err = database.Defrag()
+	}
+	return errors.Join(err, database.Close())
 }
 
 // Discard moves the data in dir aside, so that the member joins its cluster without any. It returns the directory that the

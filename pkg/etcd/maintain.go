@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -88,10 +89,32 @@ func (r *Running) Defragment(ctx context.Context) (before, after int64, err erro
 	if after >= status.DbSizeQuota {
 		return before, after, fmt.Errorf("%w of %d bytes still: delete objects and wait for a compaction first", ErrNoSpace, status.DbSizeQuota)
 	}
-	// Other members take back their own alarms, when they too have space.
-	alarm := &clientv3.AlarmMember{MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE}
-	if _, err := r.client.AlarmDisarm(ctx, alarm); err != nil {
-		return before, after, fmt.Errorf("taking back the alarm about etcd's space: %w", err)
+	if err := r.disarm(ctx, status.Header.MemberId); err != nil {
+		return before, after, fmt.Errorf("clear NOSPACE alarms: %w", err)
 	}
 	return before, after, nil
+}
+
+// disarm clears the NOSPACE alarms of a member, and of members that left the cluster, such as those that lost their volume. Other
+// members clear their own alarms when they have space.
+func (r *Running) disarm(ctx context.Context, member uint64) error {
+	alarms, err := r.client.AlarmList(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := r.client.MemberList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, alarm := range alarms.Alarms {
+		other := alarm.MemberID != member &&
+			slices.ContainsFunc(list.Members, func(m *etcdserverpb.Member) bool { return m.ID == alarm.MemberID })
+		if other || alarm.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := r.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: alarm.MemberID, Alarm: alarm.Alarm}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

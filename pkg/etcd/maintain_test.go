@@ -153,12 +153,22 @@ func TestDefragment(t *testing.T) {
 	if _, err := client.Compact(ctx, last.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	// What etcd itself does when the quota is reached.
+	// What etcd itself does when the quota is reached. The other member left the cluster with its alarm.
 	server := e.server.Server
-	alarm := &etcdserverpb.AlarmRequest{
-		Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: uint64(server.MemberID()), Alarm: etcdserverpb.AlarmType_NOSPACE,
+	for _, member := range []uint64{uint64(server.MemberID()), 42} {
+		alarm := &etcdserverpb.AlarmRequest{
+			Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: member, Alarm: etcdserverpb.AlarmType_NOSPACE,
+		}
+		if _, err := server.Alarm(ctx, alarm); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := server.Alarm(ctx, alarm); err != nil {
+	full := filepath.Join(t.TempDir(), "snapshot")
+	file, err := os.Create(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.Snapshot(ctx, file), file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Health(ctx); !errors.Is(err, ErrNoSpace) {
@@ -181,5 +191,25 @@ func TestDefragment(t *testing.T) {
 	}
 	if _, err := client.Put(ctx, "key", "value"); err != nil {
 		t.Error(err)
+	}
+
+	// A snapshot of the full database is restored without its alarms, and without its free space.
+	restored := t.TempDir()
+	if _, err := Restore(full, RestoreOptions{Dir: restored, Name: "knative-apiserver", PeerURL: "http://localhost:0"}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Start(restored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Stop()
+	if err := again.Health(ctx); err != nil {
+		t.Errorf("health after a restore: %v", err)
+	}
+	if _, err := open(t, again).Put(ctx, "key", "value"); err != nil {
+		t.Errorf("writing after a restore: %v", err)
+	}
+	if size := again.server.Server.Backend().Size(); size >= before/2 {
+		t.Errorf("the database had %d bytes and has %d after a restore", before, size)
 	}
 }

@@ -35,7 +35,8 @@ func (k Key) String() string { return string(k.Kind) + " " + k.Namespace + "/" +
 // once handed over.
 type Stream struct {
 	Key Key
-	// UID tells the stream from an earlier one of the same name, whose events it does not inherit.
+	// UID is the original UID of the object. It distinguishes the stream from an earlier one of the same name, whose events it does
+	// not inherit.
 	UID types.UID
 	// Memory keeps the events in memory instead of on disk: they do not survive a restart.
 	Memory bool
@@ -45,7 +46,8 @@ type Stream struct {
 // handed over.
 type Consumer struct {
 	Key Key
-	// UID tells the consumer from an earlier one of the same name, whose undelivered events it does not inherit.
+	// UID is the original UID of the object. It distinguishes the consumer from an earlier one of the same name, whose undelivered
+	// events it does not inherit.
 	UID types.UID
 	// Stream and StreamUID are those of the consumer's stream.
 	Stream    Key

@@ -17,9 +17,10 @@ import (
 	"k8s.io/utils/lru"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
-// revisionUIDLabelKey on Pods holds the UID of their Revision.
+// revisionUIDLabelKey on Pods holds the original UID of their Revision.
 const revisionUIDLabelKey = servingv1.GroupName + "/revisionUID"
 
 // Pods is the Source of Revisions that run as Pods of the host cluster.
@@ -61,10 +62,10 @@ var _ Source = (*Pods)(nil)
 
 // Copy implements Source.
 func (p *Pods) Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(Line) error) error {
-	selector := labels.Set{revisionUIDLabelKey: string(revision.UID)}.String()
 	if err := p.wait(ctx, revision.Namespace); err != nil {
 		return err
 	}
+	selector := labels.Set{revisionUIDLabelKey: string(origin.UID(revision.UID))}.String()
 	pods, err := p.Client.CoreV1().Pods(revision.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("listing the Pods of Revision \"%s/%s\": %w", revision.Namespace, revision.Name, err)

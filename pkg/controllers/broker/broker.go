@@ -20,6 +20,7 @@ import (
 	eventingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
 	eventinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/eventing/v1"
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // Reconciler has the events of Brokers kept, and writes the status of Brokers.
@@ -62,12 +63,10 @@ func Key(broker types.NamespacedName) eventing.Key {
 // StreamOf returns the stream of a Broker, and false if another controller serves its class. What spec.config refers
 // to does not matter: it has options of implementations that are not this one.
 func StreamOf(broker *eventingv1.Broker) (eventing.Stream, bool) {
-	switch broker.Annotations[eventingv1.BrokerClassAnnotationKey] {
-	case "", eventingv1.BrokerClassJetStream, eventingv1.BrokerClassMTChannelBased:
-		return eventing.Stream{Key: Key(types.NamespacedName{Namespace: broker.Namespace, Name: broker.Name}), UID: broker.UID}, true
-	default:
+	if broker.IsForeign() {
 		return eventing.Stream{}, false
 	}
+	return eventing.Stream{Key: Key(types.NamespacedName{Namespace: broker.Namespace, Name: broker.Name}), UID: origin.UID(broker.UID)}, true
 }
 
 // Reconcile brings stream and status in line with a Broker, in this order: what the status promises is served

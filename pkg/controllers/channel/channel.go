@@ -26,6 +26,7 @@ import (
 	messagingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
 	messaginginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging/v1"
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // ReasonStreamFailed tells that the broker cannot keep the Channel's events.
@@ -105,7 +106,7 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 
 // StreamOf returns the stream of a Channel, and false if its template asks for a kind that another controller serves.
 func StreamOf(channel *messagingv1.Channel) (eventing.Stream, bool) {
-	stream := eventing.Stream{Key: Key(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), UID: channel.UID}
+	stream := eventing.Stream{Key: Key(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), UID: origin.UID(channel.UID)}
 	template := channel.Spec.ChannelTemplate
 	if template == nil || schema.FromAPIVersionAndKind(template.APIVersion, template.Kind).Group != messagingv1.GroupName {
 		return stream, false

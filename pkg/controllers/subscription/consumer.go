@@ -14,6 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // subscribe sets the consumer of a Subscription to one of our Channels, whether or not its destinations have addresses: the
@@ -38,7 +39,7 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 	}
 	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery)
 
-	if err := r.removeOther(ctx, key, subscription.UID, stream.UID); err != nil {
+	if err := r.removeOther(ctx, key, origin.UID(subscription.UID), stream.UID); err != nil {
 		return nil, err
 	}
 	subscriber := channel.Subscriber(subscription, &found.addresses, to.Spec.Delivery)
@@ -70,7 +71,7 @@ func templateOf(to *messagingv1.Channel) string {
 func consumerOf(subscription *messagingv1.Subscription, stream eventing.Stream, subscriber *duckv1.SubscriberSpec) eventing.Consumer {
 	consumer := eventing.Consumer{
 		Key:        keyOf(types.NamespacedName{Namespace: subscription.Namespace, Name: subscription.Name}),
-		UID:        subscription.UID,
+		UID:        origin.UID(subscription.UID),
 		Stream:     stream.Key,
 		StreamUID:  stream.UID,
 		Subscriber: endpoint(subscription.Spec.Subscriber, subscriber.SubscriberURI, subscriber.SubscriberCACerts),

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // Finalizer keeps a Subscription until it is not listed any more in its channel, where that is one of the host cluster.
@@ -127,7 +128,7 @@ func (r *Reconciler) unlist(ctx context.Context, subscription *messagingv1.Subsc
 	// An informer may not know yet of the entry.
 	obj, err := resource.Get(ctx, subscription.Spec.Channel.Name, metav1.GetOptions{})
 	if err == nil {
-		_, err = replaceEntry(ctx, resource, obj, subscription.UID, nil)
+		_, err = replaceEntry(ctx, resource, obj, origin.UID(subscription.UID), nil)
 	}
 	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil

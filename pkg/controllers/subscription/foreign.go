@@ -14,6 +14,7 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // channelable is what channels of all kinds have in common.
@@ -49,7 +50,7 @@ func (c *channelable) listed(uid types.UID) *duckv1.SubscriberSpec {
 func (c *channelable) added(subscription *messagingv1.Subscription) duckv1.Condition {
 	const t = messagingv1.SubscriptionConditionAddedToChannel
 	for _, s := range c.Status.Subscribers {
-		if s.UID != subscription.UID {
+		if s.UID != origin.UID(subscription.UID) {
 			continue
 		}
 		// Not every kind tells the generation it observed.
@@ -97,7 +98,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 	}
 	found.repeat(reference.Kind, name, to.Status.Conditions.Get(duckv1.ConditionReady))
 	found.inherit(subscription, to.Status.DeliveryStatus, to.Spec.Delivery)
-	listed := to.listed(subscription.UID)
+	listed := to.listed(origin.UID(subscription.UID))
 	subscriber := found.subscriber(subscription, to.Spec.Delivery, listed)
 	switch {
 	case found.denied:
@@ -138,13 +139,16 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 // sameSubscriber compares what is told to channels. Older kinds know no names of subscribers.
 func sameSubscriber(listed, subscriber duckv1.SubscriberSpec) bool {
 	listed.Name, subscriber.Name = nil, nil
+	// Their UIDs are the same but for restores.
+	subscriber.UID = listed.UID
 	return equality.Semantic.DeepEqual(listed, subscriber)
 }
 
 // enlist writes the entry of a Subscription into a channelable. It returns false if that changed nothing: a kind may
 // not keep all fields of it.
 func (r *Reconciler) enlist(ctx context.Context, subscription *messagingv1.Subscription, obj *unstructured.Unstructured, subscriber duckv1.SubscriberSpec) (bool, error) {
-	subscriber.Name = nil
+	uid := origin.UID(subscription.UID)
+	subscriber.Name, subscriber.UID = nil, uid
 	entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&subscriber)
 	if err != nil {
 		return false, fmt.Errorf("encoding the entry of Subscription \"%s/%s\": %w", subscription.Namespace, subscription.Name, err)
@@ -153,5 +157,5 @@ func (r *Reconciler) enlist(ctx context.Context, subscription *messagingv1.Subsc
 	if err != nil {
 		return false, err
 	}
-	return replaceEntry(ctx, resource, obj, subscription.UID, entry)
+	return replaceEntry(ctx, resource, obj, uid, entry)
 }

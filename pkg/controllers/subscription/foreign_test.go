@@ -24,6 +24,7 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 var (
@@ -207,6 +208,24 @@ func TestForeignChannel(t *testing.T) {
 		}
 		if len(f.consumers.consumers) > 0 {
 			t.Errorf("consumers: %v", f.consumers.consumers)
+		}
+	})
+}
+
+// TestForeignRestored keeps the entry that a Subscription had before it was restored: another one would be sent all events too.
+func TestForeignRestored(t *testing.T) {
+	const created = "00000000-0000-4000-8000-000000000001"
+	synctest.Test(t, func(t *testing.T) {
+		f := newHosted(t, []runtime.Object{kafkaChannel(fields{}, fields{})}, subscription(toKafka, func(s *messagingv1.Subscription) { s.UID = created }))
+		f.reconcile()
+		f.update(func(s *messagingv1.Subscription) { s.UID = origin.Restored(created, "0123456789") })
+		f.reconcile()
+		var uids []any
+		for _, subscriber := range f.subscribers() {
+			uids = append(uids, subscriber.(map[string]any)["uid"])
+		}
+		if diff := cmp.Diff([]any{"other", created}, uids); diff != "" {
+			t.Errorf("UIDs of subscribers after the restore (-want +got):\n%s", diff)
 		}
 	})
 }

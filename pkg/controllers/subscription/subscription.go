@@ -21,6 +21,7 @@ import (
 	messagingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
 	messaginginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging/v1"
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // Reconciler has channels send events to Subscriptions, and writes the status of these.
@@ -107,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	var again error
 	if kind, name := controllers.ChannelOf(subscription); kind == controllers.ChannelKind {
 		again, err = r.subscribe(ctx, subscription, name, &found)
-	} else if err = r.removeOther(ctx, key, subscription.UID, ""); err == nil {
+	} else if err = r.removeOther(ctx, key, origin.UID(subscription.UID), ""); err == nil {
 		subscription, again, err = r.subscribeToForeign(ctx, refs, subscription, &found)
 	}
 	if err != nil {

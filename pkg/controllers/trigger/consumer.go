@@ -13,6 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // deliveryOf returns the delivery options in force for a Trigger: its own, or as a whole those of its Broker, if there
@@ -55,9 +56,9 @@ func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger,
 func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *findings) eventing.Consumer {
 	consumer := eventing.Consumer{
 		Key:        Key(types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name}),
-		UID:        trigger.UID,
+		UID:        origin.UID(trigger.UID),
 		Stream:     broker.Key(types.NamespacedName{Namespace: parent.Namespace, Name: parent.Name}),
-		StreamUID:  parent.UID,
+		StreamUID:  origin.UID(parent.UID),
 		Filters:    trigger.Spec.Filters,
 		Subscriber: eventing.Endpoint{URL: found.subscriber.URL, CACerts: ptr.Deref(found.subscriber.CACerts, "")},
 		DeadLetter: eventing.Endpoint{URL: found.deadLetter.DeadLetterSinkURI, CACerts: ptr.Deref(found.deadLetter.DeadLetterSinkCACerts, "")},

@@ -17,6 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // billed is the consumer of newTrigger at newBroker, with the subscriber at a URL.
@@ -301,6 +302,20 @@ func TestConsumer(t *testing.T) {
 	want.Ordered, want.Attributes, want.Filters = true, map[string]string{"type": "order"}, filters
 	if diff := cmp.Diff(want, f.consumers.set[Key(key)]); diff != "" {
 		t.Errorf("consumer (-want +got):\n%s", diff)
+	}
+}
+
+// TestRestored hands over the original UIDs, by which the event log has the events.
+func TestRestored(t *testing.T) {
+	const brokerUID, triggerUID = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+	f := start(t, newBroker(func(broker *eventingv1.Broker) { broker.UID = origin.Restored(brokerUID, "0123456789") }),
+		service("billing", "http://billing"),
+		newTrigger(func(trigger *eventingv1.Trigger) { trigger.UID = origin.Restored(triggerUID, "0123456789") }))
+	for range 2 {
+		f.reconcile(t)
+		if got := f.consumers.set[Key(key)]; got.UID != triggerUID || got.StreamUID != brokerUID {
+			t.Errorf("consumer %s of stream %s, want %s of %s", got.UID, got.StreamUID, triggerUID, brokerUID)
+		}
 	}
 }
 

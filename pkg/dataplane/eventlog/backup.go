@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,9 @@ import (
 
 // ErrIncomplete says that a backup ends before what Backup wrote does.
 var ErrIncomplete = errors.New("the backup of the event log is incomplete")
+
+// ErrSkipped means that a backup has frames of streams whose objects do not exist. They were not restored.
+var ErrSkipped = errors.New("events were not restored, because these objects do not exist (restore them first)")
 
 // saved is a line of a backup, in JSON: a frame and its stream, or the last one, which has nothing but the number of those
 // before it.
@@ -86,21 +90,23 @@ func (l *Log) save(ctx context.Context, s *session, info *jetstream.StreamInfo, 
 	return n, nil
 }
 
-// Restore appends what Backup wrote to the streams it is from, which it creates if there are none. What is there already
-// comes twice. Its error wraps ErrIncomplete if the end is missing; what was there is restored then.
+// Restore appends what Backup wrote to the streams it is from. Streams are created if RestoreHooks.Exists allows it; the frames
+// of others are skipped, and the error wraps ErrSkipped once all others are restored. Frames that the log holds already come
+// twice. The error wraps ErrIncomplete if the end is missing; the frames before it are restored then.
 func (l *Log) Restore(ctx context.Context, r io.Reader) error {
+	l.mu.Lock()
+	hooks := l.restoreHooks
+	l.mu.Unlock()
 	in := json.NewDecoder(r)
 	restored := map[string]bool{}
 	defer func() {
-		l.mu.Lock()
-		tell := l.restored
-		l.mu.Unlock()
 		for id := range restored {
-			if tell != nil {
-				tell(id)
+			if hooks.Restored != nil {
+				hooks.Restored(id)
 			}
 		}
 	}()
+	skipped := skippedStreams{}
 	for n := 0; ; n++ {
 		var line saved
 		if err := in.Decode(&line); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -112,7 +118,16 @@ func (l *Log) Restore(ctx context.Context, r io.Reader) error {
 			if *line.Total != n {
 				return fmt.Errorf("%w: it has %d of %d frames", ErrIncomplete, n, *line.Total)
 			}
-			return nil
+			return skipped.err()
+		}
+		if !restored[line.Stream] {
+			exists, err := skipped.exists(ctx, hooks, &line)
+			if err != nil {
+				return fmt.Errorf("event log: restore stream '%s': %w", line.Stream, err)
+			}
+			if !exists {
+				continue
+			}
 		}
 		data, err := records(line.Frame)
 		if err != nil {
@@ -130,9 +145,52 @@ func (l *Log) Restore(ctx context.Context, r io.Reader) error {
 	}
 }
 
-// OnRestore has a function called with the IDs of streams to which something was restored.
-func (l *Log) OnRestore(do func(id string)) {
+// RestoreHooks are called by Restore. Each may be nil.
+type RestoreHooks struct {
+	// Exists reports whether the object of a stream exists, by the ID of the stream. Nil means that all do.
+	Exists func(ctx context.Context, id string) (bool, error)
+	// Restored is called at the end for each stream that frames were appended to.
+	Restored func(id string)
+}
+
+// SetRestoreHooks sets the functions that Restore calls.
+func (l *Log) SetRestoreHooks(hooks RestoreHooks) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.restored = do
+	l.restoreHooks = hooks
+}
+
+// skippedStreams counts the skipped frames of streams that do not exist, by ID.
+type skippedStreams map[string]*skippedStream
+
+type skippedStream struct {
+	description string
+	frames      int
+}
+
+// exists reports whether the stream of a frame exists, and counts the frame if it does not.
+func (s skippedStreams) exists(ctx context.Context, hooks RestoreHooks, line *saved) (bool, error) {
+	if s[line.Stream] == nil {
+		if hooks.Exists == nil {
+			return true, nil
+		}
+		if exists, err := hooks.Exists(ctx, line.Stream); exists || err != nil {
+			return exists, err
+		}
+		s[line.Stream] = &skippedStream{description: line.Description}
+	}
+	s[line.Stream].frames++
+	return false, nil
+}
+
+func (s skippedStreams) err() error {
+	if len(s) == 0 {
+		return nil
+	}
+	all := make([]string, 0, len(s))
+	for id, stream := range s {
+		all = append(all, fmt.Sprintf("%s with UID %s (%d frames)", stream.description, id, stream.frames))
+	}
+	slices.Sort(all)
+	return fmt.Errorf("%w: %s", ErrSkipped, strings.Join(all, ", "))
 }

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -77,6 +78,39 @@ func TestBackupRestore(t *testing.T) {
 	if err := running.Restore(t.Context(), bytes.NewReader(lines[0])); err == nil || !strings.Contains(err.Error(), "1 frames") {
 		t.Errorf("half a backup from another process: %v, want an error that tells where it ends", err)
 	}
+}
+
+// Frames of streams whose objects do not exist are skipped, and reported once the others are restored.
+func TestRestoreSkips(t *testing.T) {
+	l := open(t, Options{Dir: t.TempDir()})
+	for _, id := range []string{"gone", "kept", "lost"} {
+		s := stream(t, l, id)
+		appendAll(t, s, "", numbers(0, 3)...)
+		appendAll(t, s, "q", "again")
+	}
+	var content bytes.Buffer
+	if err := l.Backup(t.Context(), &content); err != nil {
+		t.Fatal(err)
+	}
+	restored := open(t, Options{Dir: t.TempDir()})
+	var told []string
+	restored.SetRestoreHooks(RestoreHooks{
+		Exists:   func(_ context.Context, id string) (bool, error) { return id == "kept", nil },
+		Restored: func(id string) { told = append(told, id) },
+	})
+	err := restored.Restore(t.Context(), bytes.NewReader(content.Bytes()))
+	if !errors.Is(err, ErrSkipped) || !strings.Contains(err.Error(), "Broker default/gone with UID gone (") || !strings.Contains(err.Error(), "Broker default/lost") {
+		t.Errorf("error %v, want one that names the streams that do not exist", err)
+	}
+	if diff := cmp.Diff([]string{"kept"}, told); diff != "" {
+		t.Errorf("restored streams (-want +got):\n%s", diff)
+	}
+	ids, err := restored.StreamIDs(t.Context())
+	if diff := cmp.Diff([]string{"kept"}, ids); err != nil || diff != "" {
+		t.Errorf("streams %v (-want +got):\n%s", err, diff)
+	}
+	all, _ := consume(t, stream(t, restored, "kept"), "", ConsumeOptions{})
+	all.collect(t, 3)
 }
 
 // Where no process runs, or the one that did was killed, there is nothing to be backed up.

@@ -97,7 +97,7 @@ type Log struct {
 	changed      chan struct{} // closed and replaced whenever current is
 	streams      map[string]*Stream
 	consumptions map[*Consumption]struct{}
-	restored     func(id string) // see OnRestore
+	restoreHooks RestoreHooks
 }
 
 // session is a connection to one run of a server. Immutable but for unsynced.

@@ -15,13 +15,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
 
 const (
 	// RevisionLabelKey on Deployments and Pods holds the name of their Revision.
 	RevisionLabelKey = servingv1.GroupName + "/revision"
-	// RevisionUIDLabelKey on Deployments and Pods holds the UID of their Revision.
+	// RevisionUIDLabelKey on Deployments and Pods holds the original UID of their Revision, which restores preserve.
 	RevisionUIDLabelKey = servingv1.GroupName + "/revisionUID"
 	// warningAnnotationKey on Deployments says in what they are not as asked for.
 	warningAnnotationKey = servingv1.GroupName + "/warning"
@@ -68,7 +69,7 @@ func newDeployment(revision *servingv1.Revision, p plan) *appsv1.Deployment {
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(p.replicas),
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{RevisionUIDLabelKey: string(revision.UID)}},
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{RevisionUIDLabelKey: string(origin.UID(revision.UID))}},
 			Template: newTemplate(revision, p),
 			Strategy: appsv1.DeploymentStrategy{
 				Type:          appsv1.RollingUpdateDeploymentStrategyType,
@@ -120,7 +121,7 @@ func metadata(of map[string]string) map[string]string {
 func labelsOf(revision *servingv1.Revision) map[string]string {
 	labels := metadata(revision.Labels)
 	labels[RevisionLabelKey] = revision.Name
-	labels[RevisionUIDLabelKey] = string(revision.UID)
+	labels[RevisionUIDLabelKey] = string(origin.UID(revision.UID))
 	if _, ok := labels[appLabelKey]; !ok {
 		labels[appLabelKey] = revision.Name
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
 
@@ -194,10 +195,10 @@ func (r *revision) observe() {
 	}
 }
 
-// podsOf returns the Pods of a Revision, oldest first.
+// podsOf returns the Pods of a Revision, oldest first. Those that ran before a restore are among them.
 func (r *revision) podsOf(uid types.UID) []*pod {
 	pods := slices.SortedFunc(maps.Values(r.pods), oldestFirst)
-	return slices.DeleteFunc(pods, func(p *pod) bool { return p.Labels[RevisionUIDLabelKey] != string(uid) })
+	return slices.DeleteFunc(pods, func(p *pod) bool { return p.Labels[RevisionUIDLabelKey] != string(origin.UID(uid)) })
 }
 
 func (r *revision) observed() *runtime.State {

@@ -19,6 +19,7 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes/images"
 )
@@ -324,6 +325,28 @@ func TestRemove(t *testing.T) {
 		defer h.mu.Unlock()
 		if last := h.states[len(h.states)-1]; last.UID != "" {
 			t.Errorf("subscribers were told %+v last, want the zero State", last)
+		}
+	})
+}
+
+// TestRestored goes on with the Pods of a Revision that was restored: they have the label of the original UID.
+func TestRestored(t *testing.T) {
+	const created = "00000000-0000-4000-8000-000000000001"
+	synctest.Test(t, func(t *testing.T) {
+		before := newRevision(func(r *servingv1.Revision) { r.UID = created })
+		after := newRevision(func(r *servingv1.Revision) { r.UID = origin.Restored(created, "0123456789") })
+		running := newDeployment(before, plan{replicas: 1})
+		running.UID = "deployment"
+		// As pkg/restore leaves it.
+		running.OwnerReferences[0].UID = after.UID
+		h := newHarness(t, nil, running)
+		h.apply(t.Context(), after)
+		h.put(newInstance("a", isReady, func(p *corev1.Pod) { p.Labels[RevisionUIDLabelKey] = created }))
+		if got := h.state(); got.UID != after.UID || got.Ready != 1 || got.Failure != nil {
+			t.Errorf("state %+v, want the Pod that ran before the restore", got)
+		}
+		if diff := cmp.Diff(running.Spec, newDeployment(after, plan{replicas: 1}).Spec); diff != "" {
+			t.Errorf("Deployment before and after the restore (-before +after):\n%s", diff)
 		}
 	})
 }

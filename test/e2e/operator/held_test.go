@@ -26,7 +26,8 @@ type held struct {
 	load  load
 }
 
-func holdEvents(t *testing.T, s *stage) *held {
+// newHeld returns events whose subscriber leads nowhere yet.
+func newHeld(t *testing.T, s *stage) *held {
 	t.Helper()
 	h := &held{stage: s, name: "held-" + strings.ToLower(rand.Text()[:6]), load: load{stage: s, accepted: map[string]time.Time{}}}
 	_, err := node.Host.CoreV1().Services(s.namespace).Create(t.Context(), &corev1.Service{
@@ -39,6 +40,12 @@ func holdEvents(t *testing.T, s *stage) *held {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return h
+}
+
+func holdEvents(t *testing.T, s *stage) *held {
+	t.Helper()
+	h := newHeld(t, s)
 	create(t, harness.KindOf("Broker").Object(s.namespace, h.name))
 	trigger := harness.KindOf("Trigger").Object(s.namespace, h.name)
 	trigger.Object["spec"] = map[string]any{
@@ -49,8 +56,16 @@ func holdEvents(t *testing.T, s *stage) *held {
 	create(t, trigger)
 	address := s.awaitReady(t, "Broker", h.name, "address", "url")
 	s.awaitReady(t, "Trigger", h.name, "subscriberUri")
+	h.fill(t, mustParse(t, address).Path)
+	return h
+}
+
+// fill sends the events to a path of the ingress.
+func (h *held) fill(t *testing.T, path string) {
+	t.Helper()
+	s := h.stage
 	base := mustParse(t, s.ingress)
-	base.Path = mustParse(t, address).Path
+	base.Path = path
 	h.load.stage = &stage{namespace: s.namespace, ingress: base.String()}
 	for number := range heldEvents {
 		eventually(t, time.Minute, "an event is acknowledged", func(ctx context.Context) error {
@@ -66,20 +81,22 @@ func holdEvents(t *testing.T, s *stage) *held {
 			t.Fatalf("event %s was delivered, though there was nobody to deliver it to", id)
 		}
 	}
-	return h
 }
 
 // discard deletes the Broker, and so the events, with the Trigger.
-func (h *held) discard(t *testing.T) {
+func (h *held) discard(t *testing.T) { h.discardKinds(t, "Broker", "Trigger") }
+
+// discardKinds deletes the objects of the events.
+func (h *held) discardKinds(t *testing.T, kinds ...string) {
 	t.Helper()
-	for _, kind := range []string{"Broker", "Trigger"} {
+	for _, kind := range kinds {
 		objects := node.Admin.Dynamic.Resource(harness.KindOf(kind).GVR()).Namespace(h.stage.namespace)
 		if err := objects.Delete(t.Context(), h.name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// The stream goes with the Broker, when whoever has it hears of that.
-	eventually(t, time.Minute, "the Broker takes no more events", func(ctx context.Context) error {
+	eventually(t, time.Minute, "no more events are accepted", func(ctx context.Context) error {
 		if err := h.load.send(ctx, http.DefaultClient, "late"); err == nil || !strings.Contains(err.Error(), "404") {
 			return fmt.Errorf("an event is answered with %w", err)
 		}
