@@ -72,6 +72,7 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		Activate:    func(key routing.Key) { s.autoscaler.Activate(key) },
 		Drained:     o.runtime.Drained,
 		TagHeader:   func() bool { return o.settings.Get().TagHeader },
+		MaxTimeout:  func() time.Duration { return time.Duration(o.settings.Get().API.MaxTimeoutSeconds) * time.Second },
 		AccessLog:   o.accessLog,
 		Budget:      o.budget,
 		Register:    legacyregistry.MustRegister,

@@ -30,8 +30,9 @@ type Revision struct {
 	Protocol               Protocol
 	// ContainerConcurrency bounds the requests of one instance at a time; 0 means no bound.
 	ContainerConcurrency int
-	// Timeout bounds a whole request. ResponseStartTimeout bounds the wait for the first byte of the answer,
-	// IdleTimeout the time without any byte; 0 means no bound besides Timeout.
+	// Timeout limits the time from the arrival of a request until its response starts, and that without traffic of an
+	// upgraded connection. ResponseStartTimeout limits the time from when the request is sent until the response starts,
+	// IdleTimeout the time without any byte; 0 is no limit.
 	Timeout, ResponseStartTimeout, IdleTimeout time.Duration
 	// Annotations of the Revision, for autoscaling (servingv1.AutoscalingAnnotation).
 	Annotations map[string]string

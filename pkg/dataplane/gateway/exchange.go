@@ -11,8 +11,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// defaultTimeout bounds the requests to a revision that is not known yet: it is that of the API.
-const defaultTimeout = 300 * time.Second
+// defaultTimeout limits requests to a revision that is not known yet, defaultMaxTimeout responses that stall: they are those
+// of the API.
+const defaultTimeout, defaultMaxTimeout = 300 * time.Second, 600 * time.Second
 
 var (
 	notFound = &http1.Refusal{Status: http.StatusNotFound, Body: "no such host"}
@@ -175,12 +176,16 @@ func (x *exchange) Unreachable(*http1.Upstream) {
 }
 
 // Timeouts implements http1.Exchange.
-func (x *exchange) Timeouts() (total, responseStart, idle time.Duration) {
+func (x *exchange) Timeouts() http1.Timeouts {
 	spec := x.pool.spec.Load()
 	if spec == nil {
-		return defaultTimeout, 0, 0
+		return http1.Timeouts{Start: defaultTimeout, Stall: x.gateway.options.MaxTimeout()}
 	}
-	return spec.Timeout, spec.ResponseStartTimeout, spec.IdleTimeout
+	t := http1.Timeouts{Start: spec.Timeout, ResponseStart: spec.ResponseStartTimeout, Idle: spec.IdleTimeout, Stall: spec.IdleTimeout}
+	if t.Stall == 0 {
+		t.Stall = x.gateway.options.MaxTimeout()
+	}
+	return t
 }
 
 // Passes implements http1.Exchange.

@@ -30,6 +30,9 @@ type Options struct {
 	Drained func(revision routing.Key, instance string)
 	// TagHeader tells whether the Knative-Serving-Tag header picks a tag. Nil says no.
 	TagHeader func() bool
+	// MaxTimeout returns how long a response may stall whose revision sets no idle timeout. Nil stands for the default
+	// of max-revision-timeout-seconds.
+	MaxTimeout func() time.Duration
 	// AccessLog gets a line of JSON for each request, or is nil. See Serve.
 	AccessLog io.Writer
 	// Register registers the metrics, such as legacyregistry.MustRegister. Nil has nothing measured.
@@ -102,6 +105,9 @@ func New(options Options) *Gateway {
 	}
 	if options.TagHeader == nil {
 		options.TagHeader = func() bool { return false }
+	}
+	if options.MaxTimeout == nil {
+		options.MaxTimeout = func() time.Duration { return defaultMaxTimeout }
 	}
 	if options.Budget == nil {
 		options.Budget = flow.NewBudget(defaultMemory, largestRequest)

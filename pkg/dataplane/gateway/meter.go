@@ -54,42 +54,13 @@ type meteredAnswer struct {
 	forward *forward
 }
 
-// Read reads from the instance.
+// Read reads from the instance, after the client was sent what was read before.
 func (b *meteredAnswer) Read(p []byte) (int, error) {
+	b.forward.touch()
 	n, err := b.ReadCloser.Read(p)
 	b.forward.received.Add(int64(n))
 	b.forward.touch()
 	return n, err
-}
-
-// meteredTunnel is the connection to the instance after an upgrade.
-type meteredTunnel struct {
-	io.ReadWriteCloser
-	forward *forward
-}
-
-// Read reads from the instance.
-func (t *meteredTunnel) Read(p []byte) (int, error) {
-	n, err := t.ReadWriteCloser.Read(p)
-	t.forward.received.Add(int64(n))
-	t.forward.touch()
-	return n, err
-}
-
-// Write writes to the instance.
-func (t *meteredTunnel) Write(p []byte) (int, error) {
-	n, err := t.ReadWriteCloser.Write(p)
-	t.forward.sent.Add(int64(n))
-	t.forward.touch()
-	return n, err
-}
-
-// CloseWrite ends what goes to the instance, where that is possible.
-func (t *meteredTunnel) CloseWrite() error {
-	if half, ok := t.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
 }
 
 // noBody is empty, as http.NoBody is, but net/http does not know: it repeats requests without a body on another

@@ -199,7 +199,8 @@ trace: 00-0af7651916cd43dd8448eb211c80319c-`
 	})
 }
 
-// TestTimeouts covers that a request which takes too long gets 504 before the first byte, and breaks off after.
+// TestTimeouts covers that a request whose response does not start in time gets 504, and that a response that stalls breaks
+// off, however long it may take to start (serving 9.4.2-3).
 func TestTimeouts(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r.Body)
@@ -210,16 +211,26 @@ func TestTimeouts(t *testing.T) {
 		<-r.Context().Done()
 	})
 	const short = 100 * time.Millisecond
-	for _, timeouts := range []routing.Revision{{Timeout: short}, {Timeout: time.Minute, ResponseStartTimeout: short}, {Timeout: time.Minute, IdleTimeout: short}} {
-		onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+	for _, test := range []struct {
+		timeouts routing.Revision
+		longest  time.Duration
+		stalls   bool
+	}{
+		{timeouts: routing.Revision{Timeout: short}, longest: time.Minute},
+		{timeouts: routing.Revision{Timeout: time.Minute, ResponseStartTimeout: short}, longest: time.Minute},
+		{timeouts: routing.Revision{Timeout: time.Minute, IdleTimeout: short}, longest: time.Minute},
+		{timeouts: routing.Revision{Timeout: time.Minute, IdleTimeout: short}, longest: time.Minute, stalls: true},
+		{timeouts: routing.Revision{Timeout: time.Minute}, longest: short, stalls: true},
+	} {
+		options := Options{MaxTimeout: func() time.Duration { return test.longest }}
+		onPaths(t, options, app, func(t *testing.T, b *bench, send func() *http.Request) {
 			spec := *poolOf(b.Gateway).spec.Load()
-			spec.Timeout, spec.ResponseStartTimeout, spec.IdleTimeout = timeouts.Timeout, timeouts.ResponseStartTimeout, timeouts.IdleTimeout
+			spec.Timeout, spec.ResponseStartTimeout, spec.IdleTimeout = test.timeouts.Timeout, test.timeouts.ResponseStartTimeout, test.timeouts.IdleTimeout
 			b.SetRevision(&spec)
-			res, body := b.do(t, send())
-			if res.StatusCode != http.StatusGatewayTimeout || strings.TrimSpace(body) != "request timeout" {
-				t.Errorf("%s %q, want 504 request timeout", res.Status, body)
-			}
-			if timeouts.ResponseStartTimeout > 0 {
+			if !test.stalls {
+				if res, body := b.do(t, send()); res.StatusCode != http.StatusGatewayTimeout || strings.TrimSpace(body) != "request timeout" {
+					t.Errorf("%s %q, want 504 request timeout", res.Status, body)
+				}
 				return
 			}
 			r := send()
@@ -234,6 +245,34 @@ func TestTimeouts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStreamOutlivesTimeouts covers that a response which has started is limited by none of the timeouts until then
+// (serving 9.4.2-3).
+func TestStreamOutlivesTimeouts(t *testing.T) {
+	const limit = time.Second
+	goOn := make(chan bool)
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		drain(r.Body)
+		fmt.Fprint(w, "begun ")
+		w.(http.Flusher).Flush()
+		<-goOn
+		fmt.Fprint(w, "ended")
+	})
+	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+		spec := *poolOf(b.Gateway).spec.Load()
+		spec.Timeout, spec.ResponseStartTimeout = limit, limit
+		b.SetRevision(&spec)
+		res, err := b.client.Do(send())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		time.AfterFunc(limit+limit/4, func() { goOn <- true })
+		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "begun ended" {
+			t.Errorf("the answer is %q, %v", body, err)
+		}
+	})
 }
 
 // TestHold covers that requests wait for the first instance (serving 8-7) on each path, and go to the revision
@@ -400,44 +439,112 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestUpgrade covers that an upgraded connection carries bytes both ways, holds its slot, and ends with the total
-// timeout.
-func TestUpgrade(t *testing.T) {
-	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
-		echo(conn, buffered)
-	})
-	spec := revision(1)
-	spec.Timeout = 400 * time.Millisecond
-	b := serve(t, Options{}, spec, app)
+// upgrade sends a request that asks for a WebSocket, and returns the connection after the answer.
+func (b *bench) upgrade(t *testing.T) (net.Conn, *bufio.Reader) {
+	t.Helper()
 	conn, err := net.Dial("tcp", b.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: app\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	reader := bufio.NewReader(conn)
 	res, err := http.ReadResponse(reader, nil) //nolint:bodyclose // it has none
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v, %v", res, err)
 	}
-	fmt.Fprintln(conn, "hello")
-	if line, err := reader.ReadString('\n'); line != "hello\n" {
-		t.Errorf("%q, %v comes back", line, err)
+	return conn, reader
+}
+
+// upgrading is an app that switches protocols, and hands the connection on.
+func upgrading(serve func(conn net.Conn, from io.Reader)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		serve(conn, buffered)
+	})
+}
+
+// TestUpgrade covers that an upgraded connection carries bytes both ways, holds its slot, lasts longer than its timeout
+// while there is traffic, and ends without (serving 9.4.2-3). No close frame gets into the middle of another frame.
+func TestUpgrade(t *testing.T) {
+	spec := revision(1)
+	spec.Timeout = time.Second
+	b := serve(t, Options{}, spec, upgrading(func(conn net.Conn, from io.Reader) { echo(conn, from) }))
+	conn, reader := b.upgrade(t)
+	began := time.Now()
+	pause := time.NewTicker(spec.Timeout / 3)
+	defer pause.Stop()
+	for time.Since(began) < spec.Timeout*3/2 {
+		// The start of a frame of 101 bytes and more.
+		fmt.Fprintln(conn, "hello")
+		if line, err := reader.ReadString('\n'); line != "hello\n" {
+			t.Fatalf("%q, %v comes back after %v", line, err, time.Since(began))
+		}
+		<-pause.C
 	}
 	if inst := poolOf(b.Gateway).tryAcquire(); inst != nil {
 		t.Error("the slot of the upgraded connection is free")
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
+	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
+		t.Errorf("the connection ends with %q, %v, want its end without traffic", rest, err)
 	}
-	if _, err := reader.ReadByte(); err != io.EOF {
-		t.Errorf("the connection ends with %v, want EOF after the total timeout", err)
+}
+
+// TestSilentWebSocket covers that both ends of a WebSocket without traffic get a close frame, also where the instance is
+// another replica's.
+func TestSilentWebSocket(t *testing.T) {
+	got := make(chan string, 1)
+	app := upgrading(func(conn net.Conn, from io.Reader) {
+		// A whole frame: a text of two bytes.
+		fmt.Fprint(conn, "\x81\x02hi")
+		all, _ := io.ReadAll(from)
+		got <- string(all)
+	})
+	spec := revision(1)
+	spec.Timeout = 500 * time.Millisecond
+	names := []string{"a", "b"}
+	owner, other := ownership(names...)
+	all := serveReplicas(t, spec, []runtime.Instance{{Name: "i", Address: listen(t, app)}}, nil, names, names...)
+	for _, name := range []string{owner, other} {
+		conn, reader := all[name].upgrade(t)
+		// A whole frame, with a mask: a binary message of one byte.
+		fmt.Fprint(conn, "\x82\x81\x01\x02\x03\x04x")
+		if sent, err := io.ReadAll(reader); err != nil || !strings.HasPrefix(string(sent), "\x81\x02hi"+closeClient) {
+			t.Errorf("at %s the client gets %q, %v, want a message and a close frame", name, sent, err)
+		}
+		if sent := <-got; !strings.HasPrefix(sent, "\x82\x81\x01\x02\x03\x04x"+closeInstance) {
+			t.Errorf("at %s the instance gets %q, want a message and a close frame", name, sent)
+		}
+	}
+}
+
+// TestFrames covers where a frame of a WebSocket ends, however its bytes come (RFC 6455 5.2).
+func TestFrames(t *testing.T) {
+	for name, frame := range map[string]string{
+		"empty": "\x81\x00", "short": "\x81\x02hi", "masked": "\x81\x82maskhi", "masked without payload": "\x89\x80mask",
+		"16 bits": "\x81\x7e\x01\x00" + strings.Repeat("x", 256), "64 bits": "\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00" + strings.Repeat("x", 1<<16),
+		"masked, 16 bits": "\x81\xfe\x00\x80mask" + strings.Repeat("x", 128),
+	} {
+		for _, size := range []int{1, 3, 1 << 20} {
+			var f frames
+			all := strings.Repeat(frame, 3)
+			for at := 0; at < len(all); {
+				n := min(size, len(all)-at)
+				f.feed([]byte(all[at : at+n]))
+				at += n
+				if want := at%len(frame) == 0; f.between() != want {
+					t.Fatalf("%s, in pieces of %d: between frames after %d bytes is %v, want %v", name, size, at, !want, want)
+				}
+			}
+		}
 	}
 }
 

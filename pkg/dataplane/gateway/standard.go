@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,8 +37,8 @@ var (
 	_ http.Handler = &public{}
 )
 
-// unblockAfter is how long after its total timeout a request's connection stops waiting for a client that does not
-// read: the refusal is written meanwhile.
+// unblockAfter is how long after a timeout a connection stops waiting for a peer that does not read: the refusal, or the end
+// of a tunnel, is written meanwhile.
 const unblockAfter = time.Second
 
 // forward is the way of a request through the standard path. What reads and writes bodies may outlive it.
@@ -45,9 +46,11 @@ type forward struct {
 	exchange *exchange
 	client   context.Context
 	cancel   context.CancelCauseFunc
-	idle     time.Duration
-	// quiet ends the request when no byte came for too long; nil where there is no such bound.
-	quiet atomic.Pointer[time.Timer]
+	// start ends the request if its response does not start in time; nil if there is no such limit.
+	start *time.Timer
+	// began is when the request came here, last how long after that the latest byte of a body came.
+	began time.Time
+	last  atomic.Int64
 	// sent and received count the bodies' bytes; badBody tells that the client's was not valid.
 	sent, received atomic.Int64
 	badBody        atomic.Bool
@@ -57,9 +60,15 @@ type forward struct {
 	err    error
 
 	control *http.ResponseController
-	// mu guards ended, which tells that control may not be used any more.
-	mu    sync.Mutex
+	// mu guards the fields below.
+	mu sync.Mutex
+	// ended is true once control may not be used any more.
 	ended bool
+	// silence limits the time without a byte, 0 does not. quiet is the timer for it; nil until there is a limit.
+	silence time.Duration
+	quiet   *time.Timer
+	// tunnel is the upgraded connection to the instance, nil for other requests.
+	tunnel *meteredTunnel
 }
 
 type forwardKey struct{}
@@ -155,19 +164,13 @@ func (w finalWriter) WriteHeader(status int) {
 func (w finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
-	total, _, idle := x.Timeouts()
-	f := &forward{exchange: x, client: r.Context(), idle: idle, control: http.NewResponseController(w)}
+	f := &forward{exchange: x, client: r.Context(), began: time.Now(), control: http.NewResponseController(w)}
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), forwardKey{}, f))
 	f.cancel = cancel
-	var unblock time.Time
-	if total > 0 {
-		timer := time.AfterFunc(total, f.expire)
-		defer timer.Stop()
-		unblock = time.Now().Add(total + unblockAfter)
+	if limit := x.Timeouts().Start; limit > 0 {
+		f.start = time.AfterFunc(limit, f.expire)
 	}
-	if err := errors.Join(f.control.SetWriteDeadline(unblock), f.control.EnableFullDuplex()); err != nil {
-		f.err = err
-	}
+	f.err = f.control.EnableFullDuplex()
 	defer f.done()
 	// Not guessed where the instance does not say it.
 	w.Header()["Content-Type"] = nil
@@ -175,13 +178,62 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
 }
 
 // expire ends a request that takes too long. What reads its body is unblocked after that, not by a deadline set
-// before: an answer waits for it, and net/http takes a read that fails for a client that left.
+// before: an answer waits for it, and net/http takes a read that fails for a client that left. A tunnel ends with what it
+// still sends.
 func (f *forward) expire() {
+	f.mu.Lock()
+	tunnel := f.tunnel
+	f.mu.Unlock()
+	if tunnel != nil {
+		tunnel.end()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cancel(errTimeout)
-	if !f.ended {
-		f.control.SetReadDeadline(longAgo) //nolint:errcheck // fails on closed connections only, as do the reads
+	if f.ended {
+		return
+	}
+	// These fail on closed connections only, as do reads and writes.
+	if tunnel == nil {
+		f.control.SetReadDeadline(longAgo) //nolint:errcheck // see above
+	}
+	f.control.SetWriteDeadline(time.Now().Add(unblockAfter)) //nolint:errcheck // see above
+}
+
+// started notes that the response has started: from now on only its stalling is limited.
+func (f *forward) started(stall time.Duration) {
+	if f.start != nil {
+		f.start.Stop()
+	}
+	f.limitSilence(stall)
+}
+
+// limitSilence ends the request when no byte comes for some time; 0 is no limit.
+func (f *forward) limitSilence(limit time.Duration) {
+	f.touch()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silence = limit
+	switch {
+	case limit == 0:
+	case f.quiet == nil:
+		f.quiet = time.AfterFunc(limit, f.checkSilence)
+	default:
+		f.quiet.Reset(limit)
+	}
+}
+
+// checkSilence ends the request if no byte came for too long, and looks again later otherwise: so a byte costs no timer.
+func (f *forward) checkSilence() {
+	f.mu.Lock()
+	left := f.silence - (time.Since(f.began) - time.Duration(f.last.Load()))
+	over := left <= 0 && f.silence > 0 && !f.ended
+	if left > 0 && !f.ended {
+		f.quiet.Reset(left)
+	}
+	f.mu.Unlock()
+	if over {
+		f.expire()
 	}
 }
 
@@ -192,12 +244,15 @@ func (f *forward) done() {
 		f.err = errBroken
 	}
 	f.cancel(nil)
+	if f.start != nil {
+		f.start.Stop()
+	}
 	f.mu.Lock()
 	f.ended = true
-	f.mu.Unlock()
-	if quiet := f.quiet.Load(); quiet != nil {
-		quiet.Stop()
+	if f.quiet != nil {
+		f.quiet.Stop()
 	}
+	f.mu.Unlock()
 	f.exchange.Done(http1.Result{
 		Status: f.status, RequestBytes: f.sent.Load(), ResponseBytes: f.received.Load(), Err: f.err,
 	})
@@ -207,11 +262,7 @@ func (f *forward) done() {
 }
 
 // touch notes that a byte came.
-func (f *forward) touch() {
-	if quiet := f.quiet.Load(); quiet != nil {
-		quiet.Reset(f.idle)
-	}
-}
+func (f *forward) touch() { f.last.Store(int64(time.Since(f.began))) }
 
 // newProxy returns the proxy of the standard path. Its requests carry a forward.
 func newProxy(relays relays) *httputil.ReverseProxy {
@@ -292,11 +343,17 @@ func meter(res *http.Response) error {
 	if x := f.exchange; x.relayed && x.instance != nil {
 		res.Header.Set(instanceHeader, x.instance.name)
 	}
-	f.touch()
+	timeouts := f.exchange.Timeouts()
 	if tunnel, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
-		res.Body = &meteredTunnel{ReadWriteCloser: tunnel, forward: f}
+		metered := newMeteredTunnel(f, tunnel, res.Header.Get("Upgrade"))
+		res.Body = metered
+		f.mu.Lock()
+		f.tunnel = metered
+		f.mu.Unlock()
+		f.started(cmp.Or(timeouts.Idle, timeouts.Start))
 		return nil
 	}
+	f.started(timeouts.Stall)
 	res.Body = &meteredAnswer{ReadCloser: res.Body, forward: f}
 	f.endConnection(res.Header)
 	return nil

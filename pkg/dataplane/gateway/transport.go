@@ -124,7 +124,6 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 			x.enter(ctx)
 			res, ok, err := t.relays.send(r, x, body, owner)
 			if err == nil && ok {
-				f.touch()
 				return res, nil
 			}
 			if ok || ctx.Err() != nil {
@@ -197,15 +196,12 @@ func (t *transports) send(r *http.Request, f *forward, body *meteredRequest, add
 	} else {
 		once(out)
 	}
-	_, start, _ := f.exchange.Timeouts()
-	if start > 0 {
-		timer := time.AfterFunc(start, f.expire)
+	timeouts := f.exchange.Timeouts()
+	if timeouts.ResponseStart > 0 {
+		timer := time.AfterFunc(timeouts.ResponseStart, f.expire)
 		defer timer.Stop()
 	}
-	if f.idle > 0 && f.quiet.Load() == nil {
-		f.quiet.Store(time.AfterFunc(f.idle, f.expire))
-	}
-	f.touch()
+	f.limitSilence(timeouts.Idle)
 	res, err = via.RoundTrip(out)
 	return res, conn != nil && conn.written.Load() == written, err
 }

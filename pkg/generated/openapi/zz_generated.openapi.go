@@ -3059,21 +3059,21 @@ func schema_pkg_apis_serving_v1_RevisionSpec(ref common.ReferenceCallback) commo
 					},
 					"timeoutSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "TimeoutSeconds is how long a request may take in all, in seconds, 1 to 600. Optional; defaults to 300.",
+							Description: "TimeoutSeconds is how long a request may take until its response starts, in seconds, 1 to 600, and how long an upgraded connection may go without traffic. Optional; defaults to 300, as does 0.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"responseStartTimeoutSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ResponseStartTimeoutSeconds is how long a request may take until the first byte of the answer, in seconds, at most timeoutSeconds. Optional; without it only timeoutSeconds applies.",
+							Description: "ResponseStartTimeoutSeconds is how long a request that was sent to a container may take until its response starts, in seconds, at most timeoutSeconds. Optional; without it only timeoutSeconds applies.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"idleTimeoutSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "IdleTimeoutSeconds is how long a request may go without any byte in either direction, in seconds, at most timeoutSeconds. Optional; without it only timeoutSeconds applies.",
+							Description: "IdleTimeoutSeconds is how long a request or its response may go without any byte in either direction, in seconds, at most timeoutSeconds. Optional; without it a response may stall for max-revision-timeout-seconds.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},

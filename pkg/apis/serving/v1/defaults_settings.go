@@ -73,7 +73,7 @@ func (s *RevisionSpec) setStoredDefaults(st Settings) {
 	if s.ContainerConcurrency == nil {
 		s.ContainerConcurrency = ptr.To(st.ContainerConcurrency)
 	}
-	if s.TimeoutSeconds == nil {
+	if ptr.Deref(s.TimeoutSeconds, 0) == 0 {
 		s.TimeoutSeconds = ptr.To(st.TimeoutSeconds)
 	}
 }

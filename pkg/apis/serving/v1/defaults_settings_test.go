@@ -122,6 +122,12 @@ func TestDefaultsDoNotContradict(t *testing.T) {
 	}
 
 	s := newService()
+	s.Spec.Template.Spec.TimeoutSeconds = ptr.To[int64](0)
+	create(s, st)
+	if got := *s.Spec.Template.Spec.TimeoutSeconds; got != 120 {
+		t.Errorf("timeoutSeconds 0 becomes %d, want the default (serving 9.4.2-3)", got)
+	}
+	s = newService()
 	s.Spec.Template.Spec.TimeoutSeconds = ptr.To[int64](40)
 	create(s, st)
 	if got := s.Spec.Template.Spec; got.ResponseStartTimeoutSeconds != nil || *got.IdleTimeoutSeconds != 30 {
@@ -192,6 +198,11 @@ func TestUpdatesUnderOtherSettings(t *testing.T) {
 				s.TimeoutSeconds, s.ResponseStartTimeoutSeconds, s.IdleTimeoutSeconds = ptr.To[int64](120), ptr.To[int64](60), ptr.To[int64](30)
 				s.Containers[0].Resources = corev1.ResourceRequirements{Requests: resources("cpu", "400m", "memory", "64Mi"), Limits: resources("cpu", "1")}
 			},
+		},
+		{
+			name: "0 is the default", created: DefaultSettings(), now: DefaultSettings(),
+			edit: func(s *Service) { s.Spec.Template.Spec.TimeoutSeconds = ptr.To[int64](0) },
+			want: func(*RevisionSpec) {},
 		},
 		{
 			name: "the manifest again", created: chosen(), now: chosen(),

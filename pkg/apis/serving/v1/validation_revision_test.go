@@ -25,8 +25,9 @@ func TestRevisionNumbers(t *testing.T) {
 		},
 		{name: "9.4.2-3: timeoutSeconds 1", change: numbers(func(s *RevisionSpec) { s.TimeoutSeconds = ptr.To[int64](1) })},
 		{name: "9.4.2-3: timeoutSeconds 600", change: numbers(func(s *RevisionSpec) { s.TimeoutSeconds = ptr.To[int64](600) })},
+		{name: "9.4.2-3: timeoutSeconds 0, the default", change: numbers(func(s *RevisionSpec) { s.TimeoutSeconds = ptr.To[int64](0) })},
 		{
-			name: "timeoutSeconds 0", change: numbers(func(s *RevisionSpec) { s.TimeoutSeconds = ptr.To[int64](0) }),
+			name: "timeoutSeconds -1", change: numbers(func(s *RevisionSpec) { s.TimeoutSeconds = ptr.To[int64](-1) }),
 			want: []fault{invalid("timeoutSeconds", "must be between 1 and 600")},
 		},
 		{

@@ -30,7 +30,7 @@ func TestValidateService(t *testing.T) {
 				s.Annotations = map[string]string{MinScaleAnnotationKey: "1"}
 				s.Spec.Template.Annotations = map[string]string{MinScaleAnnotationKey: "x"}
 				s.Spec.Template.Spec.NodeName = "n"
-				s.Spec.Template.Spec.TimeoutSeconds = ptr.To[int64](0)
+				s.Spec.Template.Spec.TimeoutSeconds = ptr.To[int64](-1)
 				s.Spec.Template.Spec.Containers[0].Image = ""
 				s.Spec.Traffic = []TrafficTarget{{Percent: ptr.To[int64](1), URL: "http://x"}}
 			},

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"time"
 )
 
 // answer reads the instance's answer, of which resp[:conn.n] is there, and sends it to the client. A refusal is
@@ -23,6 +24,7 @@ func (c *conn) answer() (*Refusal, error) {
 		}
 		return x.failed(err)
 	}
+	x.started = true
 	res, rest := &x.res, x.resp[size:have]
 	x.closes = c.closing()
 	x.out = res.appendTo(x.out[:0], x.closes)
@@ -124,14 +126,13 @@ func (c *conn) stream(left int64) error {
 	x := &c.x
 	buf := x.resp[:min(len(x.resp), streamSize)]
 	for {
+		// The deadline of the connection is moved only once it is over: see await.
+		x.last = time.Now()
 		in := buf[chunkHeadRoom : len(buf)-2]
 		if x.res.framing == byLength {
 			in = in[:min(left, int64(len(in)))]
 		}
 		x.conn.in = in
-		if x.watch != nil {
-			x.conn.setReadDeadline(x.limit())
-		}
 		if err := c.await(); err != nil {
 			if x.res.framing != byClose || !errors.Is(err, io.EOF) {
 				return early(err)
@@ -178,7 +179,11 @@ func early(err error) error {
 
 // sendAnswer sends a part of the answer, with some bytes of its body where it has no chunks.
 func (c *conn) sendAnswer(b []byte, body int) error {
-	err := c.send(b, c.x.limit())
+	within := c.x.timeouts.Stall
+	if limit := c.x.limit(); !c.x.started && !limit.IsZero() {
+		within = max(time.Until(limit), time.Nanosecond)
+	}
+	err := c.send(b, within)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return errTimeout
 	}

@@ -27,11 +27,13 @@ type openExchange struct{ upstream *Upstream }
 func (e *openExchange) TryAcquire() *Upstream                         { return e.upstream }
 func (e *openExchange) Acquire(context.Context) (*Upstream, *Refusal) { return e.upstream, nil }
 func (e *openExchange) Unreachable(*Upstream)                         {}
-func (e *openExchange) Timeouts() (total, start, idle time.Duration)  { return 5 * time.Minute, 0, 0 }
-func (e *openExchange) Passes([]byte) bool                            { return true }
-func (e *openExchange) Answered()                                     {}
-func (e *openExchange) Done(Result)                                   {}
-func (e *openExchange) Hold(int) bool                                 { return true }
+func (e *openExchange) Timeouts() Timeouts {
+	return Timeouts{Start: 5 * time.Minute, Stall: 10 * time.Minute}
+}
+func (e *openExchange) Passes([]byte) bool { return true }
+func (e *openExchange) Answered()          {}
+func (e *openExchange) Hold(int) bool      { return true }
+func (e *openExchange) Done(Result)        {}
 
 func (e *openExchange) AppendFields(dst []byte) []byte {
 	return append(dst, "X-Forwarded-Proto: http\r\n"...)

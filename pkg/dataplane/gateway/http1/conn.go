@@ -310,8 +310,8 @@ func (c *conn) tryRead(fd uintptr) bool {
 	return true
 }
 
-// send writes b to the client. A client that does not read has until deadline; the zero time is for ever.
-func (c *conn) send(b []byte, deadline time.Time) error {
+// send writes b to the client, which has to read some of it within a time; 0 is any.
+func (c *conn) send(b []byte, within time.Duration) error {
 	c.writing = b
 	if err := c.raw.Write(c.writeFunc); err != nil {
 		return err
@@ -323,10 +323,17 @@ func (c *conn) send(b []byte, deadline time.Time) error {
 	if c.n == len(b) {
 		return nil
 	}
-	if err := c.conn.SetWriteDeadline(deadline); err != nil {
-		return err
+	err := os.ErrDeadlineExceeded
+	for b, n := b[c.n:], 1; n > 0 && errors.Is(err, os.ErrDeadlineExceeded); b = b[n:] {
+		deadline := time.Time{}
+		if within > 0 {
+			deadline = time.Now().Add(within)
+		}
+		if err := c.conn.SetWriteDeadline(deadline); err != nil {
+			return err
+		}
+		n, err = c.conn.Write(b)
 	}
-	_, err := c.conn.Write(b[c.n:])
 	c.now = time.Now()
 	if err != nil {
 		return err
@@ -341,7 +348,7 @@ func (c *conn) write(fd uintptr) bool {
 
 // refuse answers with a refusal.
 func (c *conn) refuse(r *Refusal, head, closing bool) error {
-	return c.send(r.appendTo(nil, head, closing), time.Now().Add(c.server.headerTimeout()))
+	return c.send(r.appendTo(nil, head, closing), c.server.headerTimeout())
 }
 
 // linger ends what is written, and reads on for a while: closing a connection with something unread makes the

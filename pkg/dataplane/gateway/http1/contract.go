@@ -26,9 +26,8 @@ type Exchange interface {
 	// Unreachable gives back an upstream that took no connection; nothing was sent to it. Acquire may be
 	// called again.
 	Unreachable(*Upstream)
-	// Timeouts bound the whole exchange from its Begin on, the wait for the first byte of the answer, and the
-	// time without any byte. 0 means no bound.
-	Timeouts() (total, responseStart, idle time.Duration)
+	// Timeouts returns the limits of the exchange.
+	Timeouts() Timeouts
 	// Hold reserves more memory for the exchange until Done, and reports whether there is so much.
 	Hold(bytes int) bool
 	// Passes tells whether a request header field goes on to the instance. name is in lower case. Hop-by-hop
@@ -40,6 +39,15 @@ type Exchange interface {
 	Answered()
 	// Done ends the exchange, and gives back its upstream if it has one. The exchange may not be used after.
 	Done(Result)
+}
+
+// Timeouts limit the parts of an exchange. 0 is no limit. The response starts with its complete head: interim responses
+// are not its start.
+type Timeouts struct {
+	// Start limits the time from Begin, ResponseStart that from when the request is sent, until the response starts.
+	Start, ResponseStart time.Duration
+	// Idle limits the time without a byte in either direction before the response starts, Stall after that.
+	Idle, Stall time.Duration
 }
 
 // Refusal is an answer that the gateway gives itself.

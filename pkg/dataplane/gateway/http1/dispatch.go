@@ -58,9 +58,9 @@ func (c *conn) acquire() (*Refusal, error) {
 		return nil, nil
 	}
 	ctx := c.watching().ctx
-	if x.total > 0 {
+	if x.timeouts.Start > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, x.start.Add(x.total))
+		ctx, cancel = context.WithDeadline(ctx, x.start.Add(x.timeouts.Start))
 		defer cancel()
 	}
 	var refusal *Refusal
@@ -91,8 +91,8 @@ func (c *conn) pause(d time.Duration) error {
 	case <-timer.C:
 	}
 	limit := x.start.Add(maxReach)
-	if x.total > 0 {
-		limit = x.start.Add(x.total)
+	if x.timeouts.Start > 0 {
+		limit = x.start.Add(x.timeouts.Start)
 	}
 	if !time.Now().Before(limit) {
 		return errTimeout

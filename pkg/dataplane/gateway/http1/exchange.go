@@ -34,10 +34,12 @@ var (
 type exchange struct {
 	Exchange
 	*output
-	// start is when it began, sent when it went to the instance, last when something came back last.
-	start, sent, last               time.Time
-	total, responseStart, idleLimit time.Duration
-	started                         bool
+	// start is when it began, sent when it went to the instance, last when something came from the instance, or went
+	// to a client that had to be waited for.
+	start, sent, last time.Time
+	timeouts          Timeouts
+	// started is true once the response has started, streaming once the Exchange was told that it takes a while.
+	started, streaming bool
 	// closes is whether the client was told that its connection ends.
 	closes bool
 
@@ -49,14 +51,21 @@ type exchange struct {
 
 // limit is when the exchange has to end, unless something comes before. The zero time is never.
 func (x *exchange) limit() (limit time.Time) {
-	if x.total > 0 {
-		limit = x.start.Add(x.total)
+	t := &x.timeouts
+	if x.started {
+		if t.Stall > 0 {
+			limit = x.last.Add(t.Stall)
+		}
+		return limit
 	}
-	if x.responseStart > 0 && !x.started {
-		limit = earlier(limit, x.sent.Add(x.responseStart))
+	if t.Start > 0 {
+		limit = x.start.Add(t.Start)
 	}
-	if x.idleLimit > 0 {
-		limit = earlier(limit, x.last.Add(x.idleLimit))
+	if t.ResponseStart > 0 {
+		limit = earlier(limit, x.sent.Add(t.ResponseStart))
+	}
+	if t.Idle > 0 {
+		limit = earlier(limit, x.last.Add(t.Idle))
 	}
 	return limit
 }
@@ -85,7 +94,7 @@ func (c *conn) serveRequest() next {
 	}
 	x := &c.x
 	*x = exchange{Exchange: ex, start: c.now, result: Result{RequestBytes: max(req.length, 0)}}
-	x.total, x.responseStart, x.idleLimit = ex.Timeouts()
+	x.timeouts = ex.Timeouts()
 	closing, err := c.proxy(c.in.unread()[c.size:size])
 	c.unwatch()
 	handed := errors.Is(err, errHandedOver)
@@ -157,8 +166,7 @@ func (c *conn) await() error {
 		}
 		switch {
 		case err == nil && conn.n > 0:
-			x.started = true
-			if x.idleLimit > 0 {
+			if !x.started && x.timeouts.Idle > 0 {
 				x.last = time.Now()
 			}
 			return nil

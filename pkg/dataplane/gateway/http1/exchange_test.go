@@ -31,7 +31,7 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("result %+v after %d attempts", r, router.unreachable)
 	}
 	// Without one that does, the total timeout ends it.
-	n, router.total = -1000, 100*time.Millisecond
+	n, router.timeouts.Start = -1000, 100*time.Millisecond
 	write(t, conn, getA)
 	expect(t, conn, refused("504 Gateway Timeout", "request timeout", false))
 	if r := router.result(t); !errors.Is(r.Err, errTimeout) || r.Status != 504 {
@@ -50,14 +50,14 @@ func TestAcquire(t *testing.T) {
 		t.Errorf("result %+v", r)
 	}
 	router.acquire = func(ctx context.Context) (*Upstream, *Refusal) { <-ctx.Done(); return nil, nil }
-	router.total = 20 * time.Millisecond
+	router.timeouts.Start = 20 * time.Millisecond
 	write(t, conn, getA)
 	expect(t, conn, refused("504 Gateway Timeout", "request timeout", false))
 	router.result(t)
 	// What the client sends while its request waits is its next request.
 	waits, found := make(chan struct{}), make(chan struct{})
 	app := NewUpstream(answering(t, hi, nil))
-	router.total = 0
+	router.timeouts.Start = 0
 	router.acquire = func(context.Context) (*Upstream, *Refusal) {
 		waits <- struct{}{}
 		<-found
@@ -90,7 +90,7 @@ func TestResultBytes(t *testing.T) {
 	}
 }
 
-// TestTimeouts expects each of the three bounds to be kept, before and after the head of an answer.
+// TestTimeouts expects each limit to be kept before the response starts, and that of a stall after.
 func TestTimeouts(t *testing.T) {
 	const bound = 80 * time.Millisecond
 	head := "HTTP/1.1 200 OK\r\nDate: " + someDate + "\r\nContent-Length: 9\r\n\r\nab"
@@ -98,13 +98,14 @@ func TestTimeouts(t *testing.T) {
 		name, answer string
 		set          func(*fakeRouter)
 	}{
-		{name: "total", set: func(r *fakeRouter) { r.total = bound }},
-		{name: "response start", set: func(r *fakeRouter) { r.responseStart = bound }},
-		{name: "idle", set: func(r *fakeRouter) { r.idle = bound }},
-		{name: "short", set: func(r *fakeRouter) { r.total = 10 * time.Millisecond }},
-		{name: "total within the answer", answer: head, set: func(r *fakeRouter) { r.total = bound }},
-		{name: "idle within the answer", answer: head, set: func(r *fakeRouter) { r.idle = bound }},
-		{name: "total within the head", answer: head[:20], set: func(r *fakeRouter) { r.total = bound }},
+		{name: "start", set: func(r *fakeRouter) { r.timeouts.Start = bound }},
+		{name: "response start", set: func(r *fakeRouter) { r.timeouts.ResponseStart = bound }},
+		{name: "idle", set: func(r *fakeRouter) { r.timeouts.Idle = bound }},
+		{name: "short", set: func(r *fakeRouter) { r.timeouts.Start = 10 * time.Millisecond }},
+		{name: "stall", answer: head, set: func(r *fakeRouter) { r.timeouts.Stall = bound }},
+		{name: "short stall", answer: head, set: func(r *fakeRouter) { r.timeouts.Stall = 10 * time.Millisecond }},
+		{name: "start within the head", answer: head[:20], set: func(r *fakeRouter) { r.timeouts.Start = bound }},
+		{name: "response start within the head", answer: head[:20], set: func(r *fakeRouter) { r.timeouts.ResponseStart = bound }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ended := make(chan struct{})
@@ -135,7 +136,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestResponseStartPasses expects the bound of the first byte not to hold for the others.
+// TestResponseStartPasses expects the limits until the response starts not to hold for the rest.
 func TestResponseStartPasses(t *testing.T) {
 	finish := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
@@ -145,11 +146,11 @@ func TestResponseStartPasses(t *testing.T) {
 		say(conn, hi[len(hi)-1:])
 	})
 	router := newFakeRouter(app)
-	router.responseStart = 100 * time.Millisecond
+	router.timeouts = Timeouts{Start: time.Second, ResponseStart: time.Second, Idle: time.Second, Stall: patience}
 	conn := dial(t, serve(t, &Server{Router: router}))
 	write(t, conn, getA)
 	expect(t, conn, hi[:len(hi)-1])
-	time.AfterFunc(200*time.Millisecond, func() { close(finish) })
+	time.AfterFunc(1500*time.Millisecond, func() { close(finish) })
 	expect(t, conn, hi[len(hi)-1:])
 }
 
@@ -160,18 +161,28 @@ func TestStalledClient(t *testing.T) {
 		say(conn, "HTTP/1.1 200 OK\r\n\r\n")
 		_, _ = io.Copy(conn, zeros{})
 	})
-	for _, set := range []func(*fakeRouter){
-		func(r *fakeRouter) { r.total = 200 * time.Millisecond },
-		func(r *fakeRouter) { r.idle = 200 * time.Millisecond },
-	} {
-		router := newFakeRouter(app)
-		set(router)
-		conn := dial(t, serve(t, &Server{Router: router}))
-		write(t, conn, getA)
-		if r := router.result(t); !errors.Is(r.Err, errTimeout) || r.Status != 200 {
-			t.Errorf("result %+v", r)
-		}
+	router := newFakeRouter(app)
+	router.timeouts.Stall = 200 * time.Millisecond
+	conn := dial(t, serve(t, &Server{Router: router}))
+	write(t, conn, getA)
+	if r := router.result(t); !errors.Is(r.Err, errTimeout) || r.Status != 200 {
+		t.Errorf("result %+v", r)
 	}
+}
+
+// TestInterimIsNoStart expects interim responses not to be the start of the response.
+func TestInterimIsNoStart(t *testing.T) {
+	const hint = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		skipHead(r)
+		say(conn, hint)
+		untilClosed(r)
+	})
+	router := newFakeRouter(app)
+	router.timeouts = Timeouts{Start: 100 * time.Millisecond, Stall: patience}
+	conn := dial(t, serve(t, &Server{Router: router}))
+	write(t, conn, getA)
+	expect(t, conn, hint+refused("504 Gateway Timeout", "request timeout", false))
 }
 
 type zeros struct{}

@@ -25,11 +25,11 @@ type fakeRouter struct {
 	refusal  *Refusal
 	standard bool
 	// acquire takes the place of TryAcquire, which finds nothing then.
-	acquire                    func(ctx context.Context) (*Upstream, *Refusal)
-	total, responseStart, idle time.Duration
-	drop, add                  string
+	acquire  func(ctx context.Context) (*Upstream, *Refusal)
+	timeouts Timeouts
 	// budget bounds the memory of exchanges, if not nil. It is not given back.
-	budget *flow.Budget
+	budget    *flow.Budget
+	drop, add string
 
 	mu          sync.Mutex
 	heads       []string
@@ -75,9 +75,7 @@ func (e *fakeExchange) Unreachable(*Upstream) {
 	e.router.unreachable++
 }
 
-func (e *fakeExchange) Timeouts() (total, responseStart, idle time.Duration) {
-	return e.router.total, e.router.responseStart, e.router.idle
-}
+func (e *fakeExchange) Timeouts() Timeouts { return e.router.timeouts }
 
 func (e *fakeExchange) Passes(name []byte) bool { return string(name) != e.router.drop }
 

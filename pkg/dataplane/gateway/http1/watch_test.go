@@ -95,7 +95,7 @@ func TestClientGoneAfterSlowRequest(t *testing.T) {
 		close(ended)
 	})
 	router := newFakeRouter(app)
-	router.total = time.Minute
+	router.timeouts.Start = time.Minute
 	conn := dial(t, serve(t, &Server{Router: router}))
 	write(t, conn, getA)
 	expect(t, conn, hi)

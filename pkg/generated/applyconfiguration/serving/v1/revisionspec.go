@@ -17,13 +17,14 @@ type RevisionSpecApplyConfiguration struct {
 	// ContainerConcurrency is the greatest number of requests one instance handles at a time, 0 to 1000.
 	// Optional; defaults to 0, which sets no limit.
 	ContainerConcurrency *int64 `json:"containerConcurrency,omitempty"`
-	// TimeoutSeconds is how long a request may take in all, in seconds, 1 to 600. Optional; defaults to 300.
+	// TimeoutSeconds is how long a request may take until its response starts, in seconds, 1 to 600, and how long an
+	// upgraded connection may go without traffic. Optional; defaults to 300, as does 0.
 	TimeoutSeconds *int64 `json:"timeoutSeconds,omitempty"`
-	// ResponseStartTimeoutSeconds is how long a request may take until the first byte of the answer, in
-	// seconds, at most timeoutSeconds. Optional; without it only timeoutSeconds applies.
+	// ResponseStartTimeoutSeconds is how long a request that was sent to a container may take until its response
+	// starts, in seconds, at most timeoutSeconds. Optional; without it only timeoutSeconds applies.
 	ResponseStartTimeoutSeconds *int64 `json:"responseStartTimeoutSeconds,omitempty"`
-	// IdleTimeoutSeconds is how long a request may go without any byte in either direction, in seconds, at
-	// most timeoutSeconds. Optional; without it only timeoutSeconds applies.
+	// IdleTimeoutSeconds is how long a request or its response may go without any byte in either direction, in
+	// seconds, at most timeoutSeconds. Optional; without it a response may stall for max-revision-timeout-seconds.
 	IdleTimeoutSeconds *int64 `json:"idleTimeoutSeconds,omitempty"`
 }
 

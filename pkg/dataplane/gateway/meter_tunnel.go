@@ -1,0 +1,142 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The close frames (RFC 6455 5.5.1) that end a WebSocket without traffic, with the status code 1001 (going away): to the
+// client, and to the instance, which needs a mask.
+const (
+	closeClient   = "\x88\x02\x03\xe9"
+	closeInstance = "\x88\x82\x00\x00\x00\x00\x03\xe9"
+)
+
+// meteredTunnel is the connection to the instance after an upgrade.
+type meteredTunnel struct {
+	io.ReadWriteCloser
+	forward   *forward
+	webSocket bool
+	// silent is true once the tunnel ends for want of traffic; closed, which Read alone uses, once the client was told.
+	silent atomic.Bool
+	closed bool
+	// received follows what comes from the instance. Read alone uses it.
+	received frames
+
+	// mu guards writing to the instance and sent, which follows what is written.
+	mu   sync.Mutex
+	sent frames
+}
+
+func newMeteredTunnel(f *forward, tunnel io.ReadWriteCloser, protocol string) *meteredTunnel {
+	return &meteredTunnel{ReadWriteCloser: tunnel, forward: f, webSocket: strings.EqualFold(protocol, "websocket")}
+}
+
+// Read reads from the instance. A WebSocket that ends for want of traffic ends with a close frame, unless that would become
+// a part of another one.
+func (t *meteredTunnel) Read(p []byte) (int, error) {
+	n, err := t.ReadWriteCloser.Read(p)
+	t.forward.received.Add(int64(n))
+	if n == 0 && err != nil && t.silent.Load() {
+		if t.webSocket && !t.closed && t.received.between() {
+			t.closed = true
+			return copy(p, closeClient), nil
+		}
+		return 0, errTimeout
+	}
+	t.forward.touch()
+	if t.webSocket {
+		t.received.feed(p[:n])
+	}
+	return n, err
+}
+
+// Write writes to the instance.
+func (t *meteredTunnel) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, err := t.ReadWriteCloser.Write(p)
+	t.forward.sent.Add(int64(n))
+	t.forward.touch()
+	if t.webSocket {
+		t.sent.feed(p[:n])
+	}
+	return n, err
+}
+
+// CloseWrite ends what goes to the instance, where that is possible.
+func (t *meteredTunnel) CloseWrite() error {
+	if half, ok := t.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// end ends a tunnel for want of traffic: the instance is told, and Read tells the client.
+func (t *meteredTunnel) end() {
+	t.silent.Store(true)
+	// Where it reads nothing, writing ends with the connection.
+	timer := time.AfterFunc(unblockAfter, func() { t.Close() })
+	defer timer.Stop()
+	if t.webSocket && t.mu.TryLock() {
+		if t.sent.between() {
+			io.WriteString(t.ReadWriteCloser, closeInstance) //nolint:errcheck // it ends anyway
+		}
+		t.mu.Unlock()
+	}
+	t.Close()
+}
+
+// frames follows the frames of a WebSocket in one direction (RFC 6455 5.2).
+type frames struct {
+	// have is how much of a frame's header is read, need its size, extended that of the long form of its length.
+	have, need, extended int
+	// length is that of the payload, as far as it is read, left what is left of it.
+	length, left uint64
+}
+
+// between reports whether no frame has begun and not ended.
+func (f *frames) between() bool { return f.have == 0 && f.left == 0 }
+
+// feed takes note of the next bytes.
+func (f *frames) feed(b []byte) {
+	for len(b) > 0 {
+		if n := min(f.left, uint64(len(b))); n > 0 {
+			f.left -= n
+			b = b[n:]
+			continue
+		}
+		f.header(b[0])
+		b = b[1:]
+	}
+}
+
+// header takes note of the next byte of a header.
+func (f *frames) header(c byte) {
+	f.have++
+	switch {
+	case f.have == 1:
+		return
+	case f.have == 2:
+		f.length, f.extended = uint64(c&0x7f), 0
+		switch f.length {
+		case 126:
+			f.length, f.extended = 0, 2
+		case 127:
+			f.length, f.extended = 0, 8
+		}
+		f.need = 2 + f.extended
+		if c&0x80 != 0 {
+			f.need += 4
+		}
+	case f.have <= 2+f.extended:
+		f.length = f.length<<8 | uint64(c)
+	}
+	if f.have == f.need {
+		f.left, f.have = f.length, 0
+	}
+}
