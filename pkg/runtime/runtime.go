@@ -27,7 +27,7 @@ type Runtime interface {
 	Remove(ctx context.Context, revision Key, uid types.UID) error
 	// State returns what is observed of a revision, and false where it is unknown.
 	State(revision Key) (State, bool)
-	// Drained tells that no request is left at a draining instance, so that it may end at once.
+	// Drained notes that a draining instance has none but long-lived requests left, so that it may be told to end.
 	Drained(revision Key, instance string)
 	// Subscribe has fn called after each change of a revision's State, with the newest one, in order for each
 	// revision; the zero State says that it is gone. fn must not block. Call it before Apply.

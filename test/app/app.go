@@ -19,6 +19,8 @@ type app struct {
 	events io.Writer
 	// current requests, the most there were at a time, and all there ever were.
 	current, most, total atomic.Int64
+	// ending is closed by SIGTERM. Nil is never.
+	ending <-chan struct{}
 	// aborted requests are those that /abort got.
 	aborted atomic.Int64
 }
@@ -44,7 +46,8 @@ func newApp() *app {
 		"/sse":         sse,
 		"/echo":        echo,
 		"/upload":      upload,
-		"/ws":          webSocket,
+		"/ws":          a.webSocket,
+		"/goodbye":     a.goodbye,
 		relayPath:      relay,
 	} {
 		a.mux.HandleFunc(path, handler)

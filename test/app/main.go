@@ -64,7 +64,9 @@ func run() error {
 	if os.Getenv("PORT") == "0" {
 		fmt.Printf(`{"listening": "http://localhost:%d/"}`+"\n", listener.Addr().(*net.TCPAddr).Port)
 	}
-	return serve(ctx, listener, newApp())
+	a := newApp()
+	a.ending = ctx.Done()
+	return serve(ctx, listener, a)
 }
 
 // serve answers requests until ctx ended and no request is left.

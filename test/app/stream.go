@@ -22,6 +22,20 @@ func sse(w http.ResponseWriter, r *http.Request) {
 	chunks(w, r, "data: event %d\n\n")
 }
 
+// goodbye answers with a server-sent event, and another one at SIGTERM.
+func (a *app) goodbye(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprint(w, "data: hello\n\n")
+	if http.NewResponseController(w).Flush() != nil {
+		return
+	}
+	select {
+	case <-a.ending:
+		fmt.Fprint(w, "data: SIGTERM\n\n")
+	case <-r.Context().Done():
+	}
+}
+
 func chunks(w http.ResponseWriter, r *http.Request, format string) {
 	every, err := time.ParseDuration(r.URL.Query().Get("every"))
 	if err != nil || every <= 0 {

@@ -25,8 +25,8 @@ func (g *Gateway) InFlight(revision routing.Key, instance string) int {
 	return p.held().Requests[instance]
 }
 
-// AwaitDrained returns once this gateway sends no more requests to an instance, and has none there: it drains, or is
-// gone. An instance that is not known, and does not become so within a moment, has none. The error is ctx's.
+// AwaitDrained returns once this gateway sends no more requests to an instance, and has none but long-lived ones there: it
+// drains, or is gone. An instance that is not known, and does not become so within a moment, has none. The error is ctx's.
 func (g *Gateway) AwaitDrained(ctx context.Context, revision routing.Key, instance string) error {
 	settled := time.NewTimer(settleTime)
 	defer settled.Stop()
@@ -64,11 +64,11 @@ func (p *pool) drainedBy(instance string) (drained, known bool, changed <-chan s
 	}
 	inst := p.all[instance]
 	gone := p.gone[instance]
-	drained = gone == nil && (inst == nil || inst.draining && inst.inFlight == 0)
+	drained = (gone == nil || gone.idle()) && (inst == nil || inst.draining && inst.idle())
 	return drained, inst != nil || gone != nil, p.changed
 }
 
-// AwaitDrainedEverywhere returns once no replica's gateway has requests at an instance, or sends more there, see
+// AwaitDrainedEverywhere returns once no replica's gateway has ordinary requests at an instance, or sends more there, see
 // AwaitDrained. Replicas that do not answer count until they are members no longer. The error is ctx's.
 func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.Key, instance string) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -106,7 +106,7 @@ func (g *Gateway) serveDrained(w http.ResponseWriter, r *http.Request) {
 }
 
 // DrainHandler serves GET /drain/<namespace>/<revision>/<instance>: the answer comes once no replica's gateway has
-// requests at the instance, or sends more there. It is for the preStop hooks of pods, and changes nothing.
+// ordinary requests at the instance, or sends more there. It is for the preStop hooks of pods, and changes nothing.
 func (g *Gateway) DrainHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /drain/{namespace}/{revision}/{instance}", func(w http.ResponseWriter, r *http.Request) {

@@ -3,9 +3,11 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,15 +40,15 @@ func TestAwaitDrained(t *testing.T) {
 			g.SetInstances(key("r"), nil)
 			g.DeleteRevision(key("r"))
 			<-time.After(time.Second)
-			p.end(inst, time.Now())
+			p.end(inst, nil, time.Now())
 		}},
 		{name: "drains with a request", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool, inst *instance) {
 			g.SetInstances(key("r"), draining())
 			<-time.After(time.Second)
-			p.end(inst, time.Now())
+			p.end(inst, nil, time.Now())
 		}},
 		{name: "a request that ends is not enough", known: true, busy: true, want: 5 * time.Second, act: func(_ *Gateway, p *pool, inst *instance) {
-			p.end(inst, time.Now())
+			p.end(inst, nil, time.Now())
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -83,6 +85,132 @@ func TestAwaitDrained(t *testing.T) {
 	}
 }
 
+// TestLongLivedRequests covers when a request is no longer waited for before the instance ends: at once where its response
+// has no end by nature, after some time where it just goes on.
+func TestLongLivedRequests(t *testing.T) {
+	for name, test := range map[string]struct {
+		at   []bool
+		gone bool
+		want time.Duration
+	}{
+		"upgraded":               {at: []bool{true}},
+		"long response":          {at: []bool{false}, want: longLivedAfter},
+		"both":                   {at: []bool{true, false}, want: longLivedAfter},
+		"upgraded, gone":         {at: []bool{true}, gone: true},
+		"both, instance is gone": {at: []bool{true, false}, gone: true, want: longLivedAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hooks{}
+				g := New(h.options())
+				g.SetRevision(revision(0))
+				g.SetInstances(key("r"), ready("a"))
+				p := poolOf(g)
+				var streams []*stream
+				inst := p.all["a"]
+				for _, now := range test.at {
+					p.begin(time.Now())
+					p.tryAcquire()
+					streams = append(streams, p.stream(inst, now))
+				}
+				began := time.Now()
+				if test.gone {
+					g.SetInstances(key("r"), nil)
+				} else {
+					draining := ready("a")
+					draining[0].Draining = true
+					g.SetInstances(key("r"), draining)
+				}
+				if err := g.AwaitDrained(t.Context(), key("r"), "a"); err != nil || time.Since(began) != test.want {
+					t.Errorf("drained after %v, %v, want %v", time.Since(began), err, test.want)
+				}
+				synctest.Wait()
+				if told := len(h.drained) == 1; told == test.gone {
+					t.Errorf("drained %v", h.drained)
+				}
+				for _, s := range streams {
+					p.end(inst, s, time.Now())
+				}
+				<-time.After(time.Minute)
+				if inst.inFlight != 0 || inst.longLived != 0 || len(p.gone) > 0 || len(h.drained) > 1 {
+					t.Errorf("in the end %+v, gone %v, drained %v", inst, p.gone, h.drained)
+				}
+			})
+		})
+	}
+}
+
+// TestStreamsDoNotHoldInstance covers that open WebSockets and event streams do not keep an instance from ending, but that
+// an ordinary request does, and that they go on.
+func TestStreamsDoNotHoldInstance(t *testing.T) {
+	goOn, finish, asked := make(chan bool), make(chan bool), make(chan bool, 1)
+	upgrade := upgrading(func(conn net.Conn, from io.Reader) { echo(conn, from) })
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Upgrade") != "":
+			upgrade.ServeHTTP(w, r)
+		case r.Header.Get("Events") != "":
+			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+			fmt.Fprint(w, "data: 1\n\n")
+			w.(http.Flusher).Flush()
+			<-goOn
+			fmt.Fprint(w, "data: 2\n\n")
+		default:
+			asked <- true
+			<-finish
+		}
+	})
+	drained := make(chan string, 1)
+	onPaths(t, Options{Drained: func(_ routing.Key, instance string) { drained <- instance }}, app, func(t *testing.T, b *bench, send func() *http.Request) {
+		spec := *poolOf(b.Gateway).spec.Load()
+		if spec.Protocol != routing.H2C {
+			conn, reader := b.upgrade(t)
+			defer func() {
+				fmt.Fprintln(conn, "still there")
+				if line, err := reader.ReadString('\n'); line != "still there\n" {
+					t.Errorf("of the upgraded connection %q, %v comes back", line, err)
+				}
+			}()
+		}
+		r := send()
+		r.Header.Set("Events", "1")
+		events, err := b.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer events.Body.Close()
+		ordinary := make(chan int)
+		go func() {
+			res, err := b.client.Do(send())
+			if err != nil {
+				ordinary <- 0
+				return
+			}
+			res.Body.Close()
+			ordinary <- res.StatusCode
+		}()
+		<-asked
+		instances := []runtime.Instance{{Name: "i-1", Address: poolOf(b.Gateway).all["i-1"].upstream.Address(), Draining: true}}
+		b.SetInstances(spec.Key, instances)
+		select {
+		case <-drained:
+			t.Error("drained with an ordinary request in flight")
+		default:
+		}
+		finish <- true
+		if status := <-ordinary; status != http.StatusOK {
+			t.Errorf("the ordinary request got %d", status)
+		}
+		if instance := <-drained; instance != "i-1" {
+			t.Errorf("%s has drained", instance)
+		}
+		goOn <- true
+		if body, err := io.ReadAll(events.Body); err != nil || !strings.HasSuffix(string(body), "data: 2\n\n") {
+			t.Errorf("the event stream is %q, %v", body, err)
+		}
+	})
+}
+
 // TestReturnedInstance covers that an instance which was away for a moment still has its requests.
 func TestReturnedInstance(t *testing.T) {
 	g := New(Options{})
@@ -95,7 +223,7 @@ func TestReturnedInstance(t *testing.T) {
 	if p.tryAcquire() != nil {
 		t.Error("the instance gets more than it may have")
 	}
-	p.end(inst, time.Now())
+	p.end(inst, nil, time.Now())
 	if p.tryAcquire() != inst {
 		t.Error("the instance gets nothing after its request has ended")
 	}
@@ -170,7 +298,7 @@ func TestReport(t *testing.T) {
 		check(Usage{Key: spec.Key, UID: "u", Concurrency: 0.5, RequestsPerSecond: 1})
 		<-time.After(time.Second)
 		check(Usage{Key: spec.Key, UID: "u", Concurrency: 1})
-		p.end(nil, time.Now())
+		p.end(nil, nil, time.Now())
 		<-time.After(time.Second)
 		check()
 		if len(g.reports.pools) != 0 {

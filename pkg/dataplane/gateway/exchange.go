@@ -42,6 +42,8 @@ type exchange struct {
 	// counted tells that it counts as the pool's, entered that it is one of those that its tenant has forwarded, moved
 	// that the standard path begins it anew.
 	counted, entered, moved bool
+	// stream is the response once it is in progress, nil for most.
+	stream *stream
 	// held is how much of the budget it holds, in bytes.
 	held int64
 	// relayed tells that it came from another replica, by way of path. answered is the instance that another replica
@@ -247,7 +249,7 @@ func (x *exchange) Done(result http1.Result) {
 	x.leave()
 	x.pool.tenant.done()
 	if x.counted {
-		x.pool.end(x.instance, now)
+		x.pool.end(x.instance, x.stream, now)
 	}
 	took := now.Sub(x.begun)
 	if x.held > 0 {
@@ -279,6 +281,6 @@ func (x *exchange) count() {
 func (x *exchange) uncount() {
 	if x.counted {
 		x.counted = false
-		x.pool.end(nil, x.gateway.options.Clock.Now())
+		x.pool.end(nil, nil, x.gateway.options.Clock.Now())
 	}
 }

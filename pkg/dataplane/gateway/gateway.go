@@ -26,7 +26,7 @@ type Options struct {
 	// Activate is called when a request begins to wait at a revision without ready instance, by the goroutine of
 	// the request, which counts as waiting by then: it must not block. Nil does nothing.
 	Activate func(revision routing.Key)
-	// Drained is called once when a draining instance has no request left. It must not block. Nil does nothing.
+	// Drained is called once when a draining instance has none but long-lived requests left. It must not block. Nil does nothing.
 	Drained func(revision routing.Key, instance string)
 	// TagHeader tells whether the Knative-Serving-Tag header picks a tag. Nil says no.
 	TagHeader func() bool

@@ -39,6 +39,8 @@ type instance struct {
 	name     string
 	upstream *http1.Upstream
 	inFlight int
+	// longLived counts the requests in flight that do not hold up the end of the instance, see stream.
+	longLived int
 	// draining tells that it gets no requests, told that the pool's drained was called for it.
 	draining, told bool
 	// failures counts the connections it did not take since the last request; until avoid it is left alone.
@@ -218,7 +220,7 @@ func (p *pool) note() {
 
 // tell says, once, whether the runtime is to be told that an instance has drained.
 func (p *pool) tell(inst *instance) bool {
-	if !inst.draining || inst.told || inst.inFlight > 0 {
+	if !inst.draining || inst.told || !inst.idle() {
 		return false
 	}
 	inst.told = true
@@ -257,10 +259,13 @@ func (p *pool) begin(now time.Time) {
 	p.mu.Unlock()
 }
 
-// end uncounts a request, and gives back its instance if it has one.
-func (p *pool) end(inst *instance, now time.Time) {
+// end uncounts a request with its response in progress, which may be nil, and gives back its instance if it has one.
+func (p *pool) end(inst *instance, s *stream, now time.Time) {
 	p.mu.Lock()
 	p.usage.end(now)
+	if s != nil {
+		s.end(inst)
+	}
 	drained := false
 	if inst != nil {
 		inst.failures, inst.avoid = 0, time.Time{}
@@ -276,16 +281,24 @@ func (p *pool) end(inst *instance, now time.Time) {
 func (p *pool) release(inst *instance) bool {
 	inst.inFlight--
 	p.dispatch()
-	if inst.inFlight > 0 {
-		return false
-	}
-	if p.gone[inst.name] == inst {
+	drained := p.settle(inst)
+	if inst.inFlight == 0 && p.gone[inst.name] == inst {
 		delete(p.gone, inst.name)
-		p.note()
 		if len(p.gone) == 0 {
 			// Who holds the lock may not have the pool dropped.
 			go p.gateway.emptied(p)
 		}
+	}
+	return drained
+}
+
+// settle takes note of an instance that may be idle now. It reports whether the runtime is to be told that it has drained.
+func (p *pool) settle(inst *instance) bool {
+	if !inst.idle() {
+		return false
+	}
+	if p.gone[inst.name] == inst {
+		p.note()
 	}
 	if p.all[inst.name] != inst || !p.tell(inst) {
 		return false

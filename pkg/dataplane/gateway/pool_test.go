@@ -87,7 +87,7 @@ func TestLeastLoaded(t *testing.T) {
 		t.Errorf("a seventh request goes to %s, want none", inst.name)
 	}
 	p.begin(time.Now())
-	p.end(held[4], time.Now())
+	p.end(held[4], nil, time.Now())
 	if inst := p.tryAcquire(); inst != held[4] {
 		t.Errorf("a request goes to %v, want the instance that is free", inst)
 	}
@@ -140,7 +140,7 @@ func TestColdStart(t *testing.T) {
 				t.Fatalf("%d requests at an instance with containerConcurrency 1", inst.inFlight)
 			}
 			p.begin(time.Now())
-			p.end(inst, time.Now())
+			p.end(inst, nil, time.Now())
 		}
 	})
 }
@@ -250,14 +250,14 @@ func TestDraining(t *testing.T) {
 	}
 	for _, inst := range []*instance{first, second} {
 		p.begin(time.Now())
-		p.end(inst, time.Now())
+		p.end(inst, nil, time.Now())
 	}
 	if fmt.Sprint(h.drained) != "[c a]" {
 		t.Errorf("drained %v, want [c a]", h.drained)
 	}
 	g.SetInstances(key("r"), nil)
 	p.begin(time.Now())
-	p.end(p.all["b"], time.Now())
+	p.end(p.all["b"], nil, time.Now())
 	if fmt.Sprint(h.drained) != "[c a]" {
 		t.Errorf("drained %v after the last instance is gone", h.drained)
 	}
@@ -325,7 +325,7 @@ func TestSample(t *testing.T) {
 		p.begin(time.Now())
 		p.begin(time.Now())
 		<-time.After(time.Second)
-		p.end(nil, time.Now())
+		p.end(nil, nil, time.Now())
 		<-time.After(3 * time.Second)
 		concurrency, rps, _, _ := g.Sample(key("r"), time.Now())
 		if concurrency != 1.25 || rps != 0.5 {
@@ -348,6 +348,6 @@ func BenchmarkPool(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.begin(now)
-		p.end(p.tryAcquire(), now)
+		p.end(p.tryAcquire(), nil, now)
 	}
 }

@@ -350,10 +350,14 @@ func meter(res *http.Response) error {
 		f.mu.Lock()
 		f.tunnel = metered
 		f.mu.Unlock()
+		f.exchange.Streaming(true)
 		f.started(cmp.Or(timeouts.Idle, timeouts.Start))
 		return nil
 	}
 	f.started(timeouts.Stall)
+	if res.ContentLength != 0 {
+		f.exchange.Streaming(http1.IsEventStream(res.Header.Get("Content-Type")))
+	}
 	res.Body = &meteredAnswer{ReadCloser: res.Body, forward: f}
 	f.endConnection(res.Header)
 	return nil

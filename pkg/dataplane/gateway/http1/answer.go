@@ -61,6 +61,10 @@ func (c *conn) answer() (*Refusal, error) {
 	if done {
 		return nil, nil
 	}
+	if res.eventStream() {
+		x.streaming = true
+		x.Streaming(true)
+	}
 	return nil, c.stream(res.length - int64(take))
 }
 
@@ -128,6 +132,10 @@ func (c *conn) stream(left int64) error {
 	for {
 		// The deadline of the connection is moved only once it is over: see await.
 		x.last = time.Now()
+		if x.watch != nil && !x.streaming {
+			x.streaming = true
+			x.Streaming(false)
+		}
 		in := buf[chunkHeadRoom : len(buf)-2]
 		if x.res.framing == byLength {
 			in = in[:min(left, int64(len(in)))]

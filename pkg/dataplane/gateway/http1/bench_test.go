@@ -32,6 +32,7 @@ func (e *openExchange) Timeouts() Timeouts {
 }
 func (e *openExchange) Passes([]byte) bool { return true }
 func (e *openExchange) Answered()          {}
+func (e *openExchange) Streaming(bool)     {}
 func (e *openExchange) Hold(int) bool      { return true }
 func (e *openExchange) Done(Result)        {}
 

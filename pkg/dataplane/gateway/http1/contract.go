@@ -37,6 +37,8 @@ type Exchange interface {
 	AppendFields(dst []byte) []byte
 	// Answered tells that the answer begins to come from the instance.
 	Answered()
+	// Streaming notes that the response takes a while; endless reports whether its media type has no end by nature.
+	Streaming(endless bool)
 	// Done ends the exchange, and gives back its upstream if it has one. The exchange may not be used after.
 	Done(Result)
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +29,9 @@ type fakeRouter struct {
 	acquire  func(ctx context.Context) (*Upstream, *Refusal)
 	timeouts Timeouts
 	// budget bounds the memory of exchanges, if not nil. It is not given back.
-	budget    *flow.Budget
+	budget *flow.Budget
+	// streaming is what Streaming was told last.
+	streaming atomic.Bool
 	drop, add string
 
 	mu          sync.Mutex
@@ -86,6 +89,8 @@ func (e *fakeExchange) Answered() {
 	defer e.router.mu.Unlock()
 	e.router.answered++
 }
+
+func (e *fakeExchange) Streaming(endless bool) { e.router.streaming.Store(endless) }
 
 func (e *fakeExchange) Hold(bytes int) bool {
 	return e.router.budget == nil || e.router.budget.Reserve("app", int64(bytes))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -88,6 +89,22 @@ func (r *response) parse(b []byte, head bool) error {
 		r.framing, r.close = byClose, true
 	}
 	return nil
+}
+
+// eventStream reports whether the body is an event stream.
+func (r *response) eventStream() bool {
+	for i := range r.fields {
+		if f := &r.fields[i]; len(f.Name) == len("content-type") && equalFold(f.Name, "content-type") {
+			return IsEventStream(string(f.Value))
+		}
+	}
+	return false
+}
+
+// IsEventStream reports whether a Content-Type is that of server-sent events.
+func IsEventStream(contentType string) bool {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(mediaType), "text/event-stream")
 }
 
 // parseLine parses the status line.
