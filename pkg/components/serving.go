@@ -69,15 +69,16 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		Logger: klog.FromContext(ctx).WithName("autoscaler"),
 	}
 	routed := gateway.Options{
-		Activate:    func(key routing.Key) { s.autoscaler.Activate(key) },
-		Drained:     o.runtime.Drained,
-		TagHeader:   func() bool { return o.settings.Get().TagHeader },
-		MaxTimeout:  func() time.Duration { return time.Duration(o.settings.Get().API.MaxTimeoutSeconds) * time.Second },
-		AccessLog:   o.accessLog,
-		Budget:      o.budget,
-		Register:    legacyregistry.MustRegister,
-		StopTimeout: o.stopTimeout,
-		Listeners:   o.listeners,
+		Activate:            func(key routing.Key) { s.autoscaler.Activate(key) },
+		Drained:             o.runtime.Drained,
+		TagHeader:           func() bool { return o.settings.Get().TagHeader },
+		MaxTimeout:          func() time.Duration { return time.Duration(o.settings.Get().API.MaxTimeoutSeconds) * time.Second },
+		TargetBurstCapacity: func() float64 { return o.settings.Get().Autoscaler.TargetBurstCapacity },
+		AccessLog:           o.accessLog,
+		Budget:              o.budget,
+		Register:            legacyregistry.MustRegister,
+		StopTimeout:         o.stopTimeout,
+		Listeners:           o.listeners,
 	}
 	if r := o.replica; r != nil {
 		scaling.Leading, scaling.Members, scaling.ActivateNow = r.Leading, r.Gateways(), o.activate

@@ -30,6 +30,9 @@ type Options struct {
 	Drained func(revision routing.Key, instance string)
 	// TagHeader tells whether the Knative-Serving-Tag header picks a tag. Nil says no.
 	TagHeader func() bool
+	// TargetBurstCapacity returns the target burst capacity of revisions that set none: 0 is none, -1 is any. Nil
+	// stands for the default of config-autoscaler.
+	TargetBurstCapacity func() float64
 	// MaxTimeout returns how long a response may stall whose revision sets no idle timeout. Nil stands for the default
 	// of max-revision-timeout-seconds.
 	MaxTimeout func() time.Duration
@@ -105,6 +108,9 @@ func New(options Options) *Gateway {
 	}
 	if options.TagHeader == nil {
 		options.TagHeader = func() bool { return false }
+	}
+	if options.TargetBurstCapacity == nil {
+		options.TargetBurstCapacity = func() float64 { return defaultBurstCapacity }
 	}
 	if options.MaxTimeout == nil {
 		options.MaxTimeout = func() time.Duration { return defaultMaxTimeout }

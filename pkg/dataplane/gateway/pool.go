@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// coldBound is how many requests wait at a revision without ready instance.
-	coldBound = 10_000
-	// queueDepth is how many requests wait for each that an instance may have.
+	// largeQueue is how many requests may wait for a revision whose ready capacity is below its burst capacity.
+	largeQueue = 10_000
+	// defaultBurstCapacity is the target burst capacity of revisions where nobody sets one.
+	defaultBurstCapacity = 211
+	// queueDepth is how many requests may wait per unit of capacity beyond that.
 	queueDepth = 10
 	// firstAvoid and lastAvoid are how long an instance that took no connection is avoided: twice as long each time.
 	firstAvoid, lastAvoid = 20 * time.Millisecond, time.Second
@@ -69,18 +71,20 @@ type pool struct {
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// limit is that of one instance, burst the least bound of the queue.
-	limit, burst int
-	all          map[string]*instance
+	// limit bounds the requests of one instance.
+	limit int
+	// burst is the target burst capacity that the revision sets, or NaN if it leaves that to the operator.
+	burst float64
+	all   map[string]*instance
 	// gone are those that are no longer, but still have requests.
 	gone map[string]*instance
 	// ready are those that do not drain; the search for one begins at next.
 	ready []*instance
 	next  int
 	queue queue
-	// cold tells that the bound is that of a revision without instance: from when there is none until the queue
-	// has once been as short as it may be with instances.
-	cold   bool
+	// large is true if the queue has grown under its large limit, which it keeps until it is short enough for the
+	// small one: those who wait are no reason to refuse the next when a backend gets ready.
+	large  bool
 	closed bool
 	claim  claim
 	// changed, where somebody waits for it, is closed when instances come, go, or have drained.
@@ -96,7 +100,7 @@ func newPool(key routing.Key, g *Gateway) *pool {
 	return &pool{
 		gateway: g, key: key, clock: g.options.Clock, activate: g.options.Activate, drained: g.options.Drained,
 		instruments: g.instruments, tenant: g.fairness.tenant(key.Namespace),
-		limit: math.MaxInt, all: map[string]*instance{}, gone: map[string]*instance{},
+		limit: math.MaxInt, burst: math.NaN(), all: map[string]*instance{}, gone: map[string]*instance{},
 		usage: usage{sampled: now, changed: now},
 	}
 }
@@ -110,7 +114,7 @@ func (p *pool) setSpec(spec *routing.Revision) {
 		series.remove()
 		p.series.Store(nil)
 	}
-	p.limit, p.burst = math.MaxInt, 0
+	p.limit, p.burst = math.MaxInt, math.NaN()
 	if spec != nil {
 		if spec.ContainerConcurrency > 0 {
 			p.limit = spec.ContainerConcurrency
@@ -121,20 +125,14 @@ func (p *pool) setSpec(spec *routing.Revision) {
 	p.dispatch()
 }
 
-// burstCapacity is what the annotations explicitly say of it, or 0.
-func burstCapacity(annotations map[string]string) int {
-	_, value, ok := servingv1.AutoscalingAnnotation(annotations, servingv1.TargetBurstCapacityAnnotationKey)
-	if !ok {
-		return 0
+// burstCapacity returns the target burst capacity that annotations set, or NaN.
+func burstCapacity(annotations map[string]string) float64 {
+	if _, value, ok := servingv1.AutoscalingAnnotation(annotations, servingv1.TargetBurstCapacityAnnotationKey); ok {
+		if capacity, err := strconv.ParseFloat(value, 64); err == nil {
+			return capacity
+		}
 	}
-	capacity, err := strconv.ParseFloat(value, 64)
-	switch {
-	case err != nil:
-		return 0
-	case capacity < 0 || capacity > coldBound:
-		return coldBound
-	}
-	return int(math.Ceil(capacity))
+	return math.NaN()
 }
 
 // setInstances says what instances there are. What it returns calls the gateway's owner, which needs no lock held.

@@ -145,25 +145,32 @@ func TestColdStart(t *testing.T) {
 	})
 }
 
-// TestQueueBounds covers how many requests wait: 10,000 without instance, 10 for each request that instances may
-// have, and at least the target burst capacity.
+// TestQueueBounds covers how many requests wait: 10,000 while the ready capacity is below the target burst capacity, and
+// 10 for each unit of capacity beyond it (serving 8-7).
 func TestQueueBounds(t *testing.T) {
 	for _, test := range []struct {
 		name, burst string
+		// operator is the target burst capacity of config-autoscaler.
+		operator    float64
+		concurrency int
 		instances   []runtime.Instance
 		want        int
 	}{
-		{name: "cold", want: 10_000},
-		{name: "one", instances: ready("a"), want: 20},
-		{name: "two", instances: ready("a", "b"), want: 40},
-		{name: "burst", burst: "100", instances: ready("a"), want: 100},
-		{name: "low burst", burst: "5", instances: ready("a"), want: 20},
-		{name: "any burst", burst: "-1", instances: ready("a"), want: 10_000},
+		{name: "cold", burst: "0", concurrency: 2, want: 10_000},
+		{name: "below the default", operator: 211, concurrency: 2, instances: ready("a"), want: 10_000},
+		{name: "just below the default", operator: 211, concurrency: 105, instances: ready("a", "b"), want: 10_000},
+		{name: "the default", operator: 212, concurrency: 106, instances: ready("a", "b"), want: 2120},
+		{name: "none by default", operator: 0, concurrency: 2, instances: ready("a"), want: 20},
+		{name: "any by default", operator: -1, concurrency: 2, instances: ready("a"), want: 10_000},
+		{name: "none", burst: "0", operator: 211, concurrency: 2, instances: ready("a", "b"), want: 40},
+		{name: "below", burst: "4.5", concurrency: 2, instances: ready("a", "b"), want: 10_000},
+		{name: "beyond", burst: "4", operator: 211, concurrency: 2, instances: ready("a", "b"), want: 40},
+		{name: "any", burst: "-1", concurrency: 2, instances: ready("a"), want: 10_000},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := New(Options{})
-				spec := revision(2)
+				g := New(Options{TargetBurstCapacity: func() float64 { return test.operator }})
+				spec := revision(test.concurrency)
 				if test.burst != "" {
 					spec.Annotations = map[string]string{servingv1.TargetBurstCapacityAnnotationKey: test.burst}
 				}
@@ -193,6 +200,41 @@ func TestQueueBounds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestQueueKeepsLargeLimit covers that requests which wait are no reason to refuse the next one when the capacity gets
+// beyond the target burst capacity, until the queue is short.
+func TestQueueKeepsLargeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(Options{})
+		spec := revision(1)
+		spec.Annotations = map[string]string{servingv1.TargetBurstCapacityAnnotationKey: "2"}
+		g.SetRevision(spec)
+		g.SetInstances(key("r"), ready("a"))
+		p := poolOf(g)
+		held := []*instance{p.tryAcquire()}
+		got := make(chan int, 100)
+		wait := func(n int) []*http1.Refusal { return *waiters(t, p, n, got) }
+		if refusals := wait(50); len(refusals) != 0 {
+			t.Fatalf("refused below the target burst capacity: %v", refusals[0])
+		}
+		// Two of the fifty are forwarded.
+		g.SetInstances(key("r"), ready("a", "b", "c"))
+		if refusals := wait(10); len(refusals) != 0 || p.queue.length != 58 {
+			t.Fatalf("refusals %v, %d wait, want 58 of them", refusals, p.queue.length)
+		}
+		for p.queue.length > 30 {
+			p.begin(time.Now())
+			p.end(held[0], nil, time.Now())
+		}
+		if refusals := wait(1); len(refusals) != 1 || refusals[0] != queueFull {
+			t.Errorf("refusals %v with 30 that wait for three, want %v", refusals, queueFull)
+		}
+		for p.queue.length > 0 {
+			p.begin(time.Now())
+			p.end(held[0], nil, time.Now())
+		}
+	})
 }
 
 // TestWaitEnds covers that a request leaves the queue when its time is up or its client goes away, and passes a slot

@@ -56,12 +56,21 @@ func (q *queue) remove(w *waiter) {
 	q.length--
 }
 
-// warmBound is how many requests may wait while there are usable instances.
-func (p *pool) warmBound(usable int) int {
-	if p.limit == math.MaxInt {
-		return coldBound
+// queueLimit returns how many requests may wait while some instances are usable: the large limit while their capacity is
+// below the target burst capacity, of which 0 is none and -1 any, and queueDepth per unit of capacity beyond it.
+func (p *pool) queueLimit(usable int) int {
+	if p.limit == math.MaxInt || usable == 0 {
+		return largeQueue
 	}
-	return max(queueDepth*p.limit*usable, p.burst)
+	burst := p.burst
+	if math.IsNaN(burst) {
+		burst = p.gateway.options.TargetBurstCapacity()
+	}
+	capacity := p.limit * usable
+	if burst < 0 || float64(capacity) < burst {
+		return largeQueue
+	}
+	return queueDepth * capacity
 }
 
 // acquire takes a slot of an instance, or waits for one. again tells that the request has waited before: it comes
@@ -75,16 +84,16 @@ func (p *pool) acquire(ctx context.Context, again bool) (inst *instance, first b
 		}
 	}
 	usable := p.usable()
-	bound := coldBound
-	if usable > 0 && !p.cold {
-		bound = p.warmBound(usable)
+	limit := p.queueLimit(usable)
+	if p.large = p.large || limit == largeQueue; p.large {
+		limit = max(limit, largeQueue)
 	}
 	switch {
 	case p.closed:
 		refusal = noLonger
 	case p.owner.Load() != nil:
 		refusal = http1.HandOver
-	case p.queue.length >= bound && !again:
+	case p.queue.length >= limit && !again:
 		refusal = queueFull
 	}
 	if refusal != nil {
@@ -130,7 +139,7 @@ func (p *pool) wait(ctx context.Context, w *waiter) (*instance, *http1.Refusal) 
 			// Nobody waits for its end.
 			p.start = coldStart{}
 		}
-		p.warm()
+		p.shrink()
 		p.observeQueue()
 	}
 	p.mu.Unlock()
@@ -153,7 +162,7 @@ func (p *pool) wait(ctx context.Context, w *waiter) (*instance, *http1.Refusal) 
 
 // dispatch grants free slots to those who wait.
 func (p *pool) dispatch() {
-	if p.queue.length == 0 && !p.cold {
+	if p.queue.length == 0 && !p.large {
 		return
 	}
 	for p.queue.first != nil {
@@ -166,20 +175,19 @@ func (p *pool) dispatch() {
 		w.granted <- inst
 		p.started()
 	}
-	p.warm()
+	p.shrink()
 	p.observeQueue()
 }
 
 // chill notes that requests wait without an instance. It tells whether a cold start begins thereby.
 func (p *pool) chill() bool {
-	p.cold = true
+	p.large = true
 	return p.start.begin(p.clock.Now())
 }
 
-// warm takes the larger bound away as soon as the smaller one would do.
-func (p *pool) warm() {
-	if p.cold {
-		usable := p.usable()
-		p.cold = usable == 0 && p.queue.length > 0 || p.queue.length > p.warmBound(usable)
+// shrink takes the large limit from the queue once it is short enough for the small one.
+func (p *pool) shrink() {
+	if p.large {
+		p.large = p.queue.length > 0 && (p.limit == math.MaxInt || p.queue.length > queueDepth*p.limit*p.usable())
 	}
 }

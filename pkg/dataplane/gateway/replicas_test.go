@@ -117,6 +117,36 @@ func (a *gauge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "ok")
 }
 
+// TestBurstAtOtherReplica covers that all requests of a burst wait for one instance with containerConcurrency 1 when they
+// come to a gateway that does not own the revision (serving 8-7).
+func TestBurstAtOtherReplica(t *testing.T) {
+	names := []string{"a", "b"}
+	_, other := ownership(names...)
+	app := &gauge{}
+	instances := []runtime.Instance{{Name: "i", Address: listen(t, app)}}
+	all := serveReplicas(t, revision(1), instances, nil, names, names...)
+	r := all[other]
+	request := r.request(t, http.MethodGet, nil)
+	var clients sync.WaitGroup
+	for range 300 {
+		clients.Go(func() {
+			res, err := r.client.Do(request.Clone(t.Context()))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if res.StatusCode != http.StatusOK {
+				t.Errorf("a request of a burst got %s", res.Status)
+			}
+		})
+	}
+	clients.Wait()
+	if most := app.most.Load(); most != 1 {
+		t.Errorf("the instance had %d requests at a time, want 1", most)
+	}
+}
+
 // TestLimitAcrossReplicas covers that no instance has more requests than containerConcurrency, whichever gateways
 // they come to, while ownership of the revision goes back and forth (serving 8-7).
 func TestLimitAcrossReplicas(t *testing.T) {

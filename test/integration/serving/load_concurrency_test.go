@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestConcurrencyLimitHolds has 100 clients of both protocols at instances that may have one request each. None
+// TestConcurrencyLimitHolds sends the requests of 100 clients of both protocols to instances that may have one each. None
 // ever has two, and all requests are answered, since the burst capacity lets them wait.
 func TestConcurrencyLimitHolds(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,29 @@ func TestConcurrencyLimitHolds(t *testing.T) {
 	}
 }
 
-// TestQueue fills the queue of one instance: what comes then is refused, and those that wait are served in the
+// TestBurst sends 60 requests at once to one backend that may have one at a time. All of them wait, by the default of the
+// target burst capacity, and are answered (serving 8-7).
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	const requests = 60
+	s := shared.newSite(t, "burst", concurrency(1), instances("1"))
+	for protocol, client := range s.clients(t) {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			var running sync.WaitGroup
+			for range requests {
+				running.Go(func() {
+					if a, err := ask(t.Context(), client, http.MethodGet, s.url+"/concurrency?sleep=20ms", nil); err != nil || a.code != http.StatusOK {
+						t.Errorf("a request of a burst got %+v, %v", a, err)
+					}
+				})
+			}
+			running.Wait()
+		})
+	}
+}
+
+// TestQueue fills the small queue of one instance: what comes then is refused, and those that wait are served in the
 // order in which they came (serving 8-7).
 func TestQueue(t *testing.T) {
 	t.Parallel()
@@ -57,7 +79,7 @@ func TestQueue(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			const depth = 10
-			s := shared.newSite(t, "queue", concurrency(1), instances("1"))
+			s := shared.newSite(t, "queue", concurrency(1), instances("1"), scaling("target-burst-capacity", "0"))
 			client := s.clients(t)[protocol]
 			// It is served until its body ends. One that its client abandons would free its place before the
 			// application knows of that.
