@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes"
@@ -27,13 +26,12 @@ func podFor(name, namespace string, template *servingv1.RevisionTemplateSpec) *c
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		port := servingv1.DefaultContainerPort
-		if len(c.Ports) > 0 {
-			port = c.Ports[0].ContainerPort
+		ports := c.Ports
+		if len(ports) == 0 {
+			c.Ports = []corev1.ContainerPort{{ContainerPort: servingv1.DefaultContainerPort}}
 		}
-		for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe, c.StartupProbe} {
-			setProbePort(probe, port)
-		}
+		kubernetes.SetProbes(c)
+		c.Ports = ports
 	}
 	kubernetes.Restrict(&pod.Spec)
 	return pod
@@ -51,21 +49,4 @@ func identify(pod *corev1.Pod, kind string, object metav1.Object, template *serv
 	}
 	maps.Copy(labels, pod.Labels)
 	pod.Labels = labels
-}
-
-// setProbePort replaces the port 0 of a probe, which stands for the container's.
-func setProbePort(probe *corev1.Probe, port int32) {
-	if probe == nil {
-		return
-	}
-	zero, own := intstr.FromInt32(0), intstr.FromInt32(port)
-	if probe.HTTPGet != nil && probe.HTTPGet.Port == zero {
-		probe.HTTPGet.Port = own
-	}
-	if probe.TCPSocket != nil && probe.TCPSocket.Port == zero {
-		probe.TCPSocket.Port = own
-	}
-	if probe.GRPC != nil && probe.GRPC.Port == 0 {
-		probe.GRPC.Port = port
-	}
 }

@@ -20,9 +20,9 @@ func newCheck(spec *corev1.Probe, c *corev1.Container, ip string) probing.Check 
 	var check probing.Check
 	switch {
 	case spec.HTTPGet != nil:
-		check = probing.HTTP(spec.HTTPGet, net.JoinHostPort(cmp.Or(spec.HTTPGet.Host, ip), number(spec.HTTPGet.Port, c)), nil)
+		check = probing.HTTP(spec.HTTPGet, net.JoinHostPort(cmp.Or(spec.HTTPGet.Host, ip), probedPort(spec, c)), nil)
 	case spec.GRPC != nil:
-		check = probing.GRPC(net.JoinHostPort(ip, strconv.Itoa(int(spec.GRPC.Port))), ptr.Deref(spec.GRPC.Service, ""))
+		check = probing.GRPC(net.JoinHostPort(ip, probedPort(spec, c)), ptr.Deref(spec.GRPC.Service, ""))
 	default:
 		tcp := ptr.Deref(spec.TCPSocket, corev1.TCPSocketAction{})
 		check = probing.TCP(net.JoinHostPort(cmp.Or(tcp.Host, ip), number(tcp.Port, c)))
@@ -31,6 +31,20 @@ func newCheck(spec *corev1.Probe, c *corev1.Container, ip string) probing.Check 
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		return check(ctx)
+	}
+}
+
+// probedPort returns the port that a probe asks by network, or "".
+func probedPort(spec *corev1.Probe, c *corev1.Container) string {
+	switch {
+	case spec.HTTPGet != nil:
+		return number(spec.HTTPGet.Port, c)
+	case spec.GRPC != nil:
+		return strconv.Itoa(int(spec.GRPC.Port))
+	case spec.TCPSocket != nil:
+		return number(spec.TCPSocket.Port, c)
+	default:
+		return ""
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
 
@@ -112,9 +113,20 @@ func (p *pod) wantsProbe() bool {
 		return probe != nil && (probe.Exec != nil || probe.SuccessThreshold > 1)
 	}
 	return !p.deleted() && !p.over() && p.address != "" && !p.confirmed && p.allRunning() &&
-		!slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
+		!slices.ContainsFunc(lasting(&p.Spec), func(c corev1.Container) bool {
 			return kubelets(c.ReadinessProbe) || kubelets(c.StartupProbe)
 		})
+}
+
+// lasting returns the containers that make a Pod ready: native sidecars and the ordinary ones.
+func lasting(pod *corev1.PodSpec) []corev1.Container {
+	var all []corev1.Container
+	for i := range pod.InitContainers {
+		if servingv1.IsNativeSidecar(&pod.InitContainers[i]) {
+			all = append(all, pod.InitContainers[i])
+		}
+	}
+	return append(all, pod.Containers...)
 }
 
 // creating tells whether the Pod has a node, but its containers are not there and nothing says why.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -84,8 +85,10 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 
 // step is a probe of one container that must pass, before those after it.
 type step struct {
-	name, container string
-	check           func(ctx context.Context) error
+	name, container, port string
+	// serving is true if the port is the one that takes requests.
+	serving bool
+	check   func(ctx context.Context) error
 	// from is when it may be made first, until how long its failures are nothing to tell of.
 	from, until time.Time
 	// once passed, it is not made again.
@@ -95,16 +98,19 @@ type step struct {
 // stepsOf returns the probes that make a Pod ready: each container's startup probe, then its readiness probe.
 func stepsOf(pod *corev1.Pod) []*step {
 	var starts, readiness []*step
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
+	containers := lasting(&pod.Spec)
+	serving := strconv.Itoa(int(servingPort(pod.Spec.Containers)))
+	for i := range containers {
+		c := &containers[i]
 		running := startOf(pod, c.Name)
 		add := func(name string, spec *corev1.Probe, to *[]*step, budget time.Duration) {
 			if spec == nil {
 				return
 			}
 			from := running.Add(time.Duration(spec.InitialDelaySeconds) * time.Second)
+			port := probedPort(spec, c)
 			*to = append(*to, &step{
-				name: name, container: c.Name, check: newCheck(spec, c, pod.Status.PodIP),
+				name: name, container: c.Name, port: port, serving: port == serving, check: newCheck(spec, c, pod.Status.PodIP),
 				from: from, until: from.Add(max(patience, budget)), once: name == startupProbe,
 			})
 		}
@@ -126,9 +132,11 @@ const (
 
 // startOf is when a container was started.
 func startOf(pod *corev1.Pod, container string) time.Time {
-	for i := range pod.Status.ContainerStatuses {
-		if s := &pod.Status.ContainerStatuses[i]; s.Name == container && s.State.Running != nil {
-			return s.State.Running.StartedAt.Time
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if s := &statuses[i]; s.Name == container && s.State.Running != nil {
+				return s.State.Running.StartedAt.Time
+			}
 		}
 	}
 	return time.Time{}
@@ -156,7 +164,11 @@ func (s *step) impatient(now time.Time) bool { return now.After(s.until) }
 func (s *step) describe(err error) string {
 	message := fmt.Sprintf("Container %q failed its %s: %v.", s.container, s.name, err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		message += " It must listen on the port that it is given as PORT, on all addresses."
+		if s.serving {
+			message += " It must listen on the port that it is given as PORT, on all addresses."
+		} else {
+			message += fmt.Sprintf(" It must listen on port %s, which the probe names, on all addresses.", s.port)
+		}
 	}
 	return message
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
@@ -100,6 +102,46 @@ func TestProbeFindsAWrongPort(t *testing.T) {
 			t.Errorf("failure %+v, want none once it is ready", got.Failure)
 		}
 	})
+}
+
+// Health may have a port of its own, and a native sidecar makes the Pod ready too.
+func TestProbesOfOtherPorts(t *testing.T) {
+	tcp := func(port int32) *corev1.Probe {
+		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}}
+	}
+	for name, failing := range map[string]string{"ready": "", "the health port": "main", "the sidecar": "proxy"} {
+		t.Run(name, func(t *testing.T) {
+			health, stopHealth := listening(t)
+			proxy, stopProxy := listening(t)
+			want := ""
+			switch failing {
+			case "main":
+				stopHealth()
+				want = fmt.Sprintf("It must listen on port %d, which the probe names, on all addresses.", health)
+			case "proxy":
+				stopProxy()
+				want = fmt.Sprintf(`Container "proxy" failed its readiness probe: dial tcp 127.0.0.1:%d`, proxy)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				h := running(t, nil)
+				h.put(newInstance("a", probedAt(health), func(p *corev1.Pod) {
+					p.Spec.InitContainers = []corev1.Container{
+						{Name: "prepare", ReadinessProbe: tcp(1)},
+						{Name: "proxy", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways), ReadinessProbe: tcp(proxy)},
+					}
+					p.Spec.Containers[0].Ports[0].ContainerPort = 1
+				}))
+				<-time.After(10 * time.Second)
+				got := h.state()
+				switch {
+				case want == "" && (got.Ready != 1 || got.Failure != nil):
+					t.Errorf("%d ready, failure %+v, want the Pod", got.Ready, got.Failure)
+				case want != "" && (got.Ready != 0 || got.Failure == nil || !strings.Contains(got.Failure.Message, want)):
+					t.Errorf("%d ready, failure %+v, want %q", got.Ready, got.Failure, want)
+				}
+			})
+		})
+	}
 }
 
 func TestProbesLeftToTheKubelet(t *testing.T) {

@@ -18,10 +18,10 @@ const (
 	unhealthyGrace = 5
 )
 
-// setProbes completes the probes of a container for the kubelet: the port is the container's, and no period asks for
-// the shortest there is (serving 10.9). A startup probe without a period gives as much time as it would with the
+// SetProbes completes the probes of a container for the kubelet: the port is the container's where a probe names none, and
+// no period asks for the shortest there is (serving 10.9). A startup probe without a period gives as much time as it would with the
 // usual one.
-func setProbes(c *corev1.Container) {
+func SetProbes(c *corev1.Container) {
 	var port int32
 	if len(c.Ports) > 0 {
 		port = c.Ports[0].ContainerPort

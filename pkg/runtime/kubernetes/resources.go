@@ -89,6 +89,11 @@ func newTemplate(revision *servingv1.Revision, p plan) corev1.PodTemplateSpec {
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		complete(c, &p.images)
+		if servingv1.IsNativeSidecar(c) {
+			// The kubelet ends it after the other containers, so it is not held.
+			setEnvironment(c, revision, false)
+			SetProbes(c)
+		}
 		restrict(c, spec.SecurityContext, p.images.of(c.Name), p.images.restricted)
 	}
 	for i := range spec.Containers {
@@ -98,7 +103,7 @@ func newTemplate(revision *servingv1.Revision, p plan) corev1.PodTemplateSpec {
 			serve(c)
 		}
 		setEnvironment(c, revision, i == serving)
-		setProbes(c)
+		SetProbes(c)
 		hold(c, runtime.Key{Namespace: revision.Namespace, Name: revision.Name}, seconds, &p)
 		restrict(c, spec.SecurityContext, p.images.of(c.Name), p.images.restricted)
 	}

@@ -138,6 +138,33 @@ func TestDeploymentOfSeveralContainers(t *testing.T) {
 	}
 }
 
+// A native sidecar gets what other containers beside the serving one get, but no hook: the kubelet ends it after them.
+func TestDeploymentWithNativeSidecar(t *testing.T) {
+	revision := newRevision(func(r *servingv1.Revision) {
+		r.Spec.PodSpec = corev1.PodSpec{
+			InitContainers: []corev1.Container{{
+				Name: "proxy", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+				StartupProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(9000)}}},
+			}},
+			Containers: []corev1.Container{{Name: "main", ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(9090)},
+			}}}},
+		}
+		r.Spec.SetDefaults()
+	})
+	spec := newDeployment(revision, plan{images: known(images.Image{Known: true, User: "1"}, "proxy", "main"), drainHost: "drain"}).Spec.Template.Spec
+	proxy, main := &spec.InitContainers[0], &spec.Containers[0]
+	if !servingv1.IsNativeSidecar(proxy) || proxy.Lifecycle != nil || len(proxy.Env) != 3 {
+		t.Errorf("native sidecar %+v, want it with three variables and without hooks", proxy)
+	}
+	if got := proxy.StartupProbe; got.PeriodSeconds != 1 || got.TCPSocket.Port.IntValue() != 9000 {
+		t.Errorf("startup probe %v, want it at 9000 each second", got)
+	}
+	if got := main.ReadinessProbe.HTTPGet.Port.IntValue(); got != 9090 {
+		t.Errorf("the readiness probe is at port %d, want the one it names", got)
+	}
+}
+
 func TestProbes(t *testing.T) {
 	http := func(change func(*corev1.Probe)) *corev1.Probe {
 		p := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz"}}}
@@ -152,7 +179,7 @@ func TestProbes(t *testing.T) {
 		StartupProbe:   http(func(p *corev1.Probe) { p.FailureThreshold = 6 }),
 		LivenessProbe:  http(func(p *corev1.Probe) { p.TerminationGracePeriodSeconds = ptr.To[int64](40) }),
 	}
-	setProbes(c)
+	SetProbes(c)
 	at := intstr.FromInt32(3000)
 	want := &corev1.Container{
 		Ports: c.Ports,

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
 // Start watches the Deployments and Pods of all Revisions until ctx ends, and returns once all that there are are
@@ -96,6 +98,14 @@ func trimPod(from *corev1.Pod) *corev1.Pod {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
 			Name: c.Name, Ports: c.Ports, ReadinessProbe: c.ReadinessProbe, StartupProbe: c.StartupProbe, Lifecycle: c.Lifecycle,
 		})
+	}
+	for i := range from.Spec.InitContainers {
+		// Those that keep running make the Pod ready too.
+		if c := &from.Spec.InitContainers[i]; servingv1.IsNativeSidecar(c) {
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
+				Name: c.Name, RestartPolicy: c.RestartPolicy, ReadinessProbe: c.ReadinessProbe, StartupProbe: c.StartupProbe,
+			})
+		}
 	}
 	for i := range status.Conditions {
 		switch c := status.Conditions[i]; c.Type {

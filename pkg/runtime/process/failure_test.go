@@ -200,6 +200,52 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
+// TestNativeSidecar checks that a native sidecar has started before the init containers after it, runs beside the containers,
+// ends after them, and that its exit is that of the instance.
+func TestNativeSidecar(t *testing.T) {
+	h := start(t, Options{})
+	dir := t.TempDir()
+	shell := func(script string) []string { return []string{"sh", "-c", "cd " + dir + "; " + script} }
+	onTerm := func(name string) string {
+		return "trap 'echo " + name + " >> ended; exit 0' TERM; touch " + name + "; while [ ! -e stop ]; do sleep 0.01; done; echo enough >&2; exit 5"
+	}
+	r := sample("native-sidecar", "serve")
+	r.Spec.InitContainers = []corev1.Container{
+		{
+			Name: "proxy", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways), Command: shell(onTerm("proxy")),
+			StartupProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", filepath.Join(dir, "proxy")}}}},
+		},
+		{Name: "check", Command: shell("test -e proxy")},
+	}
+	r.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080}}
+	r.Spec.Containers = append(r.Spec.Containers, corev1.Container{
+		Name: "side", Command: shell(onTerm("side")),
+		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", filepath.Join(dir, "side")}}}},
+	})
+	h.apply(r, 1)
+	i := h.await(r, "an instance", ready(1)).Instances[0]
+	h.scale(r, 0)
+	h.Drained(keyOf(r), i.Name)
+	ended := filepath.Join(dir, "ended")
+	h.eventually("the end of both", func() bool {
+		content, _ := os.ReadFile(ended)
+		return strings.Count(string(content), "\n") == 2
+	})
+	if content, _ := os.ReadFile(ended); string(content) != "side\nproxy\n" {
+		t.Errorf("ended in the order %q, want the native sidecar last", content)
+	}
+	r.UID, r.Spec.Containers = "again", r.Spec.Containers[:1]
+	h.apply(r, 1)
+	h.await(r, "another instance", ready(1))
+	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := &runtime.Failure{Reason: "ExitCode5", Message: `Container "proxy" failed with: enough (exit code 5)`}
+	if diff := cmp.Diff(want, h.await(r, "the failure", failing).Failure); diff != "" {
+		t.Errorf("failure (-want +got):\n%s", diff)
+	}
+}
+
 // TestSidecar checks that containers run beside the serving one, and that the end of one is that of the instance.
 func TestSidecar(t *testing.T) {
 	h := start(t, Options{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -65,9 +66,12 @@ func (i *instance) run() {
 	}
 	defer i.runtime.ports.release(port)
 	i.address = net.JoinHostPort(loopback, strconv.Itoa(port))
-	if i.initialize(port) {
-		i.serve(port)
+	sidecars, ok := i.initialize(port)
+	if !ok {
+		i.terminate(sidecars)
+		return
 	}
+	i.serve(port, sidecars)
 }
 
 func (i *instance) fail(failure *runtime.Failure) { i.revision.failed(i, failure) }
@@ -133,36 +137,91 @@ func (i *instance) launch(c *container, port int) (*running, error) {
 	}}, nil
 }
 
-// initialize runs the init containers and returns whether all have succeeded.
-func (i *instance) initialize(port int) bool {
+// initialize runs the init containers, and returns the native sidecars among them, which keep running, and whether all
+// have succeeded.
+func (i *instance) initialize(port int) (sidecars []*running, ok bool) {
 	for n := range i.plan.init {
-		p, failure := i.start(&i.plan.init[n], port)
+		c := &i.plan.init[n]
+		p, failure := i.start(c, port)
 		if failure != nil {
 			i.fail(failure)
 		}
 		if p == nil {
-			return false
+			return sidecars, false
+		}
+		if c.sidecar {
+			sidecars = append(sidecars, p)
+			if !i.started(p) {
+				return sidecars, false
+			}
+			continue
 		}
 		select {
 		case <-p.done:
 		case <-i.stopping:
 			i.terminate([]*running{p})
-			return false
+			return sidecars, false
 		}
 		if !p.state.Success() {
 			i.fail(i.exit(p))
-			return false
+			return sidecars, false
 		}
 	}
-	return true
+	return sidecars, true
 }
 
-// serve runs the containers until the instance is to end, one of them exits, or one of them is not alive.
-func (i *instance) serve(port int) {
-	var all []*running
-	defer func() { i.terminate(all) }()
+// started waits until the startup probe of a native sidecar has passed, and returns whether it has. Without one it has
+// started already.
+func (i *instance) started(p *running) bool {
+	if p.container.StartupProbe == nil {
+		return true
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	exits := make(chan *running, len(i.plan.containers))
+	outcome := make(chan error, 1)
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	defer cancel()
+	probes.Go(func() {
+		startup := newStartupProbe(p.container.StartupProbe, p.check(&p.container.StartupProbe.ProbeHandler))
+		startup.watch(ctx, i.runtime.clock, &i.runtime.pacer, func(err error) {
+			select {
+			case outcome <- err:
+			default:
+			}
+		})
+	})
+	select {
+	case err := <-outcome:
+		if err != nil {
+			i.fail(probeFailure(p, "startup probe", err))
+		}
+		return err == nil
+	case <-p.done:
+		i.fail(i.exit(p))
+	case <-i.stopping:
+	}
+	return false
+}
+
+// probeFailure says which probe of a container has failed.
+func probeFailure(p *running, probe string, err error) *runtime.Failure {
+	return &runtime.Failure{Reason: reasonUnhealthy, Message: fmt.Sprintf("%s failed its %s: %v.", subject(p), probe, err)}
+}
+
+// serve runs the containers until the instance is to end, one of them or of the native sidecars exits, or one of these is
+// not alive. Sidecars end last, in reverse order.
+func (i *instance) serve(port int, sidecars []*running) {
+	var all []*running
+	defer func() { i.terminate(all, reversed(sidecars)...) }()
+	ctx, cancel := context.WithCancel(context.Background())
+	exits := make(chan *running, len(sidecars)+len(i.plan.containers))
+	await := func(p *running) {
+		<-p.done
+		exits <- p
+	}
+	for _, p := range sidecars {
+		go await(p)
+	}
 	for n := range i.plan.containers {
 		p, failure := i.start(&i.plan.containers[n], port)
 		if failure != nil {
@@ -173,17 +232,14 @@ func (i *instance) serve(port int) {
 			return
 		}
 		all = append(all, p)
-		go func() {
-			<-p.done
-			exits <- p
-		}()
+		go await(p)
 	}
 	results := make(chan result)
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	defer cancel()
 	unready := 0
-	for _, p := range all {
+	for _, p := range slices.Concat(sidecars, all) {
 		if i.probe(ctx, &probes, p, results) {
 			unready++
 		}
@@ -198,7 +254,7 @@ func (i *instance) serve(port int) {
 		case r := <-results:
 			switch {
 			case r.fatal:
-				i.fail(&runtime.Failure{Reason: reasonUnhealthy, Message: fmt.Sprintf("Container failed its %s: %v.", r.probe, r.err)})
+				i.fail(probeFailure(r.container, r.probe, r.err))
 				return
 			case r.err == nil:
 				unready--
@@ -213,8 +269,9 @@ func (i *instance) serve(port int) {
 
 // result is a change that a probe has found.
 type result struct {
-	probe string
-	err   error
+	container *running
+	probe     string
+	err       error
 	// fatal results end the instance.
 	fatal bool
 }
@@ -238,16 +295,17 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 	rest := func() {
 		if readiness != nil {
 			watch(newReadinessProbe(readiness, p.check(&readiness.ProbeHandler)), func(err error) {
-				send(result{probe: "readiness probe", err: err})
+				send(result{container: p, probe: "readiness probe", err: err})
 			})
 		}
 		if c.LivenessProbe != nil {
 			watch(newLivenessProbe(c.LivenessProbe, p.check(&c.LivenessProbe.ProbeHandler)), func(err error) {
-				send(result{probe: "liveness probe", err: err, fatal: true})
+				send(result{container: p, probe: "liveness probe", err: err, fatal: true})
 			})
 		}
 	}
-	if c.StartupProbe == nil {
+	if c.StartupProbe == nil || c.sidecar {
+		// That of a native sidecar has passed before.
 		rest()
 		return readiness != nil
 	}
@@ -256,7 +314,7 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 			rest()
 			return
 		}
-		send(result{probe: "startup probe", err: err, fatal: true})
+		send(result{container: p, probe: "startup probe", err: err, fatal: true})
 	})
 	return readiness != nil
 }
@@ -273,35 +331,54 @@ func (i *instance) exit(p *running) *runtime.Failure {
 	if line := i.runtime.logs.lastLine(i.revision.key, i.name, p.container); line != "" {
 		why = fmt.Sprintf("%s (exit code %d)", line, code)
 	}
-	subject := "Container"
-	if !p.container.serving {
-		subject = fmt.Sprintf("Container %q", p.container.Name)
-	}
-	return &runtime.Failure{Reason: reasonExitCode + strconv.Itoa(code), Message: subject + " failed with: " + why}
+	return &runtime.Failure{Reason: reasonExitCode + strconv.Itoa(code), Message: subject(p) + " failed with: " + why}
 }
 
-// terminate ends processes: politely, then by force.
-func (i *instance) terminate(all []*running) {
-	gone := make(chan struct{})
-	go func() {
-		for _, p := range all {
-			<-p.done
-		}
-		close(gone)
-	}()
-	for _, p := range all {
-		p.signal(syscall.SIGTERM)
+// subject names a container in messages. The serving one needs no name.
+func subject(p *running) string {
+	if p.container.serving {
+		return "Container"
 	}
+	return fmt.Sprintf("Container %q", p.container.Name)
+}
+
+// reversed returns each of some processes as a group of its own, the last one first.
+func reversed(processes []*running) [][]*running {
+	var groups [][]*running
+	for _, p := range slices.Backward(processes) {
+		groups = append(groups, []*running{p})
+	}
+	return groups
+}
+
+// terminate ends groups of processes, one after the other: by SIGTERM, and by SIGKILL once the time for all is up.
+func (i *instance) terminate(first []*running, more ...[]*running) {
 	grace := i.runtime.clock.NewTimer(i.plan.timeout)
 	defer grace.Stop()
-	select {
-	case <-gone:
-		return
-	case <-i.killing:
-	case <-grace.C():
+	expired := false
+	for _, group := range append([][]*running{first}, more...) {
+		gone := make(chan struct{})
+		go func() {
+			for _, p := range group {
+				<-p.done
+			}
+			close(gone)
+		}()
+		if !expired {
+			for _, p := range group {
+				p.signal(syscall.SIGTERM)
+			}
+			select {
+			case <-gone:
+				continue
+			case <-i.killing:
+			case <-grace.C():
+			}
+			expired = true
+		}
+		for _, p := range group {
+			p.signal(syscall.SIGKILL)
+		}
+		<-gone
 	}
-	for _, p := range all {
-		p.signal(syscall.SIGKILL)
-	}
-	<-gone
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
@@ -30,7 +31,7 @@ type plan struct {
 	// service and configuration name the owners, for the containers to know.
 	service, configuration string
 	serviceAccount         string
-	// init run one after the other to their end, then containers all at once.
+	// init run one after the other to their end, native sidecars until they have started, then containers all at once.
 	init, containers []container
 	h2c              bool
 	// timeout bounds a request, and so how long an instance is drained, and then given to end.
@@ -40,6 +41,8 @@ type plan struct {
 // container is a container of a plan.
 type container struct {
 	*corev1.Container
+	// sidecar is true for native sidecars, which are init containers that keep running.
+	sidecar bool
 	// serving containers get PORT, and are what Instance.Address and their probes refer to.
 	serving bool
 	// path is where the spec has the container, for messages.
@@ -66,7 +69,7 @@ func newPlan(revision *servingv1.Revision) (*plan, *runtime.Failure) {
 			spec.Volumes[0].Name)}
 	}
 	for i := range spec.InitContainers {
-		p.init = append(p.init, container{Container: &spec.InitContainers[i], path: fmt.Sprintf("spec.template.spec.initContainers[%d]", i)})
+		p.init = append(p.init, container{Container: &spec.InitContainers[i], sidecar: servingv1.IsNativeSidecar(&spec.InitContainers[i]), path: fmt.Sprintf("spec.template.spec.initContainers[%d]", i)})
 	}
 	serving := servingContainer(spec.Containers)
 	for i := range spec.Containers {
@@ -137,10 +140,10 @@ func (p *plan) complete(c *container, pod *corev1.PodSecurityContext) *runtime.F
 	return nil
 }
 
-// port is where a probe finds the container: at PORT, whatever number the container would have in a Pod.
-// Only sidecars are probed at the number that they name.
+// port returns the port that a probe asks. A probe of the serving container's own port asks PORT, whatever number the
+// container would have in a Pod; other ports are those that the probe names.
 func (c *container) port(serving int, probed string) (int, error) {
-	if c.serving {
+	if c.serving && (probed == "" || probed == "0" || c.isOwnPort(probed)) {
 		return serving, nil
 	}
 	port, err := strconv.Atoi(probed)
@@ -148,4 +151,13 @@ func (c *container) port(serving int, probed string) (int, error) {
 		return 0, fmt.Errorf("the port %q of a probe of %s is not a number", probed, c.path)
 	}
 	return port, nil
+}
+
+// isOwnPort reports whether a probe's port, by number or name, is the one at which a serving container takes requests.
+func (c *container) isOwnPort(probed string) bool {
+	if len(c.Ports) == 0 {
+		return probed == strconv.Itoa(int(servingv1.DefaultContainerPort))
+	}
+	own := &c.Ports[0]
+	return probed == own.Name || probed == strconv.Itoa(int(cmp.Or(own.ContainerPort, servingv1.DefaultContainerPort)))
 }

@@ -5,9 +5,14 @@ package process
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,6 +227,47 @@ func TestReadinessComesAndGoes(t *testing.T) {
 	}
 	if again := h.await(r, "it to be ready again", ready(1)).Instances[0]; again != i {
 		t.Errorf("instance %v, want the same, %v", again, i)
+	}
+}
+
+// TestHealthPort checks that a probe may ask another port than the one for requests, and that its own number stands for PORT.
+func TestHealthPort(t *testing.T) {
+	h := start(t, Options{})
+	var healthy atomic.Bool
+	asked := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !healthy.Load() || r.URL.Path != "/healthy" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+	}))
+	t.Cleanup(server.Close)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := sample("health-port", "serve")
+	c := &r.Spec.Containers[0]
+	c.Ports = []corev1.ContainerPort{{Name: "http1", ContainerPort: 8080}}
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthy", Port: intstr.FromInt(number)}}}
+	h.apply(r, 1)
+	<-asked
+	if s := h.published(r); len(s) > 0 && s[len(s)-1].Ready > 0 {
+		t.Error("it is ready although its health port says otherwise")
+	}
+	healthy.Store(true)
+	h.await(r, "an instance", ready(1))
+	for _, own := range []intstr.IntOrString{intstr.FromInt(8080), intstr.FromString("http1"), {}} {
+		if got, err := (&container{Container: c, serving: true}).port(12345, own.String()); got != 12345 || err != nil {
+			t.Errorf("a probe of port %s asks %d, %v; want PORT", own.String(), got, err)
+		}
 	}
 }
 

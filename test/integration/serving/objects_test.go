@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -195,4 +196,12 @@ func object(change func(*servingv1.Service)) option { return change }
 // command sets what the application is started by.
 func command(words ...string) option {
 	return func(s *servingv1.Service) { s.Spec.Template.Spec.Containers[0].Command = words }
+}
+
+// wantError checks that there is an error whose text contains want.
+func wantError(t testing.TB, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v, want one with %q", err, want)
+	}
 }

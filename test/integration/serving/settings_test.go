@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -182,5 +183,44 @@ namespaceDefaults:
 			}
 			return nil
 		})
+	})
+
+	// An operator allows native sidecars; without that they are refused with the key that does.
+	t.Run("native sidecars", func(t *testing.T) {
+		started := filepath.Join(t.TempDir(), "started")
+		service := app(t, ns, "sidecar", func(s *servingv1.Service) {
+			spec := &s.Spec.Template.Spec
+			spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080}}
+			spec.InitContainers = []corev1.Container{
+				{
+					Name: "proxy", Image: "ko.local/proxy", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+					Command:      []string{"sh", "-c", `touch "$0"; exec sleep 1000`, started},
+					StartupProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", started}}}, PeriodSeconds: 1, FailureThreshold: 100},
+				},
+				// It runs only after the sidecar has started.
+				{Name: "check", Image: "ko.local/check", Command: []string{"test", "-e", started}},
+			}
+		})
+		create := func() error {
+			_, err := client.Services(ns).Create(t.Context(), service, metav1.CreateOptions{})
+			return err
+		}
+		wantError(t, create(), "spec.template.spec.initContainers: Forbidden: may not be set unless 'kubernetes.podspec-init-containers' in config-features is enabled")
+		features := map[string]string{"kubernetes.podspec-init-containers": "enabled"}
+		config.write(t, "config-features", features)
+		const refused = "spec.template.spec.initContainers[0].restartPolicy: Forbidden: may not be set unless 'kubernetes.podspec-init-containers-restart-policy' in config-features is enabled"
+		harness.Eventually(t, "init containers are allowed, native sidecars are not", func() error {
+			err := create()
+			if err == nil || !strings.Contains(err.Error(), refused) {
+				return fmt.Errorf("the error is %w", err)
+			}
+			return nil
+		})
+		features["kubernetes.podspec-init-containers-restart-policy"] = "enabled"
+		config.write(t, "config-features", features)
+		harness.Eventually(t, "native sidecars are allowed", create)
+		if got := s.mustGet(t, s.ready(t, ns, "sidecar").Status.URL); got != "Hello World!\n" {
+			t.Errorf("it answers %q", got)
+		}
 	})
 }

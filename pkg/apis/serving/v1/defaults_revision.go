@@ -45,7 +45,11 @@ func (s *RevisionSpec) setFixedDefaults() {
 		setMountDefaults(c.VolumeMounts, writable)
 	}
 	for i := range s.InitContainers {
-		setMountDefaults(s.InitContainers[i].VolumeMounts, writable)
+		c := &s.InitContainers[i]
+		setProbeDefaults(c.ReadinessProbe)
+		setProbeDefaults(c.LivenessProbe)
+		setProbeDefaults(c.StartupProbe)
+		setMountDefaults(c.VolumeMounts, writable)
 	}
 }
 

@@ -13,34 +13,35 @@ const FeaturesConfigMapName = "config-features"
 
 // Keys of config-features that decide what a revision template may set.
 const (
-	featureMultiContainer            = "multi-container"
-	featureMultiContainerProbing     = "multi-container-probing"
-	featureAffinity                  = "kubernetes.podspec-affinity"
-	featureTopologySpreadConstraints = "kubernetes.podspec-topologyspreadconstraints"
-	featureHostAliases               = "kubernetes.podspec-hostaliases"
-	featureNodeSelector              = "kubernetes.podspec-nodeselector"
-	featureRuntimeClassName          = "kubernetes.podspec-runtimeclassname"
-	featureTolerations               = "kubernetes.podspec-tolerations"
-	featurePodSecurityContext        = "kubernetes.podspec-securitycontext"
-	featureShareProcessNamespace     = "kubernetes.podspec-shareprocessnamespace"
-	featurePriorityClassName         = "kubernetes.podspec-priorityclassname"
-	featureSchedulerName             = "kubernetes.podspec-schedulername"
-	featureInitContainers            = "kubernetes.podspec-init-containers"
-	featureDNSPolicy                 = "kubernetes.podspec-dnspolicy"
-	featureDNSConfig                 = "kubernetes.podspec-dnsconfig"
-	featureHostIPC                   = "kubernetes.podspec-hostipc"
-	featureHostPID                   = "kubernetes.podspec-hostpid"
-	featureHostNetwork               = "kubernetes.podspec-hostnetwork"
-	featureFieldRef                  = "kubernetes.podspec-fieldref"
-	featureVolumeEmptyDir            = "kubernetes.podspec-volumes-emptydir"
-	featureVolumeHostPath            = "kubernetes.podspec-volumes-hostpath"
-	featureVolumeCSI                 = "kubernetes.podspec-volumes-csi"
-	featureVolumeEphemeral           = "kubernetes.podspec-volumes-ephemeral"
-	featureVolumeImage               = "kubernetes.podspec-volumes-image"
-	featureMountPropagation          = "kubernetes.podspec-volumes-mount-propagation"
-	featurePersistentVolumeClaim     = "kubernetes.podspec-persistent-volume-claim"
-	featurePersistentVolumeWrite     = "kubernetes.podspec-persistent-volume-write"
-	featureAddCapabilities           = "kubernetes.containerspec-addcapabilities"
+	featureMultiContainer              = "multi-container"
+	featureMultiContainerProbing       = "multi-container-probing"
+	featureAffinity                    = "kubernetes.podspec-affinity"
+	featureTopologySpreadConstraints   = "kubernetes.podspec-topologyspreadconstraints"
+	featureHostAliases                 = "kubernetes.podspec-hostaliases"
+	featureNodeSelector                = "kubernetes.podspec-nodeselector"
+	featureRuntimeClassName            = "kubernetes.podspec-runtimeclassname"
+	featureTolerations                 = "kubernetes.podspec-tolerations"
+	featurePodSecurityContext          = "kubernetes.podspec-securitycontext"
+	featureShareProcessNamespace       = "kubernetes.podspec-shareprocessnamespace"
+	featurePriorityClassName           = "kubernetes.podspec-priorityclassname"
+	featureSchedulerName               = "kubernetes.podspec-schedulername"
+	featureInitContainers              = "kubernetes.podspec-init-containers"
+	featureInitContainersRestartPolicy = "kubernetes.podspec-init-containers-restart-policy"
+	featureDNSPolicy                   = "kubernetes.podspec-dnspolicy"
+	featureDNSConfig                   = "kubernetes.podspec-dnsconfig"
+	featureHostIPC                     = "kubernetes.podspec-hostipc"
+	featureHostPID                     = "kubernetes.podspec-hostpid"
+	featureHostNetwork                 = "kubernetes.podspec-hostnetwork"
+	featureFieldRef                    = "kubernetes.podspec-fieldref"
+	featureVolumeEmptyDir              = "kubernetes.podspec-volumes-emptydir"
+	featureVolumeHostPath              = "kubernetes.podspec-volumes-hostpath"
+	featureVolumeCSI                   = "kubernetes.podspec-volumes-csi"
+	featureVolumeEphemeral             = "kubernetes.podspec-volumes-ephemeral"
+	featureVolumeImage                 = "kubernetes.podspec-volumes-image"
+	featureMountPropagation            = "kubernetes.podspec-volumes-mount-propagation"
+	featurePersistentVolumeClaim       = "kubernetes.podspec-persistent-volume-claim"
+	featurePersistentVolumeWrite       = "kubernetes.podspec-persistent-volume-write"
+	featureAddCapabilities             = "kubernetes.containerspec-addcapabilities"
 )
 
 // Features says which parts of a Pod, beyond those that every revision may have, the cluster's operator
@@ -49,34 +50,35 @@ const (
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
 type Features struct {
-	MultiContainer            bool // multi-container: more than one container
-	MultiContainerProbing     bool // multi-container-probing: probes on containers without a port
-	Affinity                  bool // kubernetes.podspec-affinity
-	TopologySpreadConstraints bool // kubernetes.podspec-topologyspreadconstraints
-	HostAliases               bool // kubernetes.podspec-hostaliases
-	NodeSelector              bool // kubernetes.podspec-nodeselector
-	RuntimeClassName          bool // kubernetes.podspec-runtimeclassname
-	Tolerations               bool // kubernetes.podspec-tolerations
-	PodSecurityContext        bool // kubernetes.podspec-securitycontext
-	ShareProcessNamespace     bool // kubernetes.podspec-shareprocessnamespace
-	PriorityClassName         bool // kubernetes.podspec-priorityclassname
-	SchedulerName             bool // kubernetes.podspec-schedulername
-	InitContainers            bool // kubernetes.podspec-init-containers
-	DNSPolicy                 bool // kubernetes.podspec-dnspolicy
-	DNSConfig                 bool // kubernetes.podspec-dnsconfig
-	HostIPC                   bool // kubernetes.podspec-hostipc
-	HostPID                   bool // kubernetes.podspec-hostpid
-	HostNetwork               bool // kubernetes.podspec-hostnetwork
-	FieldRef                  bool // kubernetes.podspec-fieldref: fieldRef and resourceFieldRef in env
-	VolumeEmptyDir            bool // kubernetes.podspec-volumes-emptydir
-	VolumeHostPath            bool // kubernetes.podspec-volumes-hostpath
-	VolumeCSI                 bool // kubernetes.podspec-volumes-csi
-	VolumeEphemeral           bool // kubernetes.podspec-volumes-ephemeral
-	VolumeImage               bool // kubernetes.podspec-volumes-image
-	MountPropagation          bool // kubernetes.podspec-volumes-mount-propagation
-	PersistentVolumeClaim     bool // kubernetes.podspec-persistent-volume-claim
-	PersistentVolumeWrite     bool // kubernetes.podspec-persistent-volume-write: claims that are not readOnly
-	AddCapabilities           bool // kubernetes.containerspec-addcapabilities: any capabilities.add
+	MultiContainer              bool // multi-container: more than one container
+	MultiContainerProbing       bool // multi-container-probing: probes on containers without a port
+	Affinity                    bool // kubernetes.podspec-affinity
+	TopologySpreadConstraints   bool // kubernetes.podspec-topologyspreadconstraints
+	HostAliases                 bool // kubernetes.podspec-hostaliases
+	NodeSelector                bool // kubernetes.podspec-nodeselector
+	RuntimeClassName            bool // kubernetes.podspec-runtimeclassname
+	Tolerations                 bool // kubernetes.podspec-tolerations
+	PodSecurityContext          bool // kubernetes.podspec-securitycontext
+	ShareProcessNamespace       bool // kubernetes.podspec-shareprocessnamespace
+	PriorityClassName           bool // kubernetes.podspec-priorityclassname
+	SchedulerName               bool // kubernetes.podspec-schedulername
+	InitContainers              bool // kubernetes.podspec-init-containers
+	InitContainersRestartPolicy bool // kubernetes.podspec-init-containers-restart-policy: native sidecars
+	DNSPolicy                   bool // kubernetes.podspec-dnspolicy
+	DNSConfig                   bool // kubernetes.podspec-dnsconfig
+	HostIPC                     bool // kubernetes.podspec-hostipc
+	HostPID                     bool // kubernetes.podspec-hostpid
+	HostNetwork                 bool // kubernetes.podspec-hostnetwork
+	FieldRef                    bool // kubernetes.podspec-fieldref: fieldRef and resourceFieldRef in env
+	VolumeEmptyDir              bool // kubernetes.podspec-volumes-emptydir
+	VolumeHostPath              bool // kubernetes.podspec-volumes-hostpath
+	VolumeCSI                   bool // kubernetes.podspec-volumes-csi
+	VolumeEphemeral             bool // kubernetes.podspec-volumes-ephemeral
+	VolumeImage                 bool // kubernetes.podspec-volumes-image
+	MountPropagation            bool // kubernetes.podspec-volumes-mount-propagation
+	PersistentVolumeClaim       bool // kubernetes.podspec-persistent-volume-claim
+	PersistentVolumeWrite       bool // kubernetes.podspec-persistent-volume-write: claims that are not readOnly
+	AddCapabilities             bool // kubernetes.containerspec-addcapabilities: any capabilities.add
 }
 
 // DefaultFeatures returns what holds where config-features says nothing: several containers and emptyDir
@@ -88,34 +90,35 @@ func DefaultFeatures() Features {
 // flags maps each key of config-features to its field in f.
 func (f *Features) flags() map[string]*bool {
 	return map[string]*bool{
-		featureMultiContainer:            &f.MultiContainer,
-		featureMultiContainerProbing:     &f.MultiContainerProbing,
-		featureAffinity:                  &f.Affinity,
-		featureTopologySpreadConstraints: &f.TopologySpreadConstraints,
-		featureHostAliases:               &f.HostAliases,
-		featureNodeSelector:              &f.NodeSelector,
-		featureRuntimeClassName:          &f.RuntimeClassName,
-		featureTolerations:               &f.Tolerations,
-		featurePodSecurityContext:        &f.PodSecurityContext,
-		featureShareProcessNamespace:     &f.ShareProcessNamespace,
-		featurePriorityClassName:         &f.PriorityClassName,
-		featureSchedulerName:             &f.SchedulerName,
-		featureInitContainers:            &f.InitContainers,
-		featureDNSPolicy:                 &f.DNSPolicy,
-		featureDNSConfig:                 &f.DNSConfig,
-		featureHostIPC:                   &f.HostIPC,
-		featureHostPID:                   &f.HostPID,
-		featureHostNetwork:               &f.HostNetwork,
-		featureFieldRef:                  &f.FieldRef,
-		featureVolumeEmptyDir:            &f.VolumeEmptyDir,
-		featureVolumeHostPath:            &f.VolumeHostPath,
-		featureVolumeCSI:                 &f.VolumeCSI,
-		featureVolumeEphemeral:           &f.VolumeEphemeral,
-		featureVolumeImage:               &f.VolumeImage,
-		featureMountPropagation:          &f.MountPropagation,
-		featurePersistentVolumeClaim:     &f.PersistentVolumeClaim,
-		featurePersistentVolumeWrite:     &f.PersistentVolumeWrite,
-		featureAddCapabilities:           &f.AddCapabilities,
+		featureMultiContainer:              &f.MultiContainer,
+		featureMultiContainerProbing:       &f.MultiContainerProbing,
+		featureAffinity:                    &f.Affinity,
+		featureTopologySpreadConstraints:   &f.TopologySpreadConstraints,
+		featureHostAliases:                 &f.HostAliases,
+		featureNodeSelector:                &f.NodeSelector,
+		featureRuntimeClassName:            &f.RuntimeClassName,
+		featureTolerations:                 &f.Tolerations,
+		featurePodSecurityContext:          &f.PodSecurityContext,
+		featureShareProcessNamespace:       &f.ShareProcessNamespace,
+		featurePriorityClassName:           &f.PriorityClassName,
+		featureSchedulerName:               &f.SchedulerName,
+		featureInitContainers:              &f.InitContainers,
+		featureInitContainersRestartPolicy: &f.InitContainersRestartPolicy,
+		featureDNSPolicy:                   &f.DNSPolicy,
+		featureDNSConfig:                   &f.DNSConfig,
+		featureHostIPC:                     &f.HostIPC,
+		featureHostPID:                     &f.HostPID,
+		featureHostNetwork:                 &f.HostNetwork,
+		featureFieldRef:                    &f.FieldRef,
+		featureVolumeEmptyDir:              &f.VolumeEmptyDir,
+		featureVolumeHostPath:              &f.VolumeHostPath,
+		featureVolumeCSI:                   &f.VolumeCSI,
+		featureVolumeEphemeral:             &f.VolumeEphemeral,
+		featureVolumeImage:                 &f.VolumeImage,
+		featureMountPropagation:            &f.MountPropagation,
+		featurePersistentVolumeClaim:       &f.PersistentVolumeClaim,
+		featurePersistentVolumeWrite:       &f.PersistentVolumeWrite,
+		featureAddCapabilities:             &f.AddCapabilities,
 	}
 }
 

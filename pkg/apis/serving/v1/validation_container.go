@@ -24,6 +24,8 @@ const (
 	roleSidecar
 	// roleInit runs before the others.
 	roleInit
+	// roleNativeSidecar starts in the order of the init containers, and runs until the other containers have ended.
+	roleNativeSidecar
 	// roleUnknown is each of several containers of which none has a port: any may be meant to serve.
 	roleUnknown
 )
@@ -49,7 +51,11 @@ var sidecarMask = fieldMask{
 // initContainerMask has neither probes nor ports: an init container ends before the revision serves.
 var initContainerMask = fieldMask{
 	allowed: without(containerMask.allowed, "livenessProbe", "readinessProbe", "startupProbe", "ports"),
+	gated:   map[string]string{"restartPolicy": featureInitContainersRestartPolicy},
 }
+
+// nativeSidecarMask has probes, because the containers after a native sidecar wait until it has started.
+var nativeSidecarMask = fieldMask{allowed: without(containerMask.allowed, "ports"), gated: initContainerMask.gated}
 
 var containerPortMask = fieldMask{allowed: []string{"containerPort", "name", "protocol"}}
 
@@ -63,6 +69,8 @@ func (r containerRole) mask() fieldMask {
 		return sidecarMask
 	case roleInit:
 		return initContainerMask
+	case roleNativeSidecar:
+		return nativeSidecarMask
 	default:
 		return containerMask
 	}
@@ -92,6 +100,9 @@ func (v containerValidator) validate(c *corev1.Container, names sets.Set[string]
 	errs = append(errs, validateResources(&c.Resources, v.features, path.Child("resources"))...)
 	errs = append(errs, validateSecurityContext(c.SecurityContext, v.features, path.Child("securityContext"))...)
 	errs = append(errs, validateMounts(c.VolumeMounts, v.volumes, v.features, path.Child("volumeMounts"))...)
+	if policy := c.RestartPolicy; policy != nil && v.role == roleInit && mask.permits("restartPolicy", v.features) {
+		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), *policy, []corev1.ContainerRestartPolicy{corev1.ContainerRestartPolicyAlways}))
+	}
 	if mask.permits("ports", v.features) {
 		errs = append(errs, validatePorts(c.Ports, v.features, path.Child("ports"))...)
 	}

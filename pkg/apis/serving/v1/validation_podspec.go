@@ -105,9 +105,17 @@ func validateContainers(s *corev1.PodSpec, volumes map[string]*corev1.Volume, fe
 	}
 	for i := range s.InitContainers {
 		v := containerValidator{role: roleInit, features: features, volumes: volumes}
+		if IsNativeSidecar(&s.InitContainers[i]) {
+			v.role = roleNativeSidecar
+		}
 		errs = append(errs, v.validate(&s.InitContainers[i], names, path.Child("initContainers").Index(i))...)
 	}
 	return errs
+}
+
+// IsNativeSidecar reports whether an init container keeps running beside the containers after it.
+func IsNativeSidecar(init *corev1.Container) bool {
+	return init.RestartPolicy != nil && *init.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 // validateOneServingPort checks that, of several containers, exactly one has a port.

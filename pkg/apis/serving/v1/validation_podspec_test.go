@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
 
@@ -158,5 +159,48 @@ func TestInitContainers(t *testing.T) {
 			name: "not looked at when they are off", change: with(corev1.Container{}),
 			want: []fault{forbidden("initContainers", "kubernetes.podspec-init-containers")},
 		},
+	})
+}
+
+// Native sidecars are init containers that keep running. They need a feature of their own, have probes at ports that they
+// name, and no port, because one container takes the requests.
+func TestNativeSidecars(t *testing.T) {
+	const key = "kubernetes.podspec-init-containers-restart-policy"
+	sidecar := func(policy corev1.ContainerRestartPolicy, change func(*corev1.Container)) func(*RevisionSpec) {
+		return func(s *RevisionSpec) {
+			s.InitContainers = []corev1.Container{{Image: "proxy"}}
+			if policy != "" {
+				s.InitContainers[0].RestartPolicy = &policy
+			}
+			change(&s.InitContainers[0])
+		}
+	}
+	nothing := func(*corev1.Container) {}
+	probes := func(c *corev1.Container) {
+		c.StartupProbe = tcpProbe(intstr.FromInt32(9000))
+		c.ReadinessProbe, c.LivenessProbe = c.StartupProbe.DeepCopy(), c.StartupProbe.DeepCopy()
+	}
+	off := func(f *Features) { f.InitContainers = true }
+	on := func(f *Features) { f.InitContainers, f.InitContainersRestartPolicy = true, true }
+	const at = "initContainers[0]."
+	runTemplateCases(t, []templateCase{
+		{name: "disabled", change: sidecar("Always", nothing), features: off, want: []fault{forbidden(at+"restartPolicy", "unless '"+key+"' in config-features is enabled")}},
+		{name: "enabled", change: sidecar("Always", nothing), features: on},
+		{name: "without init containers", change: sidecar("Always", nothing), features: func(f *Features) { f.InitContainersRestartPolicy = true }, want: []fault{
+			forbidden("initContainers", "unless 'kubernetes.podspec-init-containers' in config-features is enabled"),
+		}},
+		{name: "probes", change: sidecar("Always", probes), features: on},
+		{name: "other policies", change: sidecar("OnFailure", nothing), features: on, want: []fault{notSupported(at+"restartPolicy", `"Always"`)}},
+		{name: "probes of an ordinary init container", change: sidecar("", probes), features: on, want: []fault{
+			forbidden(at+"livenessProbe", ""), forbidden(at+"readinessProbe", ""), forbidden(at+"startupProbe", ""),
+		}},
+		{name: "ports and lifecycle", change: sidecar("Always", func(c *corev1.Container) {
+			c.Ports, c.Lifecycle = []corev1.ContainerPort{{ContainerPort: 9000}}, &corev1.Lifecycle{}
+		}), features: on, want: []fault{forbidden(at+"ports", ""), forbidden(at+"lifecycle", "")}},
+		{name: "a probe without a port", change: sidecar("Always", func(c *corev1.Container) { c.StartupProbe = &corev1.Probe{} }), features: on, want: []fault{
+			required(at+"startupProbe.tcpSocket.port", "must be set in a container without a port"),
+		}},
+		{name: "policy of another container", change: container(func(c *corev1.Container) { c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways) }), features: on,
+			want: []fault{forbidden("containers[0].restartPolicy", "")}},
 	})
 }

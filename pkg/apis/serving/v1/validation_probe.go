@@ -27,7 +27,7 @@ var (
 	// probeHandlerMask allows the kinds of check that a probe can be.
 	probeHandlerMask = fieldMask{allowed: []string{"exec", "grpc", "httpGet", "tcpSocket"}}
 	probeMask        = fieldMask{allowed: slices.Concat(probeHandlerMask.allowed, []string{
-		"failureThreshold", "initialDelaySeconds", "periodSeconds", "successThreshold", "timeoutSeconds",
+		"failureThreshold", "initialDelaySeconds", "periodSeconds", "successThreshold", "terminationGracePeriodSeconds", "timeoutSeconds",
 	})}
 	execMask       = fieldMask{allowed: []string{"command"}}
 	httpGetMask    = fieldMask{allowed: []string{"host", "httpHeaders", "path", "port", "scheme"}}
@@ -55,6 +55,7 @@ func (v probeValidator) validate(path *field.Path) field.ErrorList {
 	errs := probeMask.validate(p, v.features, path)
 	errs = append(errs, validateOneOf(probeHandlerMask, &p.ProbeHandler, v.features, path)...)
 	errs = append(errs, v.validateNumbers(path)...)
+	errs = append(errs, v.validateGracePeriod(path.Child("terminationGracePeriodSeconds"))...)
 	if p.Exec != nil {
 		errs = append(errs, execMask.validate(p.Exec, v.features, path.Child("exec"))...)
 		if len(p.Exec.Command) == 0 {
@@ -113,6 +114,20 @@ func (v probeValidator) validateNumbers(path *field.Path) field.ErrorList {
 	return errs
 }
 
+// validateGracePeriod checks how long a container has to end after it failed the probe. Nothing ends when a readiness probe
+// fails.
+func (v probeValidator) validateGracePeriod(path *field.Path) field.ErrorList {
+	period := v.probe.TerminationGracePeriodSeconds
+	switch {
+	case period == nil:
+		return nil
+	case v.kind == readinessProbe:
+		return field.ErrorList{field.Forbidden(path, "may not be set in a readiness probe, which ends no container")}
+	default:
+		return validateRange(*period, 1, math.MaxInt32, path)
+	}
+}
+
 func validateNotNegative(n int32, path *field.Path) field.ErrorList {
 	return validateRange(int64(n), 0, math.MaxInt32, path)
 }
@@ -140,29 +155,29 @@ func (v probeValidator) validateHTTPGet(get *corev1.HTTPGetAction, path *field.P
 	return errs
 }
 
-// validatePort checks the port that is probed. That of a serving container is its own, and may be left out.
-// Other containers have no port to take it from.
+// validatePort checks the port that is probed. A serving container may leave out its own; health may have a port of its
+// own, which has no name because a container declares no port but that of its requests. Other containers declare none at
+// all.
 func (v probeValidator) validatePort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	unset := port.String() == "0" || port.String() == ""
+	named := port.Type == intstr.String
 	switch v.role {
 	case roleServing:
-		same := port.IntVal == v.port.ContainerPort
-		if port.Type == intstr.String {
-			same = port.StrVal == v.port.Name
-		}
-		if unset || same {
+		switch {
+		case unset, named && port.StrVal == v.port.Name:
 			return nil
+		case named && v.port.Name == "":
+			return field.ErrorList{field.Invalid(path, port.StrVal, "must be a number, because the container's port has no name")}
+		case named:
+			return field.ErrorList{field.Invalid(path, port.StrVal, fmt.Sprintf("must be a number or '%s', the name of the container's port", v.port.Name))}
+		default:
+			return validateRange(int64(port.IntVal), 1, 65535, path)
 		}
-		own := fmt.Sprint(v.port.ContainerPort)
-		if v.port.Name != "" {
-			own += fmt.Sprintf(" or '%s'", v.port.Name)
-		}
-		return field.ErrorList{field.Invalid(path, port.String(), "must be the container's own port, "+own)}
-	case roleSidecar:
+	case roleSidecar, roleNativeSidecar:
 		switch {
 		case unset:
 			return field.ErrorList{field.Required(path, "must be set in a container without a port")}
-		case port.Type == intstr.String:
+		case named:
 			return field.ErrorList{field.Invalid(path, port.StrVal, "must be a number in a container without a port")}
 		default:
 			return validateRange(int64(port.IntVal), 1, 65535, path)

@@ -88,14 +88,16 @@ func TestProbePorts(t *testing.T) {
 		{name: "same number", change: probe(named, intstr.FromInt32(81))},
 		{name: "same name", change: probe(named, intstr.FromString("h2c"))},
 		{name: "default port", change: probe(nil, intstr.FromInt32(8080))},
-		{name: "other number", change: probe(named, intstr.FromInt32(8080)), want: []fault{invalid(at, "must be the container's own port, 81 or 'h2c'")}},
-		{name: "other name", change: probe(named, intstr.FromString("http1")), want: []fault{invalid(at, "81")}},
-		{name: "name of an unnamed port", change: probe(nil, intstr.FromString("http1")), want: []fault{invalid(at, "8080")}},
+		{name: "other number", change: probe(named, intstr.FromInt32(8080))},
+		{name: "no port at all", change: probe(named, intstr.FromInt32(-1)), want: []fault{invalid(at, "between 1 and 65535")}},
+		{name: "too great a number", change: probe(named, intstr.FromInt32(65536)), want: []fault{invalid(at, "between 1 and 65535")}},
+		{name: "a number as a name", change: probe(named, intstr.FromString("8080")), want: []fault{invalid(at, "must be a number or 'h2c'")}},
+		{name: "other name", change: probe(named, intstr.FromString("http1")), want: []fault{invalid(at, "must be a number or 'h2c'")}},
+		{name: "name of an unnamed port", change: probe(nil, intstr.FromString("http1")), want: []fault{invalid(at, "must be a number")}},
 		{
 			name: "grpc", change: container(func(c *corev1.Container) {
 				c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 1}}}
 			}),
-			want: []fault{invalid("containers[0].livenessProbe.grpc.port", "8080")},
 		},
 	})
 }
@@ -138,7 +140,12 @@ func TestProbeNumbers(t *testing.T) {
 		},
 		{
 			name: "terminationGracePeriodSeconds", change: readiness(corev1.Probe{TerminationGracePeriodSeconds: ptr.To[int64](1)}),
-			want: []fault{forbidden(ready+"terminationGracePeriodSeconds", "may not be set")},
+			want: []fault{forbidden(ready+"terminationGracePeriodSeconds", "may not be set in a readiness probe")},
+		},
+		{name: "terminationGracePeriodSeconds of others", change: liveness(corev1.Probe{TerminationGracePeriodSeconds: ptr.To[int64](1)})},
+		{
+			name: "terminationGracePeriodSeconds of 0", change: liveness(corev1.Probe{TerminationGracePeriodSeconds: ptr.To[int64](0)}),
+			want: []fault{invalid(live+"terminationGracePeriodSeconds", "between 1 and"), invalid(start+"terminationGracePeriodSeconds", "between 1 and")},
 		},
 	})
 }
