@@ -186,6 +186,31 @@ func (s *Services) wait(service, owner types.NamespacedName) {
 	s.waiting[service] = owner
 }
 
+// Labelled returns the names of an object's Services that somebody else gave a label with this value. Labels that are copied from
+// the object do not count.
+func (s *Services) Labelled(owner metav1.Object, key, value string) ([]string, error) {
+	owned, err := controllers.Indexed[*corev1.Service](s.Informer.GetIndexer(), controllers.ByController, string(owner.GetUID()))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, service := range owned {
+		if service.Labels[key] != value {
+			continue
+		}
+		if labels, _ := written(service.ManagedFields); !has(labels, "f:"+key) {
+			names = append(names, service.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func has(keys map[string]struct{}, key string) bool {
+	_, found := keys[key]
+	return found
+}
+
 // Forget ends the wait of an object that is deleted for names that others have.
 func (s *Services) Forget(owner types.NamespacedName) { s.forget(owner, nil) }
 

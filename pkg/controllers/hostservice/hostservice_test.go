@@ -190,6 +190,30 @@ func TestApply(t *testing.T) {
 	})
 }
 
+// TestLabelled finds labels that users put on Services, which stay, and not those that are copied from the object.
+func TestLabelled(t *testing.T) {
+	const key, value = "networking.knative.dev/visibility", "cluster-local"
+	run(t, func(t *testing.T, w *world) {
+		owner := newOwner("u")
+		w.apply(t, owner, "hello", "v1-hello")
+		labelled := w.get(t, "v1-hello")
+		labelled.Labels[key] = value
+		if _, err := w.client.CoreV1().Services("default").Update(t.Context(), labelled, metav1.UpdateOptions{FieldManager: "kubectl-label"}); err != nil {
+			t.Fatal(err)
+		}
+		w.apply(t, owner, "hello", "v1-hello")
+		if got, err := w.services.Labelled(owner, key, value); err != nil || len(got) != 1 || got[0] != "v1-hello" {
+			t.Errorf("labelled are %v, %v; want v1-hello", got, err)
+		}
+		other := newOwner("other")
+		other.Name, other.Labels = "other", map[string]string{key: value}
+		w.apply(t, other, "other")
+		if got, err := w.services.Labelled(other, key, value); err != nil || len(got) != 0 {
+			t.Errorf("labelled are %v, %v; want no copies", got, err)
+		}
+	})
+}
+
 // TestForget waits for names that others have only as long as an object that wants them is there.
 func TestForget(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {

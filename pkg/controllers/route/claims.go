@@ -36,7 +36,9 @@ type claim struct {
 // set notes what a Route asks for, and returns the host names that it does not get, with the Routes that have
 // them, and which other Routes have to look again. all lists every Route: before the first decision and when
 // settings change everybody's names, each one's claims have to be known.
-func (c *claims) set(route *servingv1.Route, wanted addresses, s *settings.Settings, all func() ([]*servingv1.Route, error)) (lost map[string]routing.Key, wake []routing.Key, err error) {
+func (c *claims) set(route *servingv1.Route, wanted addresses, s *settings.Settings, all func() ([]*servingv1.Route, error),
+	addressesOf func(*servingv1.Route, *settings.Settings) (addresses, error),
+) (lost map[string]routing.Key, wake []routing.Key, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.settings != s {
@@ -46,9 +48,15 @@ func (c *claims) set(route *servingv1.Route, wanted addresses, s *settings.Setti
 		}
 		c.settings, c.routes, c.hosts = s, map[routing.Key]claim{}, map[string][]routing.Key{}
 		for _, other := range routes {
-			if other.DeletionTimestamp == nil {
-				c.put(keyOf(other), claimOf(other, addressesOf(other, s, URLs{})))
+			if other.DeletionTimestamp != nil {
+				continue
 			}
+			named, err := addressesOf(other, s)
+			if err != nil {
+				c.settings = nil
+				return nil, nil, err
+			}
+			c.put(keyOf(other), claimOf(other, named))
 		}
 	}
 	key, mine := keyOf(route), claimOf(route, wanted)

@@ -62,10 +62,11 @@ func tagsOf(route *servingv1.Route) []string {
 }
 
 // addressesOf returns the host names of a Route and its tags (serving 8-3, 10.2-6): the public one, unless it is
-// to be reached within the cluster only, and those by which others in the cluster call it.
-func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs) addresses {
+// to be reached within the cluster only, and those by which others in the cluster call it. private names the core Services
+// whose Route or tag gets no public one.
+func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs, private []string) addresses {
 	a := addresses{tags: map[string]string{}}
-	local := route.Labels[servingv1.VisibilityLabelKey] == servingv1.VisibilityClusterLocal
+	allLocal := route.Labels[servingv1.VisibilityLabelKey] == servingv1.VisibilityClusterLocal
 	domain := s.Domain.For(route.Labels)
 	for _, tag := range append([]string{""}, tagsOf(route)...) {
 		name := route.Name
@@ -76,6 +77,7 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs) addres
 				continue
 			}
 		}
+		local := allLocal || slices.Contains(private, name)
 		internal := name + "." + route.Namespace
 		full := internal + clusterSuffix
 		a.hosts = append(a.hosts, host{full, tag, true, true}, host{internal + ".svc", tag, true, true}, host{internal, tag, true, true})

@@ -15,6 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
 // ReasonPlaceholderFailed tells that a core Service of the Route cannot be written, so that its name does not
@@ -29,6 +30,8 @@ type Placeholders interface {
 	// Apply gives a Route Services of some names, and takes all others from it. It fails with *hostservice.NotOwned
 	// where a name is taken.
 	Apply(ctx context.Context, route metav1.Object, names []string) error
+	// Labelled returns the names of a Route's Services that users gave a label with this value.
+	Labelled(route metav1.Object, key, value string) ([]string, error)
 	// Forget ends the wait of a deleted object for names that others have.
 	Forget(key types.NamespacedName)
 	// Track has the Routes reconciled whose Services change.
@@ -44,6 +47,19 @@ func WithPlaceholders(placeholders Placeholders) Option {
 		r.Placeholders = placeholders
 		return placeholders.Track(controller)
 	}
+}
+
+// addresses returns the host names of a Route and its tags. A user makes one of them private by the visibility label on its core
+// Service.
+func (r *Reconciler) addresses(route *servingv1.Route, s *settings.Settings) (addresses, error) {
+	if r.Placeholders == nil {
+		return addressesOf(route, s, r.URLs, nil), nil
+	}
+	private, err := r.Placeholders.Labelled(route, servingv1.VisibilityLabelKey, servingv1.VisibilityClusterLocal)
+	if err != nil {
+		return addresses{}, err
+	}
+	return addressesOf(route, s, r.URLs, private), nil
 }
 
 // place gives a Route its core Services. fault is what its status is to tell, again why to try again.

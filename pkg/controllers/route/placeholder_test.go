@@ -26,6 +26,15 @@ import (
 type fakePlaceholders struct {
 	names map[string][]string
 	err   error
+	// labelled are the Services that users labelled.
+	labelled []string
+}
+
+func (f *fakePlaceholders) Labelled(_ metav1.Object, key, value string) ([]string, error) {
+	if key != servingv1.VisibilityLabelKey || value != servingv1.VisibilityClusterLocal {
+		return nil, nil
+	}
+	return f.labelled, nil
 }
 
 func (f *fakePlaceholders) Apply(_ context.Context, route metav1.Object, names []string) error {
@@ -38,6 +47,39 @@ func (f *fakePlaceholders) Apply(_ context.Context, route metav1.Object, names [
 func (f *fakePlaceholders) Forget(route types.NamespacedName) { delete(f.names, route.Name) }
 
 func (*fakePlaceholders) Track(*controllers.Controller) error { return nil }
+
+// TestPrivateTag makes one tag private by the label on its core Service, and public again without it.
+func TestPrivateTag(t *testing.T) {
+	isReady := ready(corev1.ConditionTrue, "")
+	f := newFixture(t, newRoute("hello", pin("hello-1", 50, "v1"), pin("hello-1", 50, "v2")), newRevision("hello", 1, isReady))
+	placeholders := &fakePlaceholders{names: map[string][]string{}}
+	f.Placeholders = placeholders
+	const public = "v1-hello.default.example.com"
+	for _, step := range []struct {
+		labelled  []string
+		url, want string
+	}{
+		{nil, "http://" + public, "hello-1:100"},
+		{[]string{"v1-hello"}, "http://v1-hello.default.svc.cluster.local", ""},
+		{nil, "http://" + public, "hello-1:100"},
+	} {
+		placeholders.labelled = step.labelled
+		f.reconcile("hello")
+		if got := f.gateway.shares(public); got != step.want {
+			t.Errorf("with %v labelled, requests to the public host of the tag go to %q, want %q", step.labelled, got, step.want)
+		}
+		status := f.status("hello")
+		if got := status.Traffic[0].URL; got != step.url {
+			t.Errorf("with %v labelled, the URL of the tag is %s, want %s", step.labelled, got, step.url)
+		}
+		if status.URL != "http://hello.default.example.com" || status.Traffic[1].URL != "http://v2-hello.default.example.com" {
+			t.Errorf("with %v labelled, the other URLs are %s, %s", step.labelled, status.URL, status.Traffic[1].URL)
+		}
+		if got := f.gateway.shares("v1-hello.default.svc.cluster.local"); got != "hello-1:100" {
+			t.Errorf("with %v labelled, requests within the cluster go to %q", step.labelled, got)
+		}
+	}
+}
 
 // TestPlaceholders gives Routes and their tags core Services, but not those of hosts that other Routes have.
 func TestPlaceholders(t *testing.T) {

@@ -81,8 +81,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 		return r.remove(ctx, key)
 	}
 	current := r.Settings()
-	named := addressesOf(route, current, r.URLs)
-	lost, wake, err := r.claims.set(route, named, current, r.all)
+	named, err := r.addresses(route, current)
+	if err != nil {
+		return err
+	}
+	lost, wake, err := r.claims.set(route, named, current, r.all, r.addresses)
 	if err != nil {
 		return err
 	}

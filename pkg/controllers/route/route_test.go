@@ -350,7 +350,7 @@ func TestAddresses(t *testing.T) {
 			if tt.want.tags == nil {
 				tt.want.tags = map[string]string{}
 			}
-			if diff := cmp.Diff(tt.want, addressesOf(route, &current, tt.urls), cmp.AllowUnexported(addresses{}, host{}, service{})); diff != "" {
+			if diff := cmp.Diff(tt.want, addressesOf(route, &current, tt.urls, nil), cmp.AllowUnexported(addresses{}, host{}, service{})); diff != "" {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 		})
