@@ -33,21 +33,24 @@ const RoutesByRevision = "route-revisions"
 // IndexRoutesByRevision has an informer of Routes keep that index. Several controllers may ask for it. Call it
 // before the informer starts.
 func IndexRoutesByRevision(informer cache.SharedIndexInformer) error {
-	return AddIndex(informer, RoutesByRevision, func(obj any) ([]string, error) {
-		route, ok := obj.(*servingv1.Route)
-		if !ok {
-			return nil, nil
-		}
-		var revisions []string
-		for _, traffic := range [][]servingv1.TrafficTarget{route.Spec.Traffic, route.Status.Traffic} {
-			for _, target := range traffic {
-				if target.RevisionName != "" {
-					revisions = append(revisions, route.Namespace+"/"+target.RevisionName)
-				}
+	return AddIndex(informer, RoutesByRevision, func(obj any) ([]string, error) { return RevisionsOf(obj), nil })
+}
+
+// RevisionsOf returns the namespace/name of each Revision that a Route names in spec or status, and nothing for other kinds.
+func RevisionsOf(obj any) []string {
+	route, ok := obj.(*servingv1.Route)
+	if !ok {
+		return nil
+	}
+	var revisions []string
+	for _, traffic := range [][]servingv1.TrafficTarget{route.Spec.Traffic, route.Status.Traffic} {
+		for _, target := range traffic {
+			if target.RevisionName != "" {
+				revisions = append(revisions, route.Namespace+"/"+target.RevisionName)
 			}
 		}
-		return revisions, nil
-	})
+	}
+	return revisions
 }
 
 // AddIndex has an informer keep an index, unless it keeps one of that name already.

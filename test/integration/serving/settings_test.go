@@ -185,6 +185,24 @@ namespaceDefaults:
 		})
 	})
 
+	// An old Revision goes when a Route no longer names it, and has been without requests for long enough. Nobody touches the
+	// Service for that.
+	t.Run("retention after a rollout", func(t *testing.T) {
+		config.write(t, "config-gc", map[string]string{
+			"min-non-active-revisions": "0", "max-non-active-revisions": "disabled", "retain-since-create-time": "1s", "retain-since-last-active-time": "1s",
+		})
+		old := s.deploy(t, app(t, ns, "rolled", env("TARGET", "old"))).Status.LatestReadyRevisionName
+		stored := s.deploy(t, app(t, ns, "rolled", env("TARGET", "new")))
+		deleted(t, client.Revisions(ns), old)
+		after := read(t, client.Services(ns), "rolled")
+		if after.Generation != stored.Generation {
+			t.Errorf("the generation of the Service went from %d to %d", stored.Generation, after.Generation)
+		}
+		if got := s.mustGet(t, after.Status.URL); got != "Hello new!\n" {
+			t.Errorf("it answers %q", got)
+		}
+	})
+
 	// An operator allows native sidecars; without that they are refused with the key that does.
 	t.Run("native sidecars", func(t *testing.T) {
 		started := filepath.Join(t.TempDir(), "started")

@@ -65,11 +65,23 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 	if err := controller.Watch(revisions, controllers.ControllerOf("Configuration")); err != nil {
 		return nil, err
 	}
-	// Routes are only read: whenever one of them lets a Revision go, that changes the Revision's routing state.
-	if err := controller.Watch(routes, func(metav1.Object) []types.NamespacedName { return nil }); err != nil {
+	// A Route changes the routing state of a Revision before its own status, so the change of the Revision alone comes too
+	// early: the Route still names it then.
+	if err := controller.Watch(routes, reconciler.configurationsOf); err != nil {
 		return nil, err
 	}
 	return &Controller{Controller: controller, configurations: reconciler.Configurations}, nil
+}
+
+// configurationsOf returns the keys of the Configurations whose Revisions a Route names.
+func (r *Reconciler) configurationsOf(obj metav1.Object) []types.NamespacedName {
+	var keys []types.NamespacedName
+	for _, name := range controllers.RevisionsOf(obj) {
+		if revision, exists, err := r.RevisionIndex.GetByKey(name); err == nil && exists {
+			keys = append(keys, controllers.ControllerOf("Configuration")(revision.(metav1.Object))...)
+		}
+	}
+	return keys
 }
 
 // SettingsChanged has all Configurations looked at again, because other Revisions may have to go now.

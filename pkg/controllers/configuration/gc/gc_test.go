@@ -123,7 +123,7 @@ func deleted(t *testing.T, w *controllertest.World) []string {
 	var names []string
 	for _, action := range w.Client.Actions() {
 		deletion, ok := action.(clienttesting.DeleteActionImpl)
-		if !ok {
+		if !ok || deletion.Resource.Resource != "revisions" {
 			continue
 		}
 		p := deletion.DeleteOptions.Preconditions
@@ -200,6 +200,50 @@ func TestErrors(t *testing.T) {
 			if got := deleted(t, w); len(got) != 4 {
 				t.Errorf("tried to delete %v, want four", got)
 			}
+		})
+	}
+}
+
+// A Revision that its Route lets go of is deleted although the Route changes the Revision first and its own status, which
+// still names the Revision until then, after it; and when the Route is deleted.
+func TestRouteLetsGo(t *testing.T) {
+	name := func(revision string) *servingv1.Route {
+		route := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		route.Status.Traffic = []servingv1.TrafficTarget{{RevisionName: revision}}
+		return route
+	}
+	for what, letGo := range map[string]func(*controllertest.World) error{
+		"the status names another Revision": func(w *controllertest.World) error {
+			_, err := w.Client.ServingV1().Routes(key.Namespace).UpdateStatus(t.Context(), name("hello-00006"), metav1.UpdateOptions{})
+			return err
+		},
+		"the Route is deleted": func(w *controllertest.World) error {
+			return w.Client.ServingV1().Routes(key.Namespace).Delete(t.Context(), key.Name, metav1.DeleteOptions{})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := settings.Default("localhost")
+				st.GC.MinNonActiveRevisions = 0
+				released := unused(1, 100*time.Hour, 100*time.Hour)
+				w := controllertest.New(t, configuration(6), released, name(released.Name))
+				controller, err := New(w.Client.ServingV1(), w.Informers, w.Clock, func() *settings.Settings { return &st })
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.Run(controller, func() {
+					if got := deleted(t, w); len(got) > 0 {
+						t.Fatalf("deleted %v, which the Route names", got)
+					}
+					if err := letGo(w); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					if diff := cmp.Diff([]string{released.Name}, deleted(t, w)); diff != "" {
+						t.Errorf("deleted (-want +got):\n%s", diff)
+					}
+				})
+			})
 		})
 	}
 }
