@@ -192,7 +192,7 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 	}
 	o.api.SystemNamespace = o.systemNamespace
 	o.api.Settings = knative.APISettings
-	o.api.EventingSettings = knative.EventingSettings
+	o.api.EventingSettings, o.api.MessagingSettings = knative.EventingSettings, knative.MessagingSettings
 	o.api.Start = func(serving context.Context, server *apiserver.Server) error {
 		config := host
 		if !o.api.NoAPI {

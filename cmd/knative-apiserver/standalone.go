@@ -137,7 +137,7 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 		return err
 	}
 	o.api.Settings = knative.APISettings
-	o.api.EventingSettings = knative.EventingSettings
+	o.api.EventingSettings, o.api.MessagingSettings = knative.EventingSettings, knative.MessagingSettings
 	o.api.Start = func(ctx context.Context, server *apiserver.Server) ([]string, error) {
 		if err := knative.Start(ctx, server.ControllersConfig()); err != nil {
 			return nil, err

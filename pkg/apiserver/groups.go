@@ -35,6 +35,7 @@ type groups struct {
 	controllers identity.Controllers
 	settings    func() servingv1.Settings
 	eventing    func() eventingv1.Settings
+	messaging   func() messagingv1.Settings
 	logs        revision.LogOptions
 	encoded     *lru.Cache
 }
@@ -61,7 +62,7 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 		return nil, err
 	}
 	messaging, err := g.group(messagingv1.GroupName,
-		g.storage(registry.NewStorage(channel.Resource(g.controllers), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(channel.Resource(g.controllers, g.messaging), g.scheme, g.getter)),
 		g.storage(registry.NewStorage(subscription.Resource(g.controllers), g.scheme, g.getter)),
 	)
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/component-base/tracing"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 	"github.com/knative-apiserver/knative-apiserver/pkg/reconnect"
@@ -49,9 +50,10 @@ type Options struct {
 	NoAPI bool
 	// StartEtcd starts the embedded etcd, where no etcd servers are given. Nil means one member on DataDir.
 	StartEtcd func(ctx context.Context) (*etcd.Embedded, error)
-	// Settings and EventingSettings return the operator's settings in force. Nil means the defaults.
-	Settings         func() servingv1.Settings
-	EventingSettings func() eventingv1.Settings
+	// Settings, EventingSettings and MessagingSettings return the operator's settings in force. Nil means the defaults.
+	Settings          func() servingv1.Settings
+	EventingSettings  func() eventingv1.Settings
+	MessagingSettings func() messagingv1.Settings
 	// Start starts what runs beside the API, once that is served. The context ends when the server has told for
 	// --shutdown-delay-duration that it will end. An error stops the server. Nil means that nothing does.
 	Start func(ctx context.Context, server *Server) error
@@ -132,6 +134,9 @@ func (o *Options) RunServer(ctx context.Context) error {
 	}
 	if o.EventingSettings != nil {
 		config.EventingSettings = o.EventingSettings
+	}
+	if o.MessagingSettings != nil {
+		config.MessagingSettings = o.MessagingSettings
 	}
 	config.NoAPI = o.NoAPI
 	switch {

@@ -19,6 +19,7 @@ import (
 	baseversion "k8s.io/component-base/version"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
@@ -34,6 +35,8 @@ type Config struct {
 	Settings func() servingv1.Settings
 	// EventingSettings returns those of them that are for Eventing.
 	EventingSettings func() eventingv1.Settings
+	// MessagingSettings returns those of them that are for Channels.
+	MessagingSettings func() messagingv1.Settings
 	// NoAPI leaves out the API groups.
 	NoAPI bool
 	// Events has core/v1 Events served, which is the host cluster's business where there is one.
@@ -59,11 +62,12 @@ func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory) *Config {
 	generic.LongRunningFunc = longRunning
 	configureOpenAPI(&generic.Config, baseversion.Get().GitVersion)
 	return &Config{
-		Generic:          generic,
-		Settings:         servingv1.DefaultSettings,
-		EventingSettings: eventingv1.DefaultSettings,
-		scheme:           scheme,
-		codecs:           codecs,
+		Generic:           generic,
+		Settings:          servingv1.DefaultSettings,
+		EventingSettings:  eventingv1.DefaultSettings,
+		MessagingSettings: messagingv1.DefaultSettings,
+		scheme:            scheme,
+		codecs:            codecs,
 	}
 }
 
@@ -99,6 +103,7 @@ func (c *Config) New() (*Server, error) {
 		controllers: c.Controllers,
 		settings:    c.Settings,
 		eventing:    c.EventingSettings,
+		messaging:   c.MessagingSettings,
 		logs:        logs,
 		encoded:     newListCache(),
 	}

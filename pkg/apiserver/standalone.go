@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver/standalone"
 )
@@ -30,11 +31,12 @@ type StandaloneOptions struct {
 	DataDir    string
 	BindHost   net.IP
 	SecurePort int
-	// Settings and EventingSettings return the operator's settings in force. Nil means the defaults.
-	Settings         func() servingv1.Settings
-	EventingSettings func() eventingv1.Settings
 	// ControllersUsers also count as the controllers; see identity.Controllers.
 	ControllersUsers []string
+	// Settings, EventingSettings and MessagingSettings return the operator's settings in force. Nil means the defaults.
+	Settings          func() servingv1.Settings
+	EventingSettings  func() eventingv1.Settings
+	MessagingSettings func() messagingv1.Settings
 	// Start starts what runs beside the API, once that is served, and returns where else the server can be
 	// reached, for the line that tells it is ready. Its context ends with the server. An error stops the server.
 	// Nil means that nothing does.
@@ -96,6 +98,9 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	}
 	if o.EventingSettings != nil {
 		config.EventingSettings = o.EventingSettings
+	}
+	if o.MessagingSettings != nil {
+		config.MessagingSettings = o.MessagingSettings
 	}
 	if err := options.applyTo(config); err != nil {
 		return err

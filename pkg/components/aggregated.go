@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
@@ -110,6 +111,9 @@ func (a *Aggregated) APISettings() servingv1.Settings { return a.settings.API() 
 
 // EventingSettings are the settings in force that new Brokers depend on.
 func (a *Aggregated) EventingSettings() eventingv1.Settings { return a.settings.Eventing() }
+
+// MessagingSettings are the settings in force that new Channels depend on.
+func (a *Aggregated) MessagingSettings() messagingv1.Settings { return a.settings.Messaging() }
 
 // Start starts controllers, gateway and broker, through the API server that config reaches as the controllers, and
 // returns once requests and events are taken. Everything ends with ctx; see Wait. From when stopping ends, which is some

@@ -86,7 +86,7 @@ func (a *Aggregated) hostCluster(config *rest.Config) (*destination.Host, error)
 // address is where a stream accepts events from within the cluster.
 func (a *Aggregated) address(key eventing.Key) duckv1.Addressable {
 	if key.Kind == eventing.Channel {
-		return duckv1.Addressable{URL: fmt.Sprintf("http://%s%s.%s.svc.%s", key.Name, channel.ServiceSuffix, key.Namespace, clusterDomain)}
+		return duckv1.Addressable{URL: fmt.Sprintf("http://%s.%s.svc.%s", eventing.ChannelHost(key.Name), key.Namespace, clusterDomain)}
 	}
 	return addressOf(a.serviceName(ingressService), key)
 }

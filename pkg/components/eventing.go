@@ -159,7 +159,8 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		p.dataPlane, accepting.Peers = shared.shards, shared.shards
 		recorder = leader.Recorder(recorder, shared.ownsObject)
 	}
-	accepting.Accept, accepting.Exists = p.dataPlane.Accept, p.dataPlane.Exists
+	hosts := &eventing.ChannelHosts{Streams: p.dataPlane}
+	accepting.Accept, accepting.Exists, accepting.Find = p.dataPlane.Accept, p.dataPlane.Exists, hosts.Find
 	p.ingress = ingress.New(accepting)
 
 	now, client := clock.RealClock{}, o.clients.versioned
@@ -174,7 +175,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 	if triggers, err = trigger.New(client.EventingV1(), eventingKinds, p.dataPlane, resolver, recorder, now); err != nil {
 		return nil, err
 	}
-	channels, err := channel.New(client.MessagingV1(), messagingKinds, p.dataPlane, o.address, resolver, recorder, now, o.channels...)
+	channels, err := channel.New(client.MessagingV1(), messagingKinds, hosts, o.address, resolver, recorder, now, o.channels...)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/delivery"
@@ -126,6 +127,9 @@ func (s *Standalone) APISettings() servingv1.Settings { return s.settings.API() 
 
 // EventingSettings are the settings in force that new Brokers depend on.
 func (s *Standalone) EventingSettings() eventingv1.Settings { return s.settings.Eventing() }
+
+// MessagingSettings are the settings in force that new Channels depend on.
+func (s *Standalone) MessagingSettings() messagingv1.Settings { return s.settings.Messaging() }
 
 // Logs are those of revisions, once Start has returned; nil where none run.
 func (s *Standalone) Logs() revisionlog.Source { return s.logs }

@@ -7,12 +7,7 @@ import (
 )
 
 // Streams is the part of the data plane that keeps events.
-type Streams interface {
-	// SetStream makes a stream, unless it is there. Events are accepted when it has returned nil.
-	SetStream(ctx context.Context, stream eventing.Stream) error
-	// RemoveStream deletes a stream with its events, if there is one.
-	RemoveStream(ctx context.Context, key eventing.Key) error
-}
+type Streams = eventing.Streams
 
 // Consumers is the part of the data plane that delivers events.
 type Consumers interface {

@@ -28,8 +28,8 @@ const (
 )
 
 // parseAutoscaler writes what config-autoscaler says to s.
-func parseAutoscaler(s *Settings, data map[string]string) error {
-	p, a := newParser(AutoscalerConfigMapName, data), &s.Autoscaler
+func parseAutoscaler(p *parser, s *Settings) error {
+	a := &s.Autoscaler
 
 	read(p, &a.TargetUtilization, share, "a percentage above 0 up to 100, or a share above 0 up to 1", keyTargetPercentage)
 	target := number(func(n float64) bool { return n >= minTarget })

@@ -41,8 +41,7 @@ type brokerOptions struct {
 }
 
 // parseBrokerDefaults writes what config-br-defaults says to s.
-func parseBrokerDefaults(s *Settings, data map[string]string) error {
-	p := newParser(BrokerDefaultsConfigMapName, data)
+func parseBrokerDefaults(p *parser, s *Settings) error {
 	key, value, ok := p.lookup(keyBrokerDefaults)
 	if !ok {
 		return p.done()

@@ -27,8 +27,8 @@ const (
 )
 
 // parseDefaults writes what config-defaults says to s.
-func parseDefaults(s *Settings, data map[string]string) error {
-	p, d := newParser(DefaultsConfigMapName, data), &s.API
+func parseDefaults(p *parser, s *Settings) error {
+	d := &s.API
 
 	const positive, optional = "a whole number of seconds, 1 or more", "a whole number of seconds, or 0 for none"
 	read(p, &d.TimeoutSeconds, seconds(1), positive, keyTimeout)

@@ -10,8 +10,8 @@ const DeploymentConfigMapName = "config-deployment"
 
 // parseDeployment writes what config-deployment says to s. What it says of sidecars in Knative has no effect: there are
 // none.
-func parseDeployment(s *Settings, data map[string]string) error {
-	p, d := newParser(DeploymentConfigMapName, data), &s.Deployment
+func parseDeployment(p *parser, s *Settings) error {
+	d := &s.Deployment
 	const positive = "a duration of more than 0s"
 	read(p, &d.SkipTagResolving, func(value string) ([]string, bool) {
 		var registries []string

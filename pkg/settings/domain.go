@@ -27,11 +27,10 @@ func (d Domain) For(have map[string]string) string {
 
 // parseDomain writes what config-domain says to s: each key is a domain, its value empty or the labels that a
 // Route must have for it. Without a domain for all other Routes, the one there was before stays.
-func parseDomain(s *Settings, data map[string]string) error {
-	p := newParser(DomainConfigMapName, data)
+func parseDomain(p *parser, s *Settings) error {
 	var domains []DomainSelector
 	fallback := false
-	for _, domain := range slices.Sorted(maps.Keys(data)) {
+	for _, domain := range slices.Sorted(maps.Keys(p.data)) {
 		if domain == exampleKey {
 			continue
 		}

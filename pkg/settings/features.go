@@ -8,10 +8,9 @@ import (
 )
 
 // parseFeatures writes what config-features says to s.
-func parseFeatures(s *Settings, data map[string]string) error {
-	features, err := servingv1.FeaturesFromConfigMap(data)
+func parseFeatures(p *parser, s *Settings) error {
+	features, err := servingv1.FeaturesFromConfigMap(p.data)
 	s.API.Features = features
-	p := newParser(servingv1.FeaturesConfigMapName, data)
 	// Templates may ask for what is allowed. Requests have no such choice, so allowed is not enabled here.
 	read(p, &s.TagHeader, func(value string) (bool, bool) {
 		switch strings.ToLower(value) {

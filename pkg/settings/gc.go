@@ -12,8 +12,8 @@ const GCConfigMapName = "config-gc"
 const disabled = "disabled"
 
 // parseGC writes what config-gc says to s.
-func parseGC(s *Settings, data map[string]string) error {
-	p, g := newParser(GCConfigMapName, data), &s.GC
+func parseGC(p *parser, s *Settings) error {
+	g := &s.GC
 	duration := orDisabled(period(func(d time.Duration) bool { return d >= 0 }))
 	read(p, &g.RetainSinceCreateTime, duration, "a duration of at least 0s, or 'disabled'", "retain-since-create-time")
 	read(p, &g.RetainSinceLastActiveTime, duration, "a duration of at least 0s, or 'disabled'", "retain-since-last-active-time")

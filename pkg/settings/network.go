@@ -41,8 +41,8 @@ func (n Network) TagName(tag, name string) (string, error) {
 }
 
 // parseNetwork writes what config-network says to s.
-func parseNetwork(s *Settings, data map[string]string) error {
-	p, n := newParser(NetworkConfigMapName, data), &s.Network
+func parseNetwork(p *parser, s *Settings) error {
+	n := &s.Network
 	const must = "a text/template that makes a DNS name of"
 	read(p, &n.domain, parseDomainTemplate, must+" .Name, .Namespace, .Domain, .Annotations and .Labels, and another one of another .Name", "domain-template", "domainTemplate")
 	read(p, &n.tag, parseTagTemplate, must+" .Tag and .Name, and another one of another .Tag or .Name", "tag-template", "tagTemplate")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
@@ -14,7 +15,9 @@ type Settings struct {
 	// API is what defaulting and validation depend on (config-defaults, config-features, config-autoscaler).
 	API servingv1.Settings
 	// Eventing is what new Brokers get that leave something out (config-br-defaults).
-	Eventing   eventingv1.Settings
+	Eventing eventingv1.Settings
+	// Messaging is what new Channels get that have no template (default-ch-webhook).
+	Messaging  messagingv1.Settings
 	Autoscaler Autoscaler
 	Deployment Deployment
 	Domain     Domain
@@ -94,8 +97,9 @@ type Network struct {
 // Default returns what holds where no ConfigMap says otherwise. domain is that of public host names.
 func Default(domain string) Settings {
 	return Settings{
-		API:      servingv1.DefaultSettings(),
-		Eventing: eventingv1.DefaultSettings(),
+		API:       servingv1.DefaultSettings(),
+		Eventing:  eventingv1.DefaultSettings(),
+		Messaging: messagingv1.DefaultSettings(),
 		Autoscaler: Autoscaler{
 			TargetUtilization: 0.7, ConcurrencyTarget: 100, RPSTarget: 200, TargetBurstCapacity: 211,
 			StableWindow: time.Minute, PanicWindowPercentage: 10, PanicThresholdPercentage: 200,

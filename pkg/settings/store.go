@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
@@ -14,7 +15,12 @@ import (
 // is dropped if it fails; no two ConfigMaps write the same fields.
 type configMap struct {
 	name  string
-	parse func(s *Settings, data map[string]string) error
+	parse func(p *parser, s *Settings) error
+}
+
+// read writes what data says to s, and returns what is wrong with it.
+func (c configMap) read(s *Settings, data map[string]string) error {
+	return c.parse(newParser(c.name, data), s)
 }
 
 // configMaps are all that hold settings.
@@ -22,6 +28,7 @@ func configMaps() []configMap {
 	return []configMap{
 		{AutoscalerConfigMapName, parseAutoscaler},
 		{BrokerDefaultsConfigMapName, parseBrokerDefaults},
+		{ChannelDefaultsConfigMapName, parseChannelDefaults},
 		{DefaultsConfigMapName, parseDefaults},
 		{DeploymentConfigMapName, parseDeployment},
 		{DomainConfigMapName, parseDomain},
@@ -64,6 +71,9 @@ func (s *Store) API() servingv1.Settings { return s.Get().API }
 // Eventing returns those settings in force that new Brokers depend on.
 func (s *Store) Eventing() eventingv1.Settings { return s.Get().Eventing }
 
+// Messaging returns those settings in force that new Channels depend on.
+func (s *Store) Messaging() messagingv1.Settings { return s.Get().Messaging }
+
 // Subscribe has fn called after each change of the settings, one call at a time. fn must not block, nor
 // change the settings.
 func (s *Store) Subscribe(fn func()) {
@@ -89,7 +99,7 @@ func (s *Store) Update(data map[string]map[string]string) map[string]error {
 			continue
 		}
 		trial := s.defaults
-		if err := c.parse(&trial, values); err != nil {
+		if err := c.read(&trial, values); err != nil {
 			faults[c.name] = err
 			continue
 		}
@@ -101,7 +111,7 @@ func (s *Store) Update(data map[string]map[string]string) map[string]error {
 	next := s.defaults
 	for _, c := range configMaps() {
 		// This data was parsed before, when nothing was wrong with it.
-		if err := c.parse(&next, good[c.name]); err != nil {
+		if err := c.read(&next, good[c.name]); err != nil {
 			faults[c.name] = err
 			return faults
 		}

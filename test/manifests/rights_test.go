@@ -51,6 +51,41 @@ func TestNoWildcards(t *testing.T) {
 	})
 }
 
+// TestDuckRoles: whoever may work with channels or addressable objects of all kinds may do so with ours.
+func TestDuckRoles(t *testing.T) {
+	each(t, func(t *testing.T, objects objects) {
+		for label, want := range map[string]map[string][]string{
+			"duck.knative.dev/channelable": {
+				"messaging.knative.dev/channels":        {"create", "get", "list", "watch", "update", "patch"},
+				"messaging.knative.dev/channels/status": {"get", "list", "watch", "update", "patch"},
+			},
+			"duck.knative.dev/addressable": {
+				"serving.knative.dev/services": {"get", "list", "watch"}, "serving.knative.dev/routes": {"get", "list", "watch"},
+				"eventing.knative.dev/brokers": {"get", "list", "watch"}, "messaging.knative.dev/channels": {"get", "list", "watch"},
+			},
+		} {
+			have := map[string]sets.Set[string]{}
+			for _, role := range of[rbacv1.ClusterRole](t, objects, "ClusterRole") {
+				if role.Labels[label] != "true" {
+					continue
+				}
+				for _, rule := range role.Rules {
+					for _, group := range rule.APIGroups {
+						for _, resource := range rule.Resources {
+							have[group+"/"+resource] = sets.New(rule.Verbs...).Union(have[group+"/"+resource])
+						}
+					}
+				}
+			}
+			for resource, verbs := range want {
+				if !have[resource].HasAll(verbs...) {
+					t.Errorf("roles with label %s allow %v of %s, want %v", label, sets.List(have[resource]), resource, verbs)
+				}
+			}
+		}
+	})
+}
+
 // TestBindings: whoever is bound exists, what he is bound to exists, and each workload's ServiceAccount is bound.
 func TestBindings(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {

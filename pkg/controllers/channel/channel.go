@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -108,11 +107,8 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 func StreamOf(channel *messagingv1.Channel) (eventing.Stream, bool) {
 	stream := eventing.Stream{Key: Key(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), UID: origin.UID(channel.UID)}
 	template := channel.Spec.ChannelTemplate
-	if template == nil || schema.FromAPIVersionAndKind(template.APIVersion, template.Kind).Group != messagingv1.GroupName {
-		return stream, false
-	}
-	stream.Memory = template.Kind == messagingv1.ChannelKindInMemory
-	return stream, stream.Memory || template.Kind == messagingv1.ChannelKindJetStream
+	stream.Memory = template.Own() && template.Kind == messagingv1.ChannelKindInMemory
+	return stream, template.Own()
 }
 
 // Key is the stream's key of a Channel.

@@ -13,11 +13,9 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
-
-// ServiceSuffix ends the name of the core Service by which a Channel is reached. Names of Channels leave room for it.
-const ServiceSuffix = "-kn-channel"
 
 // ChannelLabelKey on the core Service of a Channel holds its name.
 const ChannelLabelKey = messagingv1.GroupName + "/channel"
@@ -54,7 +52,7 @@ func (r *Reconciler) place(ctx context.Context, channel *messagingv1.Channel) (d
 	if r.Services == nil {
 		return controllers.True(t), nil
 	}
-	err := r.Services.Apply(ctx, channel, []string{channel.Name + ServiceSuffix})
+	err := r.Services.Apply(ctx, channel, []string{eventing.ChannelHost(channel.Name)})
 	notOwned, taken := errors.AsType[*hostservice.NotOwned](err)
 	switch {
 	case err == nil:

@@ -26,6 +26,8 @@ type Options struct {
 	Accept func(ctx context.Context, to eventing.Key, events []*event.Event) error
 	// Exists tells whether there is a stream. Requests to others are answered 404.
 	Exists func(eventing.Key) bool
+	// Find returns the channel whose shortened host name a key has; nil if there are none.
+	Find func(eventing.Key) (eventing.Key, bool)
 	// Peers are the replicas of this server; nil if there is just one.
 	Peers Peers
 
@@ -49,6 +51,7 @@ type Options struct {
 type Handler struct {
 	accept      func(ctx context.Context, to eventing.Key, events []*event.Event) error
 	exists      func(eventing.Key) bool
+	find        func(eventing.Key) (eventing.Key, bool)
 	peers       Peers
 	bodies      bodies
 	turns       *turns
@@ -61,7 +64,7 @@ var _ http.Handler = (*Handler)(nil)
 // New returns a Handler.
 func New(options Options) *Handler {
 	h := &Handler{
-		accept: options.Accept, exists: options.Exists, peers: options.Peers, turns: newTurns(),
+		accept: options.Accept, exists: options.Exists, find: options.Find, peers: options.Peers, turns: newTurns(),
 		bodies: bodies{
 			max:          orDefault(options.MaxBody, defaultMaxBody),
 			stallTimeout: orDefault(options.StallTimeout, 10*time.Second),
@@ -129,7 +132,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, forwarded bool) 
 // options answers OPTIONS requests, and lets everybody send any number of events who asks so (CloudEvents HTTP 1.1
 // Web Hooks 1.0.2, 4).
 func (h *Handler) options(w http.ResponseWriter, r *http.Request, forwarded bool) (code int) {
-	to, err := target(r)
+	to, err := h.target(r)
 	if err == nil && !h.exists(to) {
 		err = missing(to)
 		if h.elsewhere(to, forwarded) {
@@ -153,7 +156,7 @@ func (h *Handler) options(w http.ResponseWriter, r *http.Request, forwarded bool
 
 // post accepts the events of a request that began at start.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, forwarded bool) error {
-	to, err := target(r)
+	to, err := h.target(r)
 	if err != nil {
 		return err
 	}

@@ -231,6 +231,27 @@ func TestMethods(t *testing.T) {
 	}
 }
 
+// TestShortenedHost sends to a Channel whose name is too long for its host name.
+func TestShortenedHost(t *testing.T) {
+	l := &memory{}
+	o := options(l)
+	short := eventing.Key{Kind: eventing.Channel, Namespace: "default", Name: "shortened"}
+	o.Find = func(key eventing.Key) (eventing.Key, bool) { return channel, key == short }
+	server := start(t, o)
+	for host, want := range map[string]int{
+		"shortened-kn-channel.default.svc.cluster.local": 202, "shortened-kn-channel.other.svc": 404, "unknown-kn-channel.default.svc": 404,
+	} {
+		r := request(t, server.URL, nil)
+		r.Host = host
+		if got := do(t, r); got.code != want {
+			t.Errorf("%s: got %d %q, want %d", host, got.code, got.body, want)
+		}
+	}
+	if len(l.accepted) != 1 || l.accepted[0].To != channel {
+		t.Errorf("accepted %v, want one event for %s", l.accepted, channel)
+	}
+}
+
 // TestTargets covers the addresses of brokers and channels.
 func TestTargets(t *testing.T) {
 	for _, test := range []struct {

@@ -12,16 +12,18 @@ import (
 // may have this name.
 const channelsPath = "channels"
 
-// channelSuffix ends the first label of the host names of channels.
-const channelSuffix = "-kn-channel"
-
 // target returns the stream that a request is for. It fails with 404 if that cannot be one.
-func target(r *http.Request) (eventing.Key, error) {
+func (h *Handler) target(r *http.Request) (eventing.Key, error) {
 	key, found := keyOf(r.Host, r.URL.Path)
 	if !found {
 		return key, &Refusal{
 			Status:  http.StatusNotFound,
 			Message: "the path must be '/<namespace>/<broker>' or '/" + channelsPath + "/<namespace>/<channel>'",
+		}
+	}
+	if h.find != nil && !h.exists(key) {
+		if full, found := h.find(key); found {
+			return full, nil
 		}
 	}
 	return key, nil
@@ -54,7 +56,7 @@ func keyOf(host, path string) (key eventing.Key, found bool) {
 func keyOfHost(host string) (key eventing.Key, found bool) {
 	host, _, _ = strings.Cut(strings.ToLower(host), ":")
 	label, rest, _ := strings.Cut(host, ".")
-	name, found := strings.CutSuffix(label, channelSuffix)
+	name, found := strings.CutSuffix(label, eventing.ChannelHostSuffix)
 	namespace, domain, _ := strings.Cut(rest, ".")
 	if domain != "" && domain != "svc" && !strings.HasPrefix(domain, "svc.") {
 		return key, false

@@ -1,6 +1,7 @@
 package eventing
 
 import (
+	"crypto/md5" //nolint:gosec // not for security
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
@@ -39,6 +41,9 @@ func TestChannelStatus(t *testing.T) {
 				"Ready": "True", "BackingChannelReady": "True", "Addressable": "True", "DeadLetterSinkResolved": "True: DeadLetterSinkNotConfigured",
 			}, states(stored.Status.Conditions)); diff != "" {
 				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if got := stored.Annotations["messaging.knative.dev/subscribable"]; got != "v1" {
+				t.Errorf("the annotation messaging.knative.dev/subscribable is %q, want v1", got)
 			}
 			want := kind
 			if want == "" {
@@ -244,5 +249,52 @@ func TestChannelMadeAnew(t *testing.T) {
 	}
 	if n := subscriber.Received()["old"]; n > 0 {
 		t.Error("an event of the deleted Channel was delivered for the new one")
+	}
+}
+
+// A Channel may have the longest name of an object. Its host name is shortened as in Knative's releases, and its events reach
+// its own Subscriptions (eventing Channel Lifecycle-1).
+func TestLongChannelName(t *testing.T) {
+	ns := namespace()
+	channels := shared.Knative.MessagingV1().Channels(ns)
+	for _, last := range []string{"a", "b"} {
+		name := strings.Repeat("orders-", 9)[:62] + last
+		subscriber := harness.NewSink(t).At("/")
+		create(t, channels, &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+		eventually(t, channels, name, "is ready", func(c *messagingv1.Channel) error {
+			return condition(c, &c.Status.Status, duckv1.ConditionReady, corev1.ConditionTrue, "")
+		})
+		shared.subscribe(t, newSubscription(ns, name, last, to(uri(subscriber.URL))))
+		byHost := binary(last, "{}", nil)
+		byHost.host = fmt.Sprintf("%s%x-kn-channel.%s.svc.cluster.local", name[:20], md5.Sum([]byte(name)), ns) //nolint:gosec // not for security
+		byHost.mustSend(t, shared.Broker)
+		if err := subscriber.AwaitAll(bounded(t), []string{last}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Delivery options of the template hold for Subscriptions that have none, unless the Channel has its own.
+func TestTemplateDelivery(t *testing.T) {
+	ns := namespace()
+	dead, subscriber := harness.NewSink(t).At("/"), harness.NewSink(t).At("/")
+	subscriber.AnswerCode(http.StatusInternalServerError)
+	channels := shared.Knative.MessagingV1().Channels(ns)
+	channel := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "orders"}}
+	channel.Spec.ChannelTemplate = &messagingv1.ChannelTemplateSpec{
+		TypeMeta: metav1.TypeMeta{APIVersion: messagingv1.SchemeGroupVersion.String(), Kind: messagingv1.ChannelKindInMemory},
+		Spec:     &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"delivery":{"retry":0,"deadLetterSink":{"uri":%q}}}`, dead.URL)},
+	}
+	create(t, channels, channel)
+	stored := eventually(t, channels, "orders", "is ready", func(c *messagingv1.Channel) error {
+		return condition(c, &c.Status.Status, duckv1.ConditionReady, corev1.ConditionTrue, "")
+	})
+	if got := stored.Status.DeadLetterSinkURI; got != dead.URL {
+		t.Errorf("status.deadLetterSinkUri is %q, want %q", got, dead.URL)
+	}
+	shared.subscribe(t, newSubscription(ns, "orders", "orders", to(uri(subscriber.URL))))
+	mustPost(t, stored.Status.Address.GetURL(), event{id: "1", kind: "order"})
+	if err := dead.AwaitAll(bounded(t), []string{"1"}); err != nil {
+		t.Error(err)
 	}
 }

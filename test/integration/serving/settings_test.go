@@ -11,11 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -151,6 +153,46 @@ namespaceDefaults:
 		class := update.Annotations[eventingv1.BrokerClassAnnotationKey]
 		if diff := cmp.Diff(old.Spec, update.Spec); diff != "" || class != eventingv1.BrokerClassJetStream {
 			t.Errorf("a Broker that there was has class %q and spec (-want +got):\n%s", class, diff)
+		}
+	})
+
+	t.Run("channels", func(t *testing.T) {
+		channels := s.Knative.MessagingV1().Channels(ns)
+		create := func(name string, how metav1.CreateOptions) *messagingv1.Channel {
+			t.Helper()
+			c, err := channels.Create(t.Context(), &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Name: name}}, how)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		old := create("old", metav1.CreateOptions{})
+		config.write(t, "default-ch-webhook", map[string]string{"default-ch-config": `
+clusterDefault: {apiVersion: messaging.knative.dev/v1beta1, kind: KafkaChannel}
+namespaceDefaults:
+  default: {apiVersion: messaging.knative.dev/v1, kind: InMemoryChannel, spec: {delivery: {retry: 7}}}
+`})
+		harness.Eventually(t, "new Channels get the template", func() error {
+			c := create("new", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			want := messagingv1.ChannelSpec{
+				ChannelTemplate: &messagingv1.ChannelTemplateSpec{
+					TypeMeta: metav1.TypeMeta{APIVersion: "messaging.knative.dev/v1", Kind: messagingv1.ChannelKindInMemory},
+					Spec:     &runtime.RawExtension{Raw: []byte(`{"delivery":{"retry":7}}`)},
+				},
+				Delivery: &duckv1.DeliverySpec{Retry: ptr.To[int32](7)},
+			}
+			if diff := cmp.Diff(want, c.Spec); diff != "" {
+				return fmt.Errorf("spec (-want +got):\n%s", diff)
+			}
+			return nil
+		})
+		// The manifest again, without a template.
+		update, err := channels.Update(t.Context(), &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Name: "old"}}, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(old.Spec.ChannelTemplate, update.Spec.ChannelTemplate); diff != "" {
+			t.Errorf("the template of a Channel that existed before (-want +got):\n%s", diff)
 		}
 	})
 

@@ -6,19 +6,91 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// SetDefaults_Channel chooses a durable channel where nothing is said, so that the choice is recorded from
-// the start (eventing Channel Lifecycle).
+// SubscribableAnnotationKey on a Channel holds the version of the duck type of its spec.subscribers. Tools and controllers of
+// Knative's releases look for it.
+const SubscribableAnnotationKey = GroupName + "/subscribable"
+
+// SetDefaults_Channel completes the delivery options of a Channel, by those of its template where it has none. The template
+// is decided once, by SetCreateDefaults; a stored Channel without one was stored before templates were recorded.
 func SetDefaults_Channel(c *Channel) {
-	if c.Spec.ChannelTemplate == nil {
-		c.Spec.ChannelTemplate = &ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{
-			APIVersion: SchemeGroupVersion.String(),
-			Kind:       ChannelKindJetStream,
-		}}
+	if c.UID != "" {
+		c.setTemplate(nil)
 	}
-	canonicalize(c.Spec.ChannelTemplate.Spec)
+	if c.Annotations[SubscribableAnnotationKey] == "" {
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		c.Annotations[SubscribableAnnotationKey] = "v1"
+	}
+	template := c.Spec.ChannelTemplate
+	if template != nil {
+		canonicalize(template.Spec)
+	}
+	if c.Spec.Delivery.IsEmpty() {
+		if delivery, errs := template.delivery(field.NewPath("spec")); len(errs) == 0 && !delivery.IsEmpty() {
+			c.Spec.Delivery = delivery
+		}
+	}
 	c.Spec.Delivery.SetDefaults(c.Namespace)
+}
+
+// SetCreateDefaults sets the template of a new Channel that has none by settings, so that it is recorded from the start
+// (eventing Channel Lifecycle).
+func (c *Channel) SetCreateDefaults(st Settings) {
+	c.setTemplate(st.of(c.Namespace))
+	SetDefaults_Channel(c)
+}
+
+// SetUpdateDefaults keeps the template of old where an update has none, whatever the settings are by now (eventing Channel
+// Lifecycle).
+func (c *Channel) SetUpdateDefaults(old *Channel) {
+	c.setTemplate(old.Spec.ChannelTemplate)
+}
+
+// setTemplate sets the template of a Channel that has none; nil stands for a durable channel.
+func (c *Channel) setTemplate(template *ChannelTemplateSpec) {
+	if c.Spec.ChannelTemplate != nil {
+		return
+	}
+	if template == nil {
+		template = &ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: SchemeGroupVersion.String(), Kind: ChannelKindJetStream}}
+	}
+	c.Spec.ChannelTemplate = template.DeepCopy()
+}
+
+// Own reports whether this server implements the kind of the template.
+func (t *ChannelTemplateSpec) Own() bool {
+	return t != nil && schema.FromAPIVersionAndKind(t.APIVersion, t.Kind).Group == GroupName &&
+		(t.Kind == ChannelKindJetStream || t.Kind == ChannelKindInMemory)
+}
+
+// delivery returns the delivery options among the parameters of a template, and their faults. Those of templates that this
+// server does not implement are for their implementation.
+func (t *ChannelTemplateSpec) delivery(path *field.Path) (*duckv1.DeliverySpec, field.ErrorList) {
+	if !t.Own() || t.Spec == nil || len(t.Spec.Raw) == 0 {
+		return nil, nil
+	}
+	var parameters struct {
+		Delivery *json.RawMessage `json:"delivery"`
+	}
+	path = path.Child("spec", "delivery")
+	if err := json.Unmarshal(t.Spec.Raw, &parameters); err != nil || parameters.Delivery == nil {
+		// Parameters that are no object are reported as such.
+		return nil, nil
+	}
+	var delivery *duckv1.DeliverySpec
+	decoder := json.NewDecoder(bytes.NewReader(*parameters.Delivery))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&delivery); err != nil {
+		return nil, field.ErrorList{field.Invalid(path, string(*parameters.Delivery), "must be delivery options: "+err.Error())}
+	}
+	return delivery, delivery.Validate(path)
 }
 
 // canonicalize brings raw JSON into one form (sorted keys, no space), so that the same parameters written

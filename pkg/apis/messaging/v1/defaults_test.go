@@ -47,11 +47,71 @@ func TestChannelDefaults(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: tt.in}
-			SetDefaults_Channel(c)
+			c.SetCreateDefaults(DefaultSettings())
 			if diff := cmp.Diff(tt.want, c.Spec); diff != "" {
 				t.Errorf("defaults (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestChannelDefaultsBySettings covers what operators choose (default-ch-webhook), and that it is decided once.
+func TestChannelDefaultsBySettings(t *testing.T) {
+	template := func(kind string) *ChannelTemplateSpec {
+		return &ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: "messaging.knative.dev/v1", Kind: kind}}
+	}
+	settings := Settings{Cluster: template(ChannelKindInMemory), Namespaces: map[string]*ChannelTemplateSpec{"shop": template("KafkaChannel")}}
+	for namespace, want := range map[string]string{"shop": "KafkaChannel", "other": ChannelKindInMemory} {
+		c := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+		SetDefaults_Channel(c)
+		if c.Spec.ChannelTemplate != nil {
+			t.Errorf("a Channel that is decoded has %v already", c.Spec.ChannelTemplate)
+		}
+		c.SetCreateDefaults(settings)
+		if diff := cmp.Diff(template(want), c.Spec.ChannelTemplate); diff != "" {
+			t.Errorf("in %s (-want +got):\n%s", namespace, diff)
+		}
+		if c.Spec.ChannelTemplate == settings.of(namespace) {
+			t.Error("the Channel shares the template of the settings")
+		}
+		again := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+		again.SetUpdateDefaults(c)
+		if diff := cmp.Diff(c.Spec, again.Spec); diff != "" {
+			t.Errorf("in %s, updated (-want +got):\n%s", namespace, diff)
+		}
+	}
+	stored := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", UID: "u"}}
+	SetDefaults_Channel(stored)
+	if diff := cmp.Diff(template(ChannelKindJetStream), stored.Spec.ChannelTemplate); diff != "" {
+		t.Errorf("stored without a template (-want +got):\n%s", diff)
+	}
+}
+
+// TestTemplateDelivery covers delivery options among the parameters of a template.
+func TestTemplateDelivery(t *testing.T) {
+	retry := func(n int32) *duckv1.DeliverySpec { return &duckv1.DeliverySpec{Retry: &n} }
+	for name, tt := range map[string]struct {
+		kind, raw string
+		delivery  *duckv1.DeliverySpec
+		want      *duckv1.DeliverySpec
+	}{
+		"template's":         {ChannelKindJetStream, `{"delivery":{"retry":3}}`, nil, retry(3)},
+		"in memory":          {ChannelKindInMemory, `{"other":1,"delivery":{"retry":3}}`, nil, retry(3)},
+		"own options win":    {ChannelKindJetStream, `{"delivery":{"retry":3}}`, retry(5), retry(5)},
+		"empty own options":  {ChannelKindJetStream, `{"delivery":{"retry":3}}`, &duckv1.DeliverySpec{}, retry(3)},
+		"namespace":          {ChannelKindJetStream, `{"delivery":{"deadLetterSink":{"ref":{"apiVersion":"v1","kind":"Service","name":"a"}}}}`, nil, &duckv1.DeliverySpec{DeadLetterSink: destination("shop")}},
+		"foreign template's": {"KafkaChannel", `{"delivery":{"retry":3}}`, nil, nil},
+		"none":               {ChannelKindJetStream, `{"delivery":null}`, nil, nil},
+		"invalid":            {ChannelKindJetStream, `{"delivery":{"retry":-3}}`, nil, nil},
+		"no object":          {ChannelKindJetStream, `7`, nil, nil},
+	} {
+		c := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: ChannelSpec{Delivery: tt.delivery, ChannelTemplate: &ChannelTemplateSpec{
+			TypeMeta: metav1.TypeMeta{APIVersion: "messaging.knative.dev/v1", Kind: tt.kind}, Spec: &runtime.RawExtension{Raw: []byte(tt.raw)},
+		}}}
+		SetDefaults_Channel(c)
+		if diff := cmp.Diff(tt.want, c.Spec.Delivery); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

@@ -2,54 +2,44 @@ package v1
 
 import (
 	"encoding/json"
-	"fmt"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// channelHostSuffix follows a Channel's name in the first label of its host name.
-const channelHostSuffix = "-kn-channel"
-
 // ValidateChannel returns the faults of a Channel: its template names a kind, and its subscribers are complete
 // and distinct (eventing Channel v1 spec, duckv1.SubscriberSpec). Any kind is allowed; those we do not serve
 // are left to their own controllers. Who may write spec.subscribers is not decided here.
 func ValidateChannel(c *Channel) field.ErrorList {
+	errs := validateChannel(c)
+	return append(errs, validateTemplateDelivery(c.Spec.ChannelTemplate, field.NewPath("spec", "channelTemplate"))...)
+}
+
+// validateChannel returns the faults of a Channel but those of the delivery options of its template.
+func validateChannel(c *Channel) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := apivalidation.ValidateObjectMeta(&c.ObjectMeta, true, validateChannelName, field.NewPath("metadata"))
+	errs := apivalidation.ValidateObjectMeta(&c.ObjectMeta, true, apivalidation.NameIsDNSLabel, field.NewPath("metadata"))
 	errs = append(errs, validateChannelTemplate(c.Spec.ChannelTemplate, spec.Child("channelTemplate"))...)
 	errs = append(errs, validateSubscribers(c.Spec.Subscribers, spec.Child("subscribers"))...)
 	return append(errs, c.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
 // ValidateChannelUpdate returns the faults of a Channel that replaces old: those of the Channel itself, and a
-// change of its template, which is immutable (eventing Channel Lifecycle).
+// change of its template, which is immutable (eventing Channel Lifecycle). Delivery options in it may have been stored when
+// they had no effect.
 func ValidateChannelUpdate(c, old *Channel) field.ErrorList {
-	errs := ValidateChannel(c)
+	errs := validateChannel(c)
 	// A template that is taken away is reported as missing.
 	if c.Spec.ChannelTemplate == nil {
 		return errs
 	}
 	return append(errs, duckv1.ValidateImmutable(c.Spec.ChannelTemplate, old.Spec.ChannelTemplate,
 		field.NewPath("spec", "channelTemplate"))...)
-}
-
-// validateChannelName holds a name to what can be part of a DNS label: the Channel is reached at
-// '<name>-kn-channel.<namespace>', and one that has no such host could never become ready.
-func validateChannelName(name string, prefix bool) []string {
-	if messages := apivalidation.NameIsDNSLabel(name, prefix); len(messages) > 0 {
-		return messages
-	}
-	if limit := validation.DNS1123LabelMaxLength - len(channelHostSuffix); !prefix && len(name) > limit {
-		return []string{fmt.Sprintf("must be no more than %d characters, as '<name>%s' is the Channel's host name", limit, channelHostSuffix)}
-	}
-	return nil
 }
 
 // validateChannelTemplate returns the faults of the choice of an implementation. Defaulting leaves no Channel
@@ -62,6 +52,12 @@ func validateChannelTemplate(t *ChannelTemplateSpec, path *field.Path) field.Err
 	if !isObjectOrUnset(t.Spec) {
 		errs = append(errs, field.Invalid(path.Child("spec"), string(t.Spec.Raw), "must be a JSON object"))
 	}
+	return errs
+}
+
+// validateTemplateDelivery returns the faults of the delivery options among the parameters of a template.
+func validateTemplateDelivery(t *ChannelTemplateSpec, path *field.Path) field.ErrorList {
+	_, errs := t.delivery(path)
 	return errs
 }
 

@@ -16,7 +16,7 @@ import (
 // newChannel returns a valid Channel with defaults, changed by the given functions.
 func newChannel(changes ...func(*Channel)) *Channel {
 	c := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"}}
-	SetDefaults_Channel(c)
+	c.SetCreateDefaults(DefaultSettings())
 	for _, change := range changes {
 		change(c)
 	}
@@ -45,9 +45,14 @@ func TestValidateChannel(t *testing.T) {
 			{field.ErrorTypeRequired, "metadata.namespace", ""},
 			{field.ErrorTypeRequired, "spec.channelTemplate", "must name the kind"}}},
 
-		{"longest name", named(strings.Repeat("a", 52)), nil},
-		{"name longer than its host", named(strings.Repeat("a", 53)), []fault{
-			{field.ErrorTypeInvalid, "metadata.name", "must be no more than 52 characters"}}},
+		{"longest name", named(strings.Repeat("a", 63)), nil},
+		{"name longer than a label", named(strings.Repeat("a", 64)), []fault{
+			{field.ErrorTypeInvalid, "metadata.name", "must be no more than 63 characters"}}},
+		{"delivery of the template", template(`{"delivery":{"retry":3,"backoffDelay":"PT1S"}}`), nil},
+		{"delivery of the template, invalid", template(`{"delivery":{"retry":-1}}`), []fault{
+			{field.ErrorTypeInvalid, "spec.channelTemplate.spec.delivery.retry", "-1"}}},
+		{"delivery of the template, unknown field", template(`{"delivery":{"retries":1}}`), []fault{
+			{field.ErrorTypeInvalid, "spec.channelTemplate.spec.delivery", `must be delivery options: json: unknown field "retries"`}}},
 		{"name longer than any label", named(strings.Repeat("a", 64)), []fault{
 			{field.ErrorTypeInvalid, "metadata.name", "must be no more than 63"}}},
 		{"name with dots", named("orders.eu"), []fault{

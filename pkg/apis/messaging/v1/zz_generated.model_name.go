@@ -36,6 +36,11 @@ func (in PhysicalSubscriptionStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Settings) OpenAPIModelName() string {
+	return "dev.knative.messaging.v1.Settings"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Subscription) OpenAPIModelName() string {
 	return "dev.knative.messaging.v1.Subscription"
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Channels. Their template is immutable (eventing Channel Lifecycle), their subscribers
+// Resource describes Channels. New ones are completed by the settings in force. Their template is immutable (eventing Channel Lifecycle), their subscribers
 // are written by controllers alone.
-func Resource(controllers identity.Controllers) *registry.Resource[*messagingv1.Channel, messagingv1.ChannelSpec, messagingv1.ChannelStatus] {
+func Resource(controllers identity.Controllers, settings func() messagingv1.Settings) *registry.Resource[*messagingv1.Channel, messagingv1.ChannelSpec, messagingv1.ChannelStatus] {
 	subscribersUnchanged := func(ctx context.Context, c *messagingv1.Channel, old []duckv1.SubscriberSpec) field.ErrorList {
 		if controllers.Made(ctx) || equality.Semantic.DeepEqual(c.Spec.Subscribers, old) {
 			return nil
@@ -37,7 +37,11 @@ func Resource(controllers identity.Controllers) *registry.Resource[*messagingv1.
 		Common:       common,
 		Controllers:  controllers,
 		Default:      messagingv1.SetDefaults_Channel,
+		DefaultOnCreate: func(c *messagingv1.Channel) {
+			c.SetCreateDefaults(settings())
+		},
 		DefaultOnUpdate: func(ctx context.Context, c, old *messagingv1.Channel) {
+			c.SetUpdateDefaults(old)
 			// Who replaces a Channel by a manifest says nothing of its Subscriptions.
 			if len(c.Spec.Subscribers) == 0 && !controllers.Made(ctx) {
 				c.Spec.Subscribers = old.Spec.Subscribers

@@ -1,0 +1,81 @@
+package eventing
+
+import (
+	"context"
+	"crypto/md5" //nolint:gosec // Knative's releases shorten names with it; nothing depends on its strength.
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// ChannelHostSuffix ends the first label of the host name of a Channel, which is the name of its core Service.
+const ChannelHostSuffix = "-kn-channel"
+
+// shortPrefix is the number of bytes of a long Channel name that its host name begins with. 32 digits of its hash follow.
+const shortPrefix = validation.DNS1123LabelMaxLength - len(ChannelHostSuffix) - 2*md5.Size
+
+// ChannelHost returns the first label of the host name of a Channel. Names that leave no room for the suffix are shortened
+// with a hash, as Knative's releases do.
+func ChannelHost(name string) string {
+	if len(name)+len(ChannelHostSuffix) > validation.DNS1123LabelMaxLength {
+		name = shortened(name)
+	}
+	return name + ChannelHostSuffix
+}
+
+func shortened(name string) string {
+	return fmt.Sprintf("%s%x", name[:shortPrefix], md5.Sum([]byte(name))) //nolint:gosec // see above
+}
+
+// Streams is the part of the data plane that keeps events.
+type Streams interface {
+	// SetStream creates a stream, unless it exists. Events are accepted when it has returned nil.
+	SetStream(ctx context.Context, spec Stream) error
+	// RemoveStream deletes a stream with its events, if it exists.
+	RemoveStream(ctx context.Context, key Key) error
+}
+
+// ChannelHosts passes on changes of streams, and finds Channels by their shortened host names. May be used concurrently.
+type ChannelHosts struct {
+	Streams
+	// names has the key of each Channel by the one with its shortened name.
+	names sync.Map
+}
+
+// SetStream passes the stream on.
+func (h *ChannelHosts) SetStream(ctx context.Context, spec Stream) error {
+	if short, isShort := shortKey(spec.Key); isShort {
+		h.names.LoadOrStore(short, spec.Key)
+	}
+	return h.Streams.SetStream(ctx, spec)
+}
+
+// RemoveStream passes the removal on.
+func (h *ChannelHosts) RemoveStream(ctx context.Context, key Key) error {
+	if err := h.Streams.RemoveStream(ctx, key); err != nil {
+		return err
+	}
+	if short, isShort := shortKey(key); isShort {
+		h.names.CompareAndDelete(short, key)
+	}
+	return nil
+}
+
+// Find returns the Channel whose shortened name a key has.
+func (h *ChannelHosts) Find(short Key) (key Key, found bool) {
+	if value, ok := h.names.Load(short); ok {
+		return value.(Key), true
+	}
+	return Key{}, false
+}
+
+// shortKey returns the key with the shortened name of a Channel, if its host name has one.
+func shortKey(key Key) (short Key, isShort bool) {
+	if key.Kind != Channel || len(key.Name)+len(ChannelHostSuffix) <= validation.DNS1123LabelMaxLength {
+		return key, false
+	}
+	short = key
+	short.Name = shortened(key.Name)
+	return short, true
+}
