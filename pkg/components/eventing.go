@@ -175,6 +175,9 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 	if triggers, err = trigger.New(client.EventingV1(), eventingKinds, p.dataPlane, resolver, recorder, now); err != nil {
 		return nil, err
 	}
+	if o.host != nil {
+		o.channels = append(o.channels, channel.WithHost(o.host))
+	}
 	channels, err := channel.New(client.MessagingV1(), messagingKinds, hosts, o.address, resolver, recorder, now, o.channels...)
 	if err != nil {
 		return nil, err

@@ -53,6 +53,8 @@ type Reconciler struct {
 	Address func(eventing.Key) duckv1.Addressable
 	// Services have the host names of addresses resolve; nil where these do without.
 	Services Services
+	// Host has the objects that implement Channels of other templates; nil where there is no cluster.
+	Host     *destination.Host
 	Tracker  *destination.Tracker
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
@@ -117,7 +119,8 @@ func Key(channel types.NamespacedName) eventing.Key {
 }
 
 // Reconcile brings stream, core Service, subscribers and status in line with a Channel, in this order: what the status
-// promises is served already. Replicas that may not write have got as far as the stream by then. Channels whose template is not ours are left to their own controller.
+// promises is served already. Replicas that may not write have got as far as the stream by then. Channels whose template
+// names another kind are implemented by an object of that kind.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
 	channel, ok, err := controllers.Listed(r.Channels.Channels(key.Namespace), key.Name)
 	if err != nil {
@@ -128,12 +131,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 		stream, ok = StreamOf(channel)
 	}
 	if !ok {
-		r.Tracker.Forget(key)
+		if channel == nil {
+			r.Tracker.Forget(key)
+		}
 		if r.Services != nil {
 			r.Services.Forget(key)
 		}
 		if err := r.Streams.RemoveStream(ctx, Key(key)); err != nil {
 			return fmt.Errorf("removing the stream of %s: %w", Key(key), err)
+		}
+		if channel != nil {
+			return r.reconcileForeign(ctx, channel)
 		}
 		return nil
 	}
@@ -156,7 +164,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	updated := *channel
 	updated.Status = *channel.Status.DeepCopy()
-	updated.Status.Subscribers, updated.Status.DeliveryStatus = states, deadLetter
+	updated.Status.Subscribers, updated.Status.DeliveryStatus, updated.Status.Channel = states, deadLetter, nil
 	found := []duckv1.Condition{resolved}
 	var unplaced error
 	if failed != nil {

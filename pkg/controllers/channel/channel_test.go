@@ -2,6 +2,7 @@ package channel
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,7 +57,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// Channels of other templates are left alone (eventing Channel Lifecycle), whatever was there before under the name.
+// Channels of other templates have no stream (eventing Channel Lifecycle), whatever existed before under the name. Without a
+// cluster nobody else can implement them.
 func TestForeignTemplate(t *testing.T) {
 	for name, change := range map[string]func(*messagingv1.Channel){
 		"other kind":  func(c *messagingv1.Channel) { c.Spec.ChannelTemplate.Kind = "KafkaChannel" },
@@ -66,8 +68,14 @@ func TestForeignTemplate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, change), subscription("a"))
 			f.streams.streams[Key(key)] = eventing.Stream{Key: Key(key), UID: "earlier"}
+			if diff := cmp.Diff([]string{"update channels/status"}, f.reconcile()); diff != "" {
+				t.Errorf("writes (-want +got):\n%s", diff)
+			}
+			if got := f.condition(duckv1.ConditionReady); !strings.HasPrefix(got, "False ChannelTemplateKindNotFound ") {
+				t.Errorf("Ready is %q", got)
+			}
 			if writes := f.reconcile(); len(writes) > 0 {
-				t.Errorf("writes: %v", writes)
+				t.Errorf("writes at rest: %v", writes)
 			}
 			if len(f.streams.streams) > 0 {
 				t.Errorf("streams: %v", f.streams.streams)

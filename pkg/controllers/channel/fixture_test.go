@@ -53,8 +53,14 @@ type fixture struct {
 
 func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 	t.Helper()
+	return newHosted(t, nil, objects...)
+}
+
+// newHosted returns a fixture with a host cluster.
+func newHosted(t *testing.T, host *destination.Host, objects ...runtime.Object) *fixture {
+	t.Helper()
 	w := controllertest.New(t, objects...)
-	resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, AllowCrossNamespace: true})
+	resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, Host: host, AllowCrossNamespace: true})
 	tracker, err := resolver.Track(controllertest.Silent{})
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +76,7 @@ func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 		SubscriptionIndex: subscriptions.GetIndexer(),
 		Streams:           f.streams,
 		Address:           address,
+		Host:              host,
 		Tracker:           tracker,
 		Recorder:          w.Recorder,
 		Clock:             w.Clock,

@@ -28,9 +28,16 @@ const Finalizer = "subscriptions.messaging.knative.dev"
 // keep its namespace from being deleted.
 const patience = 2 * time.Minute
 
-// channelResource reaches the channels of the kind that a Subscription refers to, in its namespace.
+// channelResource returns the channels of the kind that sends events to a Subscription, in its namespace. Where that is not one
+// of the host cluster, the error matches meta.IsNoMatchError.
 func (r *Reconciler) channelResource(subscription *messagingv1.Subscription) (dynamic.ResourceInterface, error) {
-	reference := &subscription.Spec.Channel
+	reference, foreign, err := r.foreignChannel(subscription)
+	if err != nil {
+		return nil, err
+	}
+	if !foreign {
+		return nil, &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: messagingv1.GroupName, Kind: reference.Kind}}
+	}
 	kind := schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind)
 	mapping, err := r.Host.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
@@ -67,13 +68,30 @@ func (c *channelable) added(subscription *messagingv1.Subscription) duckv1.Condi
 	return controllers.Unknown(t, ReasonNotAdded, "The channel does not report the Subscription as ready yet.")
 }
 
+// foreignChannel returns the channel of the host cluster that sends events to a Subscription: the one that it refers to, or the
+// object that implements the Channel that it refers to. foreign is false if that is this server, or not known.
+func (r *Reconciler) foreignChannel(subscription *messagingv1.Subscription) (reference duckv1.KReference, foreign bool, err error) {
+	reference = subscription.Spec.Channel
+	reference.Namespace = subscription.Namespace
+	kind, name := controllers.ChannelOf(subscription)
+	if kind != controllers.ChannelKind {
+		return reference, true, nil
+	}
+	to, found, err := controllers.Listed(r.Channels.Channels(name.Namespace), name.Name)
+	if err != nil || !found {
+		return reference, false, err
+	}
+	if _, served := channel.StreamOf(to); served || r.Host == nil {
+		return reference, false, nil
+	}
+	return channel.BackingReference(to), true, nil
+}
+
 // subscribeToForeign lists a Subscription in a channel of the host cluster, whose own controller sends the events. It
 // returns the Subscription as it is stored. again is why to try again once the findings are written down; err means
 // that nothing new is known.
-func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription, found *findings,
+func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription, reference duckv1.KReference, found *findings,
 ) (stored *messagingv1.Subscription, again, err error) {
-	reference := subscription.Spec.Channel
-	reference.Namespace = subscription.Namespace
 	name := types.NamespacedName{Namespace: subscription.Namespace, Name: reference.Name}
 	obj, err := refs.HostObject(ctx, &reference)
 	if fault, ok := destination.AsUnresolved(err); ok {

@@ -401,3 +401,27 @@ func TestForeignDeletion(t *testing.T) {
 		})
 	}
 }
+
+// A Subscription to a Channel of another template is listed in the object that implements the Channel, and taken from it when it
+// is deleted.
+func TestBackingChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "orders", UID: "channel"}}
+		parent.Spec.ChannelTemplate = &messagingv1.ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: kafkaVersion.String(), Kind: "KafkaChannel"}}
+		f := newHosted(t, []runtime.Object{kafkaChannel(fields{}, isReady())}, parent, subscription())
+		f.reconcile()
+		if got := f.subscribers(); len(got) != 2 || got[1].(fields)["uid"] != string(subscription().UID) {
+			t.Errorf("the backing channel lists %v", got)
+		}
+		if len(f.consumers.consumers) > 0 {
+			t.Errorf("this server sends events to %v", f.consumers.consumers)
+		}
+		resource, err := f.channelResource(subscription())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := resource.Get(t.Context(), "orders", metav1.GetOptions{}); err != nil {
+			t.Errorf("the channel to take the Subscription from: %v", err)
+		}
+	})
+}

@@ -106,10 +106,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 		return err
 	}
 	var again error
-	if kind, name := controllers.ChannelOf(subscription); kind == controllers.ChannelKind {
+	backing, foreign, err := r.foreignChannel(subscription)
+	if err != nil {
+		return err
+	}
+	if _, name := controllers.ChannelOf(subscription); !foreign {
 		again, err = r.subscribe(ctx, subscription, name, &found)
 	} else if err = r.removeOther(ctx, key, origin.UID(subscription.UID), ""); err == nil {
-		subscription, again, err = r.subscribeToForeign(ctx, refs, subscription, &found)
+		subscription, again, err = r.subscribeToForeign(ctx, refs, subscription, backing, &found)
 	}
 	if err != nil {
 		return err

@@ -1807,11 +1807,17 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 							Format:      "",
 						},
 					},
+					"channel": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Channel is the object that implements the Channel, for templates of kinds that other controllers serve.",
+							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Addressable{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName(), v1.SubscriberStatus{}.OpenAPIModelName()},
+			v1.Addressable{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName(), v1.KReference{}.OpenAPIModelName(), v1.SubscriberStatus{}.OpenAPIModelName()},
 	}
 }
 

@@ -77,9 +77,9 @@ func TestForeignObjects(t *testing.T) {
 	if diff := cmp.Diff(eventingv1.TriggerStatus{}, fetch(t, triggers, "foreign").Status); diff != "" {
 		t.Errorf("status of the Trigger (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(messagingv1.ChannelStatus{}, fetch(t, channels, "foreign").Status); diff != "" {
-		t.Errorf("status of the Channel (-want +got):\n%s", diff)
-	}
+	eventually(t, channels, "foreign", "says that nobody serves its kind", func(c *messagingv1.Channel) error {
+		return condition(c, &c.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "ChannelTemplateKindNotFound")
+	})
 	for _, path := range []string{"/" + ns + "/foreign", "/channels/" + ns + "/foreign"} {
 		if a := binary("1", "{}", nil).send(t, shared.Broker+path); a.code != http.StatusNotFound {
 			t.Errorf("%s: %d %s, want 404", path, a.code, a.body)

@@ -90,4 +90,8 @@ type ChannelStatus struct {
 	Subscribers []duckv1.SubscriberStatus `json:"subscribers,omitempty" patchStrategy:"merge" patchMergeKey:"uid"`
 
 	duckv1.DeliveryStatus `json:",inline"`
+
+	// Channel is the object that implements the Channel, for templates of kinds that other controllers serve.
+	// +optional
+	Channel *duckv1.KReference `json:"channel,omitempty"`
 }

@@ -115,6 +115,11 @@ func (in *ChannelStatus) DeepCopyInto(out *ChannelStatus) {
 		copy(*out, *in)
 	}
 	in.DeliveryStatus.DeepCopyInto(&out.DeliveryStatus)
+	if in.Channel != nil {
+		in, out := &in.Channel, &out.Channel
+		*out = new(duckv1.KReference)
+		(*in).DeepCopyInto(*out)
+	}
 	return
 }
 

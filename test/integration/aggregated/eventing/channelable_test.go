@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
@@ -179,4 +181,56 @@ func TestNamespaceWithForeignChannel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("waiting until the namespace is gone: %v", err)
 	}
+}
+
+// A Channel whose template names a kind of the cluster is implemented by an object of that kind, mirrors its status, and its
+// Subscriptions are listed there (eventing Channel Lifecycle, eventing Subscription Lifecycle). The object goes with its Channel.
+func TestBackingChannel(t *testing.T) {
+	t.Parallel()
+	ns := host.Namespace(t, "backing", nil)
+	channels := host.Admin.Knative.MessagingV1().Channels(ns)
+	channel := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Name: "orders"}}
+	channel.Spec.ChannelTemplate = &messagingv1.ChannelTemplateSpec{
+		TypeMeta: metav1.TypeMeta{APIVersion: logs.GroupVersion().String(), Kind: logs.Kind},
+		Spec:     &runtime.RawExtension{Raw: []byte(`{"partitions":3}`)},
+	}
+	if _, err := channels.Create(t.Context(), channel, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ready := func(status corev1.ConditionStatus, reason string) (channel *messagingv1.Channel) {
+		t.Helper()
+		harness.Eventually(t, "the Channel is "+string(status), func() (err error) {
+			if channel, err = channels.Get(t.Context(), "orders", metav1.GetOptions{}); err != nil {
+				return err
+			}
+			if c := channel.Status.Conditions.Get(duckv1.ConditionReady); c == nil || c.Status != status || c.Reason != reason {
+				return fmt.Errorf("Ready is %+v", c)
+			}
+			return nil
+		})
+		return channel
+	}
+	stored := ready(corev1.ConditionUnknown, "BackingChannelNotReady")
+	backing, err := objects(logs, ns).Get(t.Context(), "orders", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if partitions, _, _ := unstructured.NestedInt64(backing.Object, "spec", "partitions"); partitions != 3 || !metav1.IsControlledBy(backing, stored) {
+		t.Errorf("the backing channel has spec %v and owners %v", backing.Object["spec"], backing.GetOwnerReferences())
+	}
+	setStatus(t, logs, ns, "orders", `{"conditions":[{"type":"Ready","status":"True"}],"address":{"url":"http://log.example.com/"}}`)
+	if stored = ready(corev1.ConditionTrue, ""); stored.Status.Address.GetURL() != "http://log.example.com/" {
+		t.Errorf("status.address is %+v", stored.Status.Address)
+	}
+	if stored.Status.Channel == nil || stored.Status.Channel.Kind != logs.Kind {
+		t.Errorf("status.channel is %+v", stored.Status.Channel)
+	}
+	at := &duckv1.Destination{URI: "http://sink.example.com/"}
+	s := subscribe(t, ns, "first", messagingv1.SchemeGroupVersion.WithKind("Channel"), "orders", at)
+	subscribers(t, ns, "orders", map[string]map[string]any{string(s.UID): {"uid": string(s.UID), "subscriberUri": at.URI}})
+	if err := host.Admin.Knative.MessagingV1().Subscriptions(ns).Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	subscribers(t, ns, "orders", map[string]map[string]any{})
+	gone(t, ns, "first")
 }

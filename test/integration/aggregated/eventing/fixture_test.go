@@ -91,7 +91,7 @@ func defineKinds(ctx context.Context, cluster *harness.Cluster) error {
 	if err := grant(ctx, cluster, "addressable", sinks, "get", "list", "watch"); err != nil {
 		return err
 	}
-	return grant(ctx, cluster, "channelable", logs, "get", "list", "watch", "update", "patch")
+	return grant(ctx, cluster, "channelable", logs, "create", "get", "list", "watch", "update", "patch")
 }
 
 // objects reaches the objects of a kind in a namespace.

@@ -17,6 +17,8 @@ type ChannelStatusApplyConfiguration struct {
 	// Subscribers tell for each of spec.subscribers whether events are delivered to it.
 	Subscribers                             []duckv1.SubscriberStatusApplyConfiguration `json:"subscribers,omitempty"`
 	duckv1.DeliveryStatusApplyConfiguration `json:""`
+	// Channel is the object that implements the Channel, for templates of kinds that other controllers serve.
+	Channel *duckv1.KReferenceApplyConfiguration `json:"channel,omitempty"`
 }
 
 // ChannelStatusApplyConfiguration constructs a declarative configuration of the ChannelStatus type for use with
@@ -97,5 +99,13 @@ func (b *ChannelStatusApplyConfiguration) WithDeadLetterSinkCACerts(value string
 // If called multiple times, the DeadLetterSinkAudience field is set to the value of the last call.
 func (b *ChannelStatusApplyConfiguration) WithDeadLetterSinkAudience(value string) *ChannelStatusApplyConfiguration {
 	b.DeliveryStatusApplyConfiguration.DeadLetterSinkAudience = &value
+	return b
+}
+
+// WithChannel sets the Channel field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Channel field is set to the value of the last call.
+func (b *ChannelStatusApplyConfiguration) WithChannel(value *duckv1.KReferenceApplyConfiguration) *ChannelStatusApplyConfiguration {
+	b.Channel = value
 	return b
 }

@@ -1,0 +1,236 @@
+package channel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+)
+
+// Reasons of BackingChannelReady and Addressable of a Channel whose template names a kind that another controller serves.
+const (
+	// ReasonKindNotFound means that the cluster does not serve the kind, or that there is no cluster.
+	ReasonKindNotFound = "ChannelTemplateKindNotFound"
+	// ReasonNotChannelable means that the kind does not have the fields of a channel.
+	ReasonNotChannelable = "ChannelTemplateKindNotChannelable"
+	// ReasonBackingChannelFailed means that the backing channel cannot be written.
+	ReasonBackingChannelFailed = "BackingChannelFailed"
+	// ReasonBackingChannelNotReady means that the backing channel does not report that it is ready, or its address.
+	ReasonBackingChannelNotReady = "BackingChannelNotReady"
+)
+
+// WithHost lets Channels be implemented by kinds of the host cluster.
+func WithHost(host *destination.Host) Option {
+	return func(r *Reconciler, _ *controllers.Controller) error {
+		r.Host = host
+		return nil
+	}
+}
+
+// BackingReference returns the reference to the object that implements a Channel whose template names a kind that another
+// controller serves.
+func BackingReference(channel *messagingv1.Channel) duckv1.KReference {
+	reference := duckv1.KReference{Namespace: channel.Namespace, Name: channel.Name}
+	if template := channel.Spec.ChannelTemplate; template != nil {
+		reference.APIVersion, reference.Kind = template.APIVersion, template.Kind
+	}
+	return reference
+}
+
+// channelable is what channels of all kinds report.
+type channelable struct {
+	Spec struct {
+		Delivery *duckv1.DeliverySpec `json:"delivery"`
+	} `json:"spec"`
+	Status struct {
+		duckv1.Status         `json:",inline"`
+		duckv1.AddressStatus  `json:",inline"`
+		duckv1.DeliveryStatus `json:",inline"`
+		Subscribers           []duckv1.SubscriberStatus `json:"subscribers"`
+	} `json:"status"`
+}
+
+// reconcileForeign creates the object that implements a Channel, and mirrors its status (eventing Channel Lifecycle).
+func (r *Reconciler) reconcileForeign(ctx context.Context, channel *messagingv1.Channel) error {
+	key := types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}
+	refs := r.Tracker.Begin(key)
+	deadLetter, resolved, err := refs.DeadLetterSink(ctx, channel.Spec.Delivery)
+	if err != nil {
+		return fmt.Errorf("resolving the dead letter sink of %s: %w", Key(key), err)
+	}
+	backing, fault, again := r.backing(ctx, refs, channel)
+	if again != nil && fault == nil {
+		return again
+	}
+	refs.End()
+	updated := *channel
+	updated.Status = *channel.Status.DeepCopy()
+	updated.Status.DeliveryStatus, updated.Status.Subscribers = deadLetter, nil
+	found := []duckv1.Condition{resolved}
+	if fault != nil {
+		// An address that was given out stays.
+		addressable := *fault
+		addressable.Type = messagingv1.ChannelConditionAddressable
+		found = append(found, *fault, addressable)
+	} else {
+		reference := BackingReference(channel)
+		updated.Status.Channel, updated.Status.Address, updated.Status.Subscribers = &reference, backing.Status.Address, backing.Status.Subscribers
+		if backing.Status.DeliveryStatus.DeadLetterSinkURI != "" {
+			updated.Status.DeliveryStatus = backing.Status.DeliveryStatus
+		}
+		found = append(found, backing.ready(), backing.addressable())
+	}
+	controllers.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
+	unwritten := controllers.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated)
+	if unwritten == nil {
+		controllers.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
+	}
+	return errors.Join(again, unwritten)
+}
+
+// backing returns the object that implements a Channel, or the condition BackingChannelReady that says why there is none.
+// again is why to try again; without fault nothing new is known.
+func (r *Reconciler) backing(ctx context.Context, refs *destination.References, channel *messagingv1.Channel) (found *channelable, fault *duckv1.Condition, again error) {
+	const t = messagingv1.ChannelConditionBackingChannelReady
+	not := func(condition duckv1.Condition, again error) (*channelable, *duckv1.Condition, error) {
+		return nil, &condition, again
+	}
+	reference := BackingReference(channel)
+	kind := schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind)
+	switch {
+	case r.Host == nil:
+		return not(controllers.False(t, ReasonKindNotFound, fmt.Sprintf("%s cannot implement the Channel: this server runs without a cluster.", kind)), nil)
+	case kind.GroupKind() == controllers.ChannelKind:
+		return not(controllers.False(t, ReasonNotChannelable, fmt.Sprintf("%s cannot implement the Channel.", kind)), nil)
+	}
+	obj, err := refs.HostObject(ctx, &reference)
+	unresolved, isUnresolved := destination.AsUnresolved(err)
+	switch {
+	case isUnresolved && unresolved.Reason == destination.ReasonNotFound:
+		mapping, err := r.Host.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if meta.IsNoMatchError(err) {
+			return not(controllers.False(t, ReasonKindNotFound, fmt.Sprintf("The cluster serves no %s. Install the controller of this kind, or create the Channel "+
+				"with another spec.channelTemplate.", kind)), nil)
+		}
+		if err != nil || channel.DeletionTimestamp != nil {
+			return not(controllers.Unknown(t, ReasonBackingChannelNotReady, unresolved.Message), err)
+		}
+		if obj, err = r.create(ctx, channel, mapping); err != nil {
+			return notWritten(err)
+		}
+	case isUnresolved:
+		return not(controllers.Unknown(t, "BackingChannel"+unresolved.Reason, unresolved.Message), nil)
+	case err != nil:
+		return nil, nil, fmt.Errorf("reading %s of %s: %w", kind, Key(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), err)
+	case !metav1.IsControlledBy(obj, channel):
+		return not(controllers.False(t, controllers.ReasonNotOwned, fmt.Sprintf("%s %q exists and does not belong to the Channel. Delete it, or give the "+
+			"Channel another name.", kind, channel.Name)), nil)
+	}
+	if found, err = parse(obj); err != nil {
+		return not(controllers.False(t, ReasonNotChannelable, fmt.Sprintf("%s does not have the fields of a channel: %v", kind, err)), nil)
+	}
+	if err := r.updateDelivery(ctx, channel, kind, found); err != nil {
+		return notWritten(err)
+	}
+	return found, nil, nil
+}
+
+func parse(obj *unstructured.Unstructured) (*channelable, error) {
+	var c channelable
+	return &c, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &c)
+}
+
+// notWritten returns the condition for a backing channel that could not be written.
+func notWritten(err error) (*channelable, *duckv1.Condition, error) {
+	const t = messagingv1.ChannelConditionBackingChannelReady
+	message := fmt.Sprintf("The backing channel cannot be written: %v", err)
+	condition := controllers.Unknown(t, ReasonBackingChannelFailed, message)
+	switch {
+	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return nil, nil, err
+	case controllers.Refused(err):
+		condition = controllers.False(t, ReasonBackingChannelFailed, message)
+	}
+	return nil, &condition, err
+}
+
+// create creates the object that implements a Channel: with the parameters of the template, and the delivery options of the
+// Channel.
+func (r *Reconciler) create(ctx context.Context, channel *messagingv1.Channel, mapping *meta.RESTMapping) (*unstructured.Unstructured, error) {
+	spec := map[string]any{}
+	if parameters := channel.Spec.ChannelTemplate.Spec; parameters != nil && len(parameters.Raw) > 0 {
+		if err := utiljson.Unmarshal(parameters.Raw, &spec); err != nil {
+			return nil, fmt.Errorf("decode spec.channelTemplate.spec: %w", err)
+		}
+	}
+	if !channel.Spec.Delivery.IsEmpty() {
+		delivery, err := runtime.DefaultUnstructuredConverter.ToUnstructured(channel.Spec.Delivery)
+		if err != nil {
+			return nil, fmt.Errorf("encode spec.delivery: %w", err)
+		}
+		spec["delivery"] = delivery
+	}
+	obj := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	obj.SetGroupVersionKind(mapping.GroupVersionKind)
+	obj.SetNamespace(channel.Namespace)
+	obj.SetName(channel.Name)
+	obj.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(channel, messagingv1.SchemeGroupVersion.WithKind(controllers.ChannelKind.Kind))})
+	return r.Host.Client.Resource(mapping.Resource).Namespace(channel.Namespace).Create(ctx, obj, metav1.CreateOptions{})
+}
+
+// updateDelivery writes the delivery options of a Channel to the object that implements it. Without any, those of the
+// template hold.
+func (r *Reconciler) updateDelivery(ctx context.Context, channel *messagingv1.Channel, kind schema.GroupVersionKind, backing *channelable) error {
+	if channel.Spec.Delivery.IsEmpty() || equality.Semantic.DeepEqual(channel.Spec.Delivery, backing.Spec.Delivery) {
+		return nil
+	}
+	mapping, err := r.Host.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return fmt.Errorf("find the resource of %s: %w", kind, err)
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec/delivery", "value": channel.Spec.Delivery}})
+	if err != nil {
+		return fmt.Errorf("encode spec.delivery: %w", err)
+	}
+	_, err = r.Host.Client.Resource(mapping.Resource).Namespace(channel.Namespace).Patch(ctx, channel.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// ready returns the condition BackingChannelReady.
+func (c *channelable) ready() duckv1.Condition {
+	const t = messagingv1.ChannelConditionBackingChannelReady
+	ready := c.Status.Conditions.Get(duckv1.ConditionReady)
+	if ready == nil {
+		return controllers.Unknown(t, ReasonBackingChannelNotReady, "The backing channel does not report whether it is ready.")
+	}
+	return controllers.Repeat(t, ready)
+}
+
+// addressable returns the condition Addressable.
+func (c *channelable) addressable() duckv1.Condition {
+	const t = messagingv1.ChannelConditionAddressable
+	if c.Status.Address.GetURL() != "" {
+		return controllers.True(t)
+	}
+	if ready := c.Status.Conditions.Get(duckv1.ConditionReady); ready != nil && ready.Status == corev1.ConditionFalse {
+		return controllers.False(t, ReasonBackingChannelNotReady, "The backing channel has no address.")
+	}
+	return controllers.Unknown(t, ReasonBackingChannelNotReady, "The backing channel has no address yet.")
+}
