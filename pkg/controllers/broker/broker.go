@@ -70,7 +70,7 @@ func StreamOf(broker *eventingv1.Broker) (eventing.Stream, bool) {
 }
 
 // Reconcile brings stream and status in line with a Broker, in this order: what the status promises is served
-// already. Brokers of other classes are left to their own controller.
+// already. Brokers of other classes are left to their own controller, once it has written a status.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
 	broker, ok, err := controllers.Listed(r.Brokers.Brokers(key.Namespace), key.Name)
 	if err != nil {
@@ -85,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 		if err := r.Streams.RemoveStream(ctx, Key(key)); err != nil {
 			return fmt.Errorf("removing the stream of %s: %w", Key(key), err)
 		}
-		return nil
+		return r.reportForeign(ctx, broker)
 	}
 	failed := r.Streams.SetStream(ctx, stream)
 	refs := r.Tracker.Begin(key)
@@ -114,4 +114,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	// Replicas that may not write try the stream again nevertheless.
 	return errors.Join(failed, unwritten)
+}
+
+// reportForeign writes the status of a Broker of another class, which is nil if the Broker does not exist, unless somebody has
+// written one.
+func (r *Reconciler) reportForeign(ctx context.Context, broker *eventingv1.Broker) error {
+	if broker == nil || len(broker.Status.Conditions) > 0 || broker.Status.ObservedGeneration != 0 || broker.Status.Address.GetURL() != "" {
+		return nil
+	}
+	updated := *broker
+	updated.Status = *broker.Status.DeepCopy()
+	updated.Status.Conditions.Set(controllers.Unknown(duckv1.ConditionReady, ReasonForeignClass, fmt.Sprintf(
+		"The controller of Broker class %q has not reported a status yet.", broker.Annotations[eventingv1.BrokerClassAnnotationKey])), metav1.NewTime(r.Clock.Now()))
+	return controllers.UpdateStatus(ctx, r.Client.Brokers(broker.Namespace), broker, &updated)
 }

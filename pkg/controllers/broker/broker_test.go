@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -164,15 +166,26 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestForeign leaves Brokers alone whose class another controller serves (eventing Broker Lifecycle).
+// TestForeign leaves Brokers to the controller of their class (eventing Broker Lifecycle), once it has written a status: until then
+// Ready is Unknown (eventing Error Signalling-1).
 func TestForeign(t *testing.T) {
 	f := start(t, newBroker(class("Kafka")))
 	status := f.status(t)
-	if diff := cmp.Diff(eventingv1.BrokerStatus{}, status); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
+	if got, want := brief(status.Conditions), map[string]string{"Ready": "Unknown BrokerClassNotReported"}; !maps.Equal(got, want) || status.ObservedGeneration != 0 {
+		t.Errorf("conditions %v of generation %d, want %v of none", got, status.ObservedGeneration, want)
 	}
-	if len(f.streams.set)+len(f.Writes())+len(f.Events()) > 0 {
-		t.Errorf("streams %v, writes %v", f.streams.set, f.Writes())
+	if !strings.Contains(status.Conditions.Get(duckv1.ConditionReady).Message, `"Kafka"`) {
+		t.Errorf("message: %s", status.Conditions.Get(duckv1.ConditionReady).Message)
+	}
+	if len(f.streams.set)+len(f.Events()) > 0 {
+		t.Errorf("streams %v, events", f.streams.set)
+	}
+	theirs := newBroker(class("Kafka"), func(b *eventingv1.Broker) {
+		b.Status.Conditions = duckv1.Conditions{{Type: "ConfigParsed", Status: "False"}}
+	})
+	f = start(t, theirs)
+	if diff := cmp.Diff(theirs.Status, f.status(t)); diff != "" || len(f.Writes()) > 0 {
+		t.Errorf("writes %v, status of another controller (-want +got):\n%s", f.Writes(), diff)
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 // ReasonStreamFailed tells that the Broker's events cannot be kept.
 const ReasonStreamFailed = "StreamFailed"
 
+// ReasonForeignClass is the reason of Ready while the controller of another class has not written a status.
+const ReasonForeignClass = "BrokerClassNotReported"
+
 // dependents are the conditions that make up Ready; the first one that fails gives the cause.
 var dependents = []duckv1.ConditionType{
 	eventingv1.BrokerConditionIngressReady,

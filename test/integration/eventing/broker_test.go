@@ -1,6 +1,7 @@
 package eventing
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -53,8 +54,8 @@ func TestBrokerStatus(t *testing.T) {
 	}
 }
 
-// Brokers of another class, their Triggers, and Channels of another template are left to their own controllers (eventing
-// Broker Lifecycle, eventing Channel Lifecycle).
+// Brokers of another class and their Triggers are left to their own controllers; Brokers, and Channels of another template, whose
+// kind nobody serves here, say so (eventing Broker Lifecycle, eventing Channel Lifecycle, eventing Error Signalling-1).
 func TestForeignObjects(t *testing.T) {
 	ns := namespace()
 	meta := metav1.ObjectMeta{Namespace: ns, Name: "foreign"}
@@ -71,9 +72,12 @@ func TestForeignObjects(t *testing.T) {
 	shared.broker(t, ns, "orders")
 	shared.channel(t, ns, "orders")
 	shared.trigger(t, ns, "orders", "orders", "http://127.0.0.1:1/")
-	if diff := cmp.Diff(eventingv1.BrokerStatus{}, fetch(t, brokers, "foreign").Status); diff != "" {
-		t.Errorf("status of the Broker (-want +got):\n%s", diff)
-	}
+	eventually(t, brokers, "foreign", "says that its controller has not reported", func(b *eventingv1.Broker) error {
+		if c := b.Status.Conditions.Get(duckv1.ConditionReady); c == nil || c.Status != corev1.ConditionUnknown || c.Reason != "BrokerClassNotReported" {
+			return fmt.Errorf("Ready is %+v", c)
+		}
+		return nil
+	})
 	if diff := cmp.Diff(eventingv1.TriggerStatus{}, fetch(t, triggers, "foreign").Status); diff != "" {
 		t.Errorf("status of the Trigger (-want +got):\n%s", diff)
 	}
