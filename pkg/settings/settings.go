@@ -61,7 +61,17 @@ type Deployment struct {
 	// ProgressDeadline is how long a revision may take to become ready whose annotations say nothing else
 	// (progress-deadline). Whole seconds.
 	ProgressDeadline time.Duration
+	// RuntimeClasses are the runtime classes of Pods whose templates name none (runtime-class-name).
+	RuntimeClasses RuntimeClasses
+	// SpreadOverNodes makes the scheduler prefer nodes without a Pod of the same Revision (default-affinity-type).
+	SpreadOverNodes bool
+	// AlwaysSchedulable is true if a Pod without a node is no failure, because nodes are added when they are needed
+	// (pod-is-always-schedulable).
+	AlwaysSchedulable bool
 }
+
+// RuntimeClasses selects runtime classes by the labels that a Revision must have, by name.
+type RuntimeClasses map[string]map[string]string
 
 // Domain is config-domain: the domain of a Route's public host names.
 type Domain struct {
@@ -107,7 +117,7 @@ func Default(domain string) Settings {
 			ScaleToZeroGracePeriod: 30 * time.Second, InitialScale: 1,
 		},
 		Deployment: Deployment{
-			SkipTagResolving: []string{"kind.local", "ko.local", "dev.local"}, DigestTimeout: 10 * time.Second, ProgressDeadline: 10 * time.Minute,
+			SkipTagResolving: []string{"kind.local", "ko.local", "dev.local"}, DigestTimeout: 10 * time.Second, ProgressDeadline: 10 * time.Minute, SpreadOverNodes: true,
 		},
 		Domain:  Domain{Domains: []DomainSelector{{Domain: domain}}},
 		GC:      GC{RetainSinceCreateTime: 48 * time.Hour, RetainSinceLastActiveTime: 15 * time.Hour, MinNonActiveRevisions: 20, MaxNonActiveRevisions: 1000},

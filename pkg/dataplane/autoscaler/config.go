@@ -20,8 +20,6 @@ import (
 const (
 	// minTarget keeps a small target times a small utilization from asking for any number of instances.
 	minTarget = 0.01
-	// defaultProgressDeadline is how long a revision may take to become ready where no annotation says so.
-	defaultProgressDeadline = 10 * time.Minute
 )
 
 // Config is how one revision scales: its annotations where it has them, else the operator's settings.
@@ -67,7 +65,7 @@ func Resolve(revision *routing.Revision, s *settings.Settings) Config {
 		Activation:       a.instances(servingv1.ActivationScaleAnnotationKey, 1),
 		ScaleDownDelay:   a.duration(servingv1.ScaleDownDelayAnnotationKey, s.Autoscaler.ScaleDownDelay),
 		Retention:        a.duration(servingv1.PodRetentionAnnotationKey, s.Autoscaler.ScaleToZeroPodRetentionTime),
-		ProgressDeadline: a.duration(servingv1.ProgressDeadlineAnnotationKey, defaultProgressDeadline),
+		ProgressDeadline: a.duration(servingv1.ProgressDeadlineAnnotationKey, s.Deployment.ProgressDeadline),
 		ScaleToZero:      s.Autoscaler.EnableScaleToZero,
 		Reachable:        revision.Reachable,
 		Started:          revision.Started,

@@ -42,6 +42,15 @@ func TestResolveDefaults(t *testing.T) {
 	}
 }
 
+// The operator's progress deadline holds where no annotation says so (config-deployment).
+func TestResolveProgressDeadline(t *testing.T) {
+	s := defaults()
+	s.Deployment.ProgressDeadline = 20 * time.Minute
+	if got := Resolve(&routing.Revision{}, s).ProgressDeadline; got != 20*time.Minute {
+		t.Errorf("the progress deadline is %v, want the operator's", got)
+	}
+}
+
 func TestResolveAnnotations(t *testing.T) {
 	want := Config{
 		RPS: true, Target: 40, Capacity: 50, BurstCapacity: -1,

@@ -41,13 +41,14 @@ const (
 // k8s.io/api either.
 const replicaSetRefused = "ReplicaSetCreateError"
 
-// failure is why the newest Pods do not become ready, or nil. pods are oldest first.
-func failure(pods []*pod, deployment *appsv1.Deployment) *runtime.Failure {
+// failure is why the newest Pods do not become ready, or nil. pods are oldest first. Where Pods are always schedulable, one
+// without a node just needs time.
+func failure(pods []*pod, deployment *appsv1.Deployment, alwaysSchedulable bool) *runtime.Failure {
 	for _, p := range slices.Backward(pods) {
 		if p.deleted() || p.ready() {
 			continue
 		}
-		if failure := p.failure(); failure != nil {
+		if failure := p.failure(alwaysSchedulable); failure != nil {
 			return failure
 		}
 	}
@@ -67,11 +68,11 @@ func isRefusal(c *appsv1.DeploymentCondition) bool {
 }
 
 // failure is why a Pod is not ready, or nil where it may just need time.
-func (p *pod) failure() *runtime.Failure {
+func (p *pod) failure(alwaysSchedulable bool) *runtime.Failure {
 	if p.Status.Phase == corev1.PodFailed {
 		return &runtime.Failure{Resources: true, Reason: cmp.Or(p.Status.Reason, "PodFailed"), Message: cmp.Or(p.Status.Message, "The Pod has failed.")}
 	}
-	if c := p.condition(corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+	if c := p.condition(corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable && !alwaysSchedulable {
 		return &runtime.Failure{Resources: true, Reason: c.Reason, Message: c.Message}
 	}
 	subject := func(s *corev1.ContainerStatus, init bool) string {

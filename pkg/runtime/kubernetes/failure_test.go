@@ -127,10 +127,24 @@ func TestFailure(t *testing.T) {
 				p.served = test.served
 				pods = append(pods, p)
 			}
-			if diff := cmp.Diff(test.want, failure(pods, &appsv1.Deployment{Status: test.status})); diff != "" {
+			if diff := cmp.Diff(test.want, failure(pods, &appsv1.Deployment{Status: test.status}, false)); diff != "" {
 				t.Errorf("failure (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Where Pods are always schedulable, one without a node is no failure.
+func TestAlwaysSchedulable(t *testing.T) {
+	p := newPod()
+	p.update(newInstance("a", func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	}))
+	if got := failure([]*pod{p}, &appsv1.Deployment{}, false); got == nil || got.Reason != corev1.PodReasonUnschedulable {
+		t.Errorf("failure %+v, want that there is no node", got)
+	}
+	if got := failure([]*pod{p}, &appsv1.Deployment{}, true); got != nil {
+		t.Errorf("failure %+v, want none", got)
 	}
 }
 
@@ -139,7 +153,7 @@ func TestFailureIsThatOfTheNewestPod(t *testing.T) {
 	older.update(newInstance("a"))
 	newer.update(newInstance("b"))
 	older.stuck, newer.stuck = &runtime.Failure{Reason: "old"}, &runtime.Failure{Reason: "new"}
-	if got := failure([]*pod{older, newer}, &appsv1.Deployment{}); got == nil || got.Reason != "new" {
+	if got := failure([]*pod{older, newer}, &appsv1.Deployment{}, false); got == nil || got.Reason != "new" {
 		t.Errorf("failure %+v, want that of the newest Pod", got)
 	}
 }

@@ -46,6 +46,9 @@ type plan struct {
 	replicas int32
 	// progressDeadline holds where the Revision says nothing about it.
 	progressDeadline time.Duration
+	// runtimeClass and spread hold where the Revision says nothing about them.
+	runtimeClass string
+	spread       bool
 	// drainHost and drainPort are where the kubelet asks whether a Pod has drained; the host may be empty.
 	drainHost string
 	drainPort int32
@@ -85,6 +88,12 @@ func newTemplate(revision *servingv1.Revision, p plan) corev1.PodTemplateSpec {
 	spec := revision.Spec.PodSpec.DeepCopy()
 	seconds := ptr.Deref(revision.Spec.TimeoutSeconds, servingv1.DefaultTimeoutSeconds)
 	spec.TerminationGracePeriodSeconds = ptr.To(seconds)
+	if spec.RuntimeClassName == nil && p.runtimeClass != "" {
+		spec.RuntimeClassName = ptr.To(p.runtimeClass)
+	}
+	if spec.Affinity == nil && p.spread {
+		spec.Affinity = spreadOverNodes(revision.Name)
+	}
 	serving := servingContainer(spec.Containers)
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
@@ -111,6 +120,19 @@ func newTemplate(revision *servingv1.Revision, p plan) corev1.PodTemplateSpec {
 		ObjectMeta: metav1.ObjectMeta{Labels: labelsOf(revision), Annotations: metadata(revision.Annotations)},
 		Spec:       *spec,
 	}
+}
+
+// spreadOverNodes makes the scheduler prefer nodes that run no Pod of the Revision yet.
+func spreadOverNodes(revision string) *corev1.Affinity {
+	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+			Weight: 100,
+			PodAffinityTerm: corev1.PodAffinityTerm{
+				TopologyKey:   corev1.LabelHostname,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{RevisionLabelKey: revision}},
+			},
+		}},
+	}}
 }
 
 // metadata returns those labels or annotations of a Revision that are for its Pods.

@@ -138,6 +138,27 @@ func TestDeploymentOfSeveralContainers(t *testing.T) {
 	}
 }
 
+// The operator's runtime class and affinity hold where the template has none (config-deployment).
+func TestDeploymentDefaults(t *testing.T) {
+	pod := func(change func(*servingv1.Revision)) corev1.PodSpec {
+		return newDeployment(newRevision(change), plan{runtimeClass: "kata", spread: true}).Spec.Template.Spec
+	}
+	got := pod(func(*servingv1.Revision) {})
+	if got.RuntimeClassName == nil || *got.RuntimeClassName != "kata" {
+		t.Errorf("runtime class %v, want kata", got.RuntimeClassName)
+	}
+	if terms := got.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution; len(terms) != 1 ||
+		terms[0].PodAffinityTerm.TopologyKey != corev1.LabelHostname || terms[0].PodAffinityTerm.LabelSelector.MatchLabels[RevisionLabelKey] != newRevision().Name {
+		t.Errorf("affinity %v, want other nodes than those of the Revision's Pods", got.Affinity)
+	}
+	got = pod(func(r *servingv1.Revision) {
+		r.Spec.RuntimeClassName, r.Spec.Affinity = ptr.To("own"), &corev1.Affinity{}
+	})
+	if *got.RuntimeClassName != "own" || got.Affinity.PodAntiAffinity != nil {
+		t.Errorf("runtime class %q, affinity %v, want those of the template", *got.RuntimeClassName, got.Affinity)
+	}
+}
+
 // A native sidecar gets what other containers beside the serving one get, but no hook: the kubelet ends it after them.
 func TestDeploymentWithNativeSidecar(t *testing.T) {
 	revision := newRevision(func(r *servingv1.Revision) {

@@ -68,7 +68,8 @@ func (r *revision) apply(revision *servingv1.Revision, leads bool) *plan {
 	current := r.runtime.options.Settings()
 	p := &plan{
 		images: *r.resolution, progressDeadline: current.Deployment.ProgressDeadline,
-		replicas: current.InitialScaleOf(revision.Annotations),
+		replicas:     current.InitialScaleOf(revision.Annotations),
+		runtimeClass: current.Deployment.RuntimeClasses.For(revision.Labels), spread: current.Deployment.SpreadOverNodes,
 	}
 	if address := r.runtime.options.DrainAddress; address != nil {
 		p.drainHost, p.drainPort = address()
@@ -224,7 +225,7 @@ func (r *revision) observed() *runtime.State {
 	state.Containers = statuses(own.Spec.Template.Spec.Containers)
 	state.InitContainers = statuses(own.Spec.Template.Spec.InitContainers)
 	if state.Desired > 0 {
-		state.Failure = failure(pods, own)
+		state.Failure = failure(pods, own, r.runtime.options.Settings().Deployment.AlwaysSchedulable)
 	}
 	return state
 }

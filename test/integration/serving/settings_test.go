@@ -284,3 +284,19 @@ namespaceDefaults:
 		}
 	})
 }
+
+// The operator's progress deadline holds for Revisions whose template has none, when they run as processes too.
+func TestProgressDeadline(t *testing.T) {
+	t.Parallel()
+	config := writeSettings(t, map[string]map[string]string{"config-deployment": {"progress-deadline": "2s"}})
+	s := start(t, t.TempDir(), "--config-dir", config.dir)
+	const ns = "default"
+	s.apply(t, app(t, ns, "stuck", env("START_DELAY", "1h")))
+	failed := s.until(t, ns, "stuck", "fails", func(service *servingv1.Service) error {
+		return condition(service, &service.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "RevisionFailed")
+	})
+	const want = "The revision did not become ready within 2s (serving.knative.dev/progress-deadline)."
+	if got := failed.Status.Conditions.Get(duckv1.ConditionReady).Message; !strings.Contains(got, want) {
+		t.Errorf("the message is %q, want %q", got, want)
+	}
+}
