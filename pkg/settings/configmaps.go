@@ -97,6 +97,9 @@ func (w *configMapWatch) drop(obj any) { w.update(asConfigMap(obj), nil) }
 // update takes over the data of a ConfigMap, and reports a fault that is new, or that there is none any more.
 func (w *configMapWatch) update(configMap *corev1.ConfigMap, data map[string]string) {
 	name := configMap.Name
+	if unused := Unused(name, data); len(unused) > 0 {
+		klog.InfoS("Keys of a ConfigMap have no effect; see docs/compatibility.md", "configMap", name, "keys", unused)
+	}
 	fault := w.store.Update(map[string]map[string]string{name: data})[name]
 	before, faulty := w.reported[name]
 	switch {

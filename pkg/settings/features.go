@@ -22,6 +22,8 @@ func parseFeatures(p *parser, s *Settings) error {
 			return false, false
 		}
 	}, "'enabled', 'allowed' or 'disabled'", "tag-header-based-routing")
-	p.known.Insert(servingv1.FeatureKeys()...)
+	for _, key := range servingv1.FeatureKeys() {
+		p.lookup(key)
+	}
 	return errors.Join(err, p.done())
 }

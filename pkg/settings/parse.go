@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/klog/v2"
 )
 
 // exampleKey holds a description of all keys in the ConfigMaps that Knative ships. It sets nothing.
@@ -21,8 +20,10 @@ const exampleKey = "_example"
 type parser struct {
 	configMap string
 	data      map[string]string
-	known     sets.Set[string]
-	errs      []error
+	// known are the keys that are read, in all spellings; present those in their present spelling.
+	known   sets.Set[string]
+	present []string
+	errs    []error
 }
 
 func newParser(configMap string, data map[string]string) *parser {
@@ -32,6 +33,7 @@ func newParser(configMap string, data map[string]string) *parser {
 // lookup returns the value of the first of the keys that is there: the present spelling, then older ones.
 func (p *parser) lookup(keys ...string) (key, value string, ok bool) {
 	p.known.Insert(keys...)
+	p.present = append(p.present, keys[0])
 	for _, key = range keys {
 		if value, ok = p.data[key]; ok {
 			return key, strings.TrimSpace(value), true
@@ -62,15 +64,18 @@ func (p *parser) check(ok bool, key, must string, args ...any) {
 	}
 }
 
-// done returns all faults. Keys that nothing asked for are ignored, as Knative does, but not in silence: they
-// may be misspelt.
-func (p *parser) done() error {
+// done returns all faults. Keys that nothing asked for are none: other programs may read them.
+func (p *parser) done() error { return errors.Join(p.errs...) }
+
+// unused returns the keys that nothing asked for, sorted.
+func (p *parser) unused() []string {
+	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(p.data)) {
 		if !p.known.Has(key) {
-			klog.V(2).InfoS("Ignoring a key that has no effect here", "configMap", p.configMap, "key", key)
+			keys = append(keys, key)
 		}
 	}
-	return errors.Join(p.errs...)
+	return keys
 }
 
 func boolean(value string) (bool, bool) {

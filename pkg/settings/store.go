@@ -43,6 +43,43 @@ func Known(name string) bool {
 	return slices.ContainsFunc(configMaps(), func(c configMap) bool { return c.name == name })
 }
 
+// Names returns the names of the ConfigMaps that hold settings.
+func Names() []string {
+	var names []string
+	for _, c := range configMaps() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Keys returns the keys that are read from a ConfigMap, each in its present spelling.
+func Keys(name string) []string {
+	var keys []string
+	for _, c := range configMaps() {
+		if c.name == name {
+			p, s := newParser(name, nil), Default("example.com")
+			_ = c.parse(p, &s)
+			keys = append(keys, p.present...)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// Unused returns the keys in the data of a ConfigMap that have no effect, sorted: they may be misspelt, or set what this
+// server does not have.
+func Unused(name string, data map[string]string) []string {
+	for _, c := range configMaps() {
+		if c.name == name {
+			p, s := newParser(name, data), Default("example.com")
+			// Faults are reported when the data is taken over.
+			_ = c.parse(p, &s)
+			return p.unused()
+		}
+	}
+	return nil
+}
+
 // Store holds the settings in force. It may be used concurrently.
 type Store struct {
 	current atomic.Pointer[Settings]
