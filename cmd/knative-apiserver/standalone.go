@@ -53,7 +53,7 @@ func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 		"Port on which requests to Services arrive; 0 picks a free one. The default port gives way to a free one where it is taken.")
 	flags.StringVar(&o.configDir, "config-dir", "",
 		"Directory with YAML files of the ConfigMaps config-autoscaler, config-br-defaults, config-defaults, config-domain, config-features, "+
-			"config-gc and config-network. Changes take effect at once. None: all defaults.")
+			"config-gc, config-network and default-ch-webhook. Changes take effect at once. Empty reads the ConfigMaps of these names in namespace knative-system instead.")
 	flags.StringVar(&o.accessLog, "access-log", "",
 		`File that gets a line of JSON for each request to a Service, "-" for standard error. None: access.log in the data directory.`)
 	o.broker.addFlags(flags)
@@ -105,6 +105,9 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 	ctx, stop := context.WithCancel(command.Context())
 	defer stop()
 	if !o.components.has(componentControllers) {
+		o.api.Start = func(ctx context.Context, server *apiserver.Server) ([]string, error) {
+			return nil, components.StartNamespaces(ctx, server.ControllersConfig())
+		}
 		return o.api.RunServer(ctx, command.OutOrStdout())
 	}
 	options := components.StandaloneOptions{

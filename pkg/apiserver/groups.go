@@ -11,12 +11,18 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/utils/lru"
 
+	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/configmap"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/namespace"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/secret"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/serviceaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/messaging/channel"
@@ -71,9 +77,26 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	return []*genericapiserver.APIGroupInfo{serving, eventing, messaging}, nil
 }
 
-// core is what of Kubernetes' own core group a server without a host cluster serves.
-func (g *groups) core() (*genericapiserver.APIGroupInfo, error) {
-	return g.group(corev1.GroupName, g.storage(event.NewStorage(g.scheme, g.getter)))
+// core returns the resources of core/v1 that a server without a host cluster serves, and makes namespaces admit objects by
+// the Namespaces among them.
+func (g *groups) core(namespaces *namespacelifecycle.Lifecycle) (*genericapiserver.APIGroupInfo, error) {
+	stored := g.storage(namespace.NewStorage(g.scheme, g.getter))
+	if storage, ok := stored.paths["namespaces"].(namespacelifecycle.Storage); ok {
+		namespaces.SetStorage(storage)
+	}
+	info, err := g.group(corev1.GroupName,
+		g.storage(event.NewStorage(g.scheme, g.getter)),
+		stored,
+		g.storage(core.NewStorage(configmap.Resource(), g.scheme, g.getter)),
+		g.storage(core.NewStorage(secret.Resource(), g.scheme, g.getter)),
+		g.storage(core.NewStorage(serviceaccount.Resource(), g.scheme, g.getter)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	// Unlike the server's own kinds, these have a protobuf encoding, which typed clients prefer.
+	info.NegotiatedSerializer = g.codecs
+	return info, nil
 }
 
 // resourceStorage is the outcome of building one resource's storage.

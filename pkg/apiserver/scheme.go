@@ -15,6 +15,8 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/namespace"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/secret"
 )
 
 // groupVersions are the API groups served, in the order of their storage encoding.
@@ -24,14 +26,20 @@ var groupVersions = []schema.GroupVersion{
 	messagingv1.SchemeGroupVersion,
 }
 
-// storedVersions are what objects are stored as: those of our groups, and Kubernetes' own Events.
+// storedVersions are the versions in which objects are stored: those of our groups, and core/v1 of Kubernetes.
 func storedVersions() []schema.GroupVersion {
 	return append(slices.Clone(groupVersions), corev1.SchemeGroupVersion)
 }
 
 // coreKinds are the kinds of Kubernetes' own core group that a server without a host cluster serves.
 func coreKinds() []runtime.Object {
-	return []runtime.Object{&corev1.Event{}, &corev1.EventList{}}
+	return []runtime.Object{
+		&corev1.Event{}, &corev1.EventList{},
+		&corev1.Namespace{}, &corev1.NamespaceList{},
+		&corev1.ConfigMap{}, &corev1.ConfigMapList{},
+		&corev1.Secret{}, &corev1.SecretList{},
+		&corev1.ServiceAccount{}, &corev1.ServiceAccountList{},
+	}
 }
 
 // newScheme returns the scheme of the API server. The v1 types are their own internal version: there is
@@ -56,6 +64,8 @@ func newPublishedScheme() *runtime.Scheme {
 	utilruntime.Must(messagingv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, coreKinds()...)
 	utilruntime.Must(event.AddFieldLabels(scheme))
+	utilruntime.Must(namespace.Resource().AddFieldLabels(scheme, "Namespace"))
+	utilruntime.Must(secret.Resource().AddFieldLabels(scheme, "Secret"))
 	scheme.AddKnownTypes(autoscalingv1.SchemeGroupVersion, &autoscalingv1.Scale{})
 	// Options and Status are read and written in the legacy group's v1, whatever group is served.
 	v1 := schema.GroupVersion{Version: "v1"}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	baseversion "k8s.io/component-base/version"
 
+	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
@@ -39,8 +40,9 @@ type Config struct {
 	MessagingSettings func() messagingv1.Settings
 	// NoAPI leaves out the API groups.
 	NoAPI bool
-	// Events has core/v1 Events served, which is the host cluster's business where there is one.
-	Events bool
+	// Core serves Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events of core/v1, which a host cluster serves where
+	// there is one.
+	Core bool
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
@@ -83,6 +85,11 @@ func (c *Config) New() (*Server, error) {
 	}
 	c.Generic.Authentication.Authenticator = authenticatorunion.New(append(authenticators, c.Generic.Authentication.Authenticator)...)
 
+	var namespaces *namespacelifecycle.Lifecycle
+	if c.Core {
+		namespaces = namespacelifecycle.New(c.Controllers, namespacelifecycle.Permanent()...)
+		c.Generic.AdmissionControl = namespaces
+	}
 	servingv1.RegisterSettings(c.scheme, c.Settings)
 	server, err := c.Generic.Complete().New("knative-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {
@@ -116,13 +123,13 @@ func (c *Config) New() (*Server, error) {
 			return nil, fmt.Errorf("installing API group %s: %w", info.PrioritizedVersions[0].Group, err)
 		}
 	}
-	if c.Events {
-		core, err := groups.core()
+	if c.Core {
+		core, err := groups.core(namespaces)
 		if err != nil {
 			return nil, err
 		}
 		if err := server.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, core); err != nil {
-			return nil, fmt.Errorf("installing core/v1 Events: %w", err)
+			return nil, fmt.Errorf("install core/v1: %w", err)
 		}
 	}
 	return built, nil

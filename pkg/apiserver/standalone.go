@@ -91,7 +91,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	o.adjust(options, certificates, listener)
 
 	config := newConfig(options.scheme, options.codecs)
-	config.Events = true
+	config.Core = true
 	config.Controllers.UserNames = o.ControllersUsers
 	if o.Settings != nil {
 		config.Settings = o.Settings

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/metadata"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
@@ -47,12 +49,22 @@ func withoutManagedFields(obj any) (any, error) {
 }
 
 // garbageCollector deletes objects whose owners are gone, where no host cluster does.
-func (c *clients) garbageCollector() (*controllers.Controller, error) {
-	objects, err := metadata.NewForConfig(c.config)
-	if err != nil {
-		return nil, fmt.Errorf("making the garbage collector's client: %w", err)
-	}
-	return garbage.New(objects, c.informers, garbage.Resources())
+func (c *clients) garbageCollector(core *coreKinds) (*controllers.Controller, error) {
+	resources := append(garbage.Resources(),
+		garbage.Resource{GroupVersionResource: configMapResource, Kind: "ConfigMap"},
+		garbage.Resource{GroupVersionResource: secretResource, Kind: "Secret"},
+		garbage.Resource{GroupVersionResource: serviceAccountResource, Kind: "ServiceAccount"},
+	)
+	return garbage.New(core.metadata, func(resource schema.GroupVersionResource) (cache.SharedIndexInformer, error) {
+		if resource.Group == corev1.GroupName {
+			return core.informer(resource), nil
+		}
+		generic, err := c.informers.ForResource(resource)
+		if err != nil {
+			return nil, err
+		}
+		return generic.Informer(), nil
+	}, resources)
 }
 
 // primed returns once controllers have reconciled all objects once that there are.

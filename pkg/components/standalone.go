@@ -51,7 +51,7 @@ const (
 type StandaloneOptions struct {
 	// DataDir is where instances are recorded and their logs kept.
 	DataDir string
-	// ConfigDir has the ConfigMaps of the settings; empty means that there are none.
+	// ConfigDir has the ConfigMaps of the settings; empty means those that are stored in SystemNamespace.
 	ConfigDir string
 	// AccessLog is the path of the access log; "-" stands for standard error.
 	AccessLog string
@@ -160,12 +160,25 @@ func loopback(listener net.Listener) string {
 // Start starts everything, through the API server that config reaches as the controllers, and returns once
 // requests and events are taken. Everything ends with ctx; see Wait.
 func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
+	core, err := newCoreKinds(config)
+	if err != nil {
+		return err
+	}
+	// The controllers write to existing Namespaces only.
+	if err := core.ensureNamespaces(ctx); err != nil {
+		return err
+	}
 	recorder, _, err := events.NewRecorder(ctx, config, "knative-apiserver")
 	if err != nil {
 		return err
 	}
 	s.faults.recordBy(recorder)
 	s.faults.lead(true)
+	if s.options.ConfigDir == "" {
+		if err := s.settings.WatchConfigMaps(ctx, core.kubernetes, SystemNamespace, s.faults.report); err != nil {
+			return err
+		}
+	}
 	clients, err := newClients(config, recorder)
 	if err != nil {
 		return err
@@ -185,11 +198,17 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 		}
 		parts = append(parts, eventing...)
 	}
-	collector, err := clients.garbageCollector()
+	collector, err := clients.garbageCollector(core)
+	if err != nil {
+		return err
+	}
+	namespaces, err := core.namespaces()
 	if err != nil {
 		return err
 	}
 	clients.informers.Start(ctx.Done())
+	core.informers.Start(ctx.Done())
+	s.background(ctx, func(ctx context.Context) { namespaces.Run(ctx, workers) })
 	s.background(ctx, func(ctx context.Context) { collector.Run(ctx, workers) })
 	return s.start(ctx, parts...)
 }

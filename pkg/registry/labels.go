@@ -8,8 +8,8 @@ import (
 // label is an entry of its own in the managed fields and is looked at by every selector.
 const labelsSizeLimit = 256 << 10
 
-// validateLabelsSize returns the fault of labels that are too large together.
-func validateLabelsSize(labels map[string]string) field.ErrorList {
+// ValidateLabelsSize checks that all labels of an object together are not too large.
+func ValidateLabelsSize(labels map[string]string) field.ErrorList {
 	size := 0
 	for key, value := range labels {
 		size += len(key) + len(value)

@@ -31,6 +31,14 @@ var (
 	_ rest.CategoriesProvider = &REST{}
 )
 
+// NewREST returns the storage of a resource that store keeps, with the abbreviations and categories that clients accept.
+func NewREST(store *genericregistry.Store, shortNames, categories []string) *REST {
+	return &REST{Store: store, shortNames: shortNames, categories: categories}
+}
+
+// NewStatusREST returns the storage of a subresource that store updates. It never creates an object.
+func NewStatusREST(store *genericregistry.Store) *StatusREST { return &StatusREST{store: store} }
+
 // StatusREST stores the status of one resource.
 type StatusREST struct{ store *genericregistry.Store }
 
@@ -72,8 +80,8 @@ func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer 
 		return func(context.Context, bool) {}, r.allowStatus(ctx, old.(O))
 	}
 	return map[string]rest.Storage{
-		r.Plural:             &REST{Store: store, shortNames: r.ShortNames, categories: r.Categories},
-		r.Plural + "/status": &StatusREST{store: &status},
+		r.Plural:             NewREST(store, r.ShortNames, r.Categories),
+		r.Plural + "/status": NewStatusREST(&status),
 	}, nil
 }
 

@@ -99,13 +99,13 @@ func (s strategy[O, Spec, Status]) PrepareForUpdate(ctx context.Context, obj, ol
 // Validate returns all faults of a new object.
 func (s strategy[O, Spec, Status]) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	o := obj.(O)
-	return append(s.Resource.Validate(ctx, o), validateLabelsSize(o.GetLabels())...)
+	return append(s.Resource.Validate(ctx, o), ValidateLabelsSize(o.GetLabels())...)
 }
 
 // ValidateUpdate returns all faults of an object that replaces old.
 func (s strategy[O, Spec, Status]) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	o := obj.(O)
-	return append(s.Resource.ValidateUpdate(ctx, o, old.(O)), validateLabelsSize(o.GetLabels())...)
+	return append(s.Resource.ValidateUpdate(ctx, o, old.(O)), ValidateLabelsSize(o.GetLabels())...)
 }
 
 // WarningsOnCreate has none: what deserves a warning needs other objects, and is admission's.

@@ -17,7 +17,6 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
-	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
 
 // absentOwners bounds how many owners are remembered to be gone. UIDs never come back.
@@ -29,7 +28,10 @@ type Resource struct {
 	Kind string
 }
 
-// Resources are all the kinds of the server.
+// Informers returns the informer of a resource, whose objects need metadata only.
+type Informers func(schema.GroupVersionResource) (cache.SharedIndexInformer, error)
+
+// Resources returns the kinds of the server's own groups.
 func Resources() []Resource {
 	return []Resource{
 		{servingv1.SchemeGroupVersion.WithResource("services"), "Service"},
@@ -60,17 +62,16 @@ type Reconciler struct {
 	absent *lru.Cache
 }
 
-// New returns the collector of the objects of some resources, which must be among those of the factory.
-func New(client metadata.Interface, factory externalversions.SharedInformerFactory, resources []Resource) (*controllers.Controller, error) {
+// New returns the collector of the objects of some resources, each of which must have an informer.
+func New(client metadata.Interface, informerOf Informers, resources []Resource) (*controllers.Controller, error) {
 	reconciler := newReconciler(client)
 	controller := controllers.New("garbage", reconciler)
 	informers := make([]cache.SharedIndexInformer, 0, len(resources))
 	for _, resource := range resources {
-		generic, err := factory.ForResource(resource.GroupVersionResource)
+		informer, err := informerOf(resource.GroupVersionResource)
 		if err != nil {
-			return nil, fmt.Errorf("watching for garbage: %w", err)
+			return nil, fmt.Errorf("watch %s for garbage: %w", resource.GroupResource(), err)
 		}
-		informer := generic.Informer()
 		if err := controllers.AddIndex(informer, byOwner, ownersOf); err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -281,7 +282,13 @@ func TestWatches(t *testing.T) {
 			&servingv1.Configuration{ObjectMeta: object("Configuration", "a", ref("Service", "a")).ObjectMeta},
 			&messagingv1.Subscription{ObjectMeta: object("Subscription", "a", ref("Service", "a")).ObjectMeta})
 		server := newWorld(t, nil, nil)
-		controller, err := New(server.client, w.Factory, Resources())
+		controller, err := New(server.client, func(resource schema.GroupVersionResource) (cache.SharedIndexInformer, error) {
+			generic, err := w.Factory.ForResource(resource)
+			if err != nil {
+				return nil, err
+			}
+			return generic.Informer(), nil
+		}, Resources())
 		if err != nil {
 			t.Fatal(err)
 		}

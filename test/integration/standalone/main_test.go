@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
@@ -124,8 +126,14 @@ func makeControllersObjects(ctx context.Context, c *harness.Clients) error {
 	return create(ctx, c, channel)
 }
 
+// create stores an object and its Namespace, which the controllers' own writes do not create.
 func create(ctx context.Context, c *harness.Clients, obj *unstructured.Unstructured) error {
-	_, err := c.Dynamic.Resource(harness.KindOf(obj.GetKind()).GVR()).Namespace(obj.GetNamespace()).Create(ctx, obj, metav1.CreateOptions{})
+	namespace := &unstructured.Unstructured{Object: object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": obj.GetNamespace()}}}
+	_, err := c.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Create(ctx, namespace, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	_, err = c.Dynamic.Resource(harness.KindOf(obj.GetKind()).GVR()).Namespace(obj.GetNamespace()).Create(ctx, obj, metav1.CreateOptions{})
 	return err
 }
 

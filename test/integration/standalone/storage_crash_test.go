@@ -52,7 +52,7 @@ func (j *journal) write(ctx context.Context, c *harness.Clients, worker int) (pe
 	kinds := []harness.Kind{harness.KindOf("Service"), harness.KindOf("Trigger"), harness.KindOf("Channel")}
 	for n := 0; ; n++ {
 		k := kinds[n%len(kinds)]
-		obj := k.Object(fmt.Sprintf("crash-%d", worker), fmt.Sprintf("a-%d", n))
+		obj := k.Object(crashNamespace(worker), fmt.Sprintf("a-%d", n))
 		path := pathOf(obj)
 		obj.SetLabels(map[string]string{"round": "0"})
 		requests := []harness.Request{
@@ -78,6 +78,16 @@ func (j *journal) write(ctx context.Context, c *harness.Clients, worker int) (pe
 	}
 }
 
+func crashNamespace(worker int) string { return fmt.Sprintf("crash-%d", worker) }
+
+func createNamespace(t *testing.T, c *harness.Clients, name string) {
+	t.Helper()
+	body := object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name}}
+	if response := c.Do(t, harness.Request{Method: "POST", Path: "/api/v1/namespaces", Body: body}); response.Code != http.StatusCreated {
+		t.Fatalf("create Namespace %s: %d %s", name, response.Code, response.Body)
+	}
+}
+
 // Whatever moment a server is killed at, what it acknowledged is there when it starts again on its directory,
 // and watches go on where they were or are told to start again.
 func TestKillDuringWrites(t *testing.T) {
@@ -97,6 +107,10 @@ func TestKillDuringWrites(t *testing.T) {
 			j := newJournal(moment)
 			var group sync.WaitGroup
 			pending := make([]string, writers)
+			for i := range writers {
+				// The controllers, as whom the writers write status too, create no Namespaces.
+				createNamespace(t, clients, crashNamespace(i))
+			}
 			for i := range writers {
 				group.Go(func() { pending[i] = j.write(t.Context(), clients, i) })
 			}

@@ -33,6 +33,7 @@ func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	first := harness.RunAPI(t, dir, "--controllers-user=admin")
 	clients := clientsOf(t, first)
+	createNamespace(t, clients, "shop")
 	var before []object
 	for _, k := range harness.Kinds() {
 		if k.Kind == "Revision" {

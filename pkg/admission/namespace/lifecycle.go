@@ -1,0 +1,104 @@
+// Package namespace applies the lifecycle of Namespaces to writes, for a server without a host cluster: an object creates the
+// Namespace that it names, and Namespaces that are being deleted accept no new objects.
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+)
+
+// Permanent returns the names of the Namespaces that a server without a host cluster always has. The ConfigMaps of the
+// settings are in knative-system.
+func Permanent() []string {
+	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, "knative-system"}
+}
+
+// Storage reads and creates Namespaces.
+type Storage interface {
+	rest.Getter
+	rest.Creater //nolint:misspell // the name in k8s.io/apiserver
+}
+
+// Lifecycle is an admission plugin.
+type Lifecycle struct {
+	*admission.Handler
+	controllers identity.Controllers
+	permanent   sets.Set[string]
+	storage     Storage
+}
+
+var _ admission.ValidationInterface = &Lifecycle{}
+
+// New returns the plugin. SetStorage must be called before the first request. Namespaces of the names permanent may not be
+// deleted.
+func New(controllers identity.Controllers, permanent ...string) *Lifecycle {
+	return &Lifecycle{
+		Handler:     admission.NewHandler(admission.Create, admission.Delete),
+		controllers: controllers,
+		permanent:   sets.New(permanent...),
+	}
+}
+
+// SetStorage sets where Namespaces are stored.
+func (l *Lifecycle) SetStorage(storage Storage) { l.storage = storage }
+
+// Validate admits an object that was found valid, and creates its Namespace if there is none. The controllers create no
+// Namespaces: what they write late about an object of a deleted Namespace must not bring that back.
+func (l *Lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
+		if a.GetOperation() == admission.Delete && l.permanent.Has(a.GetName()) {
+			return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), errors.New("this namespace may not be deleted"))
+		}
+		return nil
+	}
+	if a.GetOperation() != admission.Create || a.GetNamespace() == "" || a.GetSubresource() != "" {
+		return nil
+	}
+	outside := request.WithNamespace(ctx, metav1.NamespaceNone)
+	found, err := l.storage.Get(outside, a.GetNamespace(), &metav1.GetOptions{})
+	switch {
+	case err == nil:
+		if n, ok := found.(*corev1.Namespace); ok && n.Status.Phase == corev1.NamespaceTerminating {
+			return terminating(a)
+		}
+		return nil
+	case !apierrors.IsNotFound(err):
+		return apierrors.NewInternalError(fmt.Errorf("get namespace %q: %w", a.GetNamespace(), err))
+	case l.controllers.Made(ctx):
+		return err
+	case a.IsDryRun():
+		return nil
+	}
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.GetNamespace()}}
+	_, err = l.storage.Create(outside, n, func(context.Context, runtime.Object) error { return nil }, &metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// terminating is the error for a new object in a Namespace that is being deleted, with the cause that clients look for.
+func terminating(a admission.Attributes) error {
+	err := admission.NewForbidden(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.GetNamespace()))
+	var status *apierrors.StatusError
+	if errors.As(err, &status) {
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type:    corev1.NamespaceTerminatingCause,
+			Message: fmt.Sprintf("namespace %s is being terminated", a.GetNamespace()),
+			Field:   "metadata.namespace",
+		})
+	}
+	return err
+}

@@ -1,0 +1,58 @@
+// Package configmap holds the rules of core/v1 ConfigMaps for a server without a host cluster.
+package configmap
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core"
+)
+
+// Resource describes ConfigMaps.
+func Resource() core.Resource[*corev1.ConfigMap] {
+	return core.Resource[*corev1.ConfigMap]{
+		Plural: "configmaps", Singular: "configmap", ShortNames: []string{"cm"},
+		New:            func() *corev1.ConfigMap { return &corev1.ConfigMap{} },
+		NewList:        func() runtime.Object { return &corev1.ConfigMapList{} },
+		Name:           apivalidation.NameIsDNSSubdomain,
+		ValidateObject: validate,
+		ValidateChange: func(obj, old *corev1.ConfigMap) field.ErrorList {
+			return core.ValidateImmutable(obj.Immutable, old.Immutable, map[string][2]any{
+				"data": {obj.Data, old.Data}, "binaryData": {obj.BinaryData, old.BinaryData},
+			})
+		},
+		Columns: []registry.Column[*corev1.ConfigMap]{{
+			Name: "Data", Type: "string", Description: "Number of keys in data and binaryData.",
+			Value: func(c *corev1.ConfigMap) any { return int64(len(c.Data) + len(c.BinaryData)) },
+		}},
+	}
+}
+
+func validate(c *corev1.ConfigMap) field.ErrorList {
+	var errs field.ErrorList
+	size := 0
+	data, binary := field.NewPath("data"), field.NewPath("binaryData")
+	for key, value := range c.Data {
+		for _, msg := range validation.IsConfigMapKey(key) {
+			errs = append(errs, field.Invalid(data.Key(key), key, msg))
+		}
+		if _, ok := c.BinaryData[key]; ok {
+			errs = append(errs, field.Invalid(data.Key(key), key, "may not be a key of binaryData too"))
+		}
+		size += len(value)
+	}
+	for key, value := range c.BinaryData {
+		for _, msg := range validation.IsConfigMapKey(key) {
+			errs = append(errs, field.Invalid(binary.Key(key), key, msg))
+		}
+		size += len(value)
+	}
+	if size > core.MaxDataSize {
+		errs = append(errs, field.TooLong(data, "", core.MaxDataSize))
+	}
+	return errs
+}

@@ -1,0 +1,20 @@
+// Package serviceaccount holds the rules of core/v1 ServiceAccounts for a server without a host cluster.
+package serviceaccount
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core"
+)
+
+// Resource describes ServiceAccounts. There are no tokens of them: nothing but a Revision's serviceAccountName refers to one.
+func Resource() core.Resource[*corev1.ServiceAccount] {
+	return core.Resource[*corev1.ServiceAccount]{
+		Plural: "serviceaccounts", Singular: "serviceaccount", ShortNames: []string{"sa"},
+		New:     func() *corev1.ServiceAccount { return &corev1.ServiceAccount{} },
+		NewList: func() runtime.Object { return &corev1.ServiceAccountList{} },
+		Name:    apivalidation.NameIsDNSSubdomain,
+	}
+}
