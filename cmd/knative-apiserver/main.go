@@ -11,9 +11,13 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/component-base/version/verflag"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/process"
 )
 
 func main() {
+	// Returns unless this process was started to become the program of a container.
+	process.Helper()
 	tuneGC()
 	os.Exit(cli.Run(newCommand()))
 }

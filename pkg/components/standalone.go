@@ -32,6 +32,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
 	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/process"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -185,7 +186,7 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 	}
 	var parts []part
 	if s.options.Gateway != nil {
-		serving, err := s.serving(ctx, clients)
+		serving, err := s.serving(ctx, clients, core)
 		if err != nil {
 			return err
 		}
@@ -214,8 +215,11 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 }
 
 // serving makes the part that runs Services.
-func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error) {
+func (s *Standalone) serving(ctx context.Context, clients *clients, core *coreKinds) (part, error) {
+	var serving *serving
 	processes, err := process.New(process.Options{
+		Objects:      storedObjects{core.kubernetes},
+		Wake:         func(key runtime.Key) { serving.autoscaler.Activate(key) },
 		DataDir:      filepath.Join(s.options.DataDir, "revisions"),
 		Logger:       klog.FromContext(ctx).WithName("processes"),
 		DrainTimeout: stopTimeout,
@@ -225,7 +229,7 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 	}
 	s.logs = processes.Logs()
 	log := openAccessLog(s.options.AccessLog)
-	serving, err := newServing(ctx, servingOptions{
+	serving, err = newServing(ctx, servingOptions{
 		clients:     clients,
 		runtime:     processes,
 		settings:    s.settings,
@@ -235,6 +239,9 @@ func (s *Standalone) serving(ctx context.Context, clients *clients) (part, error
 		stopTimeout: stopTimeout,
 	})
 	if err != nil {
+		return part{}, err
+	}
+	if err := core.notify(processes.ObjectChanged); err != nil {
 		return part{}, err
 	}
 	prepare := func(ctx context.Context, run func(func(context.Context))) error {

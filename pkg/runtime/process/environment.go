@@ -2,11 +2,12 @@ package process
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -31,13 +32,22 @@ func baseEnvironment(lookup func(string) (string, bool)) []string {
 	return base
 }
 
+// maxEnvironment bounds the variables of a process in bytes, and what references to them expand to. Linux accepts 2 MiB with the
+// arguments; references to references could ask for any amount.
+const maxEnvironment = 4 << 20
+
 // environment is an ordered set of variables.
 type environment struct {
 	names  []string
 	values map[string]string
+	// size is the number of bytes set so far; beyond maxEnvironment nothing is set any more.
+	size int
 }
 
 func (e *environment) set(name, value string) {
+	if e.size += len(name) + len(value); e.size > maxEnvironment {
+		return
+	}
 	if _, ok := e.values[name]; !ok {
 		e.names = append(e.names, name)
 	}
@@ -69,6 +79,9 @@ func (e *environment) expand(s string) string {
 			return "$"
 		}
 		if value, ok := e.values[match[2:len(match)-1]]; ok {
+			if e.size += len(value); e.size > maxEnvironment {
+				return ""
+			}
 			return value
 		}
 		return match
@@ -83,11 +96,16 @@ func (e *environment) expandAll(list []string) []string {
 	return expanded
 }
 
-// variables returns the environment of one container in an instance: HOSTNAME, the variables of the runtime
-// contract, then its own, each of which may refer to those before. The error says which field asks for what
-// is not there.
-func (p *plan) variables(c *container, instance, port string) (*environment, error) {
+// variables returns the environment of one container in an instance: the variables of its envFrom, HOSTNAME, those of the
+// runtime contract, then its own, each of which may refer to those before. Without inputs, as before an instance starts,
+// references to objects are skipped. The error names the field.
+func (p *plan) variables(c *container, instance, port string, in *inputs) (*environment, error) {
 	e := &environment{values: map[string]string{}}
+	for i := range c.EnvFrom {
+		if err := e.setFrom(&c.EnvFrom[i], in); err != nil {
+			return nil, fmt.Errorf("%w (%s.envFrom[%d])", err, c.path, i)
+		}
+	}
 	e.set("HOSTNAME", instance)
 	e.set("K_SERVICE", p.service)
 	e.set("K_CONFIGURATION", p.configuration)
@@ -95,39 +113,76 @@ func (p *plan) variables(c *container, instance, port string) (*environment, err
 	if c.serving {
 		e.set("PORT", port)
 	}
-	for i, from := range c.EnvFrom {
-		optional := from.ConfigMapRef != nil && ptr.Deref(from.ConfigMapRef.Optional, false) ||
-			from.SecretRef != nil && ptr.Deref(from.SecretRef.Optional, false)
-		if !optional {
-			return nil, unavailable(fmt.Sprintf("%s.envFrom[%d]", c.path, i))
-		}
-	}
 	for i, variable := range c.Env {
-		path := fmt.Sprintf("%s.env[%d].valueFrom", c.path, i)
-		switch from := variable.ValueFrom; {
-		case from == nil:
+		if variable.ValueFrom == nil {
 			e.set(variable.Name, e.expand(variable.Value))
-		case from.FieldRef != nil:
-			value, ok := p.field(from.FieldRef.FieldPath, instance)
-			if !ok {
-				return nil, fmt.Errorf("Standalone knows no value for the field %q of %s.fieldRef: use a value.", from.FieldRef.FieldPath, path)
-			}
+			continue
+		}
+		path := fmt.Sprintf("%s.env[%d].valueFrom", c.path, i)
+		value, ok, err := p.valueFrom(variable.ValueFrom, instance, path, in)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
 			e.set(variable.Name, value)
-		case isOptional(from):
-		default:
-			return nil, unavailable(path)
 		}
 	}
-	return e, nil
+	return e, e.check()
 }
 
-func isOptional(from *corev1.EnvVarSource) bool {
-	return from.ConfigMapKeyRef != nil && ptr.Deref(from.ConfigMapKeyRef.Optional, false) ||
-		from.SecretKeyRef != nil && ptr.Deref(from.SecretKeyRef.Optional, false)
+// setFrom sets all keys of an object as variables.
+func (e *environment) setFrom(from *corev1.EnvFromSource, in *inputs) error {
+	if in == nil {
+		return nil
+	}
+	var d data
+	var err error
+	switch {
+	case from.ConfigMapRef != nil:
+		d, err = in.get(ConfigMap, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+	case from.SecretRef != nil:
+		d, err = in.get(Secret, from.SecretRef.Name, from.SecretRef.Optional)
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.text)) {
+		e.set(from.Prefix+key, d.text[key])
+	}
+	return err
 }
 
-func unavailable(path string) error {
-	return fmt.Errorf("Standalone has no ConfigMaps, Secrets and container resources that %s could refer to: use spec.template.spec.containers[].env with values.", path)
+// valueFrom returns the value that a variable takes from elsewhere, and false if it is not to be set.
+func (p *plan) valueFrom(from *corev1.EnvVarSource, instance, path string, in *inputs) (value string, ok bool, err error) {
+	switch {
+	case from.FieldRef != nil:
+		if value, ok = p.field(from.FieldRef.FieldPath, instance); !ok {
+			err = fmt.Errorf("Standalone knows no value for the field %q of %s.fieldRef: use a value.", from.FieldRef.FieldPath, path)
+		}
+		return value, ok, err
+	case from.ResourceFieldRef != nil:
+		return "", false, fmt.Errorf("Standalone has no container resources that %s.resourceFieldRef could refer to: use a value.", path)
+	case in == nil:
+		return "", false, nil
+	case from.ConfigMapKeyRef != nil:
+		value, ok, err = in.value(ConfigMap, from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Optional)
+	case from.SecretKeyRef != nil:
+		value, ok, err = in.value(Secret, from.SecretKeyRef.Name, from.SecretKeyRef.Key, from.SecretKeyRef.Optional)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w (%s)", err, path)
+	}
+	return value, ok, err
+}
+
+// check returns an error if a variable cannot be passed to a process. It does not quote the value, which may be secret.
+func (e *environment) check() error {
+	if e.size > maxEnvironment {
+		return fmt.Errorf("the environment is larger than %d MiB", maxEnvironment>>20)
+	}
+	for _, name := range e.names {
+		if strings.ContainsRune(e.values[name], 0) {
+			return fmt.Errorf("the value of the variable %q contains a NUL byte: use a volume", name)
+		}
+	}
+	return nil
 }
 
 // field returns what a field of an instance's Pod would hold.

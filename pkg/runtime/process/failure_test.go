@@ -3,6 +3,7 @@
 package process
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,19 +59,24 @@ func TestRefused(t *testing.T) {
 			revision: change(func(r *servingv1.Revision, _ *corev1.Container) {
 				r.Spec.Volumes = []corev1.Volume{{Name: "cache"}}
 			}),
-			reason: "CreateContainerConfigError", resources: true, message: `remove spec.template.spec.volumes ("cache")`,
+			reason: "CreateContainerConfigError", resources: true, message: `cannot mount the volume "cache": use configMap, secret, projected or emptyDir in spec.template.spec.volumes[0]`,
 		},
-		"variable of a ConfigMap": {
-			revision: change(func(_ *servingv1.Revision, c *corev1.Container) {
-				c.Env = append(c.Env, corev1.EnvVar{Name: "V", ValueFrom: configMap(false)})
+		"token of a ServiceAccount": {
+			revision: change(func(r *servingv1.Revision, _ *corev1.Container) {
+				r.Spec.Volumes = []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+					Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
+				}}}}
 			}),
-			reason: "CreateContainerConfigError", resources: true, message: "spec.template.spec.containers[0].env[1].valueFrom",
+			reason: "CreateContainerConfigError", resources: true, message: "remove spec.template.spec.volumes[0].projected.sources[0].serviceAccountToken",
 		},
-		"variables of a Secret": {
+		"variables that grow without bound": {
 			revision: change(func(_ *servingv1.Revision, c *corev1.Container) {
-				c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
+				c.Env = append(c.Env, corev1.EnvVar{Name: "V0", Value: "0123456789"})
+				for i := range 40 {
+					c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: strings.Repeat(fmt.Sprintf("$(V%d)", i), 10)})
+				}
 			}),
-			reason: "CreateContainerConfigError", resources: true, message: "spec.template.spec.containers[0].envFrom[0]",
+			reason: "CreateContainerConfigError", resources: true, message: "the environment is larger than 4 MiB",
 		},
 		"optional variable": {
 			revision: change(func(_ *servingv1.Revision, c *corev1.Container) {

@@ -2,8 +2,10 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,6 +25,12 @@ type instance struct {
 	runtime  *Runtime
 	plan     *plan
 	name     string
+	// inputs are the objects that the instance refers to, changes is the revision's count of changes before they were read.
+	inputs  *inputs
+	changes int64
+	volumes volumes
+	// refresh asks for the volumes to be filled anew.
+	refresh chan struct{}
 	// address is set before the instance is ready.
 	address string
 	// stopping asks for the end of the processes, killing for it at once.
@@ -42,10 +50,11 @@ type instance struct {
 
 func newInstance(r *revision, s *slot) *instance {
 	i := &instance{
-		revision: r, runtime: r.runtime, plan: r.plan, slot: s,
+		revision: r, runtime: r.runtime, plan: r.plan, slot: s, changes: r.changes,
 		name:     r.key.Name + "-" + rand.String(8),
-		stopping: make(chan struct{}), killing: make(chan struct{}),
+		stopping: make(chan struct{}), killing: make(chan struct{}), refresh: make(chan struct{}, 1),
 	}
+	i.volumes = volumes{filepath.Join(r.runtime.volumes, i.name)}
 	i.stop = sync.OnceFunc(func() { close(i.stopping) })
 	i.kill = sync.OnceFunc(func() { close(i.killing) })
 	return i
@@ -59,6 +68,23 @@ func (i *instance) logger() klog.Logger {
 func (i *instance) run() {
 	defer i.revision.ended(i)
 	defer i.runtime.cgroups.remove(i.name)
+	ctx, cancel := i.reading()
+	defer cancel()
+	i.inputs = newInputs(ctx, i.runtime.objects, i.revision.key.Namespace)
+	if len(i.plan.volumes) > 0 {
+		defer i.removeVolumes()
+	}
+	if failure := i.prepare(); failure != nil {
+		i.await(failure)
+		return
+	}
+	if len(i.plan.volumes) > 0 {
+		var refreshing sync.WaitGroup
+		ended := make(chan struct{})
+		refreshing.Go(func() { i.refreshVolumes(ended) })
+		defer refreshing.Wait()
+		defer close(ended)
+	}
 	port, err := i.runtime.ports.take()
 	if err != nil {
 		i.fail(&runtime.Failure{Resources: true, Reason: reasonRunError, Message: fmt.Sprintf("Finding a port failed: %v.", err)})
@@ -73,6 +99,66 @@ func (i *instance) run() {
 	}
 	i.serve(port, sidecars)
 }
+
+// reading returns the context in which the instance reads objects, which ends when the instance does.
+func (i *instance) reading() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	go func() {
+		select {
+		case <-i.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// prepare reads the objects that the instance refers to, before anything of it starts.
+func (i *instance) prepare() *runtime.Failure {
+	if failure := i.inputs.serviceAccount(i.plan.serviceAccount); failure != nil {
+		return failure
+	}
+	for _, containers := range [][]container{i.plan.init, i.plan.containers} {
+		for n := range containers {
+			if _, err := i.plan.variables(&containers[n], i.name, "", i.inputs); err != nil {
+				return configError(err)
+			}
+		}
+	}
+	if len(i.plan.volumes) > 0 {
+		if err := i.volumes.fill(i.plan, i.name, i.inputs); err != nil {
+			return configError(err)
+		}
+	}
+	return nil
+}
+
+// refreshVolumes fills the volumes anew when an object in them has changed, until the instance has ended. Without the object
+// they stay as they are.
+func (i *instance) refreshVolumes(ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-i.refresh:
+		}
+		ctx, cancel := i.reading()
+		err := i.volumes.fill(i.plan, i.name, newInputs(ctx, i.runtime.objects, i.revision.key.Namespace))
+		cancel()
+		if err != nil {
+			i.logger().Info("Volumes keep their files", "reason", err.Error())
+		}
+	}
+}
+
+func (i *instance) removeVolumes() {
+	if err := i.volumes.remove(); err != nil {
+		i.logger().Error(err, "Failed to remove volumes")
+	}
+}
+
+// await reports a failure that lasts until an object is created or changed.
+func (i *instance) await(failure *runtime.Failure) { i.revision.awaits(i, failure) }
 
 func (i *instance) fail(failure *runtime.Failure) { i.revision.failed(i, failure) }
 
@@ -91,13 +177,16 @@ func (i *instance) start(c *container, port int) (*running, *runtime.Failure) {
 	}
 	started, err := i.launch(c, port)
 	if err != nil {
+		if errors.Is(err, errNoNamespaces) {
+			return nil, &runtime.Failure{Resources: true, Reason: reasonConfigError, Message: sentence(fmt.Errorf("volumes of %s: %w", c.path, err))}
+		}
 		return nil, &runtime.Failure{Reason: reasonRunError, Message: fmt.Sprintf("Starting %s failed: %v.", c.Command[0], err)}
 	}
 	return started, nil
 }
 
 func (i *instance) launch(c *container, port int) (*running, error) {
-	variables, err := i.plan.variables(c, i.name, strconv.Itoa(port))
+	variables, err := i.plan.variables(c, i.name, strconv.Itoa(port), i.inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +195,11 @@ func (i *instance) launch(c *container, port int) (*running, error) {
 		env:  append([]string{i.runtime.owner.variable(i.name)}, variables.list(i.runtime.environment)...),
 		dir:  c.WorkingDir,
 		user: c.user,
+
+		mounts: i.plan.mounts(c, i.volumes), staging: i.volumes.staging(),
+	}
+	if err := variables.check(); err != nil {
+		return nil, err
 	}
 	cmd.stdout, cmd.stderr, err = i.runtime.logs.open(i.revision.key, i.name, c)
 	if err != nil {

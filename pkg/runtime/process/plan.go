@@ -20,6 +20,7 @@ import (
 const (
 	reasonContainerMissing = "ContainerMissing"
 	reasonConfigError      = "CreateContainerConfigError"
+	reasonFailedCreate     = "FailedCreate"
 	reasonRunError         = "RunContainerError"
 	reasonUnhealthy        = "Unhealthy"
 	reasonExitCode         = "ExitCode"
@@ -31,6 +32,7 @@ type plan struct {
 	// service and configuration name the owners, for the containers to know.
 	service, configuration string
 	serviceAccount         string
+	volumes                []corev1.Volume
 	// init run one after the other to their end, native sidecars until they have started, then containers all at once.
 	init, containers []container
 	h2c              bool
@@ -61,12 +63,11 @@ func newPlan(revision *servingv1.Revision) (*plan, *runtime.Failure) {
 		service:        revision.Labels[servingv1.ServiceLabelKey],
 		configuration:  revision.Labels[servingv1.ConfigurationLabelKey],
 		serviceAccount: spec.ServiceAccountName,
+		volumes:        spec.Volumes,
 		timeout:        time.Duration(ptr.Deref(spec.TimeoutSeconds, servingv1.DefaultTimeoutSeconds)) * time.Second,
 	}
-	if len(spec.Volumes) > 0 {
-		return p, &runtime.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
-			"Standalone runs processes of this machine and cannot mount volumes: remove spec.template.spec.volumes (%q) and use paths of this machine.",
-			spec.Volumes[0].Name)}
+	if failure := p.checkVolumes(); failure != nil {
+		return p, failure
 	}
 	for i := range spec.InitContainers {
 		p.init = append(p.init, container{Container: &spec.InitContainers[i], sidecar: servingv1.IsNativeSidecar(&spec.InitContainers[i]), path: fmt.Sprintf("spec.template.spec.initContainers[%d]", i)})
@@ -93,6 +94,20 @@ func newPlan(revision *servingv1.Revision) (*plan, *runtime.Failure) {
 	return p, nil
 }
 
+// checkVolumes returns why a process cannot have the volumes, or nil.
+func (p *plan) checkVolumes() *runtime.Failure {
+	if len(p.volumes) > 0 && !mountsSupported {
+		return &runtime.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
+			"Standalone mounts volumes on Linux only: remove spec.template.spec.volumes (%q) and use paths of this machine.", p.volumes[0].Name)}
+	}
+	for i := range p.volumes {
+		if err := p.checkVolume(&p.volumes[i], fmt.Sprintf("spec.template.spec.volumes[%d]", i)); err != nil {
+			return &runtime.Failure{Resources: true, Reason: reasonConfigError, Message: err.Error()}
+		}
+	}
+	return nil
+}
+
 // servingContainer is the index of the container that has a port, which may be left out where there is one.
 func servingContainer(containers []corev1.Container) int {
 	for i := range containers {
@@ -113,7 +128,11 @@ func (p *plan) complete(c *container, pod *corev1.PodSecurityContext) *runtime.F
 	if len(c.Command) == 0 {
 		return missing(c.path)
 	}
-	if _, err := p.variables(c, "", ""); err != nil {
+	if len(c.VolumeMounts) > maxMounts {
+		return &runtime.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
+			"Standalone mounts at most %d volumes in a container: reduce %s.volumeMounts.", maxMounts, c.path)}
+	}
+	if _, err := p.variables(c, "", "", nil); err != nil {
 		return &runtime.Failure{Resources: true, Reason: reasonConfigError, Message: err.Error()}
 	}
 	if pod == nil {

@@ -18,9 +18,15 @@ import (
 // TestKilledServer checks that nothing is left after kill -9 of the server: what leads a group ends with the
 // server, and its descendants before the next server has started.
 func TestKilledServer(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testKilledServer(t, "") })
+	t.Run("with a volume", func(t *testing.T) { testKilledServer(t, "/knative-apiserver-test") })
+}
+
+// testKilledServer kills a server whose sample has an empty volume at a path, unless that is empty.
+func testKilledServer(t *testing.T, volume string) {
 	dir := t.TempDir()
 	server := exec.Command("/proc/self/exe")
-	server.Env = append(os.Environ(), sampleVariable+"=server", "DATA_DIR="+dir)
+	server.Env = append(os.Environ(), sampleVariable+"=server", "DATA_DIR="+dir, "VOLUME="+volume)
 	server.Stderr = os.Stderr
 	stdout, err := server.StdoutPipe()
 	if err != nil {
@@ -51,6 +57,9 @@ func TestKilledServer(t *testing.T) {
 	for _, pid := range append(left, leader) {
 		// They were killed, which takes a moment to be done.
 		h.eventually("the end of a process", func() bool { return !alive(pid) })
+	}
+	if entries, err := os.ReadDir(h.volumes); len(entries) > 0 {
+		t.Errorf("volumes %v were left, %v", entries, err)
 	}
 	if h.owner.id != ownID(t, dir) {
 		t.Error("the directory has got another id")

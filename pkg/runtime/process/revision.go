@@ -29,6 +29,9 @@ type revision struct {
 	replicas int32
 	// refused is why there is nothing to run, failure why the newest instances do not become ready.
 	refused, failure *runtime.Failure
+	// changes counts the changes of objects that the plan refers to; awaiting is set if the last failure is due to one of them.
+	changes  int64
+	awaiting bool
 	// slots are as many as there are to be instances, oldest first.
 	slots []*slot
 	// instances are all that have processes, oldest first.
@@ -55,7 +58,7 @@ func (r *revision) apply(revision *servingv1.Revision) {
 	r.replicas = 0
 	r.reconcile()
 	r.uid, r.removed = revision.UID, false
-	r.failure = nil
+	r.failure, r.awaiting = nil, false
 	r.plan, r.refused = newPlan(revision)
 }
 
@@ -166,7 +169,7 @@ func (r *revision) isReady(i *instance, ready bool) {
 	}
 	i.ready = ready
 	if ready {
-		r.failure = nil
+		r.failure, r.awaiting = nil, false
 		if i.readySince.IsZero() {
 			i.readySince = r.runtime.clock.Now()
 		}
@@ -192,9 +195,62 @@ func (r *revision) failed(i *instance, failure *runtime.Failure) {
 	s.crashes++
 	i.logger().Info("Instance failed", "reason", failure.Reason, "message", failure.Message, "crashes", s.crashes)
 	if !wasReady || s.crashes > 1 {
-		r.failure = failure
+		r.failure, r.awaiting = failure, false
 	}
-	delay := restartDelay(s.crashes)
+	r.startAfter(s, restartDelay(s.crashes))
+}
+
+// awaitPeriod is the time until an instance that lacks an object is started again, should no change of the object be
+// reported. It is the period in which a kubelet retries.
+const awaitPeriod = 10 * time.Second
+
+// awaits records that an instance did not start because of an object that it refers to. It is no crash: the next instance
+// starts when such an object changes.
+func (r *revision) awaits(i *instance, failure *runtime.Failure) {
+	r.mu.Lock()
+	defer r.unlock()
+	s := i.slot
+	if s == nil {
+		return
+	}
+	i.slot, s.instance = nil, nil
+	if r.failure == nil || *r.failure != *failure {
+		i.logger().Info("Instance cannot start", "reason", failure.Reason, "message", failure.Message)
+	}
+	r.failure, r.awaiting = failure, true
+	if i.changes != r.changes {
+		// The object may have changed after it was read.
+		r.startAfter(s, 0)
+		return
+	}
+	r.startAfter(s, awaitPeriod)
+}
+
+// objectChanged starts the instances that wait for an object. It returns true if there is none to start.
+func (r *revision) objectChanged(reference Reference) (wake bool) {
+	if r.plan == nil || r.removed || !slices.Contains(r.plan.references(), reference) {
+		return false
+	}
+	r.changes++
+	for _, i := range r.instances {
+		select {
+		case i.refresh <- struct{}{}:
+		default:
+		}
+	}
+	if !r.awaiting {
+		return false
+	}
+	for _, s := range r.slots {
+		if s.instance == nil && s.restart != nil && s.restart.Stop() {
+			r.start(s)
+		}
+	}
+	return len(r.slots) == 0
+}
+
+// startAfter starts the instance of an empty slot after some time.
+func (r *revision) startAfter(s *slot, delay time.Duration) {
 	if delay == 0 {
 		r.start(s)
 		return

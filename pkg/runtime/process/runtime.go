@@ -46,6 +46,11 @@ type Options struct {
 	// DrainTimeout bounds how long requests may take to finish, and GracePeriod how long processes may take
 	// to end thereafter, once the context of Run has ended. They default to 10 and 5 seconds.
 	DrainTimeout, GracePeriod time.Duration
+	// Objects reads what revisions refer to. Nil means that there are no such objects.
+	Objects Objects
+	// Wake asks for an instance of a revision that has none, because an object for which its last one waited has changed.
+	// It must not block. Nil does nothing.
+	Wake func(revision runtime.Key)
 }
 
 // Runtime is a runtime.Runtime.
@@ -55,12 +60,16 @@ type Runtime struct {
 	drain       time.Duration
 	grace       time.Duration
 	environment []string
-	owner       *owner
-	spawner     *spawner
-	cgroups     *cgroups
-	ports       *ports
-	logs        *logs
-	pacer       pacer
+	objects     Objects
+	wake        func(revision runtime.Key)
+	// volumes is the directory of the volumes of all instances.
+	volumes string
+	owner   *owner
+	spawner *spawner
+	cgroups *cgroups
+	ports   *ports
+	logs    *logs
+	pacer   pacer
 	// stopping is set once Run ends everything. From then on nothing is started.
 	stopping atomic.Bool
 	// running counts the instances, live holds their names.
@@ -85,6 +94,12 @@ func New(o Options) (*Runtime, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Objects == nil {
+		o.Objects = noObjects{}
+	}
+	if o.Wake == nil {
+		o.Wake = func(runtime.Key) {}
+	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 10 * time.Second
 	}
@@ -103,10 +118,15 @@ func New(o Options) (*Runtime, error) {
 		return nil, err
 	}
 	owner.endLeftovers(o.Logger)
+	volumes := filepath.Join(dir, "volumes")
+	if err := os.RemoveAll(volumes); err != nil {
+		owner.close()
+		return nil, fmt.Errorf("remove the volumes of earlier processes: %w", err)
+	}
 	return &Runtime{
 		logger: o.Logger, clock: o.Clock, drain: o.DrainTimeout, grace: o.GracePeriod,
-		environment: baseEnvironment(os.LookupEnv),
-		owner:       owner, spawner: newSpawner(owner), cgroups: newCgroups(owner.id, o.Logger), ports: newPorts(),
+		environment: baseEnvironment(os.LookupEnv), objects: o.Objects, wake: o.Wake, volumes: volumes,
+		owner: owner, spawner: newSpawner(owner), cgroups: newCgroups(owner.id, o.Logger), ports: newPorts(),
 		logs:      &logs{root: filepath.Join(dir, "logs")},
 		ended:     make(chan struct{}, 1),
 		revisions: map[runtime.Key]*revision{},
@@ -281,6 +301,21 @@ func (rt *Runtime) Subscribe(fn func(runtime.Key, runtime.State)) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	rt.subscribers = append(rt.subscribers, fn)
+}
+
+// ObjectChanged reports that an object was created, changed or deleted. Instances that wait for it start at once.
+func (rt *Runtime) ObjectChanged(reference Reference) {
+	for _, r := range rt.known() {
+		if r.key.Namespace != reference.Namespace {
+			continue
+		}
+		r.mu.Lock()
+		wake := r.objectChanged(reference)
+		r.unlock()
+		if wake {
+			rt.wake(r.key)
+		}
+	}
 }
 
 func (rt *Runtime) publish(key runtime.Key, state runtime.State) {

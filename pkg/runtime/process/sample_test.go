@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
-
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 )
 
@@ -28,6 +28,7 @@ import (
 const sampleVariable = "PROCESS_TEST_SAMPLE"
 
 func TestMain(m *testing.M) {
+	Helper()
 	switch os.Getenv(sampleVariable) {
 	case "":
 		os.Exit(m.Run())
@@ -108,6 +109,7 @@ func serveSample() {
 	protocols.SetUnencryptedHTTP2(os.Getenv("H2C") != "")
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(f) })
+	mux.HandleFunc("/file", serveFile)
 	mux.HandleFunc("/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		// Healthy as long as a file is there.
 		if _, err := os.Stat(os.Getenv("HEALTHY_FILE")); err != nil {
@@ -128,6 +130,9 @@ func runServer() {
 		panic(err)
 	}
 	r := sample("left", "serve", "CHILDREN=1")
+	if path := os.Getenv("VOLUME"); path != "" {
+		mounted(r, "empty", path, "", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+	}
 	rt.Subscribe(func(_ Key, s State) {
 		if s.Ready == 1 {
 			fmt.Println(s.Instances[0].Address)

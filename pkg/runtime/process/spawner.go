@@ -17,6 +17,9 @@ type command struct {
 	dir            string
 	user           *user
 	stdout, stderr *os.File
+	// mounts are the volumes that the program sees, in a mount namespace of its own; staging is an empty directory for its root.
+	mounts  []mount
+	staging string
 	// cgroup is the directory of the group that the process is started in, or nil.
 	cgroup *os.File
 }
@@ -56,35 +59,20 @@ type process struct {
 
 // start starts a program. Its group ends when it does, as a container ends with its first process.
 func (s *spawner) start(c *command) (*process, error) {
-	path, err := c.lookup()
-	if err != nil {
-		return nil, err
-	}
-	// Starting the process would blame the program for a directory that is missing.
-	if c.dir != "" {
-		if info, err := os.Stat(c.dir); err != nil {
-			return nil, fmt.Errorf("changing to the working directory: %w", err)
-		} else if !info.IsDir() {
-			return nil, &os.PathError{Op: "chdir", Path: c.dir, Err: syscall.ENOTDIR}
-		}
-	}
 	stdin, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
 	}
 	defer stdin.Close()
 	p := &process{done: make(chan struct{})}
-	pidfd := -1
-	attributes := &os.ProcAttr{
-		Dir: c.dir, Env: c.env, Files: []*os.File{stdin, c.stdout, c.stderr}, Sys: attributes(c, &pidfd),
+	var pidfd int
+	if len(c.mounts) > 0 {
+		// The helper looks up the program, which may be in a volume.
+		p.os, pidfd, err = s.startMounted(c, stdin)
+	} else {
+		p.os, pidfd, err = s.startPlain(c, stdin)
 	}
-	started := make(chan error)
-	s.requests <- func() {
-		var err error
-		p.os, err = os.StartProcess(path, c.argv, attributes)
-		started <- err
-	}
-	if err := <-started; err != nil {
+	if err != nil {
 		return nil, err
 	}
 	go func() {
@@ -94,6 +82,38 @@ func (s *spawner) start(c *command) (*process, error) {
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// startPlain starts a program that sees the files of this machine as they are.
+func (s *spawner) startPlain(c *command, stdin *os.File) (p *os.Process, pidfd int, err error) {
+	path, err := c.lookup()
+	if err != nil {
+		return nil, -1, err
+	}
+	// Starting the process would blame the program for a directory that is missing.
+	if c.dir != "" {
+		if info, err := os.Stat(c.dir); err != nil {
+			return nil, -1, fmt.Errorf("changing to the working directory: %w", err)
+		} else if !info.IsDir() {
+			return nil, -1, &os.PathError{Op: "chdir", Path: c.dir, Err: syscall.ENOTDIR}
+		}
+	}
+	descriptor := -1
+	p, err = s.fork(path, c.argv, &os.ProcAttr{
+		Dir: c.dir, Env: c.env, Files: []*os.File{stdin, c.stdout, c.stderr}, Sys: attributes(c, &descriptor),
+	})
+	return p, descriptor, err
+}
+
+// fork starts a process from the thread of the spawner.
+func (s *spawner) fork(path string, argv []string, attributes *os.ProcAttr) (p *os.Process, err error) {
+	started := make(chan struct{})
+	s.requests <- func() {
+		p, err = os.StartProcess(path, argv, attributes)
+		close(started)
+	}
+	<-started
+	return p, err
 }
 
 // reap returns when the process has exited, and ends what is left of its group.

@@ -3,6 +3,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -43,3 +44,13 @@ func keepFiles() {}
 
 // awaitExit leaves all the waiting to the reaping.
 func awaitExit(int, int) bool { return false }
+
+// mountsSupported reports whether containers may have volumes on this system.
+const mountsSupported = false
+
+// Helper does nothing where containers have no volumes.
+func Helper() {}
+
+func (s *spawner) startMounted(*command, *os.File) (*os.Process, int, error) {
+	return nil, -1, errors.ErrUnsupported
+}
