@@ -43,13 +43,19 @@ type groups struct {
 	eventing    func() eventingv1.Settings
 	messaging   func() messagingv1.Settings
 	logs        revision.LogOptions
-	encoded     *lru.Cache
+	// processes is true where Revisions run as processes of this machine.
+	processes bool
+	encoded   *lru.Cache
 }
 
 func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
+	services, configurations := service.Resource(g.controllers, g.settings), configuration.Resource(g.controllers, g.settings)
+	if g.processes {
+		services.Warnings, configurations.Warnings = servingv1.WarnProcessService, servingv1.WarnProcessConfiguration
+	}
 	serving, err := g.group(servingv1.GroupName,
-		g.storage(registry.NewStorage(service.Resource(g.controllers, g.settings), g.scheme, g.getter)),
-		g.storage(registry.NewStorage(configuration.Resource(g.controllers, g.settings), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(services, g.scheme, g.getter)),
+		g.storage(registry.NewStorage(configurations, g.scheme, g.getter)),
 		g.storage(revision.NewStorage(g.controllers, g.settings, g.logs, g.scheme, g.getter)),
 		g.storage(registry.NewStorage(route.Resource(g.controllers, g.settings), g.scheme, g.getter)),
 	)

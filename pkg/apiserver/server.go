@@ -112,6 +112,7 @@ func (c *Config) New() (*Server, error) {
 		eventing:    c.EventingSettings,
 		messaging:   c.MessagingSettings,
 		logs:        logs,
+		processes:   c.Core,
 		encoded:     newListCache(),
 	}
 	infos, err := groups.all()

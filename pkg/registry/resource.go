@@ -56,6 +56,9 @@ type Resource[O Object, Spec, Status any] struct {
 	// ValidateUpdate returns all faults of an object that replaces old. Required.
 	ValidateUpdate func(ctx context.Context, obj, old O) field.ErrorList
 
+	// Warnings returns what of an object is accepted without effect, for the user who writes it.
+	Warnings func(obj O) []string
+
 	// SelectableFields are the fields that field selectors know besides name and namespace.
 	SelectableFields func(O) fields.Set
 	// Columns are the table columns after the name.

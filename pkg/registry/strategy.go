@@ -108,12 +108,23 @@ func (s strategy[O, Spec, Status]) ValidateUpdate(ctx context.Context, obj, old 
 	return append(s.Resource.ValidateUpdate(ctx, o, old.(O)), ValidateLabelsSize(o.GetLabels())...)
 }
 
-// WarningsOnCreate has none: what deserves a warning needs other objects, and is admission's.
-func (strategy[O, Spec, Status]) WarningsOnCreate(context.Context, runtime.Object) []string {
-	return nil
+// WarningsOnCreate returns what of a new object has no effect.
+func (s strategy[O, Spec, Status]) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	// Controllers copy what users were warned of.
+	if s.Warnings == nil || s.Controllers.Made(ctx) {
+		return nil
+	}
+	o := obj.(O)
+	if s.ForeignStatus != nil {
+		// Only the controllers of other makers know what they read.
+		if foreign, err := s.ForeignStatus(ctx, o); err != nil || foreign {
+			return nil
+		}
+	}
+	return s.Warnings(o)
 }
 
-// WarningsOnUpdate has none, for the same reason.
-func (strategy[O, Spec, Status]) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
+// WarningsOnUpdate returns what of a changed object has no effect.
+func (s strategy[O, Spec, Status]) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
+	return s.WarningsOnCreate(ctx, obj)
 }

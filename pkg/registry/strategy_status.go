@@ -57,6 +57,11 @@ func (s statusStrategy[O, Spec, Status]) PrepareForUpdate(_ context.Context, obj
 	metav1.ResetObjectMetaForStatus(o, oldO)
 }
 
+// WarningsOnUpdate has none: a status write changes nothing that users set.
+func (statusStrategy[O, Spec, Status]) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
 // ValidateUpdate returns the faults of the new status' conditions (serving 6-2, eventing Error Signalling).
 func (s statusStrategy[O, Spec, Status]) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
 	return duckv1.ValidateConditions(s.Common(obj.(O)).Conditions, field.NewPath("status", "conditions"))

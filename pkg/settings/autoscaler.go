@@ -69,7 +69,7 @@ func parseAutoscaler(p *parser, s *Settings) error {
 	s.API.MaxScaleLimit = a.MaxScaleLimit
 	var class string
 	read(p, &class, func(value string) (string, bool) { return value, value == servingv1.KPAClass },
-		"'"+servingv1.KPAClass+"'", "pod-autoscaler-class")
+		"'"+servingv1.KPAClass+"', because no HorizontalPodAutoscaler is created (until it is corrected, all keys of the ConfigMap keep their last valid values)", "pod-autoscaler-class")
 
 	checkAutoscaler(p, s)
 	return p.done()

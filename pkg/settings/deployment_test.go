@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -44,5 +45,17 @@ func TestDeploymentFaults(t *testing.T) {
 				t.Errorf("%s: %q gives %v", key, value, err)
 			}
 		}
+	}
+}
+
+// Keys without effect are found, and the class of another autoscaler is refused with what to use.
+func TestUnused(t *testing.T) {
+	got := Unused(DeploymentConfigMapName, map[string]string{"_example": "", "queue-sidecar-image": "x", "progressDeadline": "1s", "progres-deadline": "1s"})
+	if want := []string{"progres-deadline", "queue-sidecar-image"}; !slices.Equal(got, want) {
+		t.Errorf("unused keys are %v, want %v", got, want)
+	}
+	err := NewStore(Default("example.com")).Update(map[string]map[string]string{AutoscalerConfigMapName: {"pod-autoscaler-class": "hpa.autoscaling.knative.dev"}})[AutoscalerConfigMapName]
+	if err == nil || !strings.Contains(err.Error(), "must be 'kpa.autoscaling.knative.dev', because no HorizontalPodAutoscaler is created") {
+		t.Errorf("class hpa gives %v", err)
 	}
 }

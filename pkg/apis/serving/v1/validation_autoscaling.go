@@ -114,8 +114,8 @@ func autoscalingRules(allowZeroInitialScale bool) []autoscalingRule {
 		}
 	}
 	return []autoscalingRule{
-		{ClassAnnotationKey, oneOf(KPAClass)},
-		{MetricAnnotationKey, oneOf(ConcurrencyMetric, RPSMetric)},
+		{ClassAnnotationKey, because(oneOf(KPAClass), noHPA)},
+		{MetricAnnotationKey, because(oneOf(ConcurrencyMetric, RPSMetric), noHPA)},
 		{MinScaleAnnotationKey, intAtLeast(0)},
 		{MaxScaleAnnotationKey, intAtLeast(0)},
 		{InitialScaleAnnotationKey, initialScale},
@@ -128,6 +128,19 @@ func autoscalingRules(allowZeroInitialScale bool) []autoscalingRule {
 		{WindowAnnotationKey, both(durationBetween(minWindow, maxWindow), secondPrecision)},
 		{ScaleDownDelayAnnotationKey, both(durationBetween(0, maxWindow), secondPrecision)},
 		{PodRetentionAnnotationKey, durationBetween(0, maxWindow)},
+	}
+}
+
+// noHPA says what to use instead of the class hpa and its metrics.
+const noHPA = "no HorizontalPodAutoscaler is created; use " + TargetAnnotationKey + " with the metric '" + ConcurrencyMetric + "' or '" + RPSMetric + "'"
+
+// because adds a reason to a fault.
+func because(rule func(string) string, reason string) func(string) string {
+	return func(value string) string {
+		if msg := rule(value); msg != "" {
+			return msg + ": " + reason
+		}
+		return ""
 	}
 }
 

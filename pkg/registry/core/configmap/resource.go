@@ -8,9 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
+
+// systemNamespace is the namespace of the operator's settings.
+const systemNamespace = "knative-system"
 
 // Resource describes ConfigMaps.
 func Resource() core.Resource[*corev1.ConfigMap] {
@@ -20,6 +25,7 @@ func Resource() core.Resource[*corev1.ConfigMap] {
 		NewList:        func() runtime.Object { return &corev1.ConfigMapList{} },
 		Name:           apivalidation.NameIsDNSSubdomain,
 		ValidateObject: validate,
+		Warnings:       warn,
 		ValidateChange: func(obj, old *corev1.ConfigMap) field.ErrorList {
 			return core.ValidateImmutable(obj.Immutable, old.Immutable, map[string][2]any{
 				"data": {obj.Data, old.Data}, "binaryData": {obj.BinaryData, old.BinaryData},
@@ -30,6 +36,18 @@ func Resource() core.Resource[*corev1.ConfigMap] {
 			Value: func(c *corev1.ConfigMap) any { return int64(len(c.Data) + len(c.BinaryData)) },
 		}},
 	}
+}
+
+// warn returns a warning for each key of the operator's settings that has no effect.
+func warn(c *corev1.ConfigMap) []string {
+	if c.Namespace != systemNamespace {
+		return nil
+	}
+	var warnings []string
+	for _, key := range settings.Unused(c.Name, c.Data) {
+		warnings = append(warnings, duckv1.Unused(field.NewPath("data").Key(key), "it is misspelt or not a setting of this server"))
+	}
+	return warnings
 }
 
 func validate(c *corev1.ConfigMap) field.ErrorList {

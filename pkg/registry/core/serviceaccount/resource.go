@@ -5,7 +5,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core"
 )
 
@@ -16,5 +18,11 @@ func Resource() core.Resource[*corev1.ServiceAccount] {
 		New:     func() *corev1.ServiceAccount { return &corev1.ServiceAccount{} },
 		NewList: func() runtime.Object { return &corev1.ServiceAccountList{} },
 		Name:    apivalidation.NameIsDNSSubdomain,
+		Warnings: func(a *corev1.ServiceAccount) []string {
+			if len(a.ImagePullSecrets) == 0 {
+				return nil
+			}
+			return []string{duckv1.Unused(field.NewPath("imagePullSecrets"), "no image is pulled")}
+		},
 	}
 }

@@ -49,6 +49,7 @@ func Resource(controllers identity.Controllers, settings func() eventingv1.Setti
 		DefaultOnUpdate: func(_ context.Context, b, old *eventingv1.Broker) {
 			b.SetUpdateDefaults(old)
 		},
+		Warnings: eventingv1.WarnBroker,
 		Validate: func(_ context.Context, b *eventingv1.Broker) field.ErrorList {
 			return eventingv1.ValidateNewBroker(b, settings())
 		},

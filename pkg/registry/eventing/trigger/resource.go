@@ -43,7 +43,8 @@ func Resource(controllers identity.Controllers, brokers rest.Getter) *registry.R
 			}
 			return obj.(*eventingv1.Broker).IsForeign(), nil
 		},
-		Default: eventingv1.SetDefaults_Trigger,
+		Default:  eventingv1.SetDefaults_Trigger,
+		Warnings: eventingv1.WarnTrigger,
 		Validate: func(_ context.Context, t *eventingv1.Trigger) field.ErrorList {
 			return eventingv1.ValidateTrigger(t)
 		},

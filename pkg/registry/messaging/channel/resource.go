@@ -47,6 +47,7 @@ func Resource(controllers identity.Controllers, settings func() messagingv1.Sett
 				c.Spec.Subscribers = old.Spec.Subscribers
 			}
 		},
+		Warnings: messagingv1.WarnChannel,
 		Validate: func(ctx context.Context, c *messagingv1.Channel) field.ErrorList {
 			return append(messagingv1.ValidateChannel(c), subscribersUnchanged(ctx, c, nil)...)
 		},

@@ -29,6 +29,7 @@ func Resource(controllers identity.Controllers) *registry.Resource[*messagingv1.
 		Common:       common,
 		Controllers:  controllers,
 		Default:      messagingv1.SetDefaults_Subscription,
+		Warnings:     messagingv1.WarnSubscription,
 		Validate: func(_ context.Context, s *messagingv1.Subscription) field.ErrorList {
 			return messagingv1.ValidateSubscription(s)
 		},

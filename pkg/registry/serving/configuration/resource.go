@@ -34,6 +34,7 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 		DefaultOnUpdate: func(_ context.Context, c, old *servingv1.Configuration) {
 			c.Spec.Template.SetUpdateDefaults(&old.Spec.Template, &c.ObjectMeta, settings())
 		},
+		Warnings: servingv1.WarnConfiguration,
 		Validate: func(_ context.Context, c *servingv1.Configuration) field.ErrorList {
 			return servingv1.ValidateConfiguration(c, settings())
 		},

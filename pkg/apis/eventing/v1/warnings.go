@@ -1,0 +1,38 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+// warn returns a warning for each label or annotation of the group that has no effect. known are those that have one besides
+// those that the server sets itself.
+func warn(meta *metav1.ObjectMeta, known ...string) []string {
+	path, groups := field.NewPath("metadata"), []string{GroupName}
+	known = append(known, GroupName+"/creator", GroupName+"/lastModifier")
+	return append(
+		duckv1.UnusedKeys(meta.Labels, path.Child("labels"), groups, []string{BrokerLabelKey}),
+		duckv1.UnusedKeys(meta.Annotations, path.Child("annotations"), groups, known)...)
+}
+
+// WarnBroker returns a warning for each setting of a Broker that is accepted without effect. What Brokers of foreign classes
+// set is for their own controllers.
+func WarnBroker(b *Broker) []string {
+	if b.IsForeign() {
+		return nil
+	}
+	warnings := warn(&b.ObjectMeta, BrokerClassAnnotationKey, GroupName+"/allow-from")
+	if config := b.Spec.Config; config != nil && *config != (duckv1.KReference{}) {
+		warnings = append(warnings, duckv1.Unused(field.NewPath("spec", "config"), "a Broker of this class has no options beside spec.delivery"))
+	}
+	return append(warnings, duckv1.WarnDelivery(b.Spec.Delivery, field.NewPath("spec", "delivery"))...)
+}
+
+// WarnTrigger is like WarnBroker for a Trigger of a Broker that this server implements.
+func WarnTrigger(t *Trigger) []string {
+	warnings := warn(&t.ObjectMeta, duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrderKafkaAnnotationKey)
+	warnings = append(warnings, duckv1.WarnDestination(&t.Spec.Subscriber, field.NewPath("spec", "subscriber"))...)
+	return append(warnings, duckv1.WarnDelivery(t.Spec.Delivery, field.NewPath("spec", "delivery"))...)
+}
