@@ -73,8 +73,6 @@ type Aggregated struct {
 	budget   *flow.Budget
 	// guard decides which addresses that tenants name may be connected to.
 	guard *egress.Guard
-	// retire has the gateway's connections end with their next answers; nil without one.
-	retire func()
 	parts
 }
 
@@ -133,9 +131,6 @@ func (a *Aggregated) Start(ctx, stopping context.Context, config *rest.Config) e
 	if err != nil {
 		return err
 	}
-	if a.retire != nil {
-		context.AfterFunc(stopping, a.retire)
-	}
 	if err := a.start(ctx, parts...); err != nil {
 		return err
 	}
@@ -161,7 +156,7 @@ func (a *Aggregated) all(ctx, stopping context.Context, clients *clients) ([]par
 		return a.options.Replica.start(ctx, stopping, run)
 	}}}
 	if a.options.Serving != nil {
-		serving, err := a.serving(ctx, clients, services)
+		serving, err := a.serving(ctx, stopping, clients, services)
 		if err != nil {
 			return nil, err
 		}
@@ -173,6 +168,7 @@ func (a *Aggregated) all(ctx, stopping context.Context, clients *clients) ([]par
 		if err != nil {
 			return nil, err
 		}
+		context.AfterFunc(stopping, eventing.ingress.Retire)
 		events = eventing.parts(a.options.Broker.Listener)
 		parts = append(parts, events[0])
 		events = events[1:]

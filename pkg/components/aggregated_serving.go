@@ -38,8 +38,9 @@ const (
 	activationTimeout = 10 * time.Second
 )
 
-// serving makes the part that runs Services. services has the core Services of the host cluster.
-func (a *Aggregated) serving(ctx context.Context, clients *clients, services cache.SharedIndexInformer) (part, error) {
+// serving makes the part that runs Services. services has the core Services of the host cluster. Clients go to other replicas
+// from when stopping ends.
+func (a *Aggregated) serving(ctx, stopping context.Context, clients *clients, services cache.SharedIndexInformer) (part, error) {
 	var gateways *gateway.Gateway
 	options := kuberuntime.Options{
 		Client:   a.writer,
@@ -83,7 +84,8 @@ func (a *Aggregated) serving(ctx context.Context, clients *clients, services cac
 	if err != nil {
 		return part{}, err
 	}
-	gateways, a.retire = serving.gateway, serving.gateway.Retire
+	gateways = serving.gateway
+	context.AfterFunc(stopping, gateways.Retire)
 	prepare := func(ctx context.Context, run func(func(context.Context))) error {
 		if err := pods.Start(ctx); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/binding/format"
@@ -57,6 +58,8 @@ type Handler struct {
 	turns       *turns
 	tracer      trace.Tracer
 	instruments *instruments
+	// retired tells that connections end with the next answer.
+	retired atomic.Bool
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -100,6 +103,10 @@ func LargestRequest(maxBody int64) int64 {
 // allowed are the methods of all paths (eventing HTTP Verbs).
 const allowed = "POST, OPTIONS"
 
+// Retire has each connection of a client end with its next answer, so that clients go to other replicas before Serve ends:
+// an event that is sent by a connection while the server closes it has an unknown fate.
+func (h *Handler) Retire() { h.retired.Store(true) }
+
 // Close releases what the Handler uses of the system. Call it when requests have ended.
 func (h *Handler) Close() { h.turns.close() }
 
@@ -111,6 +118,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w,
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
 	start := time.Now()
 	code := http.StatusAccepted
+	if h.retired.Load() && !forwarded {
+		// For HTTP/2, net/http makes it a GOAWAY frame.
+		w.Header().Set("Connection", "close")
+	}
 	switch r.Method {
 	case http.MethodPost:
 		if err := h.post(w, r, start, forwarded); err != nil {

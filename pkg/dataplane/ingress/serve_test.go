@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -152,13 +153,18 @@ func TestLongAcceptance(t *testing.T) {
 // serve starts a handler on a port of its own. What it returns ends it and returns its error.
 func serve(t *testing.T, o Options, stopTimeout time.Duration) (address string, stop func() error) {
 	t.Helper()
+	return serveHandler(t, New(o), stopTimeout)
+}
+
+func serveHandler(t *testing.T, h *Handler, stopTimeout time.Duration) (address string, stop func() error) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- New(o).Serve(ctx, listener, stopTimeout) }()
+	go func() { served <- h.Serve(ctx, listener, stopTimeout) }()
 	return "http://" + listener.Addr().String(), func() error {
 		cancel()
 		return <-served
@@ -255,6 +261,44 @@ func TestStop(t *testing.T) {
 			}
 			if err := <-answered; (err == nil) != test.answered {
 				t.Errorf("the request ended with %v", err)
+			}
+		})
+	}
+}
+
+// TestRetire covers that connections of clients end with their next answer, and are not closed before: an event that meets
+// the end of a connection has an unknown fate.
+func TestRetire(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			handler := New(options(&memory{}))
+			address, stop := serveHandler(t, handler, time.Minute)
+			protocols := new(http.Protocols)
+			protocols.SetHTTP1(!http2)
+			protocols.SetUnencryptedHTTP2(http2)
+			transport := &http.Transport{Protocols: protocols}
+			defer transport.CloseIdleConnections()
+			conns := map[string]bool{}
+			trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { conns[info.Conn.LocalAddr().String()] = true }}
+			for i, want := range []int{1, 1, 1, 2, 3} {
+				if i == 2 {
+					handler.Retire()
+				}
+				r := request(t, address+"/default/orders", nil)
+				res, err := transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusAccepted {
+					t.Errorf("request %d is answered %s, %v", i, res.Status, err)
+				}
+				res.Body.Close()
+				if len(conns) != want {
+					t.Errorf("%d connections after request %d, want %d", len(conns), i, want)
+				}
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
 			}
 		})
 	}
