@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,6 +264,7 @@ type splitLoad struct {
 	first    time.Time
 	failures []string
 	answers  map[string]int
+	rounds   atomic.Int64
 }
 
 // grace is how long requests may fail after the first one that was answered.
@@ -302,6 +304,7 @@ func (s *splitService) watch(t *testing.T) *splitLoad {
 					l.failures = append(l.failures, fmt.Sprintf("%s after %s: %v", host, time.Since(l.first).Round(time.Millisecond), err))
 				}
 			}
+			l.rounds.Add(1)
 			select {
 			case <-l.stopping:
 				return
@@ -312,9 +315,19 @@ func (s *splitService) watch(t *testing.T) *splitLoad {
 	return l
 }
 
+// enoughRounds is how many requests it takes until both halves of the traffic have certainly had some: by chance, all of them
+// go to the same half once in 2^49 times.
+const enoughRounds = 50
+
 // stop verifies that no request failed, and that both Revisions answered.
 func (l *splitLoad) stop(t *testing.T) {
 	t.Helper()
+	eventually(t, time.Minute, "both halves of the traffic have had requests", func(context.Context) error {
+		if rounds := l.rounds.Load(); rounds < enoughRounds {
+			return fmt.Errorf("%d of %d requests were sent", rounds, enoughRounds)
+		}
+		return nil
+	})
 	close(l.stopping)
 	<-l.ended
 	t.Logf("answers: %v", l.answers)
