@@ -88,7 +88,7 @@ func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated,
 		options:  options,
 		host:     host,
 		settings: settings.NewStore(settings.Default(publicDomain)),
-		faults:   &faults{namespace: options.SystemNamespace},
+		faults:   newFaults(options.SystemNamespace),
 		budget:   newBudget(options.MemoryBudget, options.Broker),
 		parts:    parts{stop: options.Stop},
 	}
@@ -98,7 +98,7 @@ func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated,
 	if a.writer, err = kubernetes.NewForConfig(a.guarded(options.Host)); err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
 	}
-	if err := a.settings.WatchConfigMaps(ctx, host, options.SystemNamespace, a.faults.report); err != nil {
+	if err := a.settings.WatchConfigMaps(ctx, host, options.SystemNamespace, a.faults); err != nil {
 		return nil, fmt.Errorf("reading the settings: %w", err)
 	}
 	return a, nil

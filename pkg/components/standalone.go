@@ -110,14 +110,14 @@ func NewStandalone(ctx context.Context, options StandaloneOptions) (*Standalone,
 	s := &Standalone{
 		options:  options,
 		settings: settings.NewStore(settings.Default(standaloneDomain)),
-		faults:   &faults{namespace: SystemNamespace},
+		faults:   newFaults(SystemNamespace),
 		budget:   newBudget(options.MemoryBudget, options.Broker),
 		parts:    parts{stop: options.Stop},
 	}
 	if options.ConfigDir == "" {
 		return s, nil
 	}
-	if err := s.settings.WatchDir(ctx, options.ConfigDir, s.faults.report); err != nil {
+	if err := s.settings.WatchDir(ctx, options.ConfigDir, s.faults); err != nil {
 		return nil, fmt.Errorf("reading --config-dir: %w", err)
 	}
 	return s, nil
@@ -176,7 +176,7 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 	s.faults.recordBy(recorder)
 	s.faults.lead(true)
 	if s.options.ConfigDir == "" {
-		if err := s.settings.WatchConfigMaps(ctx, core.kubernetes, SystemNamespace, s.faults.report); err != nil {
+		if err := s.settings.WatchConfigMaps(ctx, core.kubernetes, SystemNamespace, s.faults); err != nil {
 			return err
 		}
 	}

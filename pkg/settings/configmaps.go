@@ -11,17 +11,16 @@ import (
 	informerscorev1 "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // WatchConfigMaps takes over the ConfigMaps of a namespace whose names are Known, and again whenever they change, until
 // ctx ends. It returns when those that there are have been taken over. Without a ConfigMap its defaults hold.
 //
-// A ConfigMap with a fault keeps the settings that it last had, which are the defaults at first; the log and report,
-// which must not block, say what is wrong, once. The error tells that ctx ended before the ConfigMaps could be read, or
-// that the server may not read them.
-func (s *Store) WatchConfigMaps(ctx context.Context, client kubernetes.Interface, namespace string, report Report) error {
-	w := &configMapWatch{store: s, report: report, reported: map[string]string{}}
+// A ConfigMap with a fault keeps the settings that it last had, which are the defaults at first; the log and
+// reporter say what is wrong, once. The error says that ctx ended before the ConfigMaps could be read, or that the server
+// may not read them.
+func (s *Store) WatchConfigMaps(ctx context.Context, client kubernetes.Interface, namespace string, reporter Reporter) error {
+	w := &configMapWatch{store: s, reports: newReports(reporter)}
 	informer := informerscorev1.NewConfigMapInformer(client, namespace, 0, cache.Indexers{})
 	if err := informer.SetTransform(onlySettings); err != nil {
 		return fmt.Errorf("watching the settings in namespace %q: %w", namespace, err)
@@ -79,10 +78,8 @@ func asConfigMap(obj any) *corev1.ConfigMap {
 
 // configMapWatch keeps a Store in step with ConfigMaps. Its methods are called one at a time.
 type configMapWatch struct {
-	store  *Store
-	report Report
-	// reported is what was told of each ConfigMap with a fault.
-	reported map[string]string
+	store   *Store
+	reports *reports
 }
 
 func (w *configMapWatch) take(obj any) {
@@ -94,22 +91,9 @@ func (w *configMapWatch) take(obj any) {
 
 func (w *configMapWatch) drop(obj any) { w.update(asConfigMap(obj), nil) }
 
-// update takes over the data of a ConfigMap, and reports a fault that is new, or that there is none any more.
+// update takes over the data of a ConfigMap, and reports its state.
 func (w *configMapWatch) update(configMap *corev1.ConfigMap, data map[string]string) {
-	name := configMap.Name
-	if unused := Unused(name, data); len(unused) > 0 {
-		klog.InfoS("Keys of a ConfigMap have no effect; see docs/compatibility.md", "configMap", name, "keys", unused)
-	}
-	fault := w.store.Update(map[string]map[string]string{name: data})[name]
-	before, faulty := w.reported[name]
-	switch {
-	case fault == nil && faulty:
-		klog.InfoS("Settings are in order again", "configMap", name)
-		delete(w.reported, name)
-		w.report(name, configMap.UID, nil)
-	case fault != nil && before != fault.Error():
-		klog.ErrorS(fault, "Settings are not taken over", "configMap", name)
-		w.reported[name] = fault.Error()
-		w.report(name, configMap.UID, fault)
-	}
+	name, uid := configMap.Name, configMap.UID
+	w.reports.fault(name, uid, w.store.Update(map[string]map[string]string{name: data})[name])
+	w.reports.unusedKeys(name, uid, Unused(name, data))
 }

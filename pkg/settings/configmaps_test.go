@@ -21,6 +21,17 @@ import (
 
 const system = "knative-system"
 
+// recorded is a Reporter that lists what it is told.
+type recorded []string
+
+func (r *recorded) Fault(name string, _ types.UID, err error) {
+	*r = append(*r, fmt.Sprintf("%s: %v", name, err))
+}
+
+func (r *recorded) Unused(name string, _ types.UID, keys []UnusedKey) {
+	*r = append(*r, name+": unused "+JoinUnused(keys))
+}
+
 func gcConfig(namespace string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: GCConfigMapName}, Data: data}
 }
@@ -36,9 +47,8 @@ func TestWatchConfigMaps(t *testing.T) {
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "other"}, Data: map[string]string{"key": "value"}},
 		)
 		store := NewStore(Default("example.com"))
-		var reports []string
-		report := func(name string, _ types.UID, err error) { reports = append(reports, fmt.Sprintf("%s: %v", name, err)) }
-		if err := store.WatchConfigMaps(ctx, client, system, report); err != nil {
+		var reports recorded
+		if err := store.WatchConfigMaps(ctx, client, system, &reports); err != nil {
 			t.Fatal(err)
 		}
 		configMaps := client.CoreV1().ConfigMaps(system)
@@ -54,7 +64,7 @@ func TestWatchConfigMaps(t *testing.T) {
 			if got := store.Get().GC.RetainSinceCreateTime; got != retain {
 				t.Errorf("%s: %v is in force, want %v", what, got, retain)
 			}
-			if diff := cmp.Diff(wantReports, reports); diff != "" {
+			if diff := cmp.Diff(recorded(wantReports), reports); diff != "" {
 				t.Errorf("%s: reports (-want +got):\n%s", what, diff)
 			}
 			reports = nil
@@ -73,10 +83,23 @@ func TestWatchConfigMaps(t *testing.T) {
 		expect("emptied", 48*time.Hour)
 		update(map[string]string{"retain-since-create-time": "x"})
 		expect("bad once more", 48*time.Hour, fault)
+		update(map[string]string{"retain-since": "4h", "retain-since-create-time": "x"})
+		const unused = "config-gc: unused 'retain-since' (it is misspelt or not a setting of this server)"
+		expect("a misspelt key beside it", 48*time.Hour, unused)
+		update(map[string]string{"retain-since": "5h", "retain-since-create-time": "5h"})
+		expect("misspelt still", 5*time.Hour, "config-gc: <nil>")
+		update(map[string]string{"retain-since": "5h", "retain": "5h", "retain-since-create-time": "x"})
+		expect("a second misspelt key", 5*time.Hour, fault,
+			"config-gc: unused 'retain' (it is misspelt or not a setting of this server), 'retain-since' (it is misspelt or not a setting of this server)")
 		if err := configMaps.Delete(ctx, GCConfigMapName, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expect("gone", 48*time.Hour, "config-gc: <nil>")
+		expect("gone", 48*time.Hour, "config-gc: <nil>", "config-gc: unused ")
+		logging := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "config-logging"}, Data: map[string]string{"loglevel.webhook": "debug"}}
+		if _, err := configMaps.Create(ctx, logging, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("without any effect", 48*time.Hour, "config-logging: unused 'loglevel.webhook' (use --v, --vmodule and --logging-format)")
 		stop()
 		synctest.Wait()
 	})
@@ -88,7 +111,7 @@ func TestWatchConfigMapsCancelled(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		ended := errors.New("ended")
 		stop(ended)
-		err := NewStore(Default("example.com")).WatchConfigMaps(ctx, fake.NewClientset(), system, func(string, types.UID, error) {})
+		err := NewStore(Default("example.com")).WatchConfigMaps(ctx, fake.NewClientset(), system, &recorded{})
 		if !errors.Is(err, ended) {
 			t.Errorf("got %v, want %v", err, ended)
 		}
@@ -101,7 +124,7 @@ func TestWatchConfigMapsForbidden(t *testing.T) {
 	client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "", errors.New("no role"))
 	})
-	err := NewStore(Default("example.com")).WatchConfigMaps(t.Context(), client, system, func(string, types.UID, error) {})
+	err := NewStore(Default("example.com")).WatchConfigMaps(t.Context(), client, system, &recorded{})
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `reading the settings in namespace "knative-system": configmaps is forbidden`) {
 		t.Errorf("got %v, want what is forbidden", err)
 	}

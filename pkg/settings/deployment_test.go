@@ -1,9 +1,10 @@
 package settings
 
 import (
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A Revision gets the runtime class whose selector is the most specific one that matches.
@@ -48,12 +49,44 @@ func TestDeploymentFaults(t *testing.T) {
 	}
 }
 
-// Keys without effect are found, and the class of another autoscaler is refused with what to use.
+// TestUnused finds keys that are misspelt, that only Knative's releases have, and that are checked without effect.
 func TestUnused(t *testing.T) {
-	got := Unused(DeploymentConfigMapName, map[string]string{"_example": "", "queue-sidecar-image": "x", "progressDeadline": "1s", "progres-deadline": "1s"})
-	if want := []string{"progres-deadline", "queue-sidecar-image"}; !slices.Equal(got, want) {
-		t.Errorf("unused keys are %v, want %v", got, want)
+	tests := map[string]struct {
+		data map[string]string
+		want []UnusedKey
+	}{
+		DeploymentConfigMapName: {
+			map[string]string{"_example": "", "queue-sidecar-image": "x", "progressDeadline": "1s", "progres-deadline": "1s"},
+			[]UnusedKey{{"progres-deadline", "it is misspelt or not a setting of this server"}, {"queue-sidecar-image", "there is no sidecar"}},
+		},
+		AutoscalerConfigMapName: {
+			map[string]string{"activator-capacity": "100", "stable-window": "60s", "scale-to-zero-grace-period": "30s"},
+			[]UnusedKey{{"activator-capacity", "there is no activator"}, {"scale-to-zero-grace-period", "no route has to change before a Revision scales to zero"}},
+		},
+		DefaultsConfigMapName: {
+			map[string]string{"container-name-template": "a"},
+			[]UnusedKey{{"container-name-template", "unnamed containers are user-container and init-container"}},
+		},
+		DomainConfigMapName: {map[string]string{"_example": "", "example.org": ""}, nil},
+		"config-logging": {
+			map[string]string{"_example": "", "loglevel.autoscaler": "debug"},
+			[]UnusedKey{{"loglevel.autoscaler", "use --v, --vmodule and --logging-format"}},
+		},
+		"config-observability": {
+			map[string]string{"logging.enable-request-log": "true", "metrics.backend-destination": "prometheus"},
+			[]UnusedKey{{"logging.enable-request-log", "use --access-log"}, {"metrics.backend-destination", "see docs/operations.md of this server"}},
+		},
+		"other": {map[string]string{"key": "value"}, nil},
 	}
+	for name, test := range tests {
+		if diff := cmp.Diff(test.want, Unused(name, test.data)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestAutoscalerClass refuses the class of another autoscaler, and says why.
+func TestAutoscalerClass(t *testing.T) {
 	err := NewStore(Default("example.com")).Update(map[string]map[string]string{AutoscalerConfigMapName: {"pod-autoscaler-class": "hpa.autoscaling.knative.dev"}})[AutoscalerConfigMapName]
 	if err == nil || !strings.Contains(err.Error(), "must be 'kpa.autoscaling.knative.dev', because no HorizontalPodAutoscaler is created") {
 		t.Errorf("class hpa gives %v", err)

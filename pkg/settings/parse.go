@@ -3,9 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,19 +62,8 @@ func (p *parser) check(ok bool, key, must string, args ...any) {
 	}
 }
 
-// done returns all faults. Keys that nothing asked for are none: other programs may read them.
+// done returns all faults. Keys without effect are none.
 func (p *parser) done() error { return errors.Join(p.errs...) }
-
-// unused returns the keys that nothing asked for, sorted.
-func (p *parser) unused() []string {
-	var keys []string
-	for _, key := range slices.Sorted(maps.Keys(p.data)) {
-		if !p.known.Has(key) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
 
 func boolean(value string) (bool, bool) {
 	b, err := strconv.ParseBool(strings.ToLower(value))

@@ -267,12 +267,16 @@ func TestLegacySpelling(t *testing.T) {
 
 // Names and keys do not drift apart from those in the API's package.
 func TestKnown(t *testing.T) {
-	for _, name := range []string{"config-autoscaler", "config-br-defaults", "config-defaults", "config-deployment", "config-domain", "config-features", "config-gc", "config-network"} {
+	for _, name := range []string{
+		"config-autoscaler", "config-br-default-channel", "config-br-defaults", "config-certmanager", "config-defaults", "config-deployment", "config-domain", "config-features", "config-gc",
+		"config-kreference-mapping", "config-leader-election", "config-logging", "config-network", "config-observability", "config-ping-defaults",
+		"config-sugar", "config-tracing", "default-ch-webhook",
+	} {
 		if !Known(name) {
 			t.Errorf("%s is not known", name)
 		}
 	}
-	if Known("config-observability") || servingv1.FeaturesConfigMapName != "config-features" {
+	if Known("config-kafka") || servingv1.FeaturesConfigMapName != "config-features" {
 		t.Error("other names are known")
 	}
 }

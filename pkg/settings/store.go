@@ -23,7 +23,7 @@ func (c configMap) read(s *Settings, data map[string]string) error {
 	return c.parse(newParser(c.name, data), s)
 }
 
-// configMaps are all that hold settings.
+// configMaps are all ConfigMaps that are read.
 func configMaps() []configMap {
 	return []configMap{
 		{AutoscalerConfigMapName, parseAutoscaler},
@@ -38,46 +38,20 @@ func configMaps() []configMap {
 	}
 }
 
-// Known tells whether a ConfigMap of this name holds settings.
-func Known(name string) bool {
-	return slices.ContainsFunc(configMaps(), func(c configMap) bool { return c.name == name })
-}
+// Known reports whether a ConfigMap of this name holds settings, with or without effect.
+func Known(name string) bool { return slices.Contains(Names(), name) }
 
-// Names returns the names of the ConfigMaps that hold settings.
+// Names returns the names of the ConfigMaps of settings, sorted: those that are read, and those without effect.
 func Names() []string {
 	var names []string
 	for _, c := range configMaps() {
 		names = append(names, c.name)
 	}
-	return names
-}
-
-// Keys returns the keys that are read from a ConfigMap, each in its present spelling.
-func Keys(name string) []string {
-	var keys []string
-	for _, c := range configMaps() {
-		if c.name == name {
-			p, s := newParser(name, nil), Default("example.com")
-			_ = c.parse(p, &s)
-			keys = append(keys, p.present...)
-		}
+	for _, i := range ignored() {
+		names = append(names, i.configMap)
 	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
-
-// Unused returns the keys in the data of a ConfigMap that have no effect, sorted: they may be misspelt, or set what this
-// server does not have.
-func Unused(name string, data map[string]string) []string {
-	for _, c := range configMaps() {
-		if c.name == name {
-			p, s := newParser(name, data), Default("example.com")
-			// Faults are reported when the data is taken over.
-			_ = c.parse(p, &s)
-			return p.unused()
-		}
-	}
-	return nil
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Store holds the settings in force. It may be used concurrently.
@@ -121,7 +95,7 @@ func (s *Store) Subscribe(fn func()) {
 
 // Update takes over the data of some ConfigMaps, by name; nil data says that there is no such ConfigMap, so that
 // its defaults hold. Where something is wrong with the data of a ConfigMap, that whole ConfigMap keeps what it
-// had, and the error is in the result, by its name. Names that are not Known are left out of account.
+// had, and the error is in the result, by its name. Other ConfigMaps are ignored.
 func (s *Store) Update(data map[string]map[string]string) map[string]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
 
@@ -20,18 +19,13 @@ const (
 	longestBurst = time.Second
 )
 
-// Report is told what is wrong with a ConfigMap, and a nil error once nothing is any more. name is that of the
-// ConfigMap, or the path of a file or directory that cannot be read; what is read from files has no UID.
-type Report func(name string, uid types.UID, err error)
-
 // WatchDir takes over the ConfigMaps in the files of a directory, and again whenever they change, until ctx
 // ends. Each *.yaml or *.yml file may hold several, recognized by kind and name; all else is ignored. The
 // directory may be a mounted ConfigMap or a symbolic link that moves.
 //
 // A ConfigMap with a fault keeps the settings that it last had, which are the defaults at first; the log and
-// report, which must not block, say what is wrong, once. The error tells that the directory cannot be watched
-// or read to begin with.
-func (s *Store) WatchDir(ctx context.Context, dir string, report Report) error {
+// reporter say what is wrong, once. The error says that the directory cannot be watched or read at the start.
+func (s *Store) WatchDir(ctx context.Context, dir string, reporter Reporter) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return fmt.Errorf("finding the directory of the settings: %w", err)
@@ -40,7 +34,7 @@ func (s *Store) WatchDir(ctx context.Context, dir string, report Report) error {
 	if err != nil {
 		return fmt.Errorf("watching the settings in %s: %w", dir, err)
 	}
-	w := &dirWatch{store: s, dir: configDir{path: dir}, watcher: watcher, report: report}
+	w := &dirWatch{store: s, dir: configDir{path: dir}, watcher: watcher, reports: newReports(reporter)}
 	if err := w.start(); err != nil {
 		return errors.Join(fmt.Errorf("reading the settings in %s: %w", dir, err), watcher.Close())
 	}
@@ -50,11 +44,10 @@ func (s *Store) WatchDir(ctx context.Context, dir string, report Report) error {
 
 // dirWatch keeps a Store in step with a directory.
 type dirWatch struct {
-	store    *Store
-	dir      configDir
-	watcher  *fsnotify.Watcher
-	report   Report
-	reported map[string]error
+	store   *Store
+	dir     configDir
+	watcher *fsnotify.Watcher
+	reports *reports
 }
 
 func (w *dirWatch) start() error {
@@ -132,21 +125,21 @@ func (w *dirWatch) take(contents *dirContents) {
 	faults := contents.faults
 	maps.Copy(faults, w.store.Update(contents.changes()))
 	w.tell(faults)
+	for _, name := range Names() {
+		if !contents.broken.Has(name) {
+			w.reports.unusedKeys(name, "", Unused(name, contents.data[name]))
+		}
+	}
 }
 
 // tell reports faults that are new, and those that are gone.
 func (w *dirWatch) tell(faults map[string]error) {
-	for _, name := range slices.Sorted(maps.Keys(w.reported)) {
+	for _, name := range slices.Sorted(maps.Keys(w.reports.faults)) {
 		if faults[name] == nil {
-			klog.InfoS("Settings are in order again", "configMap", name)
-			w.report(name, "", nil)
+			w.reports.fault(name, "", nil)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		if before := w.reported[name]; before == nil || before.Error() != faults[name].Error() {
-			klog.ErrorS(faults[name], "Settings are not taken over", "configMap", name)
-			w.report(name, "", faults[name])
-		}
+		w.reports.fault(name, "", faults[name])
 	}
-	w.reported = faults
 }

@@ -31,13 +31,13 @@ func watch(t *testing.T, dir string, files map[string]string) *watched {
 	for name, content := range files {
 		w.write(t, name, content)
 	}
-	if err := w.WatchDir(t.Context(), dir, w.report); err != nil {
+	if err := w.WatchDir(t.Context(), dir, w); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-func (w *watched) report(name string, _ types.UID, err error) {
+func (w *watched) Fault(name string, _ types.UID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
@@ -45,6 +45,16 @@ func (w *watched) report(name string, _ types.UID, err error) {
 		return
 	}
 	w.reports = append(w.reports, name+": "+err.Error())
+}
+
+func (w *watched) Unused(name string, _ types.UID, keys []UnusedKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(keys) == 0 {
+		w.reports = append(w.reports, name+" used")
+		return
+	}
+	w.reports = append(w.reports, name+" unused: "+JoinUnused(keys))
 }
 
 // reported tells whether the last report starts with prefix and contains part.
@@ -96,7 +106,7 @@ func TestWatchDirReadsAtTheStart(t *testing.T) {
 	w := watch(t, t.TempDir(), map[string]string{
 		"several.yaml":   stableWindow("30s") + "---\n# nothing\n---\n" + configMapOf("config-gc", `min-non-active-revisions: "3"`),
 		"network.yml":    configMapOf("config-network", `rollout-duration: "5"`),
-		"foreign.yaml":   configMapOf("config-logging", "a: b") + "---\n" + strings.Replace(configMapOf("config-defaults", `container-concurrency: "7"`), "kind: ConfigMap", "kind: Secret", 1),
+		"foreign.yaml":   configMapOf("config-of-another", "a: b") + "---\n" + strings.Replace(configMapOf("config-defaults", `container-concurrency: "7"`), "kind: ConfigMap", "kind: Secret", 1),
 		"notes.txt":      configMapOf("config-defaults", `container-concurrency: "8"`),
 		"ignored.yaml~":  "{",
 		"list.yaml.orig": "{",
@@ -119,10 +129,10 @@ func TestWatchDirThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := NewStore(Default("example.com"))
-	if err := s.WatchDir(t.Context(), missing, func(string, types.UID, error) {}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+	if err := s.WatchDir(t.Context(), missing, nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("error of a missing directory: %v", err)
 	}
-	if err := s.WatchDir(t.Context(), file, func(string, types.UID, error) {}); err == nil || !strings.Contains(err.Error(), file) {
+	if err := s.WatchDir(t.Context(), file, nil); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("error of a file: %v", err)
 	}
 }
@@ -211,6 +221,25 @@ func TestWatchDirBrokenDocument(t *testing.T) {
 	}
 	w.write(t, "all.yaml", stableWindow("21s"))
 	w.eventually(t, "gone", w.minRevisionsAre(20))
+}
+
+// TestWatchDirUnused reports keys without effect, once.
+func TestWatchDirUnused(t *testing.T) {
+	w := watch(t, t.TempDir(), map[string]string{"a.yaml": configMapOf("config-autoscaler", `activator-capacity: "100"`)})
+	const want = "config-autoscaler unused: 'activator-capacity' (there is no activator)"
+	if !w.reported(want, "") {
+		t.Errorf("reported %q", w.reports)
+	}
+	w.write(t, "a.yaml", configMapOf("config-autoscaler", `activator-capacity: "200"`))
+	w.write(t, "b.yaml", configMapOf("config-gc", `min-non-active-revisions: "2"`))
+	w.eventually(t, "in force", w.minRevisionsAre(2))
+	w.write(t, "a.yaml", stableWindow("20s"))
+	w.eventually(t, "reported", func() bool { return w.reported("config-autoscaler used", "") })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.reports) != 2 {
+		t.Errorf("reported %q, want the key and that it is gone", w.reports)
+	}
 }
 
 func TestWatchDirFileOfAKnownName(t *testing.T) {

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,8 +12,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// TestSettings installs every ConfigMap of settings. Each sets nothing, and lists under _example exactly the keys that are
-// read, with values that are accepted.
+// TestSettings installs every ConfigMap of settings. Each sets nothing, and lists under _example every key that is read, with
+// values that are accepted, and every key of Knative's releases without effect, with the reason.
 func TestSettings(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		seen := sets.New[string]()
@@ -32,8 +33,16 @@ func TestSettings(t *testing.T) {
 			if faults := settings.NewStore(settings.Default("example.com")).Update(map[string]map[string]string{c.Name: example}); len(faults) > 0 {
 				t.Errorf("the example of %s: %v", c.Name, faults[c.Name])
 			}
-			if unused := settings.Unused(c.Name, example); len(unused) > 0 {
-				t.Errorf("the example of %s has keys that are not read: %v", c.Name, unused)
+			comments := commentsOf(c.Data["_example"])
+			unused := map[string]string{}
+			for _, key := range settings.Unused(c.Name, example) {
+				unused[key.Key] = "Without effect: " + key.Reason + "."
+			}
+			for key := range example {
+				comment := comments[key]
+				if want := unused[key]; comment == "" || !strings.HasSuffix(comment, want) || want == "" && strings.Contains(comment, "Without effect") {
+					t.Errorf("in the example of %s the comment of %s is %q, want it to say its effect: %q", c.Name, key, comment, want)
+				}
 			}
 			for _, key := range settings.Keys(c.Name) {
 				if _, ok := example[key]; !ok {
@@ -45,4 +54,22 @@ func TestSettings(t *testing.T) {
 			t.Errorf("ConfigMaps are %v, want %v", sets.List(seen), want)
 		}
 	})
+}
+
+// commentsOf returns the comment of each key of an example: its lines before the key, or before a group of keys.
+func commentsOf(example string) map[string]string {
+	comments, comment := map[string]string{}, ""
+	for line := range strings.Lines(example) {
+		line = strings.TrimSuffix(line, "\n")
+		text, commented := strings.CutPrefix(line, "# ")
+		switch key, _, found := strings.Cut(line, ":"); {
+		case line == "":
+			comment = ""
+		case commented:
+			comment = strings.TrimSpace(comment + " " + text)
+		case found && !strings.HasPrefix(line, " "):
+			comments[key] = comment
+		}
+	}
+	return comments
 }

@@ -1,6 +1,7 @@
 package aggregated
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -77,6 +79,31 @@ func TestMoveSettings(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+// TestUnusedSettings sets a key without effect in a ConfigMap of the host cluster. An Event at the ConfigMap names it.
+func TestUnusedSettings(t *testing.T) {
+	preserveConfigMaps(t, "config-tracing")
+	_, err := host.Host.CoreV1().ConfigMaps(harness.SystemNamespace).Patch(t.Context(), "config-tracing", types.MergePatchType,
+		[]byte(`{"data":{"backend":"zipkin"}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "an Event names the key", func() error {
+		events, err := host.Host.CoreV1().Events(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=ConfigMap,involvedObject.name=config-tracing,reason=UnusedSettings",
+		})
+		if err != nil {
+			return err
+		}
+		const want = "Keys have no effect: 'backend' (use --tracing-config-file)"
+		for _, event := range events.Items {
+			if event.Message == want && event.Type == corev1.EventTypeWarning {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %v, want %q", events.Items, want)
+	})
 }
 
 // createConfigMap creates a ConfigMap for the time of the test, and its namespace.

@@ -110,9 +110,10 @@ func TestSettings(t *testing.T) {
 		if got := timeout(); got != 120 {
 			t.Errorf("with a bad value timeoutSeconds is %d, want the last good one", got)
 		}
-		config.write(t, "config-defaults", map[string]string{"revision-timeout-seconds": "60"})
+		config.write(t, "config-defaults", map[string]string{"revision-timeout-seconds": "60", "container-name-template": "main"})
 		until(60)
 		event("ValidSettings", "")
+		event("UnusedSettings", "'container-name-template' (unnamed containers are user-container and init-container)")
 	})
 
 	t.Run("brokers", func(t *testing.T) {

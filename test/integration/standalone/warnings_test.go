@@ -143,6 +143,10 @@ func TestWarningsOfSettings(t *testing.T) {
 	if got, want := warned(t, system.Run(t, "", create...)), []string{"data[max-nonactive-revisions]"}; !slices.Equal(got, want) {
 		t.Errorf("warned of %q, want %q", got, want)
 	}
+	logging := []string{"create", "configmap", "config-logging", "--dry-run=server", "--from-literal=loglevel.controller=debug"}
+	if got, want := warned(t, system.Run(t, "", logging...)), []string{"data[loglevel.controller]"}; !slices.Equal(got, want) {
+		t.Errorf("warned of %q, want %q", got, want)
+	}
 	if got := warned(t, harness.NewKubectl(t, server.Kubeconfig, namespace(t)).Run(t, "", create...)); len(got) > 0 {
 		t.Errorf("a ConfigMap of another namespace has warnings about %q", got)
 	}

@@ -45,7 +45,7 @@ func warn(c *corev1.ConfigMap) []string {
 	}
 	var warnings []string
 	for _, key := range settings.Unused(c.Name, c.Data) {
-		warnings = append(warnings, duckv1.Unused(field.NewPath("data").Key(key), "it is misspelt or not a setting of this server"))
+		warnings = append(warnings, duckv1.Unused(field.NewPath("data").Key(key.Key), key.Reason))
 	}
 	return warnings
 }

@@ -65,3 +65,32 @@ func TestImmutable(t *testing.T) {
 		t.Errorf("faults at %q, want %q", got, want)
 	}
 }
+
+// TestWarnings warns of the keys of the operator's settings that have no effect, in the namespace of the settings only.
+func TestWarnings(t *testing.T) {
+	data := map[string]string{"_example": "", "activator-capacity": "100", "stable-window": "60s", "stabel-window": "60s"}
+	want := []string{
+		"data[activator-capacity]: has no effect: there is no activator",
+		"data[stabel-window]: has no effect: it is misspelt or not a setting of this server",
+	}
+	tests := map[string]struct {
+		namespace, name string
+		want            []string
+	}{
+		"settings":          {"knative-system", "config-autoscaler", want},
+		"another namespace": {"ns", "config-autoscaler", nil},
+		"another name":      {"knative-system", "other", nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: test.namespace, Name: test.name}, Data: data}
+			strategy := core.NewStrategy(Resource(), nil)
+			if got := strategy.WarningsOnCreate(t.Context(), c); !slices.Equal(got, test.want) {
+				t.Errorf("warnings of a create are %q, want %q", got, test.want)
+			}
+			if got := strategy.WarningsOnUpdate(t.Context(), c, c); !slices.Equal(got, test.want) {
+				t.Errorf("warnings of an update are %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,178 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+)
+
+// UnusedKey is a key of a ConfigMap that has no effect.
+type UnusedKey struct {
+	Key, Reason string
+}
+
+// String returns the key with the reason.
+func (k UnusedKey) String() string { return fmt.Sprintf("'%s' (%s)", k.Key, k.Reason) }
+
+// JoinUnused returns keys in one line.
+func JoinUnused(keys []UnusedKey) string {
+	parts := make([]string, len(keys))
+	for i, key := range keys {
+		parts[i] = key.String()
+	}
+	return strings.Join(parts, ", ")
+}
+
+// unknown is the reason of a key that Knative's releases do not have.
+const unknown = "it is misspelt or not a setting of this server"
+
+// ignoredKeys are keys of a ConfigMap that Knative's releases read and that have no effect here.
+type ignoredKeys struct {
+	configMap string
+	// reason says why, or what to use instead.
+	reason string
+	// keys are all other keys if they are nil.
+	keys []string
+}
+
+const (
+	noSidecar    = "there is no sidecar"
+	noIdentity   = "senders are not authenticated"
+	plainHTTP    = "the gateway serves plain HTTP; a load balancer can end TLS"
+	noChannel    = "a Broker has no Channel underneath"
+	noInjection  = "Brokers are not created automatically"
+	noPing       = "PingSources are not served"
+	fixedTimes   = "the durations of Leases are fixed"
+	metricsPath  = "Prometheus reads /metrics of the API port"
+	useTracing   = "use --tracing-config-file"
+	useLogFlags  = "use --v, --vmodule and --logging-format"
+	seeOperating = "see docs/operations.md of this server"
+)
+
+// ignored returns the keys without effect. Some ConfigMaps have no others; tools expect that they exist.
+func ignored() []ignoredKeys {
+	const (
+		certManager, kreferences, election = "config-certmanager", "config-kreference-mapping", "config-leader-election"
+		logging, observability, tracing    = "config-logging", "config-observability", "config-tracing"
+		ping, sugar, brokerChannel         = "config-ping-defaults", "config-sugar", "config-br-default-channel"
+		features                           = servingv1.FeaturesConfigMapName
+	)
+	return []ignoredKeys{
+		{AutoscalerConfigMapName, "there is no activator", []string{"activator-capacity"}},
+		{AutoscalerConfigMapName, "no route has to change before a Revision scales to zero", []string{"scale-to-zero-grace-period"}},
+		{AutoscalerConfigMapName, "windows are averaged linearly", []string{"metric-aggregation-algorithm"}},
+
+		{DefaultsConfigMapName, "unnamed containers are user-container and init-container", []string{"container-name-template", "init-container-name-template"}},
+
+		{DeploymentConfigMapName, noSidecar, []string{
+			"queue-sidecar-image", "queue-sidecar-cpu-request", "queue-sidecar-cpu-limit", "queue-sidecar-memory-request", "queue-sidecar-memory-limit",
+			"queue-sidecar-ephemeral-storage-request", "queue-sidecar-ephemeral-storage-limit", "queue-sidecar-token-audiences", "queue-sidecar-rootca",
+		}},
+
+		{features, "name the port h2c", []string{"autodetect-http2"}},
+		{features, "safe security contexts are always set, as far as the image allows", []string{"secure-pod-defaults"}},
+		{features, "templates are always tried as Pods", []string{"kubernetes.podspec-dryrun"}},
+		{features, noSidecar, []string{"queueproxy.mount-podinfo", "queueproxy.resource-defaults"}},
+		{features, "the ingress for events serves plain HTTP", []string{"transport-encryption"}},
+		{features, noIdentity, []string{"authentication-oidc", "default-authorization-mode", "oidc-discovery-base-url"}},
+		{features, "Triggers and Subscriptions are in the namespace of their Broker or Channel", []string{"cross-namespace-event-links"}},
+		{features, "it is always enabled", []string{"delivery-timeout", "delivery-retryafter", "new-trigger-filters"}},
+		{features, "references use apiVersion", []string{"kreference-group", "kreference-mapping"}},
+		{features, "EventTypes are not served", []string{"eventtype-auto-create"}},
+		{features, "ApiServerSources are not served", []string{"new-apiserversource-filters"}},
+		{features, "RequestReplies are not served", []string{"requestreply-default-timeout"}},
+
+		{NetworkConfigMapName, "the server is the ingress", []string{"ingress-class"}},
+		{NetworkConfigMapName, plainHTTP, []string{
+			"certificate-class", "external-domain-tls", "cluster-local-domain-tls", "system-internal-tls", "http-protocol", "namespace-wildcard-cert-selector",
+		}},
+		{NetworkConfigMapName, "DomainMappings are not served", []string{"autocreate-cluster-domain-claims"}},
+		{NetworkConfigMapName, "backends are always reached by the addresses of their Pods", []string{"enable-mesh-pod-addressability", "mesh-compatibility-mode"}},
+
+		{brokerChannel, noChannel, []string{"channel-template-spec"}},
+		{brokerChannel, noChannel, nil},
+		{certManager, plainHTTP, []string{"issuerRef", "clusterLocalIssuerRef", "systemInternalIssuerRef"}},
+		{certManager, plainHTTP, nil},
+		{kreferences, "references use apiVersion", nil},
+		{election, fixedTimes, []string{"lease-duration", "renew-deadline", "retry-period", "buckets"}},
+		{election, fixedTimes, nil},
+		{logging, useLogFlags, []string{"zap-logger-config", "loglevel.controller", "loglevel.webhook"}},
+		{logging, useLogFlags, nil},
+		{observability, metricsPath, []string{
+			"metrics-protocol", "metrics-endpoint", "metrics-export-interval", "runtime-export-interval",
+			"request-metrics-protocol", "request-metrics-endpoint", "request-metrics-export-interval",
+		}},
+		{observability, useTracing, []string{"tracing-protocol", "tracing-endpoint", "tracing-sampling-rate"}},
+		{observability, "use --profiling", []string{"runtime-profiling"}},
+		{observability, "use --access-log", []string{"logging.enable-request-log", "logging.request-log-template"}},
+		{observability, "probes do not pass the gateway", []string{"logging.enable-probe-request-log"}},
+		{observability, "Pods get no volume for /var/log", []string{"logging.enable-var-log-collection"}},
+		{observability, "status.logUrl is a path of this API server", []string{"logging.revision-url-template"}},
+		{observability, "sources are not served", []string{"sink-event-error-reporting.enable"}},
+		{observability, seeOperating, nil},
+		{ping, noPing, []string{"data-max-size"}},
+		{ping, noPing, nil},
+		{sugar, noInjection, []string{"namespace-selector", "trigger-selector"}},
+		{sugar, noInjection, nil},
+		{tracing, useTracing, []string{"backend", "zipkin-endpoint", "debug", "sample-rate"}},
+		{tracing, useTracing, nil},
+	}
+}
+
+// reasons returns why keys of a ConfigMap have no effect, by key, and why all others have none unless they are read.
+func reasons(configMap string) (known map[string]string, otherwise string) {
+	known, otherwise = map[string]string{}, unknown
+	for _, i := range ignored() {
+		if i.configMap != configMap {
+			continue
+		}
+		if i.keys == nil {
+			otherwise = i.reason
+		}
+		for _, key := range i.keys {
+			known[key] = i.reason
+		}
+	}
+	return known, otherwise
+}
+
+// Unused returns the keys in the data of a ConfigMap that have no effect, sorted.
+func Unused(name string, data map[string]string) []UnusedKey {
+	if !Known(name) {
+		return nil
+	}
+	read := readKeys(name, data)
+	known, otherwise := reasons(name)
+	var keys []UnusedKey
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if reason, ok := known[key]; ok || !read.known.Has(key) {
+			keys = append(keys, UnusedKey{key, cmp.Or(reason, otherwise)})
+		}
+	}
+	return keys
+}
+
+// Keys returns the keys of a ConfigMap that Knative's releases document, each in its present spelling: those that are read,
+// and those without effect.
+func Keys(name string) []string {
+	known, _ := reasons(name)
+	keys := slices.AppendSeq(readKeys(name, nil).present, maps.Keys(known))
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// readKeys returns the parser of a ConfigMap after it read data.
+func readKeys(name string, data map[string]string) *parser {
+	p, s := newParser(name, data), Default("example.com")
+	for _, c := range configMaps() {
+		if c.name == name {
+			// Faults are reported when the data is taken over.
+			_ = c.parse(p, &s)
+		}
+	}
+	return p
+}

@@ -1,0 +1,56 @@
+package settings
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// Reporter takes the state of the ConfigMaps, once for each change. Its methods must not block. name is that of the
+// ConfigMap, or the path of a file or directory that cannot be read; settings in files have no UID.
+type Reporter interface {
+	// Fault takes the error of a ConfigMap whose last known good settings stay in force, and nil once it has none.
+	Fault(name string, uid types.UID, err error)
+	// Unused takes the keys of a ConfigMap that have no effect, and none once all have one.
+	Unused(name string, uid types.UID, keys []UnusedKey)
+}
+
+// reports passes each change to the log and a Reporter.
+type reports struct {
+	to Reporter
+	// faults and unused are what was reported, by the name of the ConfigMap or the path.
+	faults, unused map[string]string
+}
+
+func newReports(to Reporter) *reports {
+	return &reports{to: to, faults: map[string]string{}, unused: map[string]string{}}
+}
+
+// fault reports an error, or nil, if it is another one than before.
+func (r *reports) fault(name string, uid types.UID, err error) {
+	before, faulty := r.faults[name]
+	switch {
+	case err == nil && faulty:
+		klog.InfoS("Settings are valid", "configMap", name)
+		delete(r.faults, name)
+		r.to.Fault(name, uid, nil)
+	case err != nil && before != err.Error():
+		klog.ErrorS(err, "Failed to read settings; keeping last known good settings", "configMap", name)
+		r.faults[name] = err.Error()
+		r.to.Fault(name, uid, err)
+	}
+}
+
+// unusedKeys reports the keys without effect, if they are others than before.
+func (r *reports) unusedKeys(name string, uid types.UID, keys []UnusedKey) {
+	now := JoinUnused(keys)
+	if r.unused[name] == now {
+		return
+	}
+	if now == "" {
+		delete(r.unused, name)
+	} else {
+		klog.InfoS("Keys of a ConfigMap have no effect", "configMap", name, "keys", now)
+		r.unused[name] = now
+	}
+	r.to.Unused(name, uid, keys)
+}
