@@ -23,6 +23,8 @@ type conn struct {
 	reader    *bufio.Reader
 	// room is how many bytes of the answer may still be read.
 	room int64
+	// answered tells that there was anything of an answer to the current request.
+	answered bool
 	// expiry closes the connection after some time of being idle.
 	expiry *time.Timer
 
@@ -51,6 +53,7 @@ var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 8<<10)
 
 // exchange sends a request and returns its answer, without interim ones.
 func (c *conn) exchange(r *http.Request) (*http.Response, error) {
+	c.answered = false
 	w := writers.Get().(*bufio.Writer)
 	w.Reset(c.Conn)
 	unwritten := r.Write(w)
@@ -93,6 +96,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	c.room -= int64(n)
+	c.answered = c.answered || n > 0
 	return n, err
 }
 

@@ -28,7 +28,9 @@ type plain struct {
 var errHost = errors.New("the host is not valid")
 
 // RoundTrip implements http.RoundTripper. The answer holds on to its connection until its body is closed. An
-// interimError tells of a connection that ended after an interim answer.
+// interimError tells of a connection that ended after an interim answer. A request whose connection was used before, and
+// ends without a byte of an answer, is sent again by a new one: the recipient has most likely closed the connection while
+// it was idle.
 func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	address, err := httpguts.PunycodeHostPort(r.URL.Host)
 	if err != nil {
@@ -37,10 +39,28 @@ func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Port() == "" {
 		address = net.JoinHostPort(strings.Trim(strings.TrimSuffix(address, ":"), "[]"), "80")
 	}
-	c, err := t.connect(r.Context(), address)
+	if c := t.usable(address); c != nil {
+		res, err := t.send(c, r)
+		if err == nil || c.answered || r.Context().Err() != nil {
+			return res, err
+		}
+		if r.GetBody != nil {
+			again := *r
+			if again.Body, err = r.GetBody(); err != nil {
+				return nil, err
+			}
+			r = &again
+		}
+	}
+	made, err := t.dial.local(r.Context(), "tcp", address)
 	if err != nil {
 		return nil, err
 	}
+	return t.send(newConn(made, t, address), r)
+}
+
+// send sends a request by a connection, which it closes if that fails.
+func (t *plain) send(c *conn, r *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(r.Context(), c.interrupt)
 	res, err := c.exchange(r)
 	if err != nil {
@@ -53,23 +73,15 @@ func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// connect returns an idle connection or a new one.
-func (t *plain) connect(ctx context.Context, address string) (*conn, error) {
-	for {
-		c := t.take(address)
-		if c == nil {
-			break
-		}
+// usable returns an idle connection that the recipient has not closed as far as is known, or nil.
+func (t *plain) usable(address string) *conn {
+	for c := t.take(address); c != nil; c = t.take(address) {
 		if !c.unusable() {
-			return c, nil
+			return c
 		}
 		c.Close()
 	}
-	made, err := t.dial.local(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	return newConn(made, t, address), nil
+	return nil
 }
 
 // close closes the idle connections.

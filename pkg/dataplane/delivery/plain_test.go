@@ -3,11 +3,14 @@ package delivery
 import (
 	"bufio"
 	"context"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -100,6 +103,59 @@ func TestForgottenHosts(t *testing.T) {
 	s.transports.plain.close()
 	if n := hostCount(s); n != 0 {
 		t.Errorf("%d hosts are kept", n)
+	}
+}
+
+// TestConnectionClosedWhileIdle has an event sent by a connection that the recipient closes at that moment sent again, once,
+// by a new one. What a new connection does is final.
+func TestConnectionClosedWhileIdle(t *testing.T) {
+	type used struct{}
+	for name, start := range map[string]func(*httptest.Server){"http": (*httptest.Server).Start, "https": (*httptest.Server).StartTLS} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var answered []string
+			var closesNew bool
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				requests := r.Context().Value(used{}).(*int)
+				if *requests++; *requests > 1 || closesNew {
+					panic(http.ErrAbortHandler)
+				}
+				data, _ := io.ReadAll(r.Body)
+				answered = append(answered, string(data))
+				if _, there := r.Header["Idempotency-Key"]; there {
+					t.Error("the request has a header Idempotency-Key")
+				}
+				w.WriteHeader(http.StatusAccepted)
+			}))
+			server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return context.WithValue(ctx, used{}, new(int)) }
+			start(server)
+			defer server.Close()
+			to := eventing.Endpoint{URL: server.URL}
+			if certificate := server.Certificate(); certificate != nil {
+				to.CACerts = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}))
+			}
+			s := newSender(t, Options{})
+			var want []string
+			for i := range 5 {
+				e := order()
+				e.Data = []byte(strconv.Itoa(i))
+				if result := s.Send(t.Context(), e, to, Attempt{}); result.Code != http.StatusAccepted {
+					t.Errorf("event %d: %+v", i, result)
+				}
+				want = append(want, strconv.Itoa(i))
+			}
+			mu.Lock()
+			if !slices.Equal(answered, want) {
+				t.Errorf("%q were answered, want %q", answered, want)
+			}
+			closesNew = true
+			mu.Unlock()
+			if result := s.Send(t.Context(), order(), to, Attempt{}); result.Err == nil || !result.Retryable {
+				t.Errorf("a recipient that closes all connections: %+v", result)
+			}
+		})
 	}
 }
 

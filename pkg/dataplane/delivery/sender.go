@@ -122,7 +122,8 @@ type Result struct {
 }
 
 // Send sends an event to an endpoint once. Redirects are not followed. The one case in which it is sent again is that
-// of a connection which the recipient closed before any of the event was written.
+// of a connection which was used before, and which the recipient closes without a byte of an answer: in most cases it was
+// closed for being idle, and the event not read (RFC 9112 9.3.1). Recipients must expect an event more than once anyway.
 func (s *Sender) Send(ctx context.Context, e *event.Event, to eventing.Endpoint, o Attempt) Result {
 	start := s.clock.Now()
 	if o.Timeout <= 0 {
@@ -169,7 +170,7 @@ func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.E
 
 // request returns the request that holds an event (eventing HTTP Verbs, eventing Minimum supported protocol).
 func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o Attempt) (*http.Request, error) {
-	header := make(http.Header, len(e.Attributes)+len(e.Headers)+5)
+	header := make(http.Header, len(e.Attributes)+len(e.Headers)+6)
 	e.WriteHeaders(header)
 	structured := e.Structured
 	if o.Format != "" {
@@ -186,6 +187,8 @@ func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o
 		body = e.WriteBinary(header)
 	}
 	header["User-Agent"] = []string{s.userAgent}
+	// For http.Transport: the request may be sent again. Without a value, it is not written.
+	header["Idempotency-Key"] = nil
 	if o.ExpectReply {
 		header["Prefer"] = []string{"reply"}
 	}
