@@ -63,10 +63,8 @@ func TestKilledServer(t *testing.T) {
 	site.server = restarted
 	site.untilScale(t, 2)
 	pids := map[int]bool{}
-	for range 20 {
-		pids[report[infoReport](t, site, "/info").PID] = true
-	}
 	harness.Eventually(t, "no process but the instances that serve is left", func() error {
+		pids[report[infoReport](t, site, "/info").PID] = true
 		found := processesOf(t, name)
 		if len(found) != 2 || !pids[found[0]] || !pids[found[1]] {
 			return fmt.Errorf("processes %v run, of which %v serve", found, pids)
