@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
@@ -39,7 +41,7 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
 	}
 	s.shards = sharding.New(ctx, sharding.Options{
-		Broker: own, Members: o.replica.Members(), Peers: o.replica.Transport(), Clock: clock.RealClock{},
+		Broker: own, Members: o.replica.Members(), Subscribed: o.subscribed, Peers: o.replica.Transport(), Clock: clock.RealClock{},
 		Gained: func(which func(eventing.Key) bool) {
 			for _, tell := range s.gained {
 				tell(which)
@@ -130,6 +132,36 @@ func (s *sharedEventing) ownsObject(about runtime.Object) bool {
 
 func nameOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// subscribed lists the Triggers and Subscriptions that their status tells to be consumers.
+func (o *eventingOptions) subscribed(ctx context.Context) ([]eventing.Consumer, error) {
+	var all []eventing.Consumer
+	add := func(object metav1.Object, conditions duckv1.Conditions, t duckv1.ConditionType, key, stream eventing.Key) {
+		if c := conditions.Get(t); c != nil && c.Status == corev1.ConditionTrue && object.GetDeletionTimestamp() == nil {
+			all = append(all, eventing.Consumer{Key: key, UID: origin.UID(object.GetUID()), Stream: stream})
+		}
+	}
+	triggers, err := o.clients.versioned.EventingV1().Triggers("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Triggers: %w", err)
+	}
+	for i := range triggers.Items {
+		t := &triggers.Items[i]
+		broker := types.NamespacedName{Namespace: t.Namespace, Name: t.Spec.Broker}
+		add(t, t.Status.Conditions, eventingv1.TriggerConditionSubscriptionReady, streamKey(eventing.Trigger, nameOf(t)), streamKey(eventing.Broker, broker))
+	}
+	subscriptions, err := o.clients.versioned.MessagingV1().Subscriptions("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Subscriptions: %w", err)
+	}
+	for i := range subscriptions.Items {
+		s := &subscriptions.Items[i]
+		if kind, channel := controllers.ChannelOf(s); kind == controllers.ChannelKind {
+			add(s, s.Status.Conditions, messagingv1.SubscriptionConditionAddedToChannel, streamKey(eventing.Subscription, nameOf(s)), streamKey(eventing.Channel, channel))
+		}
+	}
+	return all, nil
 }
 
 // existing returns what lists the UIDs of all streams and consumers that the API has, where other replicas make streams

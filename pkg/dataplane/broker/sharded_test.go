@@ -37,6 +37,8 @@ type installation struct {
 	mu sync.Mutex
 	// cut are the replicas that cannot be reached. mu guards it.
 	cut sets.Set[string]
+	// subscribed are consumers that replicas are told of which do not know them yet. mu guards it.
+	subscribed []eventing.Consumer
 }
 
 // sharded is a replica.
@@ -79,7 +81,14 @@ func (i *installation) add(name string, seen ...string) *sharded {
 		Exists:        func(uid types.UID) bool { return !i.absent[uid] },
 		HealthChanged: func(eventing.Key) {},
 	})
-	r.shards = sharding.New(ctx, sharding.Options{Broker: r.broker, Members: r.view, Peers: transport{i, name}, Clock: clock.RealClock{}})
+	r.shards = sharding.New(ctx, sharding.Options{
+		Broker: r.broker, Members: r.view, Peers: transport{i, name}, Clock: clock.RealClock{},
+		Subscribed: func(context.Context) ([]eventing.Consumer, error) {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			return i.subscribed, nil
+		},
+	})
 	r.ingress = ingress.New(ingress.Options{Accept: r.shards.Accept, Exists: r.shards.Exists, Peers: r.shards})
 	r.peers.Handle("/"+sharding.EventsElement+"/", http.StripPrefix("/"+sharding.EventsElement, r.ingress.Forwarded()))
 	r.peers.Handle("/"+sharding.HandoverElement+"/", http.StripPrefix("/"+sharding.HandoverElement, r.shards.Handover()))
@@ -313,6 +322,43 @@ func TestShardsUnresolved(t *testing.T) {
 		i.expect(name+" took", sorted(i.taken(name)), "1 2 3 4")
 		i.log.expectLeft(t, streamKey(n).Name, map[string]int{})
 	})
+}
+
+// A replica whose informers are behind accepts no events of a stream that it gains before it knows the consumers that the
+// former owner had: they would not get them. It waits for no consumer that is gone.
+func TestShardsBehind(t *testing.T) {
+	for name, brought := range map[string]bool{"brought": true, "deleted": false} {
+		t.Run(name, func(t *testing.T) {
+			install(t, abc, func(i *installation) {
+				n := owned(t, "a", abc...)
+				late := trigger("late")
+				late.Stream, late.StreamUID = streamKey(n), types.UID(streamKey(n).Name)
+				subscribe := func(replica string) { i.must(i.replicas[replica].shards.SetConsumer(i.Context(), late)) }
+				subscribe("a")
+				i.subscribed = []eventing.Consumer{{Key: late.Key, UID: late.UID, Stream: late.Stream}}
+				i.expectPost("b", n, "1", http.StatusAccepted)
+				i.after(0)
+				i.kill("a")
+				i.see([]string{"b", "c"}, "b", "c")
+				i.expectPost("b", n, "2", http.StatusServiceUnavailable)
+				want := "1"
+				if brought {
+					subscribe("b")
+					subscribe("c")
+					want = "1 3"
+				} else {
+					i.mu.Lock()
+					i.subscribed = nil
+					i.mu.Unlock()
+					i.after(3 * time.Second)
+				}
+				i.expectPost("c", n, "3", http.StatusAccepted)
+				i.after(10 * time.Second)
+				i.expect("late took", sorted(i.taken("late")), want)
+				i.expect(fmt.Sprint("t", n, " took"), sorted(i.taken(fmt.Sprint("t", n))), "1 3")
+			})
+		})
+	}
 }
 
 // What a replica accepted that is killed is delivered by others once they see that it is gone. Until then senders are told

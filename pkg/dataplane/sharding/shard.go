@@ -2,12 +2,14 @@ package sharding
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/members"
 )
 
 // shard is a stream with its consumers, here or elsewhere.
@@ -79,13 +81,17 @@ func (sh *shard) setOpen(open bool) {
 }
 
 // take has the broker serve a stream that belongs to this replica, with all its consumers. Events are accepted from then
-// on. Consumers without a stream have nothing served yet.
+// on. Consumers without a stream have nothing served yet. It fails with errBehind where a consumer is missing.
 func (s *Shards) take(ctx context.Context, sh *shard) error {
-	if sh.taken || !s.Owns(sh.key) {
+	current := s.options.Members.Current()
+	if sh.taken || !current.Owns(sh.key.String()) {
 		return nil
 	}
 	if sh.spec == nil {
 		return errNotReady(sh.key)
+	}
+	if err := s.awaited(ctx, sh, current); err != nil {
+		return err
 	}
 	consumers := make([]eventing.Consumer, 0, len(sh.consumers))
 	for _, c := range sh.consumers {
@@ -103,6 +109,38 @@ func (s *Shards) take(ctx context.Context, sh *shard) error {
 	}
 	sh.taken = true
 	sh.setOpen(true)
+	return nil
+}
+
+// awaited fails with errBehind where a consumer of a shard is missing that Options.Subscribed tells. That is asked once for
+// each change of members, and again after a while where something is missing, which may be gone by then.
+func (s *Shards) awaited(ctx context.Context, sh *shard, current *members.Set) error {
+	if s.options.Subscribed == nil {
+		return nil
+	}
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	if s.members != current {
+		ctx, cancel := context.WithTimeout(ctx, listTimeout)
+		defer cancel()
+		all, err := s.options.Subscribed(ctx)
+		if err != nil {
+			return err
+		}
+		s.members, s.listed, s.subscribed = current, s.options.Clock.Now(), map[eventing.Key][]eventing.Consumer{}
+		for _, c := range all {
+			s.subscribed[c.Stream] = append(s.subscribed[c.Stream], c)
+		}
+	}
+	for _, c := range s.subscribed[sh.key] {
+		if sh.consumers[c.Key].UID == c.UID {
+			continue
+		}
+		if s.options.Clock.Since(s.listed) >= retry {
+			s.members = nil
+		}
+		return fmt.Errorf("%w: %s", errBehind, c.Key)
+	}
 	return nil
 }
 

@@ -2,13 +2,14 @@
 // events and delivers them. All replicas know all streams and consumers, so that each can go on with what another had.
 //
 // When the members change, who loses a stream takes no more events for it, ends its deliveries and gives back to the log
-// what is not delivered; who gains it sets all its consumers, and takes up the log as after a restart. For as long as two
-// replicas both believe to own a stream, both take its events and share what there is to deliver: an event may be
-// delivered twice then, and none is lost, as the log is one.
+// what is not delivered; who gains it sets all its consumers, those too that its informers are late to bring, and takes up
+// the log as after a restart. For as long as two replicas both believe to own a stream, both take its events and share what
+// there is to deliver: an event may be delivered twice then, and none is lost, as the log is one.
 package sharding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -49,6 +50,10 @@ type Options struct {
 	Broker Broker
 	// Members are the replicas that there are.
 	Members *members.View
+	// Subscribed lists the consumers that users have been told get the events of their streams. Only Key, UID and Stream of
+	// each are set. A replica that gains a stream accepts no events before all of its have been set here: informers may be
+	// behind what the former owner knew. Nil if no stream ever changes hands.
+	Subscribed func(ctx context.Context) ([]eventing.Consumer, error)
 	// Peers sends requests to other replicas; nil if there are none ever.
 	Peers http.RoundTripper
 	// Gained is called with what tells whether a stream came to belong to this replica, whenever that may have changed;
@@ -77,6 +82,12 @@ type Shards struct {
 	// mu guards streams: those of the consumers.
 	mu      sync.Mutex
 	streams map[eventing.Key]eventing.Key
+
+	// listing guards subscribed: what Options.Subscribed told by stream, when, and for which members.
+	listing    sync.Mutex
+	subscribed map[eventing.Key][]eventing.Consumer
+	listed     time.Time
+	members    *members.Set
 }
 
 var _ ingress.Peers = (*Shards)(nil)
@@ -118,7 +129,7 @@ func (s *Shards) SetStream(ctx context.Context, spec eventing.Stream) error {
 	sh.spec = &spec
 	sh.known.Store(true)
 	s.options.Broker.AddAddress(spec.Key)
-	return s.take(ctx, sh)
+	return ignoreBehind(s.take(ctx, sh))
 }
 
 // RemoveStream forgets a stream, and deletes it with all its events if it belongs to this replica. What is deleted while it
@@ -151,7 +162,7 @@ func (s *Shards) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 			return nil
 		}
 		if err := s.take(ctx, sh); err != nil {
-			return err
+			return ignoreBehind(err)
 		}
 	}
 	return s.options.Broker.SetConsumer(ctx, config)
@@ -251,6 +262,17 @@ func (s *Shards) Stop(timeout time.Duration) {
 	timer.Stop()
 	s.cancel()
 	s.options.Broker.Stop(timeout)
+}
+
+// errBehind is why a stream that belongs to this replica is not taken yet.
+var errBehind = errors.New("the informers have not brought a consumer yet")
+
+// ignoreBehind returns err unless it is errBehind: the stream is taken with all its consumers once they are known.
+func ignoreBehind(err error) error {
+	if errors.Is(err, errBehind) {
+		return nil
+	}
+	return err
 }
 
 // errNotReady says that a consumer's stream is not there yet.
