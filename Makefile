@@ -82,7 +82,8 @@ verify: ## Check generated code, module files, format, tracked files and go vet,
 	hack/verify-go.sh
 
 .PHONY: lint
-lint: ## Run the linters of .golangci.yml
+lint: ## Check the wording and run the linters of .golangci.yml
+	go run ./hack/language
 	hack/golangci-lint.sh run ./...
 	cd hack/cluster && ../golangci-lint.sh run ./...
 
