@@ -134,7 +134,7 @@ func nameOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// subscribed lists the Triggers and Subscriptions that their status tells to be consumers.
+// subscribed lists the Triggers and Subscriptions whose status says that they are subscribed.
 func (o *eventingOptions) subscribed(ctx context.Context) ([]eventing.Consumer, error) {
 	var all []eventing.Consumer
 	add := func(object metav1.Object, conditions duckv1.Conditions, t duckv1.ConditionType, key, stream eventing.Key) {

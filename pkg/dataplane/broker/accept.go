@@ -3,8 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -15,15 +13,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/filter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // maxTTL is the number of times that an event may pass through a Broker.
 const maxTTL = 255
-
-// comeAgain is how long senders are told to wait while the log takes nothing.
-const comeAgain = 5 * time.Second
 
 // Exists tells whether there is a stream.
 func (b *Broker) Exists(key eventing.Key) bool {
@@ -39,35 +33,32 @@ func (b *Broker) stream(key eventing.Key) *stream {
 }
 
 // Accept makes events durable, together with whom they are for, for all consumers that there are now whose filters
-// they pass (eventing Content Based Routing, Topology Based Routing). The events may be changed, but not kept. Errors are an
-// ingress.Refusal where the sender is to know the reason.
+// they pass (eventing Content Based Routing, Topology Based Routing). The events may be changed, but not kept. Errors match a
+// reason of package eventing, unless ctx ended.
 func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.Event) error {
 	s := b.stream(key)
 	if s == nil {
-		return &ingress.Refusal{Status: http.StatusNotFound, Message: "there is no " + key.String()}
+		return eventing.Reject(eventing.ErrNotFound, "there is no %s", key)
 	}
 	if key.Kind == eventing.Broker {
 		for i, e := range events {
 			if events[i] = s.pass(e); events[i] == nil {
-				return &ingress.Refusal{Status: http.StatusBadRequest, Message: "the event went through too many Brokers: its " +
-					event.TTL + " must be greater than 1"}
+				return eventing.Reject(eventing.ErrLoop, "the event went through too many Brokers: its %s must be greater than 1", event.TTL)
 			}
 		}
 	}
 	err := s.append(ctx, events)
-	refusal := (*ingress.Refusal)(nil)
 	switch {
-	case err == nil, ctx.Err() != nil, errors.As(err, &refusal):
+	case err == nil, ctx.Err() != nil, errors.Is(err, eventing.ErrTooLarge), errors.Is(err, eventing.ErrFull):
 		return err
 	case errors.Is(err, eventlog.ErrTooLarge):
-		return &ingress.Refusal{Status: http.StatusRequestEntityTooLarge, Message: "the event is larger than the event log takes"}
+		return eventing.Reject(eventing.ErrTooLarge, "the event is larger than the event log takes")
 	case errors.Is(err, eventlog.ErrShareFull):
-		return &ingress.Refusal{Status: http.StatusServiceUnavailable, RetryAfter: comeAgain,
-			Message: "the Brokers and Channels of the namespace hold as much of the event log as they may"}
+		return eventing.Reject(eventing.ErrFull, "the Brokers and Channels of the namespace hold as much of the event log as they may")
 	case errors.Is(err, eventlog.ErrFull):
-		return &ingress.Refusal{Status: http.StatusServiceUnavailable, RetryAfter: comeAgain, Message: "the event log is full"}
+		return eventing.Reject(eventing.ErrFull, "the event log is full")
 	default:
-		return &ingress.Refusal{Status: http.StatusServiceUnavailable, RetryAfter: comeAgain, Message: "the event log is not available"}
+		return eventing.Reject(eventing.ErrUnavailable, "the event log is not available")
 	}
 }
 
@@ -191,9 +182,7 @@ func (s *stream) append(ctx context.Context, events []*event.Event) error {
 	return nil
 }
 
-var errMemory = &ingress.Refusal{
-	Status: http.StatusServiceUnavailable, RetryAfter: comeAgain, Message: "the namespace holds too much memory for more events",
-}
+var errMemory = eventing.Reject(eventing.ErrFull, "the namespace holds too much memory for more events")
 
 // reservation is what one append holds of the budget.
 type reservation struct {
@@ -233,8 +222,8 @@ func (w *scratch) plan(ctx context.Context, consumers *filter.Index[types.UID, *
 		p := planOf(e, w.matched[before:])
 		written += p.size()
 		if written > maxWritten && len(events) > 1 {
-			return &ingress.Refusal{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf(
-				"the events of the batch, with their headers and for all that they match, take up more than %d bytes; send fewer at once", maxWritten)}
+			return eventing.Reject(eventing.ErrTooLarge,
+				"the events of the batch, with their headers and for all that they match, take up more than %d bytes; send fewer at once", maxWritten)
 		}
 		w.plans = append(w.plans, p)
 		if !memory.grow(int64(appendWeight * (min(written, commitBytes) + matchBytes*len(w.matched)))) {

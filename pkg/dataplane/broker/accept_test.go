@@ -155,8 +155,11 @@ func TestChannelHidesTTL(t *testing.T) {
 
 func expectRefusal(t *testing.T, err error, status int, retryAfter time.Duration) {
 	t.Helper()
-	var refusal *ingress.Refusal
-	if !errors.As(err, &refusal) || refusal.Status != status || refusal.RetryAfter != retryAfter || refusal.Message == "" {
+	if err == nil {
+		t.Errorf("no error, want a refusal with status %d", status)
+		return
+	}
+	if refusal := ingress.RefusalOf(err); refusal.Status != status || refusal.RetryAfter != retryAfter || refusal.Message == "" {
 		t.Errorf("%#v, want a refusal with status %d and Retry-After %v", err, status, retryAfter)
 	}
 }
@@ -168,11 +171,11 @@ func TestAcceptErrors(t *testing.T) {
 		after  time.Duration
 	}{
 		"too large":   {fmt.Errorf("append: %w", eventlog.ErrTooLarge), http.StatusRequestEntityTooLarge, 0},
-		"share":       {fmt.Errorf("append: %w", eventlog.ErrShareFull), http.StatusServiceUnavailable, comeAgain},
-		"full":        {fmt.Errorf("append: %w", eventlog.ErrFull), http.StatusServiceUnavailable, comeAgain},
-		"unavailable": {fmt.Errorf("append: %w", eventlog.ErrUnavailable), http.StatusServiceUnavailable, comeAgain},
-		"closed":      {eventlog.ErrClosed, http.StatusServiceUnavailable, comeAgain},
-		"any":         {errors.New("any"), http.StatusServiceUnavailable, comeAgain},
+		"share":       {fmt.Errorf("append: %w", eventlog.ErrShareFull), http.StatusServiceUnavailable, 5 * time.Second},
+		"full":        {fmt.Errorf("append: %w", eventlog.ErrFull), http.StatusServiceUnavailable, 5 * time.Second},
+		"unavailable": {fmt.Errorf("append: %w", eventlog.ErrUnavailable), http.StatusServiceUnavailable, 5 * time.Second},
+		"closed":      {eventlog.ErrClosed, http.StatusServiceUnavailable, 5 * time.Second},
+		"any":         {errors.New("any"), http.StatusServiceUnavailable, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *world) {

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -54,8 +53,7 @@ func TestBatchThatGrowsIsRefused(t *testing.T) {
 				if bytes := allocated(func() { err = w.Accept(w.Context(), brokerKey, events) }); bytes > 2*maxWritten {
 					t.Errorf("%d bytes were allocated, want at most %d", bytes, 2*maxWritten)
 				}
-				refusal := (*ingress.Refusal)(nil)
-				if !errors.As(err, &refusal) || refusal.Status != http.StatusRequestEntityTooLarge {
+				if err == nil || ingress.RefusalOf(err).Status != http.StatusRequestEntityTooLarge {
 					t.Errorf("the batch got %v, want 413", err)
 				}
 				if _, written := w.log.sizes(); written > 0 {
@@ -95,9 +93,11 @@ func TestMemoryIsReserved(t *testing.T) {
 		}
 		large := newEvent("1")
 		large.Data = make([]byte, 1<<20)
-		refusal := (*ingress.Refusal)(nil)
 		err := w.Accept(w.Context(), brokerKey, []*event.Event{large})
-		if !errors.As(err, &refusal) || refusal.Status != http.StatusServiceUnavailable || refusal.RetryAfter == 0 {
+		if err == nil {
+			t.Fatal("the event was accepted without memory")
+		}
+		if refusal := ingress.RefusalOf(err); refusal.Status != http.StatusServiceUnavailable || refusal.RetryAfter == 0 {
 			t.Errorf("without memory, the event got %v, want 503 with Retry-After", err)
 		}
 		w.budget.Release("default", taken)

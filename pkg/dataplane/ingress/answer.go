@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // Refusal is an error that says how a request is answered.
@@ -22,15 +24,42 @@ type Refusal struct {
 // Error returns the message.
 func (r *Refusal) Error() string { return r.Message }
 
-// answer answers a request that failed, and returns the status code.
-func answer(w http.ResponseWriter, err error) (code int) {
-	var refusal *Refusal
-	if !errors.As(err, &refusal) {
-		refusal = &Refusal{Status: http.StatusInternalServerError, Message: err.Error()}
-		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			refusal.Status = http.StatusServiceUnavailable
+// fullRetryAfter is how long senders are told to wait while the event log stores nothing.
+const fullRetryAfter = 5 * time.Second
+
+// responses has the response to each reason of package eventing.
+var responses = []struct {
+	reason     error
+	status     int
+	retryAfter time.Duration
+}{
+	{eventing.ErrNotFound, http.StatusNotFound, 0},
+	{eventing.ErrLoop, http.StatusBadRequest, 0},
+	{eventing.ErrTooLarge, http.StatusRequestEntityTooLarge, 0},
+	{eventing.ErrFull, http.StatusServiceUnavailable, fullRetryAfter},
+	{eventing.ErrUnavailable, http.StatusServiceUnavailable, fullRetryAfter},
+	{eventing.ErrNotReady, http.StatusServiceUnavailable, 0},
+	{context.Canceled, http.StatusServiceUnavailable, 0},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable, 0},
+}
+
+// RefusalOf returns the response to a request that failed with err: err itself if it is a Refusal, and status 500 for an
+// unknown error.
+func RefusalOf(err error) *Refusal {
+	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+		return refusal
+	}
+	for _, r := range responses {
+		if errors.Is(err, r.reason) {
+			return &Refusal{Status: r.status, RetryAfter: r.retryAfter, Message: err.Error()}
 		}
 	}
+	return &Refusal{Status: http.StatusInternalServerError, Message: err.Error()}
+}
+
+// answer answers a request that failed, and returns the status code.
+func answer(w http.ResponseWriter, err error) (code int) {
+	refusal := RefusalOf(err)
 	after := refusal.RetryAfter
 	if refusal.Status == http.StatusServiceUnavailable || refusal.Status == http.StatusTooManyRequests {
 		after = max(after, time.Second)

@@ -22,8 +22,8 @@ import (
 // Options are those of a Handler. Accept and Exists are required.
 type Options struct {
 	// Accept makes events durable, for a stream that exists; all of them or none. It returns nil once they are. It
-	// may not use the events' Data after it returned, as their memory is used again. Errors that match *Refusal say
-	// how the request is answered; others are answered 503 if ctx ended, and 500 otherwise.
+	// may not use the events' Data after it returned, as their memory is used again. RefusalOf gives the response to its
+	// errors.
 	Accept func(ctx context.Context, to eventing.Key, events []*event.Event) error
 	// Exists tells whether there is a stream. Requests to others are answered 404.
 	Exists func(eventing.Key) bool
@@ -103,8 +103,8 @@ func LargestRequest(maxBody int64) int64 {
 // allowed are the methods of all paths (eventing HTTP Verbs).
 const allowed = "POST, OPTIONS"
 
-// Retire has each connection of a client end with its next answer, so that clients go to other replicas before Serve ends:
-// an event that is sent by a connection while the server closes it has an unknown fate.
+// Retire closes each client connection after its next response, so that clients move to other replicas before Serve closes
+// idle connections: a client does not know what became of an event that it sent on a connection closed at that moment.
 func (h *Handler) Retire() { h.retired.Store(true) }
 
 // Close releases what the Handler uses of the system. Call it when requests have ended.

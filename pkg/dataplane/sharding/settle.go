@@ -16,7 +16,7 @@ const (
 	atATime = 16
 	// retry is the time after which the log is asked again for a stream that could not be taken.
 	retry = time.Second
-	// listTimeout bounds how long the consumers are listed that are to be known.
+	// listTimeout bounds a call of Options.Subscribed.
 	listTimeout = 10 * time.Second
 	// lookAfter is when the log is looked at again after a change: who had a stream before, and does not know yet that it
 	// has not any more, may have left something by then.

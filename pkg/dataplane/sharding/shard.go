@@ -81,7 +81,7 @@ func (sh *shard) setOpen(open bool) {
 }
 
 // take has the broker serve a stream that belongs to this replica, with all its consumers. Events are accepted from then
-// on. Consumers without a stream have nothing served yet. It fails with errBehind where a consumer is missing.
+// on. Consumers without a stream have nothing served yet. It returns errBehind while a consumer is missing.
 func (s *Shards) take(ctx context.Context, sh *shard) error {
 	current := s.options.Members.Current()
 	if sh.taken || !current.Owns(sh.key.String()) {
@@ -112,8 +112,8 @@ func (s *Shards) take(ctx context.Context, sh *shard) error {
 	return nil
 }
 
-// awaited fails with errBehind where a consumer of a shard is missing that Options.Subscribed tells. That is asked once for
-// each change of members, and again after a while where something is missing, which may be gone by then.
+// awaited returns errBehind if Options.Subscribed lists a consumer of the shard that is not set. It calls Options.Subscribed
+// once after each change of members, and again after retry while a consumer is missing: it may have been deleted.
 func (s *Shards) awaited(ctx context.Context, sh *shard, current *members.Set) error {
 	if s.options.Subscribed == nil {
 		return nil

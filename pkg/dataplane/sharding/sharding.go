@@ -50,9 +50,9 @@ type Options struct {
 	Broker Broker
 	// Members are the replicas that there are.
 	Members *members.View
-	// Subscribed lists the consumers that users have been told get the events of their streams. Only Key, UID and Stream of
-	// each are set. A replica that gains a stream accepts no events before all of its have been set here: informers may be
-	// behind what the former owner knew. Nil if no stream ever changes hands.
+	// Subscribed lists the consumers whose status says that they are subscribed. It sets only Key, UID and Stream of each. A
+	// replica that gains a stream rejects its events until all of these have been set here, because informers may lag behind
+	// what the former owner knew. Nil disables the check.
 	Subscribed func(ctx context.Context) ([]eventing.Consumer, error)
 	// Peers sends requests to other replicas; nil if there are none ever.
 	Peers http.RoundTripper
@@ -83,7 +83,7 @@ type Shards struct {
 	mu      sync.Mutex
 	streams map[eventing.Key]eventing.Key
 
-	// listing guards subscribed: what Options.Subscribed told by stream, when, and for which members.
+	// listing guards the result of Options.Subscribed by stream, its time, and the members that it was called for.
 	listing    sync.Mutex
 	subscribed map[eventing.Key][]eventing.Consumer
 	listed     time.Time
@@ -209,7 +209,7 @@ func (s *Shards) Accept(ctx context.Context, stream eventing.Key, events []*even
 		changed := *s.changed.Load()
 		found, ok := s.shards.Load(stream)
 		if !ok || !found.(*shard).known.Load() {
-			return &ingress.Refusal{Status: http.StatusNotFound, Message: "there is no " + stream.String()}
+			return eventing.Reject(eventing.ErrNotFound, "there is no %s", stream)
 		}
 		done, ready, err := found.(*shard).accept(func() error { return s.options.Broker.Accept(ctx, stream, events) })
 		if done {
@@ -226,7 +226,7 @@ func (s *Shards) Accept(ctx context.Context, stream eventing.Key, events []*even
 		case <-ready:
 		case <-changed:
 		case <-timeout.C():
-			return &ingress.Refusal{Status: http.StatusServiceUnavailable, Message: stream.String() + " is not ready to take events yet"}
+			return eventing.Reject(eventing.ErrNotReady, "%s is not ready to take events yet", stream)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -264,10 +264,10 @@ func (s *Shards) Stop(timeout time.Duration) {
 	s.options.Broker.Stop(timeout)
 }
 
-// errBehind is why a stream that belongs to this replica is not taken yet.
-var errBehind = errors.New("the informers have not brought a consumer yet")
+// errBehind is returned for a stream of this replica while its informers lack a consumer.
+var errBehind = errors.New("informers lag behind: unknown consumer")
 
-// ignoreBehind returns err unless it is errBehind: the stream is taken with all its consumers once they are known.
+// ignoreBehind returns nil for errBehind, and err otherwise. The missing consumer, or settle, tries again.
 func ignoreBehind(err error) error {
 	if errors.Is(err, errBehind) {
 		return nil
