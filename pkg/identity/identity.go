@@ -1,9 +1,9 @@
-// Package identity tells the controllers of this server from everybody else.
+// Package identity distinguishes the controllers of this server from all other clients.
 //
-// Some writes belong to controllers alone, whatever rights a user has: creating Revisions, listing the
-// subscribers of a Channel. A user name cannot decide that, because whoever may impersonate users can take
-// any name. So the controllers' in-process client authenticates with a token made at start-up, and its
-// identity is a Go type that no request from outside can be given.
+// Only controllers may perform some writes, regardless of a user's permissions: creating Revisions, listing the
+// subscribers of a Channel. A user name does not prove that a client is a controller, because a user with the
+// permission to impersonate can use any name. The in-process client of the controllers therefore authenticates with
+// a token created at startup, and its identity is a Go type that no external request can obtain.
 package identity
 
 import (
@@ -32,14 +32,13 @@ func NewControllers() user.Info {
 	}}
 }
 
-// Controllers recognizes the controllers' identity in the requests that strategies see.
+// Controllers recognizes the identity of the controllers in the requests that strategies handle.
 type Controllers struct {
-	// UserNames are users that count as the controllers too, for installations that run them in other
-	// processes.
+	// UserNames are further users that count as controllers, for installations that run them in other processes.
 	UserNames []string
 }
 
-// Made tells whether the request of ctx was made by the controllers.
+// Made reports whether the request of ctx was made by a controller.
 func (c Controllers) Made(ctx context.Context) bool {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
@@ -51,10 +50,10 @@ func (c Controllers) Made(ctx context.Context) bool {
 	return u.GetName() != "" && slices.Contains(c.UserNames, u.GetName())
 }
 
-// NewToken returns a bearer token that nobody can guess.
+// NewToken returns a random bearer token that cannot be guessed.
 func NewToken() string { return rand.Text() + rand.Text() }
 
-// Authenticator authenticates requests that carry token as the controllers, and no others.
+// Authenticator authenticates requests that carry token as the controllers, and no other requests.
 func Authenticator(token string) authenticator.Request {
 	return bearertoken.New(tokenAuthenticator(token))
 }

@@ -18,7 +18,7 @@ func TestMade(t *testing.T) {
 		want       bool
 	}{
 		{name: "the in-process controllers", user: NewControllers(), want: true},
-		{name: "nobody", user: nil},
+		{name: "no user", user: nil},
 		{name: "cluster-admin", user: named("admin", user.SystemPrivilegedGroup)},
 		{name: "the controllers' name, impersonated", user: named(ControllersUser, user.SystemPrivilegedGroup)},
 		{name: "the API server's own loopback user", user: named(user.APIServerUser, user.SystemPrivilegedGroup)},
