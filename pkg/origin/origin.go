@@ -31,7 +31,7 @@ func ValidateRestore(id string) error {
 	return nil
 }
 
-// UID returns the UID that an object was created with.
+// UID returns the UID that an object had when it was created.
 func UID(uid types.UID) types.UID {
 	if len(uid) > uidLength && uid[uidLength:min(len(uid), uidLength+len(separator))] == separator {
 		return uid[:uidLength]

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// TestUID restores an object several times: each UID is another one, all have the same origin, and each is a valid label.
+// TestUID restores an object several times: each UID is new, all have the same origin, and each is a valid label.
 func TestUID(t *testing.T) {
 	created := uuid.NewUUID()
 	seen := map[types.UID]bool{created: true}
@@ -22,8 +22,8 @@ func TestUID(t *testing.T) {
 			t.Errorf("UID %s was used before", uid)
 		}
 		seen[uid] = true
-		if again := Restored(uid, restore); again != uid {
-			t.Errorf("the same restore again yields %s, want %s", again, uid)
+		if repeated := Restored(uid, restore); repeated != uid {
+			t.Errorf("repeating the restore yields %s, want %s", repeated, uid)
 		}
 		if got := UID(uid); got != created {
 			t.Errorf("origin of %s is %s, want %s", uid, got, created)
