@@ -26,7 +26,7 @@ func addrs(texts ...string) []netip.Addr {
 	return parsed
 }
 
-// TestGuard refuses the addresses of the node, of its metadata service and of this server, in all their forms.
+// TestGuard refuses the addresses of the node, of its metadata service and of this server, in all forms.
 func TestGuard(t *testing.T) {
 	own := Options{
 		Own: addrs("10.0.0.7", "fd00::7"), Replicas: func() []netip.Addr { return addrs("10.244.1.9") },
@@ -75,10 +75,10 @@ func TestGuard(t *testing.T) {
 				o.Allow = prefixes("10.96.0.0/12", "127.0.0.2/32", "10.244.0.0/16", "93.184.0.0/16")
 			}),
 			allowed: []string{"10.96.0.1", "127.0.0.2", "10.244.0.6", "93.184.1.1", "2606:4700::1111"},
-			// An address of its own is not allowed by a network that contains it.
+			// A network that contains an own address does not allow it.
 			refused: []string{"10.1.2.3", "127.0.0.1", "8.8.8.8", "10.244.0.5", "64:ff9b::808:808", "2002:a01:203::1"},
 		},
-		"what is built in, allowed as it stands or by address": {
+		"built-in refusals, allowed by prefix or by address": {
 			options: with(func(o *Options) { o.Allow = prefixes("127.0.0.0/8", "169.254.10.0/24", "10.0.0.7/32", "::1/128") }),
 			allowed: []string{"127.0.0.1", "169.254.10.1", "10.0.0.7", "::1"},
 			refused: []string{"169.254.169.254", "fd00::7"},
@@ -108,7 +108,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestInterfacesChange follows a machine that gets another address, and keeps those that it had while they cannot be read.
+// TestInterfacesChange gives a machine another address, and keeps the last known addresses while they cannot be read.
 func TestInterfacesChange(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	current, failure := addrs("192.168.1.5"), error(nil)
@@ -128,7 +128,7 @@ func TestInterfacesChange(t *testing.T) {
 	expect("cannot be read", "192.168.1.6", "192.168.1.5")
 }
 
-// TestDialer decides after names are resolved, says the same of all addresses that it refuses, and counts them.
+// TestDialer decides after DNS resolution, returns the same error for all refused addresses, and counts them.
 func TestDialer(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -139,14 +139,14 @@ func TestDialer(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	guard := New(Options{Register: registry.MustRegister})
 	dial := guard.Dialer(ForEvents, time.Minute)
-	// Whether something listens there makes no difference.
+	// The result does not depend on whether a server listens there.
 	hosts := []string{"127.0.0.1:" + port, "localhost:" + port, "[::1]:1", "[::ffff:127.0.0.1]:" + port, "0.0.0.0:" + port, "169.254.169.254:80", "127.0.0.1:1"}
 	for _, address := range hosts {
 		conn, err := dial(t.Context(), "tcp", address)
 		if err == nil {
 			conn.Close()
 		}
-		//nolint:errorlint // it must be this very error: wrapped in another, its text would tell the address
+		//nolint:errorlint // it must be exactly this error: a wrapped error would contain the address
 		if err != ErrRefused {
 			t.Errorf("%s: %v, want %v", address, err, ErrRefused)
 		}
@@ -216,7 +216,7 @@ func TestDefaultGateways(t *testing.T) {
 		"eth0\t0000F40A\t00000000\t0001\n" +
 		"eth1\t00000000\t00000000\t0001\n" +
 		"eth2\t00000000\tzz\t0001\n"
-	// The file is in the machine's byte order, which the sample is in if that is little endian.
+	// The file is in the machine's byte order; the sample is little endian.
 	if diff := cmp.Diff(addrs("10.244.0.1"), defaultGateways([]byte(routes)), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("default gateways (-want +got):\n%s", diff)
 	}

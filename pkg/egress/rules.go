@@ -11,7 +11,7 @@ import (
 // loopback are the addresses of the machine itself.
 var loopback = prefixes("127.0.0.0/8", "::1/128")
 
-// reserved are the addresses that lead to the node, to its metadata service or to no single host.
+// reserved are the addresses of the node, of its metadata service or of more than one host.
 var reserved = prefixes(
 	// Unspecified: Linux connects it to the machine itself.
 	"0.0.0.0/8", "::/128",
@@ -25,8 +25,8 @@ var reserved = prefixes(
 	"100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::254/128", "fd20:ce::254/128",
 )
 
-// embedding are the IPv6 prefixes whose addresses hold an IPv4 address that a translator or tunnel may connect to, and
-// the byte at which it begins.
+// embedding are the IPv6 prefixes whose addresses embed an IPv4 address that a translator or tunnel may connect to, and
+// the byte at which that address begins.
 var embedding = []struct {
 	prefix netip.Prefix
 	at     int
@@ -56,11 +56,11 @@ type rule struct {
 	allow  bool
 }
 
-// rules are ordered so that the first that contains an address decides.
+// rules are in order of precedence: the first rule that contains an address decides.
 type rules []rule
 
-// newRules returns the rules of the operator's prefixes and the built-in refusals. The longest prefix decides; of two that
-// are equal, the operator's.
+// newRules returns the rules for the operator's prefixes and the built-in refusals. The longest prefix decides; of two equal
+// prefixes, the operator's.
 func newRules(o Options) rules {
 	var all rules
 	add := func(allow bool, of []netip.Prefix) {
@@ -88,7 +88,7 @@ func (r rules) decide(addr netip.Addr) (allow bool, bits int) {
 	return true, 0
 }
 
-// embedded returns the IPv4 address that an IPv6 address holds, if it is of a form that does.
+// embedded returns the IPv4 address that an IPv6 address embeds, if any.
 func embedded(addr netip.Addr) (netip.Addr, bool) {
 	if addr.IsLoopback() {
 		return netip.Addr{}, false

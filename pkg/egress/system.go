@@ -21,7 +21,7 @@ const routesFile = "/proc/net/route"
 func systemAddresses() ([]netip.Addr, error) {
 	found, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("list the addresses of the network interfaces: %w", err)
+		return nil, fmt.Errorf("list addresses of network interfaces: %w", err)
 	}
 	addresses := make([]netip.Addr, 0, len(found))
 	for _, each := range found {
@@ -32,21 +32,21 @@ func systemAddresses() ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// DefaultGateways returns the addresses of the default gateways for IPv4. In a Pod most network plugins make them addresses of
-// the node. It returns none on systems other than Linux.
+// DefaultGateways returns the IPv4 addresses of the default gateways. In a Pod, most network plugins use addresses of the
+// node. It returns none on systems other than Linux.
 func DefaultGateways() ([]netip.Addr, error) {
 	routes, err := os.ReadFile(routesFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list the default gateways: %w", err)
+		return nil, fmt.Errorf("list default gateways: %w", err)
 	}
 	return defaultGateways(routes), nil
 }
 
-// defaultGateways parses lines of interface, destination and gateway, the latter two in hexadecimal and in the machine's byte
-// order.
+// defaultGateways parses lines with an interface, a destination and a gateway, the latter two in hexadecimal and in the
+// machine's byte order.
 func defaultGateways(routes []byte) []netip.Addr {
 	var gateways []netip.Addr
 	lines := bufio.NewScanner(bytes.NewReader(routes))
