@@ -15,10 +15,10 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// newServer returns a server that takes Events, and the Events it took.
+// newServer returns a server that accepts Events, and the accepted Events.
 func newServer(t *testing.T) (*rest.Config, <-chan *corev1.Event) {
 	t.Helper()
-	taken := make(chan *corev1.Event, 10)
+	accepted := make(chan *corev1.Event, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		event := &corev1.Event{}
 		if r.Method != http.MethodPost || r.URL.Path != "/api/v1/namespaces/ns/events" {
@@ -29,18 +29,18 @@ func newServer(t *testing.T) (*rest.Config, <-chan *corev1.Event) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		taken <- event.DeepCopy()
+		accepted <- event.DeepCopy()
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(event) // the client has gone otherwise
+		_ = json.NewEncoder(w).Encode(event) // fails only if the client disconnected
 	}))
 	t.Cleanup(server.Close)
-	return &rest.Config{Host: server.URL}, taken
+	return &rest.Config{Host: server.URL}, accepted
 }
 
-// An object as a lister returns it does not tell its kind; the Event refers to it all the same.
+// Objects returned by a lister have no kind set; the Event refers to the kind nevertheless.
 func TestRecorderRefersToOurKinds(t *testing.T) {
-	config, taken := newServer(t)
+	config, accepted := newServer(t)
 	recorder, stop, err := NewRecorder(t.Context(), config, "revision-controller")
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestRecorderRefersToOurKinds(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "hello-00001", Namespace: "ns", UID: "u", ResourceVersion: "7"}
 	recorder.Eventf(&servingv1.Revision{ObjectMeta: meta}, corev1.EventTypeWarning, "ExitCode1", "Container failed with: %s", "oops")
 
-	got := <-taken
+	got := <-accepted
 	want := &corev1.Event{
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "serving.knative.dev/v1", Kind: "Revision", Namespace: "ns", Name: "hello-00001", UID: "u", ResourceVersion: "7",
@@ -66,7 +66,7 @@ func TestRecorderRefersToOurKinds(t *testing.T) {
 	}
 }
 
-// Recording after the end neither blocks nor panics.
+// Recording after stop neither blocks nor panics.
 func TestRecorderEnds(t *testing.T) {
 	config, _ := newServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
