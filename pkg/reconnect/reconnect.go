@@ -1,4 +1,4 @@
-// Package reconnect has what watches an API server go on soon after that was away.
+// Package reconnect resumes watches of an API server soon after an outage.
 package reconnect
 
 import (
@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// interval is about how long it takes from one attempt to connect to the next.
+// interval is the average time between two connection attempts.
 const interval = time.Second
 
-// Watches returns a transport by which lists and watches of informers wait until they reach the server, or their context
-// ends, and which leaves all other requests as they are. It is meant for rest.Config.Wrap.
+// Watches returns a transport that retries lists and watches of informers until they reach the server or their context ends.
+// It passes all other requests through. It is meant for rest.Config.Wrap.
 //
-// An informer by itself waits twice as long after each attempt, up to a minute in the end: for that long after the server is
-// back it would not see what changes.
+// An informer on its own doubles its backoff after each attempt, up to a minute. After an outage it would miss changes for
+// that long.
 func Watches(next http.RoundTripper) http.RoundTripper { return watches{next} }
 
 type watches struct{ next http.RoundTripper }
@@ -28,7 +28,7 @@ func (w watches) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil || !unsent(err) || !ofInformer(r) {
 			return response, err
 		}
-		// Not all at once.
+		// Jitter spreads the attempts of many informers.
 		timer := time.NewTimer(interval/2 + rand.N(interval))
 		select {
 		case <-timer.C:
@@ -39,13 +39,13 @@ func (w watches) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// unsent tells whether there was no connection to send a request by.
+// unsent reports whether a request was not sent because dialing failed.
 func unsent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// ofInformer tells whether a request is a watch, or a list of an informer, which says what version will do.
+// ofInformer reports whether a request is a watch or a list of an informer, which sets resourceVersion.
 func ofInformer(r *http.Request) bool {
 	query := r.URL.Query()
 	return r.Method == http.MethodGet && (query.Has("watch") || query.Has("resourceVersion"))

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// away returns the address of a server that is not there until start is called.
-func away(t *testing.T) (address string, start func()) {
+// unreachable returns the address of a server that does not listen until start is called.
+func unreachable(t *testing.T) (address string, start func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +30,7 @@ func away(t *testing.T) (address string, start func()) {
 	}
 }
 
-// Lists and watches of informers go on when the server is back; all else fails at once while it is away.
+// Lists and watches of informers resume when the server is back; other requests fail at once during the outage.
 func TestWatches(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -44,7 +44,7 @@ func TestWatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			address, start := away(t)
+			address, start := unreachable(t)
 			client := &http.Client{Transport: Watches(&http.Transport{})}
 			defer client.CloseIdleConnections()
 			send := func(ctx context.Context) error {
@@ -59,7 +59,7 @@ func TestWatches(t *testing.T) {
 				return err
 			}
 			if !test.waits {
-				// It returns by itself: nobody starts the server.
+				// Watches returns on its own, because the server never starts.
 				if err := send(t.Context()); err == nil {
 					t.Error("a server that is away answers")
 				}
