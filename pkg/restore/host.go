@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// concurrentPatches bounds the patches of host objects at a time.
+// concurrentPatches bounds the number of concurrent patches of host objects.
 const concurrentPatches = 16
 
 // hostKind is a kind of host objects that objects of this server own.
@@ -53,9 +53,9 @@ func (r *run) hostKinds() []hostKind {
 	}
 }
 
-// adoptHostObjects replaces the UIDs of restored objects in the owner references of Deployments and core Services. The garbage
-// collector would delete them otherwise, with all Pods.
-func (r *run) adoptHostObjects(ctx context.Context) error {
+// rewriteOwners replaces the UIDs of restored objects in the owner references of Deployments and core Services. Otherwise
+// the garbage collector would delete them, with all Pods.
+func (r *run) rewriteOwners(ctx context.Context) error {
 	for _, kind := range r.hostKinds() {
 		patches, ctx := errgroup.WithContext(ctx)
 		patches.SetLimit(concurrentPatches)
@@ -64,18 +64,18 @@ func (r *run) adoptHostObjects(ctx context.Context) error {
 			if !ok || !r.isOutdated(object) || object.GetDeletionTimestamp() != nil {
 				return nil
 			}
-			r.adopted++
-			patches.Go(func() error { return r.adopt(ctx, kind, object) })
+			r.hostObjects++
+			patches.Go(func() error { return r.patchOwners(ctx, kind, object) })
 			return nil
 		})
 		if err := errors.Join(patches.Wait(), err); err != nil {
-			return fmt.Errorf("adopt %ss of the host cluster: %w", kind.name, err)
+			return fmt.Errorf("rewrite owners of %ss of the host cluster: %w", kind.name, err)
 		}
 	}
 	return nil
 }
 
-// isOutdated reports whether an owner reference of an object has to be rewritten.
+// isOutdated reports whether an object has an owner reference that must be rewritten.
 func (r *run) isOutdated(object metav1.Object) bool {
 	for _, owner := range object.GetOwnerReferences() {
 		if _, outdated := r.owner(owner); outdated {
@@ -85,7 +85,7 @@ func (r *run) isOutdated(object metav1.Object) bool {
 	return false
 }
 
-// owner returns the UID of the owner now, and whether the reference has an outdated one.
+// owner returns the current UID of the owner, and whether the reference has an outdated one.
 func (r *run) owner(reference metav1.OwnerReference) (types.UID, bool) {
 	group := schema.FromAPIVersionAndKind(reference.APIVersion, "").Group
 	if !slices.ContainsFunc(r.Resources, func(resource Resource) bool { return resource.Group == group }) {
@@ -102,10 +102,10 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// adopt rewrites the owner references of a host object.
-func (r *run) adopt(ctx context.Context, kind hostKind, object metav1.Object) error {
+// patchOwners rewrites the owner references of a host object.
+func (r *run) patchOwners(ctx context.Context, kind hostKind, object metav1.Object) error {
 	patch := func(unblock bool) error {
-		patch, err := r.adoption(object, unblock)
+		patch, err := r.ownerPatch(object, unblock)
 		if err != nil {
 			return err
 		}
@@ -121,8 +121,8 @@ func (r *run) adopt(ctx context.Context, kind hostKind, object metav1.Object) er
 	case err == nil || apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
-		// Policies of the host are not to keep the API from being served.
-		r.Logger.Error(err, "Failed to adopt host object; the garbage collector may delete it",
+		// Policies of the host must not prevent the API from being served.
+		r.Logger.Error(err, "Failed to rewrite owner references of host object; the garbage collector may delete it",
 			"kind", kind.name, "namespace", object.GetNamespace(), "name", object.GetName())
 		return nil
 	default:
@@ -130,10 +130,10 @@ func (r *run) adopt(ctx context.Context, kind hostKind, object metav1.Object) er
 	}
 }
 
-// adoption returns the patch of an object's owner references. It fails if they have changed.
-func (r *run) adoption(object metav1.Object, unblock bool) ([]byte, error) {
+// ownerPatch returns the patch of an object's owner references. It fails if they have changed.
+func (r *run) ownerPatch(object metav1.Object, unblock bool) ([]byte, error) {
 	owners := object.GetOwnerReferences()
-	adopted := make([]metav1.OwnerReference, len(owners))
+	updated := make([]metav1.OwnerReference, len(owners))
 	for i, owner := range owners {
 		if uid, outdated := r.owner(owner); outdated {
 			owner.UID = uid
@@ -141,8 +141,8 @@ func (r *run) adoption(object metav1.Object, unblock bool) ([]byte, error) {
 				owner.BlockOwnerDeletion = ptr.To(false)
 			}
 		}
-		adopted[i] = owner
+		updated[i] = owner
 	}
 	const path = "/metadata/ownerReferences"
-	return json.Marshal([]operation{{"test", path, owners}, {"replace", path, adopted}})
+	return json.Marshal([]operation{{"test", path, owners}, {"replace", path, updated}})
 }

@@ -1,9 +1,9 @@
 // Package restore completes the restore of objects from a snapshot before the API serves them.
 //
 // The host's garbage collector remembers the UIDs of owners that were deleted once, and deletes all objects that refer to
-// them, whatever exists now. So each restored object gets a UID that was never used (package origin), in the storage and in
-// the owner references of the Deployments and core Services that belong to it in the host cluster. The garbage collector
-// cannot see anything in between, because the API is not served yet.
+// them, even if an owner with such a UID exists again. So each restored object gets a UID that was never used (package
+// origin), in the storage and in the owner references of the Deployments and core Services that belong to it in the host
+// cluster. The garbage collector cannot observe an intermediate state, because the API is not served yet.
 package restore
 
 import (
@@ -34,7 +34,7 @@ const (
 	// IDKey is the key of the ID in that ConfigMap.
 	IDKey = "id"
 
-	// completedKey follows the storage prefix in the key that holds the ID of the latest completed restore.
+	// completedKey follows the storage prefix in the key of the ID of the latest completed restore.
 	completedKey = "/completed-restore"
 	// pageSize is the number of objects read at once. Each may have 1.5 MiB.
 	pageSize = 50
@@ -43,7 +43,7 @@ const (
 	retryInterval  = time.Second
 )
 
-// errOvertaken means that another replica changed an object or completed the restore meanwhile.
+// errOvertaken is returned if another replica changed an object or completed the restore concurrently.
 var errOvertaken = errors.New("another replica made progress")
 
 // Resource is a kind of objects in etcd.
@@ -71,7 +71,7 @@ type Options struct {
 }
 
 // Complete completes the restore that the ConfigMap of the host cluster names, unless the storage records it as complete.
-// It retries until ctx ends. All replicas may call it at once. None may serve the API before it returns.
+// It retries until ctx ends. Replicas may call it concurrently. No replica may serve the API before it returns.
 func Complete(ctx context.Context, o Options) error {
 	var last error
 	var logged string
@@ -95,7 +95,7 @@ func Complete(ctx context.Context, o Options) error {
 	return nil
 }
 
-// invalidError is an error that retries do not help against.
+// invalidError is an error that retries cannot fix.
 type invalidError struct{ error }
 
 func (e *invalidError) Unwrap() error { return e.error }
@@ -123,19 +123,19 @@ func (o *Options) complete(ctx context.Context) error {
 	if err := r.rewriteStorage(ctx); err != nil {
 		return err
 	}
-	if err := r.adoptHostObjects(ctx); err != nil {
+	if err := r.rewriteOwners(ctx); err != nil {
 		return err
 	}
 	if err := r.commit(ctx, clientv3.OpPut(o.completedKey(), id)); err != nil {
 		return err
 	}
-	o.Logger.Info("Completed restore", "restore", id, "objects", r.origins.Len(), "rewritten", r.rewritten, "adopted", r.adopted)
+	o.Logger.Info("Completed restore", "restore", id, "objects", r.origins.Len(), "rewritten", r.rewritten, "hostObjects", r.hostObjects)
 	return nil
 }
 
 func (o *Options) completedKey() string { return strings.TrimSuffix(o.Prefix, "/") + completedKey }
 
-// requested returns the ID of the latest restore, or "" if there was none.
+// requested returns the ID of the latest restore, or "" if no restore was requested.
 func (o *Options) requested(ctx context.Context) (string, error) {
 	found, err := o.Host.CoreV1().ConfigMaps(o.Namespace).Get(ctx, ConfigMapName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -155,12 +155,12 @@ func (o *Options) requested(ctx context.Context) (string, error) {
 type run struct {
 	*Options
 	id string
-	// completed is the revision of the record of the latest completed restore, 0 if there is none. Nothing is written once it
-	// has another revision: a replica that completed the restore may serve requests already.
+	// completed is the revision of the record of the latest completed restore, or 0. No object is written once the record has
+	// another revision: a replica that completed the restore may serve requests already.
 	completed int64
 	// origins holds the original UIDs of all restored objects.
-	origins            sets.Set[types.UID]
-	rewritten, adopted int
+	origins                sets.Set[types.UID]
+	rewritten, hostObjects int
 }
 
 // restored returns the new UID of a restored object, and any other UID unchanged.
@@ -171,8 +171,8 @@ func (r *run) restored(uid types.UID) types.UID {
 	return uid
 }
 
-// commit applies operations in one transaction. It fails with errOvertaken if the restore was completed meanwhile or one of
-// the conditions does not hold.
+// commit applies operations in one transaction. It fails with errOvertaken if the restore was completed concurrently or a
+// condition does not hold.
 func (r *run) commit(ctx context.Context, op clientv3.Op, conditions ...clientv3.Cmp) error {
 	return r.commitAll(ctx, []clientv3.Op{op}, conditions)
 }

@@ -179,8 +179,8 @@ func ownedBy(apiVersion, kind string, uid types.UID) metav1.OwnerReference {
 	}
 }
 
-// TestComplete gives all objects new UIDs, with all references to them, and once for each restore. What is named by foreign UIDs
-// or by users stays as it is.
+// TestComplete gives all objects new UIDs, including all references to them, once for each restore. Foreign UIDs and UIDs in
+// user content do not change.
 func TestComplete(t *testing.T) {
 	f := newFixture(t,
 		&appsv1.Deployment{ObjectMeta: owned("hello", ownedBy("serving.knative.dev/v1", "Revision", uid(2)))},
@@ -209,7 +209,7 @@ func TestComplete(t *testing.T) {
 			t.Errorf("owners after restore %s (-want +got):\n%s", id, diff)
 		}
 	}
-	// A restart of the server changes nothing, and leaves what came after the restore alone.
+	// A restart of the server does not change objects, including objects created since the restore.
 	f.put(t, 0, "later", `{"metadata":{"uid":"`+string(uid(4))+`"}}`)
 	after := f.content(t)
 	f.complete(t)
@@ -273,8 +273,8 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-// TestInterrupted continues a restore that stopped before the host objects were adopted, and tolerates what policies of the host
-// refuse.
+// TestInterrupted continues a restore that stopped before the owner references of host objects were rewritten, and tolerates rejections by policies
+// of the host.
 func TestInterrupted(t *testing.T) {
 	f := newFixture(t,
 		&appsv1.Deployment{ObjectMeta: owned("hello", ownedBy("serving.knative.dev/v1", "Revision", uid(2)))},
@@ -328,7 +328,7 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// TestInvalidRequest ends the server with an error that names the ConfigMap.
+// TestInvalidRequest returns an error that names the ConfigMap.
 func TestInvalidRequest(t *testing.T) {
 	f := newFixture(t)
 	f.request(t, "Yesterday")

@@ -69,7 +69,7 @@ func (r *Resource) decode(ctx context.Context, stored *mvccpb.KeyValue) (map[str
 		}
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	// Numbers stay as they are written.
+	// UseNumber preserves the notation of numbers.
 	decoder.UseNumber()
 	var content map[string]any
 	return content, decoder.Decode(&content)
@@ -92,7 +92,7 @@ func (r *run) observe(_ context.Context, o *object) error {
 	return nil
 }
 
-// rewriteStorage gives all stored objects their new UIDs. It continues where an interrupted attempt stopped.
+// rewriteStorage gives all stored objects their new UIDs. It continues from the state that an interrupted attempt left.
 func (r *run) rewriteStorage(ctx context.Context) error {
 	var batch struct {
 		ops        []clientv3.Op
@@ -135,7 +135,7 @@ func (r *run) rewriteStorage(ctx context.Context) error {
 	return flush()
 }
 
-// rewrite replaces the UIDs of restored objects in an object: its own, and those it refers to. It reports whether there were
+// rewrite replaces the UIDs of restored objects in an object: its own, and UIDs it refers to. It reports whether it replaced
 // any.
 func (r *run) rewrite(content map[string]any) bool {
 	changed := false
