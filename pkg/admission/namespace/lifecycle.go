@@ -1,5 +1,5 @@
-// Package namespace applies the lifecycle of Namespaces to writes, for a server without a host cluster: an object creates the
-// Namespace that it names, and Namespaces that are being deleted accept no new objects.
+// Package namespace applies the lifecycle of Namespaces to writes, for a server without a host cluster: creating an object
+// also creates its Namespace, and Namespaces that are being deleted accept no new objects.
 package namespace
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 )
 
-// Permanent returns the names of the Namespaces that a server without a host cluster always has. The ConfigMaps of the
+// Permanent returns the names of the Namespaces that always exist on a server without a host cluster. The ConfigMaps of the
 // settings are in knative-system.
 func Permanent() []string {
 	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, "knative-system"}
@@ -41,7 +41,7 @@ type Lifecycle struct {
 
 var _ admission.ValidationInterface = &Lifecycle{}
 
-// New returns the plugin. SetStorage must be called before the first request. Namespaces of the names permanent may not be
+// New returns the plugin. SetStorage must be called before the first request. The Namespaces named by permanent cannot be
 // deleted.
 func New(controllers identity.Controllers, permanent ...string) *Lifecycle {
 	return &Lifecycle{
@@ -51,11 +51,11 @@ func New(controllers identity.Controllers, permanent ...string) *Lifecycle {
 	}
 }
 
-// SetStorage sets where Namespaces are stored.
+// SetStorage sets the storage of Namespaces.
 func (l *Lifecycle) SetStorage(storage Storage) { l.storage = storage }
 
-// Validate admits an object that was found valid, and creates its Namespace if there is none. The controllers create no
-// Namespaces: what they write late about an object of a deleted Namespace must not bring that back.
+// Validate admits a validated object, and creates its Namespace if it does not exist. Controllers create no Namespaces:
+// their late writes about an object of a deleted Namespace must not recreate that Namespace.
 func (l *Lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
 		if a.GetOperation() == admission.Delete && l.permanent.Has(a.GetName()) {
@@ -89,7 +89,7 @@ func (l *Lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return err
 }
 
-// terminating is the error for a new object in a Namespace that is being deleted, with the cause that clients look for.
+// terminating returns the error for a new object in a Namespace that is being deleted, with the cause that clients check.
 func terminating(a admission.Attributes) error {
 	err := admission.NewForbidden(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.GetNamespace()))
 	var status *apierrors.StatusError

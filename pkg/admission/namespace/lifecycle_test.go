@@ -35,7 +35,7 @@ func (s fakeStorage) Create(_ context.Context, obj runtime.Object, _ rest.Valida
 }
 
 func TestLifecycle(t *testing.T) {
-	anybody := user.Info(&user.DefaultInfo{Name: "somebody"})
+	anyUser := user.Info(&user.DefaultInfo{Name: "alice"})
 	tests := map[string]struct {
 		operation                                admission.Operation
 		resource, subresource, namespace, name   string
@@ -44,17 +44,17 @@ func TestLifecycle(t *testing.T) {
 		// created reports whether the namespace exists afterwards.
 		created bool
 	}{
-		"an object in a Namespace":              {operation: admission.Create, resource: "configmaps", namespace: "active", created: true},
-		"an object without a Namespace":         {operation: admission.Create, resource: "configmaps", namespace: "new", created: true},
-		"a dry run without a Namespace":         {operation: admission.Create, resource: "configmaps", namespace: "new", dryRun: true},
-		"a controller without a Namespace":      {operation: admission.Create, resource: "events", namespace: "new", by: identity.NewControllers(), notFound: true},
-		"an object in a Namespace that goes":    {operation: admission.Create, resource: "configmaps", namespace: "terminating", forbidden: true, terminating: true, created: true},
-		"a controller in a Namespace that goes": {operation: admission.Create, resource: "events", namespace: "terminating", by: identity.NewControllers(), forbidden: true, terminating: true, created: true},
-		"a subresource":                         {operation: admission.Create, resource: "serviceaccounts", subresource: "token", namespace: "new"},
-		"a deletion in a Namespace that goes":   {operation: admission.Delete, resource: "configmaps", namespace: "terminating", name: "a", created: true},
-		"a Namespace":                           {operation: admission.Create, resource: "namespaces", namespace: "new", name: "new"},
-		"the deletion of a Namespace":           {operation: admission.Delete, resource: "namespaces", namespace: "active", name: "active", created: true},
-		"the deletion of a permanent Namespace": {operation: admission.Delete, resource: "namespaces", namespace: "default", name: "default", forbidden: true, created: true},
+		"an object in a Namespace":                {operation: admission.Create, resource: "configmaps", namespace: "active", created: true},
+		"an object without a Namespace":           {operation: admission.Create, resource: "configmaps", namespace: "new", created: true},
+		"a dry run without a Namespace":           {operation: admission.Create, resource: "configmaps", namespace: "new", dryRun: true},
+		"a controller without a Namespace":        {operation: admission.Create, resource: "events", namespace: "new", by: identity.NewControllers(), notFound: true},
+		"an object in a terminating Namespace":    {operation: admission.Create, resource: "configmaps", namespace: "terminating", forbidden: true, terminating: true, created: true},
+		"a controller in a terminating Namespace": {operation: admission.Create, resource: "events", namespace: "terminating", by: identity.NewControllers(), forbidden: true, terminating: true, created: true},
+		"a subresource":                           {operation: admission.Create, resource: "serviceaccounts", subresource: "token", namespace: "new"},
+		"a deletion in a terminating Namespace":   {operation: admission.Delete, resource: "configmaps", namespace: "terminating", name: "a", created: true},
+		"a Namespace":                             {operation: admission.Create, resource: "namespaces", namespace: "new", name: "new"},
+		"the deletion of a Namespace":             {operation: admission.Delete, resource: "namespaces", namespace: "active", name: "active", created: true},
+		"the deletion of a permanent Namespace":   {operation: admission.Delete, resource: "namespaces", namespace: "default", name: "default", forbidden: true, created: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestLifecycle(t *testing.T) {
 			l := New(identity.Controllers{}, Permanent()...)
 			l.SetStorage(storage)
 			if test.by == nil {
-				test.by = anybody
+				test.by = anyUser
 			}
 			ctx := request.WithUser(t.Context(), test.by)
 			err := l.Validate(ctx, admission.NewAttributesRecord(nil, nil, corev1.SchemeGroupVersion.WithKind("X"), test.namespace, test.name,

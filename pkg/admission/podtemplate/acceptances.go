@@ -15,61 +15,61 @@ import (
 )
 
 const (
-	// verdictTTL is how long an acceptance counts. It bounds how late a change is noticed of what the host
-	// judges by and we do not watch: limit ranges, and what is behind its webhooks.
-	verdictTTL = 10 * time.Second
-	// verdictCount bounds the memory for verdicts, to less than a megabyte.
-	verdictCount = 4096
+	// acceptanceTTL is the lifetime of an acceptance. It bounds the delay of changes that are not watched: limit ranges,
+	// and the configuration behind the host's webhooks.
+	acceptanceTTL = 10 * time.Second
+	// maxAcceptances bounds the memory for acceptances to less than a megabyte.
+	maxAcceptances = 4096
 )
 
-// verdicts remembers which Pods the host accepted a moment ago, so that many objects with one template cost
-// one question. Refusals are asked about again: somebody is at work on them.
-type verdicts struct {
+// acceptances caches the Pods that the host accepted recently, so that many objects with one template need one dry run.
+// Rejections are not cached, because the user is probably fixing the cause.
+type acceptances struct {
 	accepted *utilcache.LRUExpireCache
-	// epoch moves whenever a namespace, a webhook configuration or an admission policy changes. Acceptances
-	// of an earlier epoch do not count.
+	// epoch increases whenever a namespace, a webhook configuration or an admission policy changes. Acceptances of an
+	// earlier epoch are ignored.
 	epoch atomic.Uint64
-	// asking has the questions that wait for the host's answer.
-	asking singleflight.Group
+	// inFlight deduplicates concurrent dry runs.
+	inFlight singleflight.Group
 }
 
-func newVerdicts() *verdicts {
-	return &verdicts{accepted: utilcache.NewLRUExpireCache(verdictCount)}
+func newAcceptances() *acceptances {
+	return &acceptances{accepted: utilcache.NewLRUExpireCache(maxAcceptances)}
 }
 
-// verdictKey is what a verdict holds for.
-type verdictKey struct {
+// acceptanceKey identifies equal Pods within an epoch.
+type acceptanceKey struct {
 	epoch  uint64
 	digest [sha256.Size]byte
 }
 
-// key returns the key of a Pod as of now. The Pod's name is not part of it: it is of our making.
-func (v *verdicts) key(pod *corev1.Pod) (verdictKey, error) {
-	epoch := v.epoch.Load()
+// key returns the current key of a Pod. It excludes the name, which podFor generates.
+func (a *acceptances) key(pod *corev1.Pod) (acceptanceKey, error) {
+	epoch := a.epoch.Load()
 	anonymous := *pod
 	anonymous.Name = ""
 	data, err := anonymous.Marshal()
 	if err != nil {
-		return verdictKey{}, fmt.Errorf("encoding the Pod of the template: %w", err)
+		return acceptanceKey{}, fmt.Errorf("encode Pod of the template: %w", err)
 	}
-	return verdictKey{epoch: epoch, digest: sha256.Sum256(data)}, nil
+	return acceptanceKey{epoch: epoch, digest: sha256.Sum256(data)}, nil
 }
 
-// accepts asks the host, unless it accepted such a Pod a moment ago. Of many that ask the same at once one does; what it
-// gets counts for all if it is an acceptance, otherwise each asks for itself.
-func (v *verdicts) accepts(key verdictKey, ask func() error) error {
+// accepts calls dryRun unless an equal Pod was accepted recently. Concurrent calls with the same key share one dry run if it
+// accepts the Pod. Otherwise each call runs its own.
+func (a *acceptances) accepts(key acceptanceKey, dryRun func() error) error {
 	own := func() error {
-		if v.has(key) {
+		if a.has(key) {
 			return nil
 		}
-		err := ask()
+		err := dryRun()
 		if err == nil {
-			v.add(key)
+			a.add(key)
 		}
 		return err
 	}
 	first := false
-	_, err, _ := v.asking.Do(fmt.Sprintf("%d/%x", key.epoch, key.digest), func() (any, error) {
+	_, err, _ := a.inFlight.Do(fmt.Sprintf("%d/%x", key.epoch, key.digest), func() (any, error) {
 		first = true
 		return nil, own()
 	})
@@ -79,15 +79,15 @@ func (v *verdicts) accepts(key verdictKey, ask func() error) error {
 	return err
 }
 
-func (v *verdicts) has(key verdictKey) bool {
-	_, ok := v.accepted.Get(key)
+func (a *acceptances) has(key acceptanceKey) bool {
+	_, ok := a.accepted.Get(key)
 	return ok
 }
 
-func (v *verdicts) add(key verdictKey) { v.accepted.Add(key, nil, verdictTTL) }
+func (a *acceptances) add(key acceptanceKey) { a.accepted.Add(key, nil, acceptanceTTL) }
 
-// watch starts a new epoch at every change of what the host judges Pods by.
-func (v *verdicts) watch(host informers.SharedInformerFactory) error {
+// watch starts a new epoch when an object changes that influences whether the host accepts a Pod.
+func (a *acceptances) watch(host informers.SharedInformerFactory) error {
 	admission := host.Admissionregistration().V1()
 	for _, informer := range []cache.SharedIndexInformer{
 		host.Core().V1().Namespaces().Informer(),
@@ -99,22 +99,22 @@ func (v *verdicts) watch(host informers.SharedInformerFactory) error {
 		admission.ValidatingAdmissionPolicyBindings().Informer(),
 	} {
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { v.epoch.Add(1) },
+			AddFunc: func(any) { a.epoch.Add(1) },
 			UpdateFunc: func(old, updated any) {
 				if resourceVersion(old) != resourceVersion(updated) {
-					v.epoch.Add(1)
+					a.epoch.Add(1)
 				}
 			},
-			DeleteFunc: func(any) { v.epoch.Add(1) },
+			DeleteFunc: func(any) { a.epoch.Add(1) },
 		})
 		if err != nil {
-			return fmt.Errorf("watching what the host judges Pods by: %w", err)
+			return fmt.Errorf("watch admission configuration of the host: %w", err)
 		}
 	}
 	return nil
 }
 
-// resourceVersion tells changes from resyncs.
+// resourceVersion distinguishes changes from resyncs.
 func resourceVersion(obj any) string {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {

@@ -20,7 +20,7 @@ func podOf(t *testing.T, name, namespace, image string) *corev1.Pod {
 	return podFor(name, namespace, &serviceWith(image).Spec.Template)
 }
 
-func mustKey(t *testing.T, v *verdicts, pod *corev1.Pod) verdictKey {
+func mustKey(t *testing.T, v *acceptances, pod *corev1.Pod) acceptanceKey {
 	t.Helper()
 	key, err := v.key(pod)
 	if err != nil {
@@ -29,8 +29,8 @@ func mustKey(t *testing.T, v *verdicts, pod *corev1.Pod) verdictKey {
 	return key
 }
 
-func TestVerdictHoldsForTheSamePod(t *testing.T) {
-	v := newVerdicts()
+func TestAcceptanceHoldsForTheSamePod(t *testing.T) {
+	v := newAcceptances()
 	v.add(mustKey(t, v, podOf(t, "a", "ns", "image")))
 	tests := []struct {
 		name string
@@ -51,29 +51,29 @@ func TestVerdictHoldsForTheSamePod(t *testing.T) {
 	}
 }
 
-func TestVerdictExpires(t *testing.T) {
+func TestAcceptanceExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVerdicts()
+		v := newAcceptances()
 		key := mustKey(t, v, podOf(t, "a", "ns", "image"))
 		v.add(key)
-		time.Sleep(verdictTTL - time.Second) //nolint:forbidigo // the clock is synctest's
+		time.Sleep(acceptanceTTL - time.Second) //nolint:forbidigo // the clock is synctest's
 		if !v.has(key) {
-			t.Error("the verdict was forgotten too early")
+			t.Error("the acceptance was forgotten too early")
 		}
 		time.Sleep(2 * time.Second) //nolint:forbidigo // the clock is synctest's
 		if v.has(key) {
-			t.Error("the verdict was not forgotten")
+			t.Error("the acceptance was not forgotten")
 		}
 	})
 }
 
-func TestVerdictEndsWhenTheHostsRulesChange(t *testing.T) {
+func TestAcceptanceEndsWhenTheHostsRulesChange(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: "1"}}
 	host := fake.NewClientset(namespace)
 	factory := informers.NewSharedInformerFactory(host, 0)
-	v := newVerdicts()
+	v := newAcceptances()
 	if err := v.watch(factory); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestVerdictEndsWhenTheHostsRulesChange(t *testing.T) {
 	}
 }
 
-// eventually waits for informers, which tell of their progress only through the handlers under test.
+// eventually waits for informers, whose progress is visible only through the handlers under test.
 func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
 	timeout := time.After(30 * time.Second)
@@ -133,7 +133,7 @@ func TestOneQuestionForAllThatAskAtOnce(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		answer error
-		// What was not accepted, each is to hear in the words for its own.
+		// Each caller gets the rejection of its own dry run.
 		asked int64
 	}{
 		{"accepted", nil, 1},
@@ -141,7 +141,7 @@ func TestOneQuestionForAllThatAskAtOnce(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := newVerdicts()
+				v := newAcceptances()
 				key := mustKey(t, v, podOf(t, "a", "ns", "image"))
 				var asked atomic.Int64
 				answered := make(chan struct{})

@@ -1,8 +1,8 @@
-// Package podtemplate refuses revision templates that the host cluster would not accept as Pods.
+// Package podtemplate rejects revision templates that the host cluster would not accept as Pods.
 //
-// What core validation, Pod Security, policies and webhooks of the host say about a Pod, a user should hear
-// when the Service is written, not find later in a Deployment. So the host is asked, by a dry-run create of
-// such a Pod. A host that does not answer costs a warning, never the write.
+// Users learn about rejections by core validation, Pod Security, policies and webhooks of the host when they write the
+// Service, not later from a Deployment. The plugin sends the host a dry-run create of the Pod. If the host does not
+// respond, the write succeeds with a warning.
 package podtemplate
 
 import (
@@ -25,13 +25,13 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// PluginName names the plugin in --enable-admission-plugins and --disable-admission-plugins.
+// PluginName is the name of the plugin in --enable-admission-plugins and --disable-admission-plugins.
 const PluginName = "PodTemplate"
 
-// hostTimeout is how long the host may take to judge a Pod.
+// hostTimeout bounds the dry-run request.
 const hostTimeout = time.Second
 
-// Register makes the plugin known.
+// Register registers the plugin.
 func Register(plugins *admission.Plugins) {
 	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
 }
@@ -39,9 +39,9 @@ func Register(plugins *admission.Plugins) {
 // Plugin validates the templates of Services and Configurations.
 type Plugin struct {
 	*admission.Handler
-	host     kubernetes.Interface
-	verdicts *verdicts
-	initErr  error
+	host        kubernetes.Interface
+	acceptances *acceptances
+	initErr     error
 }
 
 var (
@@ -49,13 +49,13 @@ var (
 	_ admission.InitializationValidator = &Plugin{}
 )
 
-// New returns the plugin, to be given a client of the host.
+// New returns the plugin. Initializer sets its client of the host cluster.
 func New() *Plugin {
-	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update), verdicts: newVerdicts()}
+	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update), acceptances: newAcceptances()}
 }
 
-// Initializer hands the plugin its client of the host cluster, and the informers that tell it when what the
-// host judges Pods by changes.
+// Initializer sets the plugin's client of the host cluster, and the informers of host objects that influence whether the
+// host accepts a Pod.
 func Initializer(client kubernetes.Interface, watch informers.SharedInformerFactory) admission.PluginInitializer {
 	return hostInitializer{client, watch}
 }
@@ -70,12 +70,12 @@ func (i hostInitializer) Initialize(plugin admission.Interface) {
 	if !ok {
 		return
 	}
-	if p.initErr = p.verdicts.watch(i.watch); p.initErr == nil {
+	if p.initErr = p.acceptances.watch(i.watch); p.initErr == nil {
 		p.host = i.client
 	}
 }
 
-// ValidateInitialization reports a missing client.
+// ValidateInitialization returns an error if the client is missing.
 func (p *Plugin) ValidateInitialization() error {
 	if p.initErr != nil {
 		return p.initErr
@@ -86,8 +86,8 @@ func (p *Plugin) ValidateInitialization() error {
 	return nil
 }
 
-// Validate asks the host about a new or changed template. The answer is a 422 with the host's causes at the
-// field paths of the template.
+// Validate dry-runs a new or changed template as a Pod. The error is a 422 with the host's causes at the field paths of the
+// template.
 func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetSubresource() != "" {
 		return nil
@@ -96,18 +96,18 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if template == nil || equality.Semantic.DeepEqual(template, templateOf(a.GetOldObject())) {
 		return nil
 	}
-	// That of the attributes is empty where the name was generated.
+	// The name in the attributes is empty if it was generated.
 	object := a.GetObject().(metav1.Object)
 	pod := podFor(object.GetName(), a.GetNamespace(), template)
-	key, err := p.verdicts.key(pod)
+	key, err := p.acceptances.key(pod)
 	if err != nil {
 		return err
 	}
-	// The name is no reason to ask again.
+	// The object's name is not part of the key, so that it causes no further dry run.
 	identify(pod, a.GetKind().Kind, object, template)
 	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 	defer cancel()
-	err = p.verdicts.accepts(key, func() error {
+	err = p.acceptances.accepts(key, func() error {
 		_, err := p.host.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
@@ -134,21 +134,21 @@ func templateOf(obj runtime.Object) *servingv1.RevisionTemplateSpec {
 	}
 }
 
-// judges tells whether an error is the host's judgement of the Pod; if not, why there is none.
+// judges reports whether err is the host's rejection of the Pod. Otherwise it returns the reason why the Pod was not checked.
 func (p *Plugin) judges(ctx context.Context, err error, namespace, serviceAccount string) (bool, string) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return false, fmt.Sprintf("it did not answer: %v", err)
+		return false, fmt.Sprintf("no response: %v", err)
 	}
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return true, ""
 	case !apierrors.IsForbidden(err):
-		return false, fmt.Sprintf("it answered: %v", err)
+		return false, fmt.Sprintf("unexpected response: %v", err)
 	case refusesRequest(status.Status()):
-		return false, fmt.Sprintf("this server may not create Pods there: %v", err)
+		return false, fmt.Sprintf("this server is not allowed to create Pods: %v", err)
 	case exceedsQuota(status.Status().Message):
-		return false, fmt.Sprintf("its quota has no room for another Pod at the moment: %v", err)
+		return false, fmt.Sprintf("the quota is currently exhausted: %v", err)
 	}
 	if serviceAccount == "" {
 		serviceAccount = "default"
@@ -159,8 +159,8 @@ func (p *Plugin) judges(ctx context.Context, err error, namespace, serviceAccoun
 	return true, ""
 }
 
-// refusesRequest tells a refusal by authorization, which names the resource and no object, from one by
-// admission: its plugins name the Pod, and webhooks leave out the details altogether.
+// refusesRequest reports whether a rejection comes from authorization, which names the resource but no object. Admission
+// plugins name the Pod, and webhooks omit the details.
 func refusesRequest(status metav1.Status) bool {
 	return status.Details != nil && status.Details.Kind == string(corev1.ResourcePods) && status.Details.Name == ""
 }

@@ -33,7 +33,7 @@ func serviceWith(image string) *servingv1.Service {
 	return s
 }
 
-// warnings records what the user is warned of.
+// warnings records the warnings sent to the user.
 type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
@@ -63,7 +63,7 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 	if old != nil {
 		operation = admission.Update
 	}
-	// The name is empty where it was generated.
+	// The attributes have no name if it is generated.
 	attributes := admission.NewAttributesRecord(obj, old, servingv1.SchemeGroupVersion.WithKind("Service"), "ns", "",
 		servingv1.SchemeGroupVersion.WithResource("services"), subresource, operation, nil, false, &user.DefaultInfo{})
 	ctx := warning.WithWarningRecorder(context.Background(), &warned)
@@ -135,8 +135,8 @@ func TestPodOfConfiguration(t *testing.T) {
 	}
 }
 
-// TestPodIsAsRestrictedAsItsRevisions is about namespaces that admit Pods of the restricted Pod Security level only:
-// what a Revision's Pods get by default counts, what the user says holds.
+// TestPodIsAsRestrictedAsItsRevisions is about namespaces that admit Pods of the restricted Pod Security level only: the
+// defaults of a Revision's Pods apply, and settings of the user override them.
 func TestPodIsAsRestrictedAsItsRevisions(t *testing.T) {
 	s := serviceWith("image")
 	s.Spec.Template.Spec.InitContainers = []corev1.Container{{
@@ -165,7 +165,7 @@ func TestAnswers(t *testing.T) {
 		name            string
 		answer          error
 		serviceAccounts []string
-		wantFields      []string // nil: let through with a warning
+		wantFields      []string // nil: admitted with a warning
 	}{
 		{"core validation", invalidPod, nil, []string{"spec.template.spec.containers[0].image", "spec.template.metadata.labels"}},
 		{"admission", apierrors.NewForbidden(pods, "s-dry-run", errors.New("violates PodSecurity")), []string{"default"}, []string{"spec.template"}},

@@ -11,12 +11,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes"
 )
 
-// podFor returns the Pod that a template describes, complete enough for the host to judge. Its containers have the
-// security context that they are given where their images allow it: whether these do is not known yet.
+// podFor returns the Pod that a template describes, complete enough for the host to validate. Its containers have the
+// security context that Revisions use if their images allow it; the images are not resolved yet.
 func podFor(name, namespace string, template *servingv1.RevisionTemplateSpec) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			// A name of its own: refusals by admission can then be told from refusals by authorization.
+			// A specific name distinguishes rejections by admission, which name the Pod, from rejections by authorization.
 			Name:        name + "-dry-run",
 			Namespace:   namespace,
 			Labels:      template.Labels,
@@ -37,7 +37,7 @@ func podFor(name, namespace string, template *servingv1.RevisionTemplateSpec) *c
 	return pod
 }
 
-// identify gives a Pod the labels that tell those of an object's Revisions from others, which the host may judge them by.
+// identify sets the labels of an object's Revisions on a Pod, because policies of the host may select by them.
 func identify(pod *corev1.Pod, kind string, object metav1.Object, template *servingv1.RevisionTemplateSpec) {
 	name := object.GetName()
 	labels := map[string]string{

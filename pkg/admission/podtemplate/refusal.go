@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// templatePath is where a Pod's fields are in our objects.
+// templatePath is the path of a Pod's fields in our objects.
 const templatePath = "spec.template"
 
-// invalid turns the host's refusal of a Pod into ours of the object: status 422, the host's causes one for
-// one, their field paths moved below spec.template.
+// invalid converts the host's rejection of a Pod to a rejection of the object: status 422, one cause for each of the
+// host's, with field paths below spec.template.
 func invalid(kind schema.GroupKind, name string, refusal error) error {
 	causes := hostCauses(refusal)
 	messages := make([]string, 0, len(causes))
@@ -23,7 +23,7 @@ func invalid(kind schema.GroupKind, name string, refusal error) error {
 	}
 	err := apierrors.NewInvalid(kind, name, nil)
 	err.ErrStatus.Details.Causes = causes
-	err.ErrStatus.Message = fmt.Sprintf("%s %q is invalid: the host cluster refuses the template as a Pod: %s", kind, name, strings.Join(messages, ", "))
+	err.ErrStatus.Message = fmt.Sprintf("%s %q is invalid: the host cluster rejects the template as a Pod: %s", kind, name, strings.Join(messages, ", "))
 	return err
 }
 
@@ -40,7 +40,7 @@ func hostCauses(refusal error) []metav1.StatusCause {
 		}
 	}
 	if len(causes) == 0 {
-		// Admission (Pod Security, policies, webhooks) speaks of the Pod as a whole.
+		// Admission (Pod Security, policies, webhooks) reports errors for the Pod as a whole.
 		causes = append(causes, metav1.StatusCause{
 			Type:    metav1.CauseTypeForbidden,
 			Message: status.Status().Message,
@@ -50,8 +50,8 @@ func hostCauses(refusal error) []metav1.StatusCause {
 	return causes
 }
 
-// exceedsQuota tells a refusal by ResourceQuota, which is about the namespace's other Pods, from one that
-// is about this Pod. The quota plugin gives the refusal no reason or cause of its own to go by.
+// exceedsQuota reports whether a rejection comes from ResourceQuota, and so depends on the namespace's other Pods. The quota
+// plugin sets no specific reason or cause.
 func exceedsQuota(message string) bool {
 	return strings.Contains(message, "is forbidden: exceeded quota: ")
 }

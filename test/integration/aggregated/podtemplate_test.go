@@ -192,7 +192,7 @@ func TestTemplateSlowHost(t *testing.T) {
 	response := post(t, host.Admin, fresh(harness.KindOf("Service").Object(ns, "hello")))
 	took := time.Since(started)
 	wantCode(t, response, http.StatusCreated)
-	if err := wantWarning(response, notChecked+": it did not answer"); err != nil {
+	if err := wantWarning(response, notChecked+": no response"); err != nil {
 		t.Error(err)
 	}
 	if took < time.Second || took >= webhookTimeout {
@@ -225,7 +225,7 @@ func TestTemplateNotThePods(t *testing.T) {
 	}
 	crowded := harness.KindOf("Service").Object(ns, "crowded")
 	within(t, rediscovery, "the quota is in force", func() error {
-		return wantWarning(post(t, host.Admin, fresh(crowded), "dryRun=All"), "its quota has no room for another Pod")
+		return wantWarning(post(t, host.Admin, fresh(crowded), "dryRun=All"), "the quota is currently exhausted")
 	})
 	wantCode(t, post(t, host.Admin, fresh(crowded)), http.StatusCreated)
 }
