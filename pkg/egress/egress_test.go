@@ -158,7 +158,7 @@ func TestDialer(t *testing.T) {
 		t.Errorf("by a proxy: %v", err)
 	}
 	want := `
-# HELP knative_egress_refused_connections_total [ALPHA] Number of connections that were refused because of their address, by what they were for.
+# HELP knative_egress_refused_connections_total [ALPHA] Number of connections that were refused because of their address, by purpose.
 # TYPE knative_egress_refused_connections_total counter
 knative_egress_refused_connections_total{for="events"} 7
 knative_egress_refused_connections_total{for="registry"} 1
