@@ -86,7 +86,7 @@ func (p *pod) failure(alwaysSchedulable bool) *runtime.Failure {
 		if t := s.State.Terminated; t != nil && t.ExitCode == 0 {
 			continue
 		}
-		if failure := containerFailure(s, subject(s, true), false); failure != nil {
+		if failure := containerFailure(s, subject(s, true), p.served); failure != nil {
 			return failure
 		}
 	}
@@ -102,8 +102,8 @@ func (p *pod) failure(alwaysSchedulable bool) *runtime.Failure {
 	return p.unhealthy
 }
 
-// containerFailure is why a container does not run, or nil. One exit of a container that has taken requests is left to
-// its restart.
+// containerFailure is why a container does not run, or nil. One exit of a container of a Pod that has taken requests is left
+// to its restart.
 func containerFailure(s *corev1.ContainerStatus, subject string, served bool) *runtime.Failure {
 	if t := s.State.Terminated; t != nil {
 		if served && s.RestartCount == 0 {

@@ -23,6 +23,9 @@ func TestFailure(t *testing.T) {
 	}
 	pull := &runtime.Failure{Resources: true, Reason: "ImagePullBackOff", Message: `Unable to fetch image "cart:v1": cart:v1: not found`}
 	crash := &runtime.Failure{Reason: "ExitCode3", Message: "Container failed with: no database (exit code 3)"}
+	sidecarCrashed := func(p *corev1.Pod) {
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "proxy", State: corev1.ContainerState{Terminated: exited(3, "Error", "no lease")}}}
+	}
 	tests := map[string]struct {
 		pod    func(*corev1.Pod)
 		served bool
@@ -83,6 +86,8 @@ func TestFailure(t *testing.T) {
 			},
 			want: &runtime.Failure{Reason: "ExitCode1", Message: `Container "second" failed with: bad schema (exit code 1)`},
 		},
+		"native sidecar crashes":                      {pod: sidecarCrashed, want: &runtime.Failure{Reason: "ExitCode3", Message: `Container "proxy" failed with: no lease (exit code 3)`}},
+		"native sidecar crashes while the Pod serves": {pod: sidecarCrashed, served: true},
 		"no node": {
 			pod: func(p *corev1.Pod) {
 				p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{

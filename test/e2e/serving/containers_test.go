@@ -9,11 +9,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -63,64 +68,122 @@ func TestSidecar(t *testing.T) {
 	})
 }
 
-// TestInitContainer turns the feature on, and has a container run to its end before the others (config-features).
-func TestInitContainer(t *testing.T) {
+// TestInitContainers covers the features for init containers and for native sidecars among them, without which they are refused
+// (config-features). The one runs to its end before the serving container starts. The other runs beside it from before that on, and
+// is started again when it ends, which is no failure of the Revision.
+func TestInitContainers(t *testing.T) {
 	t.Parallel()
+	const (
+		initContainers = "kubernetes.podspec-init-containers"
+		nativeSidecars = "kubernetes.podspec-init-containers-restart-policy"
+		sidecar        = "http://localhost:8081"
+	)
 	s := newSpace(t, "init", nil)
-	s.enable(t, "kubernetes.podspec-init-containers")
 	service := s.app("hello", pod(func(spec *corev1.PodSpec) {
-		spec.InitContainers = []corev1.Container{{Name: "prepare", Image: s.image, Env: []corev1.EnvVar{{Name: "START_FAIL", Value: "0:prepared"}}}}
+		probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(8081)}}}
+		spec.InitContainers = []corev1.Container{
+			{
+				Name: "proxy", Image: s.image, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways), StartupProbe: probe,
+				Env: []corev1.EnvVar{{Name: "PORT", Value: "8081"}, {Name: "TARGET", Value: "proxy"}},
+			},
+			{Name: "prepare", Image: s.image, Env: []corev1.EnvVar{{Name: "START_FAIL", Value: "0:prepared"}}},
+		}
 	}))
-	// A replica may not have seen the setting yet.
-	until(t, "init containers are allowed", func() error {
-		_, err := s.Admin.Knative.ServingV1().Services(s.namespace).Create(t.Context(), service, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	})
-	service = s.deploy(t, service)
-	if got := s.get(t, service.Status.URL); got != "Hello World!\n" {
-		t.Errorf("it answers %q", got)
+	// A replica may not have seen a setting yet.
+	create := func(want string) {
+		t.Helper()
+		until(t, fmt.Sprintf("creating the Service is answered with %q", want), func() error {
+			_, err := s.Admin.Knative.ServingV1().Services(s.namespace).Create(t.Context(), service, metav1.CreateOptions{})
+			if got := fmt.Sprint(err); !strings.Contains(got, want) {
+				return fmt.Errorf("the answer is %q", got)
+			}
+			return nil
+		})
+	}
+	const refused = "Forbidden: may not be set unless '%s' in config-features is enabled"
+	create("spec.template.spec.initContainers: " + fmt.Sprintf(refused, initContainers))
+	s.enable(t, initContainers)
+	create("spec.template.spec.initContainers[0].restartPolicy: " + fmt.Sprintf(refused, nativeSidecars))
+	s.enable(t, nativeSidecars)
+	create("<nil>")
+	service = s.ready(t, service.Name)
+	if main, beside := s.get(t, service.Status.URL), s.get(t, relayed(service.Status.URL, sidecar)); main != "Hello World!\n" || beside != "Hello proxy!\n" {
+		t.Errorf("the containers answer %q and %q", main, beside)
 	}
 	revision := s.revision(t, service)
-	if got := revision.Status.InitContainerStatuses; len(got) != 1 || got[0].Name != "prepare" || !strings.Contains(got[0].ImageDigest, "@sha256:") {
+	if got := revision.Status.InitContainerStatuses; len(got) != 2 || got[0].Name != "proxy" || got[1].Name != "prepare" ||
+		!strings.Contains(got[0].ImageDigest, "@sha256:") || !strings.Contains(got[1].ImageDigest, "@sha256:") {
 		t.Errorf("status.initContainerStatuses is %+v", got)
 	}
 	pod := s.untilPods(t, revision.Name, 1)[0]
-	if got := pod.Status.InitContainerStatuses; len(got) != 1 || got[0].State.Terminated == nil || got[0].State.Terminated.ExitCode != 0 {
-		t.Errorf("the init container is %+v", got)
+	if got := pod.Status.InitContainerStatuses; len(got) != 2 || got[0].State.Running == nil || got[0].RestartCount != 0 ||
+		got[1].State.Terminated == nil || got[1].State.Terminated.ExitCode != 0 ||
+		got[0].State.Running.StartedAt.After(got[1].State.Terminated.StartedAt.Time) {
+		t.Errorf("the init containers are %+v", got)
 	}
 	if got, want := s.log(t, revision.Name, "container=prepare"), fmt.Sprintf("[%s] prepared\n", pod.Name); got != want {
 		t.Errorf("its log is %q, want %q", got, want)
+	}
+
+	// The process ends before it answers, of which the serving container tells.
+	if _, err := ask(t.Context(), s.http, http.MethodGet, relayed(service.Status.URL, sidecar+"/crash"), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the native sidecar runs again in the same Pod", func() error {
+		got := read(t, s.Host.CoreV1().Pods(s.namespace), pod.Name)
+		if proxy, main := got.Status.InitContainerStatuses[0], got.Status.ContainerStatuses[0]; proxy.RestartCount != 1 || proxy.State.Running == nil || main.RestartCount != 0 {
+			return fmt.Errorf("the native sidecar is %+v, the serving container %+v", proxy, main)
+		}
+		if a, err := ask(t.Context(), s.http, http.MethodGet, relayed(service.Status.URL, sidecar), nil, nil); err != nil || a.body != "Hello proxy!\n" {
+			return fmt.Errorf("the native sidecar answers %+v, %w", a, err)
+		}
+		return nil
+	})
+	now := s.revision(t, service).Status.Conditions
+	for _, c := range []duckv1.ConditionType{duckv1.ConditionReady, servingv1.RevisionConditionContainerHealthy} {
+		if diff := cmp.Diff(revision.Status.Conditions.Get(c), now.Get(c)); diff != "" {
+			t.Errorf("%s changes because the native sidecar was started again (-before +after):\n%s", c, diff)
+		}
 	}
 }
 
 // enable turns a feature of config-features on until the test ends.
 func (s *space) enable(t *testing.T, feature string) {
 	t.Helper()
+	s.set(t, "config-features", map[string]string{feature: "enabled"})
+}
+
+// set gives keys of a ConfigMap of the system namespace values until the test ends.
+func (s *space) set(t *testing.T, name string, values map[string]string) {
+	t.Helper()
 	maps := s.Host.CoreV1().ConfigMaps(harness.SystemNamespace)
-	features, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-features"}}, metav1.CreateOptions{})
+	config, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		features, err = maps.Get(t.Context(), "config-features", metav1.GetOptions{})
+		config, err = maps.Get(t.Context(), name, metav1.GetOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := func(ctx context.Context, value any) error {
-		patch, err := json.Marshal(map[string]any{"data": map[string]any{feature: value}})
+	write := func(ctx context.Context, values map[string]any) error {
+		patch, err := json.Marshal(map[string]any{"data": values})
 		if err == nil {
-			_, err = maps.Patch(ctx, features.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err = maps.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
 		return err
 	}
-	if err := set(t.Context(), "enabled"); err != nil {
+	wanted, before := map[string]any{}, map[string]any{}
+	for key, value := range values {
+		wanted[key], before[key] = value, nil
+		if value, ok := config.Data[key]; ok {
+			before[key] = value
+		}
+	}
+	if err := write(t.Context(), wanted); err != nil {
 		t.Fatal(err)
 	}
-	var before any
-	if value, ok := features.Data[feature]; ok {
-		before = value
-	}
 	t.Cleanup(func() {
-		if err := set(context.Background(), before); err != nil {
-			t.Errorf("turning %s off again: %v", feature, err)
+		if err := write(context.Background(), before); err != nil {
+			t.Errorf("setting %s back: %v", name, err)
 		}
 	})
 }
