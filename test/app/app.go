@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -41,6 +42,7 @@ func newApp() *app {
 		"/info":        a.info,
 		"/headers":     headers,
 		"/file":        file,
+		"/listen":      a.listen,
 		"/status":      statusCode,
 		"/stream":      stream,
 		"/sse":         sse,
@@ -118,6 +120,17 @@ func crash(_ http.ResponseWriter, r *http.Request) {
 	}
 	fmt.Fprintln(os.Stderr, message)
 	os.Exit(code)
+}
+
+// listen serves on the port that the query parameter port names as well, as applications do for probes.
+func (a *app) listen(w http.ResponseWriter, r *http.Request) {
+	listener, err := net.Listen("tcp", ":"+r.URL.Query().Get("port"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	go http.Serve(listener, a) //nolint:errcheck // it ends with the process
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // hang never answers; it ends when the client goes away.
