@@ -1,8 +1,11 @@
 package serving
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
@@ -50,6 +53,51 @@ func TestNames(t *testing.T) {
 				t.Errorf("in a Pod %s answers %q, want %q", target, got, want)
 			}
 		}
+	}
+	t.Run("private tag", func(t *testing.T) { s.makeTagPrivate(t, service, inside) })
+}
+
+// makeTagPrivate covers the visibility label on the core Service of one tag: the tag has no name outside until the label is removed.
+// The Route and its other tag keep theirs.
+func (s *space) makeTagPrivate(t *testing.T, service *servingv1.Service, inside *http.Client) {
+	urls := map[string]string{}
+	for _, target := range service.Status.Traffic {
+		urls[target.Tag] = target.URL
+	}
+	local := "http://old-hello." + s.namespace + ".svc.cluster.local"
+	becomes := func(url string, code int) {
+		t.Helper()
+		eventually(t, s.Admin.Knative.ServingV1().Services(s.namespace), service.Name, "has the tag at "+url, func(service *servingv1.Service) error {
+			for _, target := range service.Status.Traffic {
+				if target.Tag == "old" && target.URL != url {
+					return fmt.Errorf("it is at %s", target.URL)
+				}
+			}
+			if a, err := ask(t.Context(), s.http, http.MethodGet, urls["old"], nil, nil); err != nil || a.code != code {
+				return fmt.Errorf("from outside %s answers %+v, %w, want %d", urls["old"], a, err, code)
+			}
+			return condition(service, &service.Status.Status, duckv1.ConditionReady, corev1.ConditionTrue, "")
+		})
+	}
+
+	s.kubectl.Must(t, "", "label", "service", "old-hello", visibilityLabelKey+"=cluster-local")
+	becomes(local, http.StatusNotFound)
+	if a, err := ask(t.Context(), s.http, http.MethodGet, local, nil, nil); err != nil || a.code != http.StatusNotFound {
+		t.Errorf("from outside %s answers %+v, %v, want 404", local, a, err)
+	}
+	if got := mustGet(t, inside, local); got != "Hello one!\n" {
+		t.Errorf("in a Pod %s answers %q", local, got)
+	}
+	for _, target := range []string{service.Status.URL, urls["new"]} {
+		if got := s.get(t, target); got != "Hello two!\n" {
+			t.Errorf("GET %s answers %q", target, got)
+		}
+	}
+
+	s.kubectl.Must(t, "", "label", "service", "old-hello", visibilityLabelKey+"-")
+	becomes(urls["old"], http.StatusOK)
+	if got := s.get(t, urls["old"]); got != "Hello one!\n" {
+		t.Errorf("GET %s answers %q", urls["old"], got)
 	}
 }
 
