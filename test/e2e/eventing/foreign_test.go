@@ -2,16 +2,19 @@ package eventing
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
@@ -137,7 +140,7 @@ func TestForeignAddressable(t *testing.T) {
 func TestForeignChannelable(t *testing.T) {
 	t.Parallel()
 	s := node.NewSpace(t, "channelable")
-	river := define(t, s, "River", "channelable", "get", "list", "watch", "update", "patch")
+	river := define(t, s, "River", "channelable", "create", "get", "list", "watch", "update", "patch")
 	river.create(t, "wide", `{"conditions":[{"type":"Ready","status":"True"}]}`)
 	const subscriber = "http://sink.example.com/"
 	s.Apply(t, fmt.Sprintf(`{apiVersion: messaging.knative.dev/v1, kind: Subscription, metadata: {name: boats},
@@ -174,4 +177,92 @@ func TestForeignChannelable(t *testing.T) {
 		}
 		return nil
 	})
+	t.Run("as template", func(t *testing.T) { river.implement(t, s) })
+}
+
+// implement covers a Channel whose template names the kind: an object of it is created, lists the Channel's Subscriptions, and its
+// status is the Channel's. All of that is so again for a Channel of the same name that is created after the first one was deleted
+// (eventing Channel Lifecycle).
+func (f foreign) implement(t *testing.T, s *harness.Space) {
+	f.control(t)
+	channel := fmt.Sprintf(`{apiVersion: messaging.knative.dev/v1, kind: Channel, metadata: {name: orders},
+		spec: {channelTemplate: {apiVersion: %s, kind: %s, spec: {width: 3}}}}`, f.GroupVersion(), f.Kind)
+	s.Apply(t, subscription("rafts", "orders", uri("http://sink.example.com/"), ""))
+	var last types.UID
+	for range 2 {
+		s.Apply(t, channel)
+		// The cluster's garbage collector deletes what implemented the Channel before.
+		orders := s.SaysWithin(t, noticed, "channel/orders", "Ready", "True")
+		backing, err := f.objects.Get(t.Context(), "orders", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if width, _, _ := unstructured.NestedInt64(backing.Object, "spec", "width"); width != 3 || !metav1.IsControlledBy(backing, orders) || backing.GetUID() == last {
+			t.Errorf("%s %s is %+v, want a new one of the Channel", f.Kind, last, backing.Object)
+		}
+		last = backing.GetUID()
+		if got := s.Address(t, "channel/orders"); got != addressOf(last) {
+			t.Errorf("the Channel is at %s, want %s", got, addressOf(last))
+		}
+		rafts := s.Says(t, "subscription/rafts", "Ready", "True")
+		harness.Eventually(t, "the Subscription is listed", func() error {
+			backing, err := f.objects.Get(t.Context(), "orders", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			subscribers, _, err := unstructured.NestedSlice(backing.Object, "spec", "subscribers")
+			if err == nil && (len(subscribers) != 1 || subscribers[0].(map[string]any)["uid"] != string(rafts.GetUID())) {
+				err = fmt.Errorf("spec.subscribers is %v", subscribers)
+			}
+			return err
+		})
+		s.Delete(t, "channel/orders")
+	}
+}
+
+// addressOf is where control has an object accept events.
+func addressOf(uid types.UID) string { return "http://" + string(uid) + ".example.com" }
+
+// control does until the test ends what the controller of a kind of channels does: it reports objects as ready, with an address,
+// and their subscribers as added.
+func (f foreign) control(t *testing.T) {
+	t.Helper()
+	objects, err := f.objects.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		objects.Stop()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		for event := range objects.ResultChan() {
+			object, ok := event.Object.(*unstructured.Unstructured)
+			if !ok || event.Type == watch.Deleted {
+				continue
+			}
+			subscribers, _, err := unstructured.NestedSlice(object.Object, "spec", "subscribers")
+			if err != nil {
+				t.Error(err)
+			}
+			added := []any{}
+			for _, s := range subscribers {
+				added = append(added, map[string]any{"uid": s.(map[string]any)["uid"], "ready": "True"})
+			}
+			status, err := json.Marshal(map[string]any{"status": map[string]any{
+				"conditions":  []any{map[string]any{"type": "Ready", "status": "True"}},
+				"address":     map[string]any{"url": addressOf(object.GetUID())},
+				"subscribers": added,
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+			_, err = f.objects.Patch(t.Context(), object.GetName(), types.MergePatchType, status, metav1.PatchOptions{}, "status")
+			if err != nil && !apierrors.IsNotFound(err) && t.Context().Err() == nil {
+				t.Error(err)
+			}
+		}
+	}()
 }
