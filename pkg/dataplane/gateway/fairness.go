@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/pressure"
 )
@@ -20,10 +21,8 @@ const (
 	minInFlight, maxInFlight = 1 << 10, 1 << 16
 	// unlimited is the limit of a tenant that is not held back.
 	unlimited = math.MaxInt64
-	// adjustInterval is how often it is decided who is held back, activeTurns for how many of these a namespace
-	// without requests counts as one of those that share.
-	adjustInterval = 20 * time.Millisecond
-	activeTurns    = int64(5 * time.Second / adjustInterval)
+	// activeTurns is for how many intervals a namespace without requests counts as one of those that share.
+	activeTurns = int64(flow.ActiveFor / flow.ThrottleInterval)
 	// leastRate is how many requests a tenant gets answered per second and processor, at least: so that one whose
 	// requests take long is not kept to a few of them.
 	leastRate = 1000
@@ -203,7 +202,7 @@ func (f *fairness) run(ctx context.Context) {
 	gauge := pressure.New()
 	defer gauge.Close()
 	last := time.Now()
-	ticker := time.NewTicker(adjustInterval)
+	ticker := time.NewTicker(flow.ThrottleInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -256,10 +255,9 @@ func (t *tenant) adjust(pressed, most, free bool) {
 	switch {
 	case free:
 		limit = unlimited
-	case pressed && most:
-		limit = min(limit, max(t.least(), min(limit, t.forwarding.Load())*3/4))
-	case !pressed && limit < unlimited:
-		if limit += 1 + limit/16; limit >= releasedAt {
+	case pressed || limit < unlimited:
+		limit = flow.Window{Min: t.least(), Max: releasedAt}.Next(limit, t.forwarding.Load(), pressed, most)
+		if !pressed && limit >= releasedAt {
 			limit = unlimited
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
 )
 
@@ -87,11 +88,11 @@ func TestFairness(t *testing.T) {
 				var running sync.WaitGroup
 				flood, other := f.tenant("flood"), f.tenant("other")
 				running.Go(func() {
-					ticker := time.NewTicker(adjustInterval)
+					ticker := time.NewTicker(flow.ThrottleInterval)
 					defer ticker.Stop()
 					for ctx.Err() == nil {
 						<-ticker.C
-						f.adjust(m.looked() > 100*time.Microsecond, adjustInterval)
+						f.adjust(m.looked() > 100*time.Microsecond, flow.ThrottleInterval)
 					}
 					f.adjust(false, 0)
 				})

@@ -55,7 +55,7 @@ type Handler struct {
 	find        func(eventing.Key) (eventing.Key, bool)
 	peers       Peers
 	bodies      bodies
-	turns       *turns
+	admission   *admission
 	tracer      trace.Tracer
 	instruments *instruments
 	// retired tells that connections end with the next answer.
@@ -67,7 +67,7 @@ var _ http.Handler = (*Handler)(nil)
 // New returns a Handler.
 func New(options Options) *Handler {
 	h := &Handler{
-		accept: options.Accept, exists: options.Exists, find: options.Find, peers: options.Peers, turns: newTurns(),
+		accept: options.Accept, exists: options.Exists, find: options.Find, peers: options.Peers, admission: newAdmission(),
 		bodies: bodies{
 			max:          orDefault(options.MaxBody, defaultMaxBody),
 			stallTimeout: orDefault(options.StallTimeout, 10*time.Second),
@@ -108,7 +108,7 @@ const allowed = "POST, OPTIONS"
 func (h *Handler) Retire() { h.retired.Store(true) }
 
 // Close releases what the Handler uses of the system. Call it when requests have ended.
-func (h *Handler) Close() { h.turns.close() }
+func (h *Handler) Close() { h.admission.close() }
 
 // ServeHTTP answers 202 once the events of the request are accepted (eventing Event Acknowledgement and Delivery
 // Retry), and says in plain text why it did not.
@@ -181,7 +181,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 		return &Refusal{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content coding %.40q is not supported", coding)}
 	}
 	if exists {
-		h.turns.saw(to.Namespace)
+		h.admission.queue.Observe(to.Namespace)
 	}
 	body, err := h.bodies.read(w, r, to.Namespace)
 	if err != nil {
@@ -207,10 +207,10 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 
 // take accepts the events of a body here.
 func (h *Handler) take(r *http.Request, start time.Time, to eventing.Key, body *body) error {
-	if err := h.turns.enter(r.Context(), to.Namespace); err != nil {
+	if err := h.admission.admit(r.Context(), to.Namespace); err != nil {
 		return err
 	}
-	defer h.turns.leave(to.Namespace)
+	defer h.admission.queue.Release(to.Namespace)
 	if format.Lookup(r.Header.Get("Content-Type")) == format.JSONBatch && !h.bodies.reserve(body, batchWeight-1) {
 		return errMemory
 	}

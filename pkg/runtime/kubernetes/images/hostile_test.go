@@ -208,27 +208,27 @@ func TestRefusedRegistry(t *testing.T) {
 	}
 }
 
-// TestTurns repeats finding 14 of the security review: a namespace whose registries do not answer leaves room for others, and
+// TestQueue repeats finding 14 of the security review: a namespace whose registries do not answer leaves room for others, and
 // those who wait for it can give up.
-func TestTurns(t *testing.T) {
+func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
+		queue := newQueue()
 		var flood sync.WaitGroup
 		ctx, giveUp := context.WithCancel(t.Context())
 		begun := atomic.Int32{}
 		for range 200 {
 			flood.Go(func() {
-				if turns.begin(ctx, "flood") == nil {
+				if queue.Acquire(ctx, "flood") == nil {
 					begun.Add(1)
 				}
 			})
 		}
 		synctest.Wait()
-		if begun.Load() != concurrencyOfOne {
+		if begun.Load() != concurrencyPerNamespace {
 			t.Errorf("%d of the flood are under way", begun.Load())
 		}
-		for i := range concurrency - concurrencyOfOne {
-			if err := turns.begin(t.Context(), fmt.Sprint("calm", i)); err != nil {
+		for i := range concurrency - concurrencyPerNamespace {
+			if err := queue.Acquire(t.Context(), fmt.Sprint("calm", i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,25 +236,28 @@ func TestTurns(t *testing.T) {
 		late := make(chan struct{})
 		go func() {
 			defer close(late)
-			if err := turns.begin(t.Context(), "late"); err != nil {
+			if err := queue.Acquire(t.Context(), "late"); err != nil {
 				t.Error(err)
 			}
 		}()
 		synctest.Wait()
-		turns.end("flood")
-		turns.end("calm0")
+		queue.Release("flood")
+		queue.Release("calm0")
 		<-late
 		giveUp()
 		flood.Wait()
 		for range begun.Load() - 1 {
-			turns.end("flood")
+			queue.Release("flood")
 		}
-		for i := range concurrency - concurrencyOfOne - 1 {
-			turns.end(fmt.Sprint("calm", i+1))
+		for i := range concurrency - concurrencyPerNamespace - 1 {
+			queue.Release(fmt.Sprint("calm", i+1))
 		}
-		turns.end("late")
-		if turns.free != concurrency || len(turns.busy)+len(turns.waiting)+len(turns.order) > 0 {
-			t.Errorf("in the end %d are free, %v are busy, %v wait", turns.free, turns.busy, turns.order)
+		queue.Release("late")
+		// All places are free again.
+		for i := range concurrency {
+			if err := queue.Acquire(t.Context(), fmt.Sprint("next", i)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
@@ -284,8 +287,8 @@ func TestSlowRegistry(t *testing.T) {
 	giveUp()
 	flood.Wait()
 	// The places are free again.
-	for i := range concurrencyOfOne {
-		if err := r.turns.begin(t.Context(), "flood"); err != nil {
+	for i := range concurrencyPerNamespace {
+		if err := r.queue.Acquire(t.Context(), "flood"); err != nil {
 			t.Fatal(i, err)
 		}
 	}

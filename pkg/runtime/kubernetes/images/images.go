@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -28,7 +29,13 @@ const (
 	remembered = 5 * time.Second
 	// avoided is how long a registry that could not be reached is not asked again.
 	avoided = 20 * time.Second
+	// concurrency bounds the requests to registries in flight, concurrencyPerNamespace those of one namespace.
+	concurrency, concurrencyPerNamespace = 16, 4
 )
+
+func newQueue() *flow.Queue {
+	return flow.NewQueue(flow.QueueOptions{Concurrency: concurrency, PerTenant: concurrencyPerNamespace})
+}
 
 const notReachable = "its registry was not reachable a moment ago"
 
@@ -99,7 +106,8 @@ func (e *MissingError) Unwrap() error { return e.Err }
 type Resolver struct {
 	options   Options
 	transport http.RoundTripper
-	turns     *turns
+	// queue schedules the requests to registries by namespace: a slow registry of one does not delay the others.
+	queue *flow.Queue
 
 	// mu guards what follows.
 	mu      sync.Mutex
@@ -130,7 +138,7 @@ func New(options Options) *Resolver {
 		options.Clock = clock.RealClock{}
 	}
 	return &Resolver{
-		options: options, transport: newTransport(options.Guard), turns: newTurns(),
+		options: options, transport: newTransport(options.Guard), queue: newQueue(),
 		answers: map[question]*answer{}, unreachable: map[string]time.Time{},
 	}
 }
@@ -203,10 +211,10 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 	if r.avoids(registry) {
 		return r.degraded(reference, notReachable), nil
 	}
-	if err := r.turns.begin(ctx, q.pull.Namespace); err != nil {
+	if err := r.queue.Acquire(ctx, q.pull.Namespace); err != nil {
 		return Image{}, err
 	}
-	defer r.turns.end(q.pull.Namespace)
+	defer r.queue.Release(q.pull.Namespace)
 	if r.avoids(registry) {
 		// It was found out while this one waited.
 		return r.degraded(reference, notReachable), nil

@@ -1,0 +1,27 @@
+package flow
+
+import "time"
+
+// The control law of fair sharing. While processors are scarce, every ThrottleInterval the window of each tenant that sent
+// more than an equal share since the last time shrinks to three quarters of what it uses; otherwise it grows by a
+// sixteenth. A tenant counts as one of those that share for ActiveFor after its last request. A tenant alone is not
+// throttled.
+const (
+	ThrottleInterval = 20 * time.Millisecond
+	ActiveFor        = 5 * time.Second
+)
+
+// Window bounds the requests of one tenant in flight. Min and Max are its bounds while the tenant shares.
+type Window struct{ Min, Max int64 }
+
+// Next returns the size that follows size. aboveShare reports whether the tenant sent more than an equal share of the
+// requests, scarce whether processors are scarce.
+func (w Window) Next(size, inFlight int64, scarce, aboveShare bool) int64 {
+	switch {
+	case scarce && aboveShare:
+		return min(size, max(w.Min, min(size, inFlight)*3/4))
+	case !scarce:
+		return min(size+1+size/16, w.Max)
+	}
+	return size
+}
