@@ -129,6 +129,25 @@ func (c *conn) poll(fd uintptr) {
 	c.readable = n > 0 || err != nil
 }
 
+// resetTimeout is how long a reset may take to arrive after the end of the connection: a few round trips.
+const resetTimeout = 20 * time.Millisecond
+
+// reset reports whether the recipient's system resets the connection, because what was written arrived after the recipient
+// had closed it. A recipient that closes the connection after it has read a request causes no reset.
+func (c *conn) reset() bool {
+	if c.raw == nil {
+		return false
+	}
+	found := false
+	err := c.raw.Control(func(fd uintptr) {
+		// Without requested events, poll returns for errors only.
+		fds := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(fds, int(resetTimeout.Milliseconds()))
+		found = err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+	})
+	return err == nil && found
+}
+
 // body is the body of an answer.
 type body struct {
 	io.ReadCloser

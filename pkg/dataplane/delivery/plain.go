@@ -28,9 +28,8 @@ type plain struct {
 var errHost = errors.New("the host is not valid")
 
 // RoundTrip implements http.RoundTripper. The answer holds on to its connection until its body is closed. An
-// interimError tells of a connection that ended after an interim answer. A request whose connection was used before, and
-// ends without a byte of an answer, is sent again by a new one: the recipient has most likely closed the connection while
-// it was idle.
+// interimError tells of a connection that ended after an interim answer. A request is sent again, on a new connection, if the
+// recipient closed the first one while it was idle, and so cannot have read the request.
 func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	address, err := httpguts.PunycodeHostPort(r.URL.Host)
 	if err != nil {
@@ -41,8 +40,13 @@ func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if c := t.usable(address); c != nil {
 		res, err := t.send(c, r)
-		if err == nil || c.answered || r.Context().Err() != nil {
-			return res, err
+		if err == nil {
+			return res, nil
+		}
+		unread := !c.answered && r.Context().Err() == nil && c.reset()
+		c.Close()
+		if !unread {
+			return nil, err
 		}
 		if r.GetBody != nil {
 			again := *r
@@ -56,16 +60,21 @@ func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.send(newConn(made, t, address), r)
+	c := newConn(made, t, address)
+	res, err := t.send(c, r)
+	if err != nil {
+		c.Close()
+	}
+	return res, err
 }
 
-// send sends a request by a connection, which it closes if that fails.
+// send sends a request on a connection, which the response closes or returns to the idle ones. After an error, the caller
+// closes it.
 func (t *plain) send(c *conn, r *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(r.Context(), c.interrupt)
 	res, err := c.exchange(r)
 	if err != nil {
 		stop()
-		c.Close()
 		return nil, err
 	}
 	res.Body = &body{ReadCloser: res.Body, conn: c, stop: stop, ended: res.ContentLength == 0,

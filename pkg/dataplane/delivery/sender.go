@@ -121,9 +121,8 @@ type Result struct {
 	Latency time.Duration
 }
 
-// Send sends an event to an endpoint once. Redirects are not followed. The one case in which it is sent again is that
-// of a connection which was used before, and which the recipient closes without a byte of an answer: in most cases it was
-// closed for being idle, and the event not read (RFC 9112 9.3.1). Recipients must expect an event more than once anyway.
+// Send sends an event to an endpoint once. Redirects are not followed. It sends the event again only if the recipient closed
+// an idle connection at the same moment and so did not read it (RFC 9112 9.3.1).
 func (s *Sender) Send(ctx context.Context, e *event.Event, to eventing.Endpoint, o Attempt) Result {
 	start := s.clock.Now()
 	if o.Timeout <= 0 {
@@ -170,7 +169,7 @@ func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.E
 
 // request returns the request that holds an event (eventing HTTP Verbs, eventing Minimum supported protocol).
 func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o Attempt) (*http.Request, error) {
-	header := make(http.Header, len(e.Attributes)+len(e.Headers)+6)
+	header := make(http.Header, len(e.Attributes)+len(e.Headers)+5)
 	e.WriteHeaders(header)
 	structured := e.Structured
 	if o.Format != "" {
@@ -187,8 +186,6 @@ func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o
 		body = e.WriteBinary(header)
 	}
 	header["User-Agent"] = []string{s.userAgent}
-	// For http.Transport: the request may be sent again. Without a value, it is not written.
-	header["Idempotency-Key"] = nil
 	if o.ExpectReply {
 		header["Prefer"] = []string{"reply"}
 	}
