@@ -77,6 +77,8 @@ func (a *Aggregated) hostCluster(config *rest.Config) (*destination.Host, error)
 		Client: objects,
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
 		Kinds:  cached,
+		// Not cached.
+		Discovery: kinds.RESTClient(),
 		// Every replica asks for itself.
 		Access: a.host.AuthorizationV1().SelfSubjectAccessReviews(),
 		Clock:  clock.RealClock{},

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -50,6 +51,8 @@ type Host struct {
 	// Kinds tells kinds that the cluster does not serve from those whose server does not answer; nil takes all that Mapper
 	// does not know for the former.
 	Kinds discovery.ServerResourcesInterface
+	// Discovery sends the requests of Lookup; nil means that the cluster serves no kind but those that Mapper knows.
+	Discovery rest.Interface
 	// Access reviews the rights of this server before it watches a kind; nil watches without a review.
 	Access authorizationclient.SelfSubjectAccessReviewInterface
 	// Clock tells when to reset Mapper.

@@ -28,22 +28,13 @@ const Finalizer = "subscriptions.messaging.knative.dev"
 // keep its namespace from being deleted.
 const patience = 2 * time.Minute
 
-// channelResource returns the channels of the kind that sends events to a Subscription, in its namespace. Where that is not one
-// of the host cluster, the error matches meta.IsNoMatchError.
-func (r *Reconciler) channelResource(subscription *messagingv1.Subscription) (dynamic.ResourceInterface, error) {
-	reference, foreign, err := r.foreignChannel(subscription)
-	if err != nil {
-		return nil, err
-	}
-	if !foreign {
-		return nil, &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: messagingv1.GroupName, Kind: reference.Kind}}
-	}
-	kind := schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind)
+// channels returns the channels of a kind of the host cluster in a namespace.
+func (r *Reconciler) channels(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
 	mapping, err := r.Host.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
-		return nil, fmt.Errorf("asking the cluster for %s: %w", kind, err)
+		return nil, fmt.Errorf("find the resource of %s: %w", kind, err)
 	}
-	return r.Host.Client.Resource(mapping.Resource).Namespace(subscription.Namespace), nil
+	return r.Host.Client.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
 // replaceEntry puts an entry into spec.subscribers of an object in place of those of a Subscription; nil takes them
@@ -120,26 +111,43 @@ func (r *Reconciler) release(ctx context.Context, subscription *messagingv1.Subs
 	return err
 }
 
-// unlist takes a Subscription from its channel of the host cluster.
+// unlist removes a Subscription from its channel of the host cluster. It succeeds if the channel does not exist.
 func (r *Reconciler) unlist(ctx context.Context, subscription *messagingv1.Subscription) error {
 	if r.Host == nil {
 		return nil
 	}
-	resource, err := r.channelResource(subscription)
-	if meta.IsNoMatchError(err) {
-		return nil
-	}
-	if err != nil {
+	reference, foreign, err := r.foreignChannel(subscription)
+	if err != nil || !foreign {
 		return err
 	}
-	// An informer may not know yet of the entry.
-	obj, err := resource.Get(ctx, subscription.Spec.Channel.Name, metav1.GetOptions{})
+	kind := schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind)
+	channels, err := r.channels(kind, subscription.Namespace)
 	if err == nil {
-		_, err = replaceEntry(ctx, resource, obj, origin.UID(subscription.UID), nil)
+		err = removeEntry(ctx, channels, reference.Name, origin.UID(subscription.UID))
+	}
+	// Neither means that the channel does not exist: the kind may be unavailable, or served in another version.
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		var resource schema.GroupVersionResource
+		var found bool
+		if resource, found, err = r.Host.Lookup(ctx, kind); err != nil || !found {
+			return err
+		}
+		err = removeEntry(ctx, r.Host.Client.Resource(resource).Namespace(subscription.Namespace), reference.Name, origin.UID(subscription.UID))
 	}
 	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil
 	}
+	return err
+}
+
+// removeEntry removes the entry of a Subscription from spec.subscribers of a channel.
+func removeEntry(ctx context.Context, channels dynamic.ResourceInterface, name string, uid types.UID) error {
+	// An informer may not know yet of the entry.
+	obj, err := channels.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = replaceEntry(ctx, channels, obj, uid, nil)
 	return err
 }
 

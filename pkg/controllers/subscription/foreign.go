@@ -171,9 +171,9 @@ func (r *Reconciler) enlist(ctx context.Context, subscription *messagingv1.Subsc
 	if err != nil {
 		return false, fmt.Errorf("encoding the entry of Subscription \"%s/%s\": %w", subscription.Namespace, subscription.Name, err)
 	}
-	resource, err := r.channelResource(subscription)
+	channels, err := r.channels(obj.GroupVersionKind(), subscription.Namespace)
 	if err != nil {
 		return false, err
 	}
-	return replaceEntry(ctx, resource, obj, uid, entry)
+	return replaceEntry(ctx, channels, obj, uid, entry)
 }

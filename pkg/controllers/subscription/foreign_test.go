@@ -3,7 +3,10 @@ package subscription
 import (
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -16,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	restfake "k8s.io/client-go/rest/fake"
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -93,6 +98,18 @@ func newHosted(t *testing.T, on []runtime.Object, objects ...runtime.Object) *ho
 	mapper.Add(kafkaVersion.WithKind("KafkaChannel"), meta.RESTScopeNamespace)
 	host := &destination.Host{Client: client, Mapper: mapper, Clock: clocktesting.NewFakePassiveClock(controllertest.Now)}
 	return &hosted{newFixture(t, host, objects...), client}
+}
+
+// unknown makes the cached kinds of the cluster lack those of the channel. The cluster answers requests for its kinds by a status
+// and a document.
+func (f *hosted) unknown(code int, document string) {
+	f.Host.Mapper = meta.NewDefaultRESTMapper(nil)
+	f.Host.Discovery = &restfake.RESTClient{
+		NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
+		Client: restfake.CreateHTTPClient(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(document))}, nil
+		}),
+	}
 }
 
 // reconcile has the informers know of what came of it.
@@ -360,13 +377,19 @@ func TestForeignDeletion(t *testing.T) {
 		err   error
 		held  bool
 		event bool
+		// unlisted is true if the channel exists and must not list the Subscription.
+		unlisted bool
 	}{
 		"channel gone": {change: func(f *hosted) {
 			if err := f.host.Tracker().Delete(kafkaChannels, key.Namespace, "orders"); err != nil {
 				f.t.Fatal(err)
 			}
 		}},
-		"kind gone":             {change: func(f *hosted) { f.Host.Mapper = meta.NewDefaultRESTMapper(nil) }},
+		"kind gone":          {change: func(f *hosted) { f.unknown(http.StatusNotFound, "") }},
+		"kind not available": {change: func(f *hosted) { f.unknown(http.StatusServiceUnavailable, "") }, held: true},
+		"another version": {change: func(f *hosted) {
+			f.unknown(http.StatusOK, `{"name":"messaging.example.com","versions":[{"version":"v1"}],"resources":[{"name":"kafkachannels","kind":"KafkaChannel"}]}`)
+		}, unlisted: true},
 		"no host any more":      {change: func(f *hosted) { f.Host = nil }},
 		"gone meanwhile":        {err: apierrors.NewNotFound(resource, "orders")},
 		"namespace terminating": {err: terminating},
@@ -388,11 +411,14 @@ func TestForeignDeletion(t *testing.T) {
 				if test.err != nil {
 					f.host.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
 				}
-				if err := f.Reconcile(t.Context(), key); test.held != (err != nil) || test.held && !errors.Is(err, test.err) {
+				if err := f.Reconcile(t.Context(), key); test.held != (err != nil) || test.err != nil && test.held && !errors.Is(err, test.err) {
 					t.Errorf("got error %v", err)
 				}
 				if f.held() != test.held {
 					t.Errorf("held: %t, want %t", f.held(), test.held)
+				}
+				if test.unlisted && len(f.subscribers()) != 1 {
+					t.Errorf("the channel lists %v", f.subscribers())
 				}
 				if events := f.Events(); (len(events) > 0) != test.event {
 					t.Errorf("events: %q", events)
@@ -416,12 +442,8 @@ func TestBackingChannel(t *testing.T) {
 		if len(f.consumers.consumers) > 0 {
 			t.Errorf("this server sends events to %v", f.consumers.consumers)
 		}
-		resource, err := f.channelResource(subscription())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := resource.Get(t.Context(), "orders", metav1.GetOptions{}); err != nil {
-			t.Errorf("the channel to take the Subscription from: %v", err)
+		if err := f.unlist(t.Context(), subscription()); err != nil || len(f.subscribers()) != 1 {
+			t.Errorf("the backing channel lists %v, %v", f.subscribers(), err)
 		}
 	})
 }
