@@ -50,7 +50,7 @@ func newReplicaOptions() replicaOptions {
 func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.podName, "pod-name", "", "Name of the Pod that this is, one of several replicas. None: there are no others.")
 	flags.StringVar(&o.podIP, "pod-ip", "", "Address at which the other replicas reach this Pod.")
-	flags.StringVar(&o.podUID, "pod-uid", "", "UID of the Pod that this is. Its Lease is deleted with it. Empty leaves the Lease of a Pod that is lost.")
+	flags.StringVar(&o.podUID, "pod-uid", "", "UID of the Pod that this is. Its Lease is deleted with it. If empty, other replicas delete the Lease of a lost Pod after ten minutes.")
 	flags.StringSliceVar(&o.nodeIPs, "node-ips", nil, "Addresses of the node that this Pod runs on. Events are not sent there unless --allow-destination contains them.")
 	flags.StringVar(&o.peerService, "peer-service", o.peerService, "Headless Service in the system namespace by which the replicas of a StatefulSet find each other.")
 	flags.IntVar(&o.peerPort, "peer-port", o.peerPort, "Port on which other replicas hand over requests and events, by mutual TLS.")

@@ -247,6 +247,46 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// TestAbandonedLease deletes the Lease of a lost member that has no owner, after a while. The Leases of Pods are left to the
+// garbage collector.
+func TestAbandonedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		a, b, lost := c.join("a"), c.join("b"), c.join("lost")
+		defer a.kill()
+		lost.kill()
+		b.kill()
+		leases := c.client.CoordinationV1().Leases("system")
+		lease, err := leases.Get(t.Context(), "knative-apiserver-member-lost", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.UID, lease.ResourceVersion, lease.OwnerReferences = "lease", "7", nil
+		if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		expect := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			list, err := leases.List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, lease := range list.Items {
+				names = append(names, strings.TrimPrefix(lease.Name, leasePrefix))
+			}
+			if have := strings.Join(names, " "); have != want {
+				t.Errorf("%s: Leases of %q, want %q", when, have, want)
+			}
+		}
+		after(abandonedAfter)
+		expect("before", "a b lost")
+		after(2 * renewEvery)
+		expect("after", "a b")
+	})
+}
+
 // Joining ends with the context, and says why it did not succeed.
 func TestJoinEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -128,6 +128,7 @@ func (s sightings) changed(obj any, now time.Time) {
 	seen := sighting{
 		member: Member{Name: name, Address: ptr.Deref(lease.Spec.HolderIdentity, "")}, renewal: lease.Spec.RenewTime.DeepCopy(), at: now,
 		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(leaseDuration/time.Second))) * time.Second,
+		seen:     metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}, owned: len(lease.OwnerReferences) > 0,
 	}
 	if name == s.options.Self.Name {
 		s.renewed(seen)
@@ -139,6 +140,8 @@ func (s sightings) changed(obj any, now time.Time) {
 		delete(s.others, name)
 	case before == nil || !before.renewal.Equal(seen.renewal):
 		s.others[name] = &seen
+	default:
+		before.seen, before.owned = seen.seen, seen.owned
 	}
 }
 
