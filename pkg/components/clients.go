@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/garbage"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
@@ -49,7 +49,7 @@ func withoutManagedFields(obj any) (any, error) {
 }
 
 // garbageCollector deletes objects whose owners are gone, where no host cluster does.
-func (c *clients) garbageCollector(core *coreKinds) (*controllers.Controller, error) {
+func (c *clients) garbageCollector(core *coreKinds) (*reconciler.Controller, error) {
 	resources := append(garbage.Resources(),
 		garbage.Resource{GroupVersionResource: configMapResource, Kind: "ConfigMap"},
 		garbage.Resource{GroupVersionResource: secretResource, Kind: "Secret"},
@@ -68,7 +68,7 @@ func (c *clients) garbageCollector(core *coreKinds) (*controllers.Controller, er
 }
 
 // primed returns once controllers have reconciled all objects once that there are.
-func primed(ctx context.Context, all ...*controllers.Controller) error {
+func primed(ctx context.Context, all ...*reconciler.Controller) error {
 	for _, c := range all {
 		select {
 		case <-c.Primed():

@@ -18,10 +18,10 @@ import (
 	"k8s.io/utils/clock"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	brokercontroller "github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/subscription"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/broker"
@@ -48,7 +48,7 @@ type eventingPart struct {
 	ingress   *ingress.Handler
 	log       *eventlog.Log
 	// streams are the controllers of what accepts events, consumers those of what gets them, which need the former.
-	streams, consumers []*controllers.Controller
+	streams, consumers []*reconciler.Controller
 	stopTimeout        time.Duration
 	// shared tells that other replicas take the events which this one does not.
 	shared bool
@@ -56,8 +56,8 @@ type eventingPart struct {
 
 // dataPlane is what serves streams and consumers: a broker, or that of each of several replicas for some of them.
 type dataPlane interface {
-	controllers.Streams
-	controllers.Consumers
+	eventing.Streams
+	eventing.Consumers
 	Accept(ctx context.Context, stream eventing.Key, events []*event.Event) error
 	Exists(stream eventing.Key) bool
 	Start(ctx context.Context) error
@@ -108,7 +108,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 	sender := delivery.New(delivery.Options{
 		TracerProvider: o.tracing, Dial: o.guard.Dialer(egress.ForEvents, delivery.DialTimeout), Discloses: o.discloses,
 	})
-	var triggers, subscriptions *controllers.Controller
+	var triggers, subscriptions *reconciler.Controller
 	informers := o.clients.informers
 	eventingKinds, messagingKinds := informers.Eventing().V1(), informers.Messaging().V1()
 	exists, err := existing(eventingKinds.Brokers().Informer(), eventingKinds.Triggers().Informer(),
@@ -185,8 +185,8 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 	if subscriptions, err = subscription.New(client.MessagingV1(), messagingKinds, p.dataPlane, o.host, resolver, recorder, now); err != nil {
 		return nil, err
 	}
-	p.streams = []*controllers.Controller{brokers, channels}
-	p.consumers = []*controllers.Controller{triggers, subscriptions}
+	p.streams = []*reconciler.Controller{brokers, channels}
+	p.consumers = []*reconciler.Controller{triggers, subscriptions}
 	if shared != nil {
 		shared.lead(brokers, triggers, channels, subscriptions)
 		shared.serve(o.replica, p.ingress)
@@ -210,7 +210,7 @@ const byUID = "uid"
 // existing returns a function that reports whether one of the informers has an object of an original UID.
 func existing(informers ...cache.SharedIndexInformer) (func(types.UID) bool, error) {
 	for _, informer := range informers {
-		err := controllers.AddIndex(informer, byUID, func(obj any) ([]string, error) {
+		err := reconciler.AddIndex(informer, byUID, func(obj any) ([]string, error) {
 			if obj, ok := obj.(interface{ GetUID() types.UID }); ok {
 				return []string{string(origin.UID(obj.GetUID()))}, nil
 			}
@@ -232,7 +232,7 @@ func existing(informers ...cache.SharedIndexInformer) (func(types.UID) bool, err
 
 // prepare starts the controllers, and returns once all streams and consumers that there are are known.
 func (p *eventingPart) prepare(ctx context.Context, run func(func(context.Context))) error {
-	for _, stage := range [][]*controllers.Controller{p.streams, p.consumers} {
+	for _, stage := range [][]*reconciler.Controller{p.streams, p.consumers} {
 		for _, c := range stage {
 			run(func(ctx context.Context) { c.Run(ctx, workers) })
 		}

@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/clock"
 
 	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/garbage"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/namespace"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 var (
@@ -67,7 +67,7 @@ func (c *coreKinds) ensureNamespaces(ctx context.Context) error {
 	return namespace.Ensure(ctx, c.kubernetes, c.metadata, contained(), namespacelifecycle.Permanent()...)
 }
 
-func (c *coreKinds) namespaces() (*controllers.Controller, error) {
+func (c *coreKinds) namespaces() (*reconciler.Controller, error) {
 	informers := namespace.Informers{Namespaces: c.informer(namespaceResource), ServiceAccounts: c.informer(serviceAccountResource)}
 	return namespace.New(c.kubernetes, c.metadata, informers, contained(), clock.RealClock{})
 }

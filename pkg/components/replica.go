@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/autoscaler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/members"
@@ -117,7 +117,7 @@ func (r *Replica) Gateways() *members.View { return r.gateways.View() }
 func (r *Replica) Leading() bool { return r.election.Leading() }
 
 // lead has controllers write while this replica leads.
-func (r *Replica) lead(all ...*controllers.Controller) {
+func (r *Replica) lead(all ...*reconciler.Controller) {
 	for _, c := range all {
 		c.Lead(func(types.NamespacedName) bool { return r.Leading() })
 	}

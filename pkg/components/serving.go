@@ -11,9 +11,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/gc"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revision"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/service"
@@ -30,9 +30,9 @@ import (
 type serving struct {
 	gateway     *gateway.Gateway
 	autoscaler  *autoscaler.Loop
-	controllers []*controllers.Controller
+	controllers []*reconciler.Controller
 	// routing are the controllers that fill the gateway.
-	routing []*controllers.Controller
+	routing []*reconciler.Controller
 }
 
 // servingOptions are what serving stands on.
@@ -116,12 +116,12 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	if err != nil {
 		return nil, err
 	}
-	reconciler, routes, err := route.New(client.ServingV1(), kinds, s.gateway, o.urls, recorder, now, o.settings.Get, o.routes...)
+	routeReconciler, routes, err := route.New(client.ServingV1(), kinds, s.gateway, o.urls, recorder, now, o.settings.Get, o.routes...)
 	if err != nil {
 		return nil, err
 	}
-	s.controllers = []*controllers.Controller{services, configurations, revisionGC.Controller, revisions, routes}
-	s.routing = []*controllers.Controller{revisions, routes}
+	s.controllers = []*reconciler.Controller{services, configurations, revisionGC.Controller, revisions, routes}
+	s.routing = []*reconciler.Controller{revisions, routes}
 	if o.replica != nil {
 		o.replica.lead(s.controllers...)
 	}
@@ -133,7 +133,7 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	})
 	o.settings.Subscribe(func() {
 		s.autoscaler.SettingsChanged()
-		reconciler.EnqueueAll()
+		routeReconciler.EnqueueAll()
 		if err := revisionGC.SettingsChanged(); err != nil {
 			klog.FromContext(ctx).Error(err, "Looking for Revisions to collect failed")
 		}

@@ -15,7 +15,8 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/sharding"
@@ -58,9 +59,9 @@ func (s *sharedEventing) serve(replica *Replica, handler *ingress.Handler) {
 }
 
 // lead has controllers write about the streams of this replica.
-func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *controllers.Controller) {
+func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *reconciler.Controller) {
 	for _, c := range []struct {
-		controller *controllers.Controller
+		controller *reconciler.Controller
 		// stream returns the stream that an object is, or is a consumer of.
 		stream func(types.NamespacedName) (eventing.Key, bool)
 	}{
@@ -111,8 +112,8 @@ func (s *sharedEventing) channelOf(name types.NamespacedName) (eventing.Key, boo
 	if err != nil {
 		return eventing.Key{}, false
 	}
-	kind, channel := controllers.ChannelOf(subscription)
-	return streamKey(eventing.Channel, channel), kind == controllers.ChannelKind
+	kind, channel := channelable.Of(subscription)
+	return streamKey(eventing.Channel, channel), kind == channelable.Kind
 }
 
 // ownsObject tells whether this replica records Events about an object.
@@ -157,7 +158,7 @@ func (o *eventingOptions) subscribed(ctx context.Context) ([]eventing.Consumer, 
 	}
 	for i := range subscriptions.Items {
 		s := &subscriptions.Items[i]
-		if kind, channel := controllers.ChannelOf(s); kind == controllers.ChannelKind {
+		if kind, channel := channelable.Of(s); kind == channelable.Kind {
 			add(s, s.Status.Conditions, messagingv1.SubscriptionConditionAddedToChannel, streamKey(eventing.Subscription, nameOf(s)), streamKey(eventing.Channel, channel))
 		}
 	}

@@ -36,6 +36,16 @@ type Streams interface {
 	RemoveStream(ctx context.Context, key Key) error
 }
 
+// Consumers is the part of the data plane that delivers events.
+type Consumers interface {
+	// SetConsumer returns nil once every event accepted from then on reaches the consumer.
+	SetConsumer(ctx context.Context, consumer Consumer) error
+	// RemoveConsumer ends the deliveries to a consumer, if it exists.
+	RemoveConsumer(ctx context.Context, key Key) error
+	// Health returns the health of the deliveries to a consumer, or the zero value if it does not exist.
+	Health(key Key) Health
+}
+
 // ChannelHosts passes on changes of streams, and finds Channels by their shortened host names. May be used concurrently.
 type ChannelHosts struct {
 	Streams

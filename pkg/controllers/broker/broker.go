@@ -14,20 +14,20 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	eventingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
 	eventinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/eventing/v1"
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // Reconciler has the events of Brokers kept, and writes the status of Brokers.
 type Reconciler struct {
 	Client  eventingclient.EventingV1Interface
 	Brokers eventinglisters.BrokerLister
-	Streams controllers.Streams
+	Streams eventing.Streams
 	// Address is where a stream accepts events.
 	Address  func(eventing.Key) duckv1.Addressable
 	Tracker  *destination.Tracker
@@ -36,10 +36,10 @@ type Reconciler struct {
 }
 
 // New returns the controller of Brokers.
-func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, streams controllers.Streams,
+func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, streams eventing.Streams,
 	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
-) (*controllers.Controller, error) {
-	reconciler := &Reconciler{
+) (*reconciler.Controller, error) {
+	r := &Reconciler{
 		Client:   client,
 		Brokers:  informers.Brokers().Lister(),
 		Streams:  streams,
@@ -47,43 +47,29 @@ func New(client eventingclient.EventingV1Interface, informers eventinginformers.
 		Recorder: recorder,
 		Clock:    now,
 	}
-	controller := controllers.New("broker", reconciler)
+	controller := reconciler.New("broker", r)
 	var err error
-	if reconciler.Tracker, err = resolver.Track(controller); err != nil {
+	if r.Tracker, err = resolver.Track(controller); err != nil {
 		return nil, err
 	}
-	return controller, controller.Watch(informers.Brokers().Informer(), controllers.KeyOf)
-}
-
-// Key is the stream's key of a Broker.
-func Key(broker types.NamespacedName) eventing.Key {
-	return eventing.Key{Kind: eventing.Broker, Namespace: broker.Namespace, Name: broker.Name}
-}
-
-// StreamOf returns the stream of a Broker, and false if another controller serves its class. What spec.config refers
-// to does not matter: it has options of implementations that are not this one.
-func StreamOf(broker *eventingv1.Broker) (eventing.Stream, bool) {
-	if broker.IsForeign() {
-		return eventing.Stream{}, false
-	}
-	return eventing.Stream{Key: Key(types.NamespacedName{Namespace: broker.Namespace, Name: broker.Name}), UID: origin.UID(broker.UID)}, true
+	return controller, controller.Watch(informers.Brokers().Informer(), reconciler.KeyOf)
 }
 
 // Reconcile brings stream and status in line with a Broker, in this order: what the status promises is served
 // already. Brokers of other classes are left to their own controller, once it has written a status.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	broker, ok, err := controllers.Listed(r.Brokers.Brokers(key.Namespace), key.Name)
+	broker, ok, err := reconciler.Listed(r.Brokers.Brokers(key.Namespace), key.Name)
 	if err != nil {
 		return err
 	}
 	var stream eventing.Stream
 	if ok {
-		stream, ok = StreamOf(broker)
+		stream, ok = streams.OfBroker(broker)
 	}
 	if !ok {
 		r.Tracker.Forget(key)
-		if err := r.Streams.RemoveStream(ctx, Key(key)); err != nil {
-			return fmt.Errorf("removing the stream of %s: %w", Key(key), err)
+		if err := r.Streams.RemoveStream(ctx, streams.BrokerKey(key)); err != nil {
+			return fmt.Errorf("removing the stream of %s: %w", streams.BrokerKey(key), err)
 		}
 		return r.reportForeign(ctx, broker)
 	}
@@ -104,10 +90,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 		updated.Status.Address = &address
 	}
 	found := append(serving(&updated, failed), resolved)
-	controllers.Observe(&updated.Status.Status, broker.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
-	unwritten := controllers.UpdateStatus(ctx, r.Client.Brokers(key.Namespace), broker, &updated)
+	reconciler.Observe(&updated.Status.Status, broker.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
+	unwritten := reconciler.UpdateStatus(ctx, r.Client.Brokers(key.Namespace), broker, &updated)
 	if unwritten == nil {
-		controllers.RecordReady(r.Recorder, &updated, broker.Status.Conditions, updated.Status.Conditions)
+		reconciler.RecordReady(r.Recorder, &updated, broker.Status.Conditions, updated.Status.Conditions)
 	}
 	if failed != nil {
 		failed = fmt.Errorf("setting the stream of %s: %w", stream.Key, failed)
@@ -124,7 +110,7 @@ func (r *Reconciler) reportForeign(ctx context.Context, broker *eventingv1.Broke
 	}
 	updated := *broker
 	updated.Status = *broker.Status.DeepCopy()
-	updated.Status.Conditions.Set(controllers.Unknown(duckv1.ConditionReady, ReasonForeignClass, fmt.Sprintf(
+	updated.Status.Conditions.Set(reconciler.Unknown(duckv1.ConditionReady, ReasonForeignClass, fmt.Sprintf(
 		"The controller of Broker class %q has not reported a status yet.", broker.Annotations[eventingv1.BrokerClassAnnotationKey])), metav1.NewTime(r.Clock.Now()))
-	return controllers.UpdateStatus(ctx, r.Client.Brokers(broker.Namespace), broker, &updated)
+	return reconciler.UpdateStatus(ctx, r.Client.Brokers(broker.Namespace), broker, &updated)
 }

@@ -19,9 +19,10 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -71,7 +72,7 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 		Clock:    w.Clock,
 	}
 	var err error
-	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory}).Track(controllers.New("broker", r)); err != nil {
+	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory}).Track(reconciler.New("broker", r)); err != nil {
 		t.Fatal(err)
 	}
 	w.SyncEventing()
@@ -152,7 +153,7 @@ func TestReady(t *testing.T) {
 			if status.ObservedGeneration != 1 || status.Address.GetURL() != "http://broker/default/orders" {
 				t.Errorf("status: %+v", status)
 			}
-			if diff := cmp.Diff(map[eventing.Key]eventing.Stream{Key(key): {Key: Key(key), UID: "one"}}, f.streams.set); diff != "" {
+			if diff := cmp.Diff(map[eventing.Key]eventing.Stream{streams.BrokerKey(key): {Key: streams.BrokerKey(key), UID: "one"}}, f.streams.set); diff != "" {
 				t.Errorf("streams (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff([]string{"Normal Ready Became ready"}, f.Events()); diff != "" {
@@ -275,7 +276,7 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.status(t)
-	if got := f.streams.set[Key(key)].UID; got != "two" {
+	if got := f.streams.set[streams.BrokerKey(key)].UID; got != "two" {
 		t.Errorf("made anew: the stream is of %q", got)
 	}
 	again.DeletionTimestamp, again.Finalizers = &metav1.Time{Time: controllertest.Now}, []string{"example.com/wait"}

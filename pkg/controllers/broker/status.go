@@ -5,8 +5,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // ReasonStreamFailed tells that the Broker's events cannot be kept.
@@ -28,22 +28,22 @@ var dependents = []duckv1.ConditionType{
 func serving(broker *eventingv1.Broker, failed error) []duckv1.Condition {
 	if failed == nil {
 		return []duckv1.Condition{
-			controllers.True(eventingv1.BrokerConditionIngressReady),
-			controllers.True(eventingv1.BrokerConditionFilterReady),
-			controllers.True(eventingv1.BrokerConditionAddressable),
-			controllers.True(eventingv1.BrokerConditionTriggerChannelReady),
+			reconciler.True(eventingv1.BrokerConditionIngressReady),
+			reconciler.True(eventingv1.BrokerConditionFilterReady),
+			reconciler.True(eventingv1.BrokerConditionAddressable),
+			reconciler.True(eventingv1.BrokerConditionTriggerChannelReady),
 		}
 	}
 	message := fmt.Sprintf("The Broker's events cannot be kept: %v", failed)
-	addressable := controllers.True(eventingv1.BrokerConditionAddressable)
+	addressable := reconciler.True(eventingv1.BrokerConditionAddressable)
 	if broker.Status.Address.GetURL() == "" {
-		addressable = controllers.Unknown(eventingv1.BrokerConditionAddressable, ReasonStreamFailed, message)
+		addressable = reconciler.Unknown(eventingv1.BrokerConditionAddressable, ReasonStreamFailed, message)
 	}
 	return []duckv1.Condition{
-		controllers.False(eventingv1.BrokerConditionIngressReady, ReasonStreamFailed, message),
+		reconciler.False(eventingv1.BrokerConditionIngressReady, ReasonStreamFailed, message),
 		// Events that were accepted before are matched already.
-		controllers.Unknown(eventingv1.BrokerConditionFilterReady, ReasonStreamFailed, message),
+		reconciler.Unknown(eventingv1.BrokerConditionFilterReady, ReasonStreamFailed, message),
 		addressable,
-		controllers.False(eventingv1.BrokerConditionTriggerChannelReady, ReasonStreamFailed, message),
+		reconciler.False(eventingv1.BrokerConditionTriggerChannelReady, ReasonStreamFailed, message),
 	}
 }

@@ -19,13 +19,14 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	messagingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
 	messaginginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging/v1"
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // ReasonStreamFailed tells that the broker cannot keep the Channel's events.
@@ -46,9 +47,9 @@ var dependents = []duckv1.ConditionType{
 type Reconciler struct {
 	Client   messagingclient.MessagingV1Interface
 	Channels messaginglisters.ChannelLister
-	// SubscriptionIndex is that of the Subscriptions' informer, with controllers.SubscriptionsByChannel.
+	// SubscriptionIndex is that of the Subscriptions' informer, with channelable.SubscriptionsIndex.
 	SubscriptionIndex cache.Indexer
-	Streams           controllers.Streams
+	Streams           eventing.Streams
 	// Address is where a stream accepts events.
 	Address func(eventing.Key) duckv1.Addressable
 	// Services have the host names of addresses resolve; nil where these do without.
@@ -61,15 +62,15 @@ type Reconciler struct {
 }
 
 // New returns the controller of Channels.
-func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, streams controllers.Streams,
+func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, streams eventing.Streams,
 	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
 	options ...Option,
-) (*controllers.Controller, error) {
+) (*reconciler.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()
-	if err := controllers.IndexSubscriptionsByChannel(subscriptions.Informer()); err != nil {
+	if err := channelable.IndexSubscriptions(subscriptions.Informer()); err != nil {
 		return nil, err
 	}
-	reconciler := &Reconciler{
+	r := &Reconciler{
 		Client:            client,
 		Channels:          channels.Lister(),
 		SubscriptionIndex: subscriptions.Informer().GetIndexer(),
@@ -78,17 +79,17 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 		Recorder:          recorder,
 		Clock:             now,
 	}
-	controller := controllers.New("channel", reconciler)
+	controller := reconciler.New("channel", r)
 	var err error
-	if reconciler.Tracker, err = resolver.Track(controller); err != nil {
+	if r.Tracker, err = resolver.Track(controller); err != nil {
 		return nil, err
 	}
-	if err := controller.Watch(channels.Informer(), controllers.KeyOf); err != nil {
+	if err := controller.Watch(channels.Informer(), reconciler.KeyOf); err != nil {
 		return nil, err
 	}
 	err = controller.Watch(subscriptions.Informer(), func(obj metav1.Object) []types.NamespacedName {
 		if subscription, ok := obj.(*messagingv1.Subscription); ok {
-			if kind, name := controllers.ChannelOf(subscription); kind == controllers.ChannelKind {
+			if kind, name := channelable.Of(subscription); kind == channelable.Kind {
 				controller.EnqueueAfter(name, gathering)
 			}
 		}
@@ -98,37 +99,24 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 		return nil, err
 	}
 	for _, option := range options {
-		if err := option(reconciler, controller); err != nil {
+		if err := option(r, controller); err != nil {
 			return nil, err
 		}
 	}
 	return controller, nil
 }
 
-// StreamOf returns the stream of a Channel, and false if its template asks for a kind that another controller serves.
-func StreamOf(channel *messagingv1.Channel) (eventing.Stream, bool) {
-	stream := eventing.Stream{Key: Key(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), UID: origin.UID(channel.UID)}
-	template := channel.Spec.ChannelTemplate
-	stream.Memory = template.Own() && template.Kind == messagingv1.ChannelKindInMemory
-	return stream, template.Own()
-}
-
-// Key is the stream's key of a Channel.
-func Key(channel types.NamespacedName) eventing.Key {
-	return eventing.Key{Kind: eventing.Channel, Namespace: channel.Namespace, Name: channel.Name}
-}
-
 // Reconcile brings stream, core Service, subscribers and status in line with a Channel, in this order: what the status
 // promises is served already. Replicas that may not write have got as far as the stream by then. Channels whose template
 // names another kind are implemented by an object of that kind.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	channel, ok, err := controllers.Listed(r.Channels.Channels(key.Namespace), key.Name)
+	channel, ok, err := reconciler.Listed(r.Channels.Channels(key.Namespace), key.Name)
 	if err != nil {
 		return err
 	}
 	var stream eventing.Stream
 	if ok {
-		stream, ok = StreamOf(channel)
+		stream, ok = streams.OfChannel(channel)
 	}
 	if !ok {
 		if channel == nil {
@@ -137,8 +125,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 		if r.Services != nil {
 			r.Services.Forget(key)
 		}
-		if err := r.Streams.RemoveStream(ctx, Key(key)); err != nil {
-			return fmt.Errorf("removing the stream of %s: %w", Key(key), err)
+		if err := r.Streams.RemoveStream(ctx, streams.ChannelKey(key)); err != nil {
+			return fmt.Errorf("removing the stream of %s: %w", streams.ChannelKey(key), err)
 		}
 		if channel != nil {
 			return r.reconcileForeign(ctx, channel)
@@ -169,7 +157,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	var unplaced error
 	if failed != nil {
 		// An address given out stays: senders are told there to come back.
-		found = append(found, controllers.False(messagingv1.ChannelConditionBackingChannelReady, ReasonStreamFailed,
+		found = append(found, reconciler.False(messagingv1.ChannelConditionBackingChannelReady, ReasonStreamFailed,
 			fmt.Sprintf("The Channel's events cannot be kept: %v", failed)))
 	} else {
 		var addressable duckv1.Condition
@@ -180,12 +168,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 			address := r.Address(stream.Key)
 			updated.Status.Address = &address
 		}
-		found = append(found, controllers.True(messagingv1.ChannelConditionBackingChannelReady), addressable)
+		found = append(found, reconciler.True(messagingv1.ChannelConditionBackingChannelReady), addressable)
 	}
-	controllers.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
-	unwritten := controllers.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated)
+	reconciler.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
+	unwritten := reconciler.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated)
 	if unwritten == nil {
-		controllers.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
+		reconciler.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
 	}
 	return errors.Join(failed, unplaced, unlisted, unwritten)
 }

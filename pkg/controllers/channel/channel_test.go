@@ -13,9 +13,10 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -29,7 +30,7 @@ func TestReady(t *testing.T) {
 			if diff := cmp.Diff([]string{"update channels/status"}, f.reconcile()); diff != "" {
 				t.Errorf("writes (-want +got):\n%s", diff)
 			}
-			want := eventing.Stream{Key: Key(key), UID: "channel-uid", Memory: memory}
+			want := eventing.Stream{Key: streams.ChannelKey(key), UID: "channel-uid", Memory: memory}
 			if diff := cmp.Diff(map[eventing.Key]eventing.Stream{want.Key: want}, f.streams.streams); diff != "" {
 				t.Errorf("streams (-want +got):\n%s", diff)
 			}
@@ -67,7 +68,7 @@ func TestForeignTemplate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, change), subscription("a"))
-			f.streams.streams[Key(key)] = eventing.Stream{Key: Key(key), UID: "earlier"}
+			f.streams.streams[streams.ChannelKey(key)] = eventing.Stream{Key: streams.ChannelKey(key), UID: "earlier"}
 			if diff := cmp.Diff([]string{"update channels/status"}, f.reconcile()); diff != "" {
 				t.Errorf("writes (-want +got):\n%s", diff)
 			}
@@ -188,7 +189,7 @@ func TestDeletion(t *testing.T) {
 				f.streams.err = nil
 			}
 			f.reconcile()
-			if stream, ok := f.streams.streams[Key(key)]; ok != (name == "made anew") || ok && stream.UID != "another-uid" {
+			if stream, ok := f.streams.streams[streams.ChannelKey(key)]; ok != (name == "made anew") || ok && stream.UID != "another-uid" {
 				t.Errorf("streams: %v", f.streams.streams)
 			}
 		})
@@ -207,7 +208,7 @@ func TestHeldUp(t *testing.T) {
 	}
 	f.SyncEventing()
 	f.reconcile()
-	if _, ok := f.streams.streams[Key(key)]; !ok {
+	if _, ok := f.streams.streams[streams.ChannelKey(key)]; !ok {
 		t.Error("the stream is gone")
 	}
 }
@@ -258,7 +259,7 @@ func TestNewGeneration(t *testing.T) {
 	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, func(c *messagingv1.Channel) {
 		c.Generation = 2
 		c.Status.ObservedGeneration = 1
-		c.Status.Conditions.Set(controllers.False(messagingv1.ChannelConditionBackingChannelReady, "Old", ""), metav1.NewTime(controllertest.Now))
+		c.Status.Conditions.Set(reconciler.False(messagingv1.ChannelConditionBackingChannelReady, "Old", ""), metav1.NewTime(controllertest.Now))
 	}))
 	if f.reconcile(); f.condition(duckv1.ConditionReady) != "True" || f.channel().Status.ObservedGeneration != 2 {
 		t.Errorf("Ready is %q of generation %d", f.condition(duckv1.ConditionReady), f.channel().Status.ObservedGeneration)

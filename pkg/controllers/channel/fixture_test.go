@@ -11,9 +11,10 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -66,7 +67,7 @@ func newHosted(t *testing.T, host *destination.Host, objects ...runtime.Object) 
 		t.Fatal(err)
 	}
 	subscriptions := w.Factory.Messaging().V1().Subscriptions().Informer()
-	if err := controllers.IndexSubscriptionsByChannel(subscriptions); err != nil {
+	if err := channelable.IndexSubscriptions(subscriptions); err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, World: w, streams: &fakeStreams{streams: map[eventing.Key]eventing.Stream{}}}
@@ -137,7 +138,7 @@ func subscription(name string, changes ...func(*messagingv1.Subscription)) *mess
 	s.Status.ObservedGeneration = 1
 	s.Status.PhysicalSubscription.SubscriberURI = s.Spec.Subscriber.URI
 	for _, t := range []duckv1.ConditionType{messagingv1.SubscriptionConditionReferencesResolved, messagingv1.SubscriptionConditionAddedToChannel} {
-		s.Status.Conditions.Set(controllers.True(t), metav1.NewTime(controllertest.Now))
+		s.Status.Conditions.Set(reconciler.True(t), metav1.NewTime(controllertest.Now))
 	}
 	for _, change := range changes {
 		change(s)

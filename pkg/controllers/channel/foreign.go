@@ -19,8 +19,10 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
@@ -38,24 +40,14 @@ const (
 
 // WithHost lets Channels be implemented by kinds of the host cluster.
 func WithHost(host *destination.Host) Option {
-	return func(r *Reconciler, _ *controllers.Controller) error {
+	return func(r *Reconciler, _ *reconciler.Controller) error {
 		r.Host = host
 		return nil
 	}
 }
 
-// BackingReference returns the reference to the object that implements a Channel whose template names a kind that another
-// controller serves.
-func BackingReference(channel *messagingv1.Channel) duckv1.KReference {
-	reference := duckv1.KReference{Namespace: channel.Namespace, Name: channel.Name}
-	if template := channel.Spec.ChannelTemplate; template != nil {
-		reference.APIVersion, reference.Kind = template.APIVersion, template.Kind
-	}
-	return reference
-}
-
-// channelable is what channels of all kinds report.
-type channelable struct {
+// backingChannel is what channels of all kinds report.
+type backingChannel struct {
 	Spec struct {
 		Delivery *duckv1.DeliverySpec `json:"delivery"`
 	} `json:"spec"`
@@ -73,7 +65,7 @@ func (r *Reconciler) reconcileForeign(ctx context.Context, channel *messagingv1.
 	refs := r.Tracker.Begin(key)
 	deadLetter, resolved, err := refs.DeadLetterSink(ctx, channel.Spec.Delivery)
 	if err != nil {
-		return fmt.Errorf("resolving the dead letter sink of %s: %w", Key(key), err)
+		return fmt.Errorf("resolving the dead letter sink of %s: %w", streams.ChannelKey(key), err)
 	}
 	backing, fault, again := r.backing(ctx, refs, channel)
 	if again != nil && fault == nil {
@@ -90,35 +82,35 @@ func (r *Reconciler) reconcileForeign(ctx context.Context, channel *messagingv1.
 		addressable.Type = messagingv1.ChannelConditionAddressable
 		found = append(found, *fault, addressable)
 	} else {
-		reference := BackingReference(channel)
+		reference := channelable.BackingReference(channel)
 		updated.Status.Channel, updated.Status.Address, updated.Status.Subscribers = &reference, backing.Status.Address, backing.Status.Subscribers
 		if backing.Status.DeliveryStatus.DeadLetterSinkURI != "" {
 			updated.Status.DeliveryStatus = backing.Status.DeliveryStatus
 		}
 		found = append(found, backing.ready(), backing.addressable())
 	}
-	controllers.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
-	unwritten := controllers.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated)
+	reconciler.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
+	unwritten := reconciler.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated)
 	if unwritten == nil {
-		controllers.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
+		reconciler.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
 	}
 	return errors.Join(again, unwritten)
 }
 
 // backing returns the object that implements a Channel, or the condition BackingChannelReady that says why there is none.
 // again is why to try again; without fault nothing new is known.
-func (r *Reconciler) backing(ctx context.Context, refs *destination.References, channel *messagingv1.Channel) (found *channelable, fault *duckv1.Condition, again error) {
+func (r *Reconciler) backing(ctx context.Context, refs *destination.References, channel *messagingv1.Channel) (found *backingChannel, fault *duckv1.Condition, again error) {
 	const t = messagingv1.ChannelConditionBackingChannelReady
-	not := func(condition duckv1.Condition, again error) (*channelable, *duckv1.Condition, error) {
+	not := func(condition duckv1.Condition, again error) (*backingChannel, *duckv1.Condition, error) {
 		return nil, &condition, again
 	}
-	reference := BackingReference(channel)
+	reference := channelable.BackingReference(channel)
 	kind := schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind)
 	switch {
 	case r.Host == nil:
-		return not(controllers.False(t, ReasonKindNotFound, fmt.Sprintf("%s cannot implement the Channel: this server runs without a cluster.", kind)), nil)
-	case kind.GroupKind() == controllers.ChannelKind:
-		return not(controllers.False(t, ReasonNotChannelable, fmt.Sprintf("%s cannot implement the Channel.", kind)), nil)
+		return not(reconciler.False(t, ReasonKindNotFound, fmt.Sprintf("%s cannot implement the Channel: this server runs without a cluster.", kind)), nil)
+	case kind.GroupKind() == channelable.Kind:
+		return not(reconciler.False(t, ReasonNotChannelable, fmt.Sprintf("%s cannot implement the Channel.", kind)), nil)
 	}
 	obj, err := refs.HostObject(ctx, &reference)
 	unresolved, isUnresolved := destination.AsUnresolved(err)
@@ -126,25 +118,25 @@ func (r *Reconciler) backing(ctx context.Context, refs *destination.References, 
 	case isUnresolved && unresolved.Reason == destination.ReasonNotFound:
 		mapping, err := r.Host.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		if meta.IsNoMatchError(err) {
-			return not(controllers.False(t, ReasonKindNotFound, fmt.Sprintf("The cluster serves no %s. Install the controller of this kind, or create the Channel "+
+			return not(reconciler.False(t, ReasonKindNotFound, fmt.Sprintf("The cluster serves no %s. Install the controller of this kind, or create the Channel "+
 				"with another spec.channelTemplate.", kind)), nil)
 		}
 		if err != nil || channel.DeletionTimestamp != nil {
-			return not(controllers.Unknown(t, ReasonBackingChannelNotReady, unresolved.Message), err)
+			return not(reconciler.Unknown(t, ReasonBackingChannelNotReady, unresolved.Message), err)
 		}
 		if obj, err = r.create(ctx, channel, mapping); err != nil {
 			return notWritten(err)
 		}
 	case isUnresolved:
-		return not(controllers.Unknown(t, "BackingChannel"+unresolved.Reason, unresolved.Message), nil)
+		return not(reconciler.Unknown(t, "BackingChannel"+unresolved.Reason, unresolved.Message), nil)
 	case err != nil:
-		return nil, nil, fmt.Errorf("reading %s of %s: %w", kind, Key(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), err)
+		return nil, nil, fmt.Errorf("reading %s of %s: %w", kind, streams.ChannelKey(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), err)
 	case !metav1.IsControlledBy(obj, channel):
-		return not(controllers.False(t, controllers.ReasonNotOwned, fmt.Sprintf("%s %q exists and does not belong to the Channel. Delete it, or give the "+
+		return not(reconciler.False(t, reconciler.ReasonNotOwned, fmt.Sprintf("%s %q exists and does not belong to the Channel. Delete it, or give the "+
 			"Channel another name.", kind, channel.Name)), nil)
 	}
 	if found, err = parse(obj); err != nil {
-		return not(controllers.False(t, ReasonNotChannelable, fmt.Sprintf("%s does not have the fields of a channel: %v", kind, err)), nil)
+		return not(reconciler.False(t, ReasonNotChannelable, fmt.Sprintf("%s does not have the fields of a channel: %v", kind, err)), nil)
 	}
 	if err := r.updateDelivery(ctx, channel, kind, found); err != nil {
 		return notWritten(err)
@@ -152,21 +144,21 @@ func (r *Reconciler) backing(ctx context.Context, refs *destination.References, 
 	return found, nil, nil
 }
 
-func parse(obj *unstructured.Unstructured) (*channelable, error) {
-	var c channelable
+func parse(obj *unstructured.Unstructured) (*backingChannel, error) {
+	var c backingChannel
 	return &c, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &c)
 }
 
 // notWritten returns the condition for a backing channel that could not be written.
-func notWritten(err error) (*channelable, *duckv1.Condition, error) {
+func notWritten(err error) (*backingChannel, *duckv1.Condition, error) {
 	const t = messagingv1.ChannelConditionBackingChannelReady
 	message := fmt.Sprintf("The backing channel cannot be written: %v", err)
-	condition := controllers.Unknown(t, ReasonBackingChannelFailed, message)
+	condition := reconciler.Unknown(t, ReasonBackingChannelFailed, message)
 	switch {
 	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return nil, nil, err
-	case controllers.Refused(err):
-		condition = controllers.False(t, ReasonBackingChannelFailed, message)
+	case reconciler.Refused(err):
+		condition = reconciler.False(t, ReasonBackingChannelFailed, message)
 	}
 	return nil, &condition, err
 }
@@ -191,13 +183,13 @@ func (r *Reconciler) create(ctx context.Context, channel *messagingv1.Channel, m
 	obj.SetGroupVersionKind(mapping.GroupVersionKind)
 	obj.SetNamespace(channel.Namespace)
 	obj.SetName(channel.Name)
-	obj.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(channel, messagingv1.SchemeGroupVersion.WithKind(controllers.ChannelKind.Kind))})
+	obj.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(channel, messagingv1.SchemeGroupVersion.WithKind(channelable.Kind.Kind))})
 	return r.Host.Client.Resource(mapping.Resource).Namespace(channel.Namespace).Create(ctx, obj, metav1.CreateOptions{})
 }
 
 // updateDelivery writes the delivery options of a Channel to the object that implements it. Without any, those of the
 // template hold.
-func (r *Reconciler) updateDelivery(ctx context.Context, channel *messagingv1.Channel, kind schema.GroupVersionKind, backing *channelable) error {
+func (r *Reconciler) updateDelivery(ctx context.Context, channel *messagingv1.Channel, kind schema.GroupVersionKind, backing *backingChannel) error {
 	if channel.Spec.Delivery.IsEmpty() || equality.Semantic.DeepEqual(channel.Spec.Delivery, backing.Spec.Delivery) {
 		return nil
 	}
@@ -214,23 +206,23 @@ func (r *Reconciler) updateDelivery(ctx context.Context, channel *messagingv1.Ch
 }
 
 // ready returns the condition BackingChannelReady.
-func (c *channelable) ready() duckv1.Condition {
+func (c *backingChannel) ready() duckv1.Condition {
 	const t = messagingv1.ChannelConditionBackingChannelReady
 	ready := c.Status.Conditions.Get(duckv1.ConditionReady)
 	if ready == nil {
-		return controllers.Unknown(t, ReasonBackingChannelNotReady, "The backing channel does not report whether it is ready.")
+		return reconciler.Unknown(t, ReasonBackingChannelNotReady, "The backing channel does not report whether it is ready.")
 	}
-	return controllers.Repeat(t, ready)
+	return reconciler.Repeat(t, ready)
 }
 
 // addressable returns the condition Addressable.
-func (c *channelable) addressable() duckv1.Condition {
+func (c *backingChannel) addressable() duckv1.Condition {
 	const t = messagingv1.ChannelConditionAddressable
 	if c.Status.Address.GetURL() != "" {
-		return controllers.True(t)
+		return reconciler.True(t)
 	}
 	if ready := c.Status.Conditions.Get(duckv1.ConditionReady); ready != nil && ready.Status == corev1.ConditionFalse {
-		return controllers.False(t, ReasonBackingChannelNotReady, "The backing channel has no address.")
+		return reconciler.False(t, ReasonBackingChannelNotReady, "The backing channel has no address.")
 	}
-	return controllers.Unknown(t, ReasonBackingChannelNotReady, "The backing channel has no address yet.")
+	return reconciler.Unknown(t, ReasonBackingChannelNotReady, "The backing channel has no address yet.")
 }

@@ -20,7 +20,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 )
@@ -136,7 +136,7 @@ func TestNoBackingChannel(t *testing.T) {
 		},
 		"Channel": {
 			change: func(c *messagingv1.Channel) {
-				c.Spec.ChannelTemplate.APIVersion, c.Spec.ChannelTemplate.Kind = "messaging.knative.dev/v1", controllers.ChannelKind.Kind
+				c.Spec.ChannelTemplate.APIVersion, c.Spec.ChannelTemplate.Kind = "messaging.knative.dev/v1", channelable.Kind.Kind
 			},
 			want: "False ChannelTemplateKindNotChannelable messaging.knative.dev/v1, Kind=Channel cannot implement the Channel.",
 		},

@@ -11,8 +11,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
@@ -32,15 +32,15 @@ type Services interface {
 	// Forget ends the wait of a deleted object for names that others have.
 	Forget(key types.NamespacedName)
 	// Track has the Channels reconciled whose Services change.
-	Track(controller *controllers.Controller) error
+	Track(controller *reconciler.Controller) error
 }
 
 // Option changes a Reconciler before its controller runs.
-type Option func(*Reconciler, *controllers.Controller) error
+type Option func(*Reconciler, *reconciler.Controller) error
 
 // WithServices has Channels get core Services.
 func WithServices(services Services) Option {
-	return func(r *Reconciler, controller *controllers.Controller) error {
+	return func(r *Reconciler, controller *reconciler.Controller) error {
 		r.Services = services
 		return services.Track(controller)
 	}
@@ -50,27 +50,27 @@ func WithServices(services Services) Option {
 func (r *Reconciler) place(ctx context.Context, channel *messagingv1.Channel) (duckv1.Condition, error) {
 	const t = messagingv1.ChannelConditionAddressable
 	if r.Services == nil {
-		return controllers.True(t), nil
+		return reconciler.True(t), nil
 	}
 	err := r.Services.Apply(ctx, channel, []string{eventing.ChannelHost(channel.Name)})
 	notOwned, taken := errors.AsType[*hostservice.NotOwned](err)
 	switch {
 	case err == nil:
-		return controllers.True(t), nil
+		return reconciler.True(t), nil
 	case taken:
 		// A change of the Service in the way has the Channel reconciled.
-		return controllers.False(t, controllers.ReasonNotOwned, notOwned.Error()), nil
-	case controllers.Refused(err):
-		return controllers.False(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve: %v", err)), err
+		return reconciler.False(t, reconciler.ReasonNotOwned, notOwned.Error()), nil
+	case reconciler.Refused(err):
+		return reconciler.False(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve: %v", err)), err
 	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err):
 		// Another replica or the next attempt knows what comes of it.
 		return known(channel), err
 	}
-	return controllers.Unknown(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve yet: %v", err)), err
+	return reconciler.Unknown(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve yet: %v", err)), err
 }
 
 // known is what is known of whether a Channel is Addressable.
 func known(channel *messagingv1.Channel) duckv1.Condition {
 	const t = messagingv1.ChannelConditionAddressable
-	return controllers.Repeat(t, channel.Status.Conditions.Get(t))
+	return reconciler.Repeat(t, channel.Status.Conditions.Get(t))
 }

@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
@@ -30,7 +31,7 @@ func (f *fakeServices) Apply(_ context.Context, _ metav1.Object, names []string)
 
 func (f *fakeServices) Forget(types.NamespacedName) { f.names = nil }
 
-func (*fakeServices) Track(*controllers.Controller) error { return nil }
+func (*fakeServices) Track(*reconciler.Controller) error { return nil }
 
 // TestService gives a Channel a core Service before its address, and tells if it has none.
 func TestService(t *testing.T) {
@@ -65,7 +66,7 @@ func TestService(t *testing.T) {
 			if got := f.channel().Status.Address.GetURL() != ""; got != (tt.fault == nil) {
 				t.Errorf("has an address: %v", got)
 			}
-			if _, kept := f.streams.streams[Key(key)]; !kept {
+			if _, kept := f.streams.streams[streams.ChannelKey(key)]; !kept {
 				t.Error("no stream")
 			}
 		})

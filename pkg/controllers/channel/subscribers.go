@@ -7,44 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
-
-// Subscriber is a Subscription as its channel knows it: with addresses found for it, and with delivery options, which
-// are those of the channel where it has none of its own (eventing duckv1.SubscriberSpec).
-func Subscriber(subscription *messagingv1.Subscription, addresses *messagingv1.PhysicalSubscriptionStatus, delivery *duckv1.DeliverySpec) duckv1.SubscriberSpec {
-	if !subscription.Spec.Delivery.IsEmpty() {
-		delivery = subscription.Spec.Delivery
-	}
-	if delivery != nil && delivery.DeadLetterSink != nil {
-		delivery = ptr.To(*delivery)
-		delivery.DeadLetterSink = &duckv1.Destination{
-			URI: addresses.DeadLetterSinkURI, CACerts: addresses.DeadLetterSinkCACerts, Audience: addresses.DeadLetterSinkAudience,
-		}
-	}
-	return duckv1.SubscriberSpec{
-		UID:                subscription.UID,
-		Name:               ptr.To(subscription.Name),
-		Generation:         subscription.Generation,
-		SubscriberURI:      addresses.SubscriberURI,
-		SubscriberCACerts:  addresses.SubscriberCACerts,
-		SubscriberAudience: addresses.SubscriberAudience,
-		ReplyURI:           addresses.ReplyURI,
-		ReplyCACerts:       addresses.ReplyCACerts,
-		ReplyAudience:      addresses.ReplyAudience,
-		Delivery:           delivery,
-	}
-}
 
 // subscribers returns what a Channel is to say of its Subscriptions, in the order of their UIDs: those that have been
 // resolved, as they were when they were last.
 func (r *Reconciler) subscribers(channel *messagingv1.Channel) ([]duckv1.SubscriberSpec, []duckv1.SubscriberStatus, error) {
-	id := controllers.ChannelID(controllers.ChannelKind, types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name})
-	subscriptions, err := controllers.Indexed[*messagingv1.Subscription](r.SubscriptionIndex, controllers.SubscriptionsByChannel, id)
+	id := channelable.ID(channelable.Kind, types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name})
+	subscriptions, err := reconciler.Indexed[*messagingv1.Subscription](r.SubscriptionIndex, channelable.SubscriptionsIndex, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,7 +54,7 @@ func entryOf(subscription *messagingv1.Subscription, channel *messagingv1.Channe
 		return nil
 	}
 	addresses := &subscription.Status.PhysicalSubscription
-	entry := Subscriber(subscription, addresses, channel.Spec.Delivery)
+	entry := channelable.Subscriber(subscription, addresses, channel.Spec.Delivery)
 	if entry.Delivery != nil && entry.Delivery.DeadLetterSink != nil && addresses.DeadLetterSinkURI == "" {
 		// That of the Channel is not resolved, or the Subscription does not know of it yet.
 		return nil

@@ -14,9 +14,9 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -30,7 +30,7 @@ func condition(condition duckv1.Condition) func(*messagingv1.Subscription) {
 // options where they have none (eventing Channel-1 and -2, eventing duckv1.SubscriberSpec-1), and tells whether
 // events reach them (duckv1.SubscriberStatus). At rest, nothing is written.
 func TestSubscribers(t *testing.T) {
-	unresolved := condition(controllers.False(messagingv1.SubscriptionConditionReferencesResolved, "SubscriberNotFound", ""))
+	unresolved := condition(reconciler.False(messagingv1.SubscriptionConditionReferencesResolved, "SubscriberNotFound", ""))
 	going := metav1.NewTime(controllertest.Now)
 	old := duckv1.SubscriberSpec{UID: "e", Name: ptr.To("e"), Generation: 3, SubscriberURI: "http://earlier/"}
 	f := newFixture(t,
@@ -38,7 +38,7 @@ func TestSubscribers(t *testing.T) {
 			c.Spec.Delivery.Retry = ptr.To[int32](5)
 			c.Spec.Subscribers = []duckv1.SubscriberSpec{{UID: "gone", SubscriberURI: "http://gone/"}, old}
 		}),
-		subscription("c", condition(controllers.False(messagingv1.SubscriptionConditionAddedToChannel, "NotAdded", "Broken.")), func(s *messagingv1.Subscription) {
+		subscription("c", condition(reconciler.False(messagingv1.SubscriptionConditionAddedToChannel, "NotAdded", "Broken.")), func(s *messagingv1.Subscription) {
 			s.Status.PhysicalSubscription.DeadLetterSinkURI = "http://dead/"
 		}),
 		subscription("b", func(s *messagingv1.Subscription) {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/resources"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
@@ -33,22 +33,22 @@ type Reconciler struct {
 	Client         servingclient.ServingV1Interface
 	Configurations servinglisters.ConfigurationLister
 	Revisions      servinglisters.RevisionLister
-	// RevisionIndex has the index controllers.ByController.
+	// RevisionIndex has the index reconciler.ByController.
 	RevisionIndex cache.Indexer
 	Recorder      record.EventRecorder
 	Clock         clock.PassiveClock
 }
 
 // New returns the controller of Configurations.
-func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, recorder record.EventRecorder, now clock.PassiveClock) (*controllers.Controller, error) {
+func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, recorder record.EventRecorder, now clock.PassiveClock) (*reconciler.Controller, error) {
 	configurations, revisions := informers.Configurations().Informer(), informers.Revisions().Informer()
-	if err := controllers.IndexByController(revisions); err != nil {
+	if err := reconciler.IndexByController(revisions); err != nil {
 		return nil, err
 	}
-	if err := controllers.AddIndex(configurations, byRevisionName, revisionNameOf); err != nil {
+	if err := reconciler.AddIndex(configurations, byRevisionName, revisionNameOf); err != nil {
 		return nil, err
 	}
-	controller := controllers.New("configuration", &Reconciler{
+	controller := reconciler.New("configuration", &Reconciler{
 		Client:         client,
 		Configurations: informers.Configurations().Lister(),
 		Revisions:      informers.Revisions().Lister(),
@@ -57,7 +57,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Clock:          now,
 	})
 	controller.Postpone()
-	if err := controller.Watch(configurations, controllers.KeyOf); err != nil {
+	if err := controller.Watch(configurations, reconciler.KeyOf); err != nil {
 		return nil, err
 	}
 	if err := controller.Watch(revisions, keysOfRevision(configurations.GetIndexer())); err != nil {
@@ -76,15 +76,15 @@ func revisionNameOf(obj any) ([]string, error) {
 // keysOfRevision returns a function that gives the key of the Configuration that controls a Revision, and of
 // those that wait for its name to become free.
 func keysOfRevision(configurations cache.Indexer) func(metav1.Object) []types.NamespacedName {
-	controllerOf := controllers.ControllerOf("Configuration")
+	controllerOf := reconciler.ControllerOf("Configuration")
 	return func(revision metav1.Object) []types.NamespacedName {
 		keys := controllerOf(revision)
-		named, err := controllers.Indexed[metav1.Object](configurations, byRevisionName, revision.GetNamespace()+"/"+revision.GetName())
+		named, err := reconciler.Indexed[metav1.Object](configurations, byRevisionName, revision.GetNamespace()+"/"+revision.GetName())
 		if err != nil {
 			return keys
 		}
 		for _, configuration := range named {
-			keys = append(keys, controllers.KeyOf(configuration)...)
+			keys = append(keys, reconciler.KeyOf(configuration)...)
 		}
 		return keys
 	}
@@ -92,11 +92,11 @@ func keysOfRevision(configurations cache.Indexer) func(metav1.Object) []types.Na
 
 // Reconcile makes the Revision of a Configuration's present template, if there is none, and writes the status.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	configuration, ok, err := controllers.Live(r.Configurations.Configurations(key.Namespace), key.Name)
+	configuration, ok, err := reconciler.Live(r.Configurations.Configurations(key.Namespace), key.Name)
 	if err != nil || !ok {
 		return err
 	}
-	owned, err := controllers.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
+	owned, err := reconciler.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
 	if err != nil {
 		return err
 	}
@@ -109,12 +109,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	updated := *configuration
 	updated.Status = status(configuration, observation{revisions: owned, current: current, fault: fault}, metav1.NewTime(r.Clock.Now()))
-	if err := controllers.UpdateStatus(ctx, r.Client.Configurations(key.Namespace), configuration, &updated); err != nil {
+	if err := reconciler.UpdateStatus(ctx, r.Client.Configurations(key.Namespace), configuration, &updated); err != nil {
 		return err
 	}
 	if metav1.GetControllerOfNoCopy(configuration) == nil {
 		// A Service says the same of itself.
-		controllers.RecordReady(r.Recorder, &updated, configuration.Status.Conditions, updated.Status.Conditions)
+		reconciler.RecordReady(r.Recorder, &updated, configuration.Status.Conditions, updated.Status.Conditions)
 	}
 	return err
 }
@@ -129,9 +129,9 @@ func (r *Reconciler) ensureRevision(ctx context.Context, configuration *servingv
 		created, err := revisions.Create(ctx, resources.Revision(configuration, r.Clock.Now()), metav1.CreateOptions{})
 		switch {
 		case err == nil:
-			r.Recorder.Eventf(configuration, corev1.EventTypeNormal, controllers.ReasonCreated, "Created Revision %q", name)
+			r.Recorder.Eventf(configuration, corev1.EventTypeNormal, reconciler.ReasonCreated, "Created Revision %q", name)
 			return created, nil, nil
-		case controllers.Refused(err):
+		case reconciler.Refused(err):
 			return nil, &fault{reason: reasonRevisionFailed, message: fmt.Sprintf("Revision creation failed with message: %v.", err)}, err
 		case !apierrors.IsAlreadyExists(err):
 			return nil, nil, err

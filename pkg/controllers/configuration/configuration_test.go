@@ -11,17 +11,18 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/resources"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 )
 
 var key = types.NamespacedName{Namespace: "default", Name: "hello"}
 
-func reconciler(t *testing.T, w *controllertest.World) *Reconciler {
+func newReconciler(t *testing.T, w *controllertest.World) *Reconciler {
 	t.Helper()
 	revisions := w.Informers.Revisions().Informer()
-	if err := controllers.IndexByController(revisions); err != nil {
+	if err := reconciler.IndexByController(revisions); err != nil {
 		t.Fatal(err)
 	}
 	return &Reconciler{
@@ -69,9 +70,9 @@ func revision(c *servingv1.Configuration, ready duckv1.Condition) *servingv1.Rev
 }
 
 var (
-	succeeded = controllers.True(duckv1.ConditionReady)
-	pending   = controllers.Unknown(duckv1.ConditionReady, controllers.ReasonDeploying, "Starting.")
-	failed    = controllers.False(duckv1.ConditionReady, "ExitCode1", "Container failed with: boom.")
+	succeeded = reconciler.True(duckv1.ConditionReady)
+	pending   = reconciler.Unknown(duckv1.ConditionReady, revisionref.ReasonDeploying, "Starting.")
+	failed    = reconciler.False(duckv1.ConditionReady, "ExitCode1", "Container failed with: boom.")
 )
 
 func statusOf(t *testing.T, w *controllertest.World) servingv1.ConfigurationStatus {
@@ -98,7 +99,7 @@ func summarize(s servingv1.ConfigurationStatus) summary {
 // (serving 7.2-1 to 7.2-3, 9.2.3-3).
 func TestCreate(t *testing.T) {
 	w := controllertest.New(t, configuration(1, "hello"))
-	r := reconciler(t, w)
+	r := newReconciler(t, w)
 	write := []string{"create revisions", "update configurations/status"}
 	for i, step := range []struct {
 		sync bool
@@ -172,7 +173,7 @@ func TestStatus(t *testing.T) {
 		},
 		"it waits for something": {
 			configuration(1, "one"),
-			[]*servingv1.Revision{revision(one, controllers.Unknown(duckv1.ConditionReady, "ResolvingDigests", "Asking."))},
+			[]*servingv1.Revision{revision(one, reconciler.Unknown(duckv1.ConditionReady, "ResolvingDigests", "Asking."))},
 			summary{Status: "Unknown", Reason: "ResolvingDigests", Message: "Asking.", Created: "hello-00001"},
 		},
 	} {
@@ -182,7 +183,7 @@ func TestStatus(t *testing.T) {
 				objects = append(objects, revision)
 			}
 			w := controllertest.New(t, objects...)
-			r := reconciler(t, w)
+			r := newReconciler(t, w)
 			w.Sync()
 			if err := r.Reconcile(t.Context(), key); err != nil {
 				t.Fatal(err)
@@ -204,7 +205,7 @@ func TestLabelsAreGivenBack(t *testing.T) {
 	delete(stripped.Labels, servingv1.ConfigurationLabelKey)
 	stripped.Labels[servingv1.ConfigurationUIDLabelKey] = "another"
 	w := controllertest.New(t, owner, stripped)
-	r := reconciler(t, w)
+	r := newReconciler(t, w)
 	for _, want := range [][]string{{"patch revisions", "update configurations/status"}, nil} {
 		w.Sync()
 		if err := r.Reconcile(t.Context(), key); err != nil {
@@ -230,7 +231,7 @@ func TestRollback(t *testing.T) {
 	b := configuration(2, "b", named("hello-b"))
 	w := controllertest.New(t, revision(a, succeeded), revision(b, succeeded),
 		configuration(3, "a", named("hello-a"), recorded("hello-b", "hello-b")))
-	r := reconciler(t, w)
+	r := newReconciler(t, w)
 	step := func(want summary) {
 		t.Helper()
 		w.Sync()
@@ -289,7 +290,7 @@ func TestRevisionNameTaken(t *testing.T) {
 		for _, known := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				w := controllertest.New(t, configuration(2, "two", named("hello-a"), recorded("hello-00001", "")))
-				r := reconciler(t, w)
+				r := newReconciler(t, w)
 				if !known {
 					w.Sync()
 				}
@@ -302,7 +303,7 @@ func TestRevisionNameTaken(t *testing.T) {
 				if err := r.Reconcile(t.Context(), key); err != nil {
 					t.Fatal(err)
 				}
-				want := summary{"False", controllers.ReasonRevisionNameTaken, test.message, "hello-00001", ""}
+				want := summary{"False", revisionref.ReasonRevisionNameTaken, test.message, "hello-00001", ""}
 				if diff := cmp.Diff(want, summarize(statusOf(t, w))); diff != "" {
 					t.Errorf("status (-want +got):\n%s", diff)
 				}

@@ -13,8 +13,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 )
 
 // A Revision that the server refuses makes the Configuration not ready, with the server's message (serving 7.2-5).
@@ -31,7 +32,7 @@ func TestCreationErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := controllertest.New(t, configuration(1, "one"))
-			r := reconciler(t, w)
+			r := newReconciler(t, w)
 			w.Sync()
 			w.Fail("create", "revisions", test.err)
 			if err := r.Reconcile(t.Context(), key); !errors.Is(err, test.err) {
@@ -50,7 +51,7 @@ func TestGoneAndConflict(t *testing.T) {
 		c.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now))
 		c.Finalizers = []string{metav1.FinalizerDeleteDependents}
 	}))
-	r := reconciler(t, w)
+	r := newReconciler(t, w)
 	w.Sync()
 	for _, name := range []string{"hello", "nobody"} {
 		if err := r.Reconcile(t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
@@ -62,7 +63,7 @@ func TestGoneAndConflict(t *testing.T) {
 	}
 
 	w = controllertest.New(t, configuration(1, "one"))
-	r = reconciler(t, w)
+	r = newReconciler(t, w)
 	w.Sync()
 	w.Fail("update", "configurations", apierrors.NewConflict(servingv1.Resource("configurations"), "hello", errors.New("changed")))
 	if err := r.Reconcile(t.Context(), key); !apierrors.IsConflict(err) {
@@ -73,7 +74,7 @@ func TestGoneAndConflict(t *testing.T) {
 // A Revision concerns its Configuration and whoever waits for its name.
 func TestKeysOfRevision(t *testing.T) {
 	w := controllertest.New(t, configuration(1, "one", func(c *servingv1.Configuration) { c.Name = "waiting" }, named("hello-00001")))
-	if err := controllers.AddIndex(w.Informers.Configurations().Informer(), byRevisionName, revisionNameOf); err != nil {
+	if err := reconciler.AddIndex(w.Informers.Configurations().Informer(), byRevisionName, revisionNameOf); err != nil {
 		t.Fatal(err)
 	}
 	w.Sync()
@@ -88,7 +89,7 @@ func TestKeysOfRevision(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	start := func() (*controllertest.World, func() error) {
 		w := controllertest.New(t, configuration(1, "hello"))
-		r := reconciler(t, w)
+		r := newReconciler(t, w)
 		return w, func() error { return r.Reconcile(t.Context(), key) }
 	}
 	controllertest.Interrupted(t, 2, start, func(w *controllertest.World) []any {
@@ -112,8 +113,8 @@ func TestWatches(t *testing.T) {
 		}
 		revisions := w.Client.ServingV1().Revisions(key.Namespace)
 		w.Run(controller, func() {
-			if got := summarize(statusOf(t, w)).Reason; got != controllers.ReasonRevisionNameTaken {
-				t.Fatalf("reason is %q, want %s", got, controllers.ReasonRevisionNameTaken)
+			if got := summarize(statusOf(t, w)).Reason; got != revisionref.ReasonRevisionNameTaken {
+				t.Fatalf("reason is %q, want %s", got, revisionref.ReasonRevisionNameTaken)
 			}
 			if err := revisions.Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)

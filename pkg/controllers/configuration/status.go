@@ -12,7 +12,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 )
 
 // Reasons of the conditions of Configurations alone.
@@ -39,12 +40,12 @@ type observation struct {
 func taken(configuration *servingv1.Configuration, revision *servingv1.Revision) *fault {
 	switch {
 	case !metav1.IsControlledBy(revision, configuration):
-		return &fault{controllers.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q that we do not own.", revision.Name)}
-	case controllers.Generation(revision) == configuration.Generation,
+		return &fault{revisionref.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q that we do not own.", revision.Name)}
+	case revisionref.Generation(revision) == configuration.Generation,
 		equality.Semantic.DeepEqual(revision.Spec, configuration.Spec.Template.Spec):
 		return nil
 	default:
-		return &fault{controllers.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q of an earlier template that runs something else; choose another name.", revision.Name)}
+		return &fault{revisionref.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q of an earlier template that runs something else; choose another name.", revision.Name)}
 	}
 }
 
@@ -59,7 +60,7 @@ func status(configuration *servingv1.Configuration, seen observation, now metav1
 		updated.LatestReadyRevisionName = ready.name
 		updated.Annotations = ready.annotate(updated.Annotations)
 	}
-	controllers.Observe(&updated.Status, configuration.Generation, now, nil, readyCondition(&updated, seen, lost))
+	reconciler.Observe(&updated.Status, configuration.Generation, now, nil, readyCondition(&updated, seen, lost))
 	return updated
 }
 
@@ -68,20 +69,20 @@ func status(configuration *servingv1.Configuration, seen observation, now metav1
 func readyCondition(status *servingv1.ConfigurationStatus, seen observation, lost bool) duckv1.Condition {
 	const t = duckv1.ConditionReady
 	if seen.fault != nil {
-		return controllers.False(t, seen.fault.reason, seen.fault.message)
+		return reconciler.False(t, seen.fault.reason, seen.fault.message)
 	}
-	ready := controllers.Repeat(t, controllers.Ready(seen.current, &seen.current.Status.Status))
+	ready := reconciler.Repeat(t, reconciler.Ready(seen.current, &seen.current.Status.Status))
 	switch {
 	case ready.Status == corev1.ConditionTrue:
-		return controllers.True(t)
+		return reconciler.True(t)
 	case ready.Status == corev1.ConditionFalse:
-		return controllers.False(t, reasonRevisionFailed,
+		return reconciler.False(t, reasonRevisionFailed,
 			fmt.Sprintf("Revision %q failed with message: %s.", seen.current.Name, strings.TrimSuffix(ready.Message, ".")))
 	case lost:
-		return controllers.False(t, reasonRevisionDeleted, fmt.Sprintf("Revision %q was deleted.", status.LatestReadyRevisionName))
-	case ready.Reason == controllers.ReasonDeploying:
+		return reconciler.False(t, reasonRevisionDeleted, fmt.Sprintf("Revision %q was deleted.", status.LatestReadyRevisionName))
+	case ready.Reason == revisionref.ReasonDeploying:
 		// It says no more than Unknown does, and is not worth another write here and in the Service.
-		return controllers.Unknown(t, "", "")
+		return reconciler.Unknown(t, "", "")
 	default:
 		return ready
 	}
@@ -126,7 +127,7 @@ func latestReady(configuration *servingv1.Configuration, seen observation) (late
 	recorded := configuration.Status.LatestReadyRevisionName
 	latest = candidate{rank: -1, generation: -1}
 	consider := func(revision *servingv1.Revision) {
-		c := candidate{name: revision.Name, generation: controllers.Generation(revision)}
+		c := candidate{name: revision.Name, generation: revisionref.Generation(revision)}
 		c.rank = c.generation
 		switch {
 		case seen.current != nil && c.name == seen.current.Name:
@@ -159,6 +160,6 @@ func recordedRank(configuration *servingv1.Configuration, generation int64) int6
 }
 
 func isReady(revision *servingv1.Revision) bool {
-	ready := controllers.Ready(revision, &revision.Status.Status)
+	ready := reconciler.Ready(revision, &revision.Status.Status)
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }

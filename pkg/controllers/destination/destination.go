@@ -56,7 +56,7 @@ func New(ctx context.Context, o Options) *Resolver {
 	return r
 }
 
-// Controller is the part of a controllers.Controller that a Tracker needs.
+// Controller is the part of a reconciler.Controller that a Tracker needs.
 type Controller interface {
 	Watch(informer cache.SharedIndexInformer, keys func(obj metav1.Object) []types.NamespacedName) error
 	Queue

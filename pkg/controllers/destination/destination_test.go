@@ -11,18 +11,18 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // idle is the controller of a test that changes nothing.
-type idle struct{ *controllers.Controller }
+type idle struct{ *reconciler.Controller }
 
 // begin returns what an object of the namespace default refers to in a world.
 func begin(t *testing.T, w *controllertest.World, o Options) *References {
 	t.Helper()
 	o.Informers = w.Factory
-	tracker, err := New(t.Context(), o).Track(idle{controllers.New("idle", nil)})
+	tracker, err := New(t.Context(), o).Track(idle{reconciler.New("idle", nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestReady(t *testing.T) {
 	current, old := service("current", ""), service("old", "")
 	current.Status.ObservedGeneration = 1
 	for _, s := range []*servingv1.Service{current, old} {
-		s.Status.Conditions.Set(controllers.True(duckv1.ConditionReady), metav1.NewTime(controllertest.Now))
+		s.Status.Conditions.Set(reconciler.True(duckv1.ConditionReady), metav1.NewTime(controllertest.Now))
 	}
 	refs := begin(t, controllertest.New(t, current, old), Options{})
 	const serving = "serving.knative.dev/v1"
@@ -246,7 +246,7 @@ func TestDeadLetterSink(t *testing.T) {
 	spec := func(name string) *duckv1.DeliverySpec {
 		return &duckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{Ref: ref("serving.knative.dev/v1", "Service", name), CACerts: ptr.To("ours"), Audience: ptr.To("us")}}
 	}
-	configured := controllers.True(ConditionDeadLetterSinkResolved)
+	configured := reconciler.True(ConditionDeadLetterSinkResolved)
 	none := configured
 	none.Reason, none.Message = "DeadLetterSinkNotConfigured", "No dead letter sink is configured."
 	tests := []struct {
@@ -259,7 +259,7 @@ func TestDeadLetterSink(t *testing.T) {
 		{"no sink", &duckv1.DeliverySpec{}, duckv1.DeliveryStatus{}, none},
 		{"resolved", spec("sink"), duckv1.DeliveryStatus{DeadLetterSinkURI: "http://sink", DeadLetterSinkCACerts: ptr.To("ours"), DeadLetterSinkAudience: ptr.To("us")}, configured},
 		{"missing", spec("none"), duckv1.DeliveryStatus{},
-			controllers.False(ConditionDeadLetterSinkResolved, "DeadLetterSinkNotFound", `serving.knative.dev/v1 Service "default/none" does not exist`)},
+			reconciler.False(ConditionDeadLetterSinkResolved, "DeadLetterSinkNotFound", `serving.knative.dev/v1 Service "default/none" does not exist`)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // Reasons of an Unresolved. They follow the role of the destination, as in SubscriberNotFound.
@@ -39,7 +39,7 @@ func (u *Unresolved) Error() string { return u.Message }
 
 // Condition is the condition of a destination in a role, such as Subscriber: False, with SubscriberNotFound for a reason.
 func (u *Unresolved) Condition(t duckv1.ConditionType, role string) duckv1.Condition {
-	return controllers.False(t, role+u.Reason, u.Message)
+	return reconciler.False(t, role+u.Reason, u.Message)
 }
 
 func unresolved(reason, format string, args ...any) *Unresolved {

@@ -15,8 +15,8 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 var referrer = types.NamespacedName{Namespace: "default", Name: "mine"}
@@ -110,7 +110,7 @@ func follow(t *testing.T, options Options, objects []runtime.Object, to *duckv1.
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		f := &follower{to: to}
-		controller := controllers.New("follower", f)
+		controller := reconciler.New("follower", f)
 		var err error
 		if f.tracker, err = New(ctx, options).Track(controller); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
 
@@ -51,6 +51,6 @@ func kindOf[O metav1.Object](informer cache.SharedIndexInformer, status func(O) 
 			return state{}, false
 		}
 		common, address := status(o)
-		return state{address: address, ready: controllers.Ready(o, common), granted: o.GetAnnotations()[AllowFromAnnotationKey]}, true
+		return state{address: address, ready: reconciler.Ready(o, common), granted: o.GetAnnotations()[AllowFromAnnotationKey]}, true
 	}}
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // state is what matters of an object that is referred to. It shares memory with the object.
@@ -88,7 +88,7 @@ const ReasonDeadLetterSinkNotConfigured = "DeadLetterSinkNotConfigured"
 // DeadLetterSink resolves the dead letter sink of delivery options, which may be nil. It returns what the status says of
 // it, and its condition; an error means that neither could be found out.
 func (refs *References) DeadLetterSink(ctx context.Context, delivery *duckv1.DeliverySpec) (duckv1.DeliveryStatus, duckv1.Condition, error) {
-	resolved := controllers.True(ConditionDeadLetterSinkResolved)
+	resolved := reconciler.True(ConditionDeadLetterSinkResolved)
 	if delivery == nil || delivery.DeadLetterSink == nil {
 		resolved.Reason, resolved.Message = ReasonDeadLetterSinkNotConfigured, "No dead letter sink is configured."
 		return duckv1.DeliveryStatus{}, resolved, nil

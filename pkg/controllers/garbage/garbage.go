@@ -16,7 +16,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // absentOwners bounds how many owners are remembered to be gone. UIDs never come back.
@@ -63,23 +63,23 @@ type Reconciler struct {
 }
 
 // New returns the collector of the objects of some resources, each of which must have an informer.
-func New(client metadata.Interface, informerOf Informers, resources []Resource) (*controllers.Controller, error) {
-	reconciler := newReconciler(client)
-	controller := controllers.New("garbage", reconciler)
+func New(client metadata.Interface, informerOf Informers, resources []Resource) (*reconciler.Controller, error) {
+	r := newReconciler(client)
+	controller := reconciler.New("garbage", r)
 	informers := make([]cache.SharedIndexInformer, 0, len(resources))
 	for _, resource := range resources {
 		informer, err := informerOf(resource.GroupVersionResource)
 		if err != nil {
 			return nil, fmt.Errorf("watch %s for garbage: %w", resource.GroupResource(), err)
 		}
-		if err := controllers.AddIndex(informer, byOwner, ownersOf); err != nil {
+		if err := reconciler.AddIndex(informer, byOwner, ownersOf); err != nil {
 			return nil, err
 		}
-		reconciler.add(resource, informer.GetIndexer())
+		r.add(resource, informer.GetIndexer())
 		informers = append(informers, informer)
 	}
 	for i, informer := range informers {
-		if err := controller.Watch(informer, reconciler.concerned(reconciler.kinds[i])); err != nil {
+		if err := controller.Watch(informer, r.concerned(r.kinds[i])); err != nil {
 			return nil, err
 		}
 	}

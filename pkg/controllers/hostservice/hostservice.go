@@ -19,7 +19,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // fieldManager is who the host says has written the Services.
@@ -49,7 +49,7 @@ type Services struct {
 
 // New returns the Services of a kind. Call it before the informer runs.
 func New(o Options) (*Services, error) {
-	if err := controllers.IndexByController(o.Informer); err != nil {
+	if err := reconciler.IndexByController(o.Informer); err != nil {
 		return nil, err
 	}
 	return &Services{Options: o, waiting: map[types.NamespacedName]types.NamespacedName{}}, nil
@@ -70,7 +70,7 @@ func (e *NotOwned) Error() string {
 
 // Track has a controller of the kind reconcile the objects whose Services change, or may be had now. Call it before
 // the controller and the informer run.
-func (s *Services) Track(controller *controllers.Controller) error {
+func (s *Services) Track(controller *reconciler.Controller) error {
 	return controller.Watch(s.Informer, func(obj metav1.Object) []types.NamespacedName {
 		var keys []types.NamespacedName
 		if owner := metav1.GetControllerOfNoCopy(obj); owner != nil && s.isKind(owner) {
@@ -89,7 +89,7 @@ func (s *Services) Track(controller *controllers.Controller) error {
 // all others. It fails with *NotOwned where a name is taken and nothing else is wrong; what else there is to do is
 // done nevertheless. The Services go with the object, by the host's garbage collector.
 func (s *Services) Apply(ctx context.Context, owner metav1.Object, names []string) error {
-	owned, err := controllers.Indexed[*corev1.Service](s.Informer.GetIndexer(), controllers.ByController, string(owner.GetUID()))
+	owned, err := reconciler.Indexed[*corev1.Service](s.Informer.GetIndexer(), reconciler.ByController, string(owner.GetUID()))
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (s *Services) wait(service, owner types.NamespacedName) {
 // Labelled returns the names of an object's Services that somebody else gave a label with this value. Labels that are copied from
 // the object do not count.
 func (s *Services) Labelled(owner metav1.Object, key, value string) ([]string, error) {
-	owned, err := controllers.Indexed[*corev1.Service](s.Informer.GetIndexer(), controllers.ByController, string(owner.GetUID()))
+	owned, err := reconciler.Indexed[*corev1.Service](s.Informer.GetIndexer(), reconciler.ByController, string(owner.GetUID()))
 	if err != nil {
 		return nil, err
 	}

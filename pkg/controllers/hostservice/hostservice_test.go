@@ -19,7 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 const target = "gateway-internal.knative-system.svc.cluster.local"
@@ -74,7 +74,7 @@ func run(t *testing.T, fn func(t *testing.T, w *world), objects ...runtime.Objec
 		if err != nil {
 			t.Fatal(err)
 		}
-		controller := controllers.New("test", w)
+		controller := reconciler.New("test", w)
 		if err := w.services.Track(controller); err != nil {
 			t.Fatal(err)
 		}

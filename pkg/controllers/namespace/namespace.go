@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 const (
@@ -53,14 +53,14 @@ type Reconciler struct {
 }
 
 // New returns the controller of Namespaces. resources are those that a Namespace contains, owners before their dependents.
-func New(kubernetes kubernetes.Interface, objects metadata.Interface, informers Informers, resources []schema.GroupVersionResource, clock clock.PassiveClock) (*controllers.Controller, error) {
+func New(kubernetes kubernetes.Interface, objects metadata.Interface, informers Informers, resources []schema.GroupVersionResource, clock clock.PassiveClock) (*reconciler.Controller, error) {
 	r := &Reconciler{
 		kubernetes: kubernetes, objects: objects, resources: resources, clock: clock,
 		namespaces: informers.Namespaces.GetStore(), accounts: informers.ServiceAccounts.GetStore(),
 	}
-	controller := controllers.New("namespaces", r)
+	controller := reconciler.New("namespaces", r)
 	r.requeue = controller.EnqueueAfter
-	if err := controller.Watch(informers.Namespaces, controllers.KeyOf); err != nil {
+	if err := controller.Watch(informers.Namespaces, reconciler.KeyOf); err != nil {
 		return nil, err
 	}
 	err := controller.Watch(informers.ServiceAccounts, func(obj metav1.Object) []types.NamespacedName {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
@@ -73,8 +73,8 @@ type knowledge struct {
 // State of a Revision.
 func New(client servingclient.RevisionsGetter, informers servinginformers.Interface, run runtime.Runtime, sinks []Sink,
 	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
-) (*controllers.Controller, error) {
-	reconciler := &Reconciler{
+) (*reconciler.Controller, error) {
+	r := &Reconciler{
 		Client:   client,
 		Lister:   informers.Revisions().Lister(),
 		Runtime:  run,
@@ -84,10 +84,10 @@ func New(client servingclient.RevisionsGetter, informers servinginformers.Interf
 		Settings: current,
 		Since:    now.Now(),
 	}
-	controller := controllers.New("revision", reconciler)
+	controller := reconciler.New("revision", r)
 	controller.Postpone()
-	reconciler.Queue = controller
-	if err := controller.Watch(informers.Revisions().Informer(), controllers.KeyOf); err != nil {
+	r.Queue = controller
+	if err := controller.Watch(informers.Revisions().Informer(), reconciler.KeyOf); err != nil {
 		return nil, err
 	}
 	return controller, nil
@@ -95,7 +95,7 @@ func New(client servingclient.RevisionsGetter, informers servinginformers.Interf
 
 // Reconcile has a Revision run and known, and writes what is observed of it.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	revision, ok, err := controllers.Live(r.Lister.Revisions(key.Namespace), key.Name)
+	revision, ok, err := reconciler.Live(r.Lister.Revisions(key.Namespace), key.Name)
 	if err != nil {
 		return err
 	}
@@ -183,11 +183,11 @@ func (r *Reconciler) write(ctx context.Context, observed *servingv1.Revision, st
 	}
 	if !equality.Semantic.DeepEqual(observed.Status.ContainerStatuses, status.ContainerStatuses) {
 		// Whoever leads next is to run the same images.
-		ctx = controllers.AtOnce(ctx)
+		ctx = reconciler.AtOnce(ctx)
 	}
 	current := *observed
 	current.Status = status
-	if err := controllers.UpdateStatus(ctx, r.Client.Revisions(observed.Namespace), observed, &current); err != nil {
+	if err := reconciler.UpdateStatus(ctx, r.Client.Revisions(observed.Namespace), observed, &current); err != nil {
 		return err
 	}
 	known.wrote = now
@@ -201,5 +201,5 @@ func (r *Reconciler) record(current *servingv1.Revision, before *servingv1.Revis
 	if from != to {
 		r.Recorder.Eventf(current, corev1.EventTypeNormal, ReasonScaled, "Scaled from %d to %d instances", from, to)
 	}
-	controllers.RecordReady(r.Recorder, current, before.Conditions, current.Status.Conditions)
+	reconciler.RecordReady(r.Recorder, current, before.Conditions, current.Status.Conditions)
 }

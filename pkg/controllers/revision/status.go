@@ -11,7 +11,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
 
@@ -83,39 +83,39 @@ func observe(f facts) (servingv1.RevisionStatus, time.Duration) {
 	if condition := f.imagesResolved(before); condition != nil {
 		found = append(found, *condition)
 	}
-	controllers.Observe(&status.Status, f.revision.Generation, metav1.NewTime(f.now), dependents, found...)
+	reconciler.Observe(&status.Status, f.revision.Generation, metav1.NewTime(f.now), dependents, found...)
 	return status, next
 }
 
 // health returns ResourcesAvailable and ContainerHealthy. An instance that is ready proves both; a failure
 // holds until one is. Scaling to zero is no failure: a Revision that was ready stays so.
 func (f *facts) health(before *servingv1.RevisionStatus) (resources, healthy duckv1.Condition, next time.Duration) {
-	resources = controllers.True(servingv1.RevisionConditionResourcesAvailable)
-	healthy = controllers.True(servingv1.RevisionConditionContainerHealthy)
+	resources = reconciler.True(servingv1.RevisionConditionResourcesAvailable)
+	healthy = reconciler.True(servingv1.RevisionConditionContainerHealthy)
 	wasStarted := started(before)
 	reason, changes := f.deploying()
-	deploying := func(t duckv1.ConditionType) duckv1.Condition { return controllers.Unknown(t, reason, "") }
+	deploying := func(t duckv1.ConditionType) duckv1.Condition { return reconciler.Unknown(t, reason, "") }
 	switch {
 	case f.reached(wasStarted):
 	case f.state != nil && f.state.Failure != nil:
 		failure := f.state.Failure
 		if !failure.Resources {
-			healthy = controllers.False(healthy.Type, failure.Reason, failure.Message)
+			healthy = reconciler.False(healthy.Type, failure.Reason, failure.Message)
 			break
 		}
-		resources = controllers.False(resources.Type, failure.Reason, failure.Message)
+		resources = reconciler.False(resources.Type, failure.Reason, failure.Message)
 		if !wasStarted {
 			healthy = deploying(healthy.Type)
 		}
 	case failed(before.Conditions.Get(resources.Type)), failed(before.Conditions.Get(healthy.Type)):
-		resources = controllers.Repeat(resources.Type, before.Conditions.Get(resources.Type))
-		healthy = controllers.Repeat(healthy.Type, before.Conditions.Get(healthy.Type))
+		resources = reconciler.Repeat(resources.Type, before.Conditions.Get(resources.Type))
+		healthy = reconciler.Repeat(healthy.Type, before.Conditions.Get(healthy.Type))
 	case wasStarted, f.initial == 0:
 	default:
 		resources, healthy = deploying(resources.Type), deploying(healthy.Type)
 		if next = f.begun().Add(f.deadline).Sub(f.now); next <= 0 {
 			next = 0
-			resources = controllers.False(resources.Type, ReasonProgressDeadlineExceeded,
+			resources = reconciler.False(resources.Type, ReasonProgressDeadlineExceeded,
 				fmt.Sprintf("Initial scale was never achieved. The revision did not become ready within %v (%s).", f.deadline, servingv1.ProgressDeadlineAnnotationKey))
 		} else if changes > 0 {
 			next = min(next, changes)
@@ -149,12 +149,12 @@ func (f *facts) imagesResolved(before *servingv1.RevisionStatus) *duckv1.Conditi
 	var condition duckv1.Condition
 	switch {
 	case f.state != nil && f.state.Warning != "":
-		condition = controllers.False(ConditionImagesResolved, ReasonImagesUnresolved, f.state.Warning)
+		condition = reconciler.False(ConditionImagesResolved, ReasonImagesUnresolved, f.state.Warning)
 	case previous == nil || f.state == nil || len(f.state.Containers) == 0:
 		// Until the runtime knows the images, what was said before holds.
 		return nil
 	default:
-		condition = controllers.True(ConditionImagesResolved)
+		condition = reconciler.True(ConditionImagesResolved)
 	}
 	condition.Severity = duckv1.ConditionSeverityWarning
 	return &condition
@@ -168,17 +168,17 @@ func (f *facts) reached(wasStarted bool) bool {
 
 // active returns the Active condition, which does not count towards Ready.
 func (f *facts) active(before *servingv1.RevisionStatus, isStarted bool) duckv1.Condition {
-	active := controllers.Unknown(servingv1.RevisionConditionActive, ReasonQueued,
+	active := reconciler.Unknown(servingv1.RevisionConditionActive, ReasonQueued,
 		"Requests to the target are being buffered as resources are provisioned.")
 	previous := before.Conditions.Get(active.Type)
 	switch {
 	case f.state == nil && previous != nil:
-		active = controllers.Repeat(active.Type, previous)
+		active = reconciler.Repeat(active.Type, previous)
 	case f.state == nil || !isStarted:
 	case f.state.Desired == 0:
-		active = controllers.False(active.Type, ReasonNoTraffic, "The target is not receiving traffic.")
+		active = reconciler.False(active.Type, ReasonNoTraffic, "The target is not receiving traffic.")
 	case f.state.Ready > 0:
-		active = controllers.True(active.Type)
+		active = reconciler.True(active.Type)
 	}
 	active.Severity = duckv1.ConditionSeverityInfo
 	return active

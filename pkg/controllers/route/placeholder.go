@@ -11,8 +11,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -35,15 +35,15 @@ type Placeholders interface {
 	// Forget ends the wait of a deleted object for names that others have.
 	Forget(key types.NamespacedName)
 	// Track has the Routes reconciled whose Services change.
-	Track(controller *controllers.Controller) error
+	Track(controller *reconciler.Controller) error
 }
 
 // Option changes a Reconciler before its controller runs.
-type Option func(*Reconciler, *controllers.Controller) error
+type Option func(*Reconciler, *reconciler.Controller) error
 
 // WithPlaceholders has Routes get core Services.
 func WithPlaceholders(placeholders Placeholders) Option {
-	return func(r *Reconciler, controller *controllers.Controller) error {
+	return func(r *Reconciler, controller *reconciler.Controller) error {
 		r.Placeholders = placeholders
 		return placeholders.Track(controller)
 	}
@@ -75,15 +75,15 @@ func (r *Reconciler) place(ctx context.Context, route *servingv1.Route, named *a
 		return nil, nil
 	case taken:
 		// A change of the Service in the way has the Route reconciled.
-		condition := controllers.False(t, controllers.ReasonNotOwned, notOwned.Error())
+		condition := reconciler.False(t, reconciler.ReasonNotOwned, notOwned.Error())
 		return &condition, nil
 	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err):
 		// Another replica or the next attempt knows what comes of it.
 		return nil, err
 	}
-	condition := controllers.Unknown(t, ReasonPlaceholderFailed, fmt.Sprintf("A name of the Route does not resolve within the cluster yet: %v", err))
-	if controllers.Refused(err) {
-		condition = controllers.False(t, ReasonPlaceholderFailed, fmt.Sprintf("A name of the Route does not resolve within the cluster: %v", err))
+	condition := reconciler.Unknown(t, ReasonPlaceholderFailed, fmt.Sprintf("A name of the Route does not resolve within the cluster yet: %v", err))
+	if reconciler.Refused(err) {
+		condition = reconciler.False(t, ReasonPlaceholderFailed, fmt.Sprintf("A name of the Route does not resolve within the cluster: %v", err))
 	}
 	return &condition, err
 }

@@ -16,8 +16,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
@@ -46,7 +46,7 @@ func (f *fakePlaceholders) Apply(_ context.Context, route metav1.Object, names [
 
 func (f *fakePlaceholders) Forget(route types.NamespacedName) { delete(f.names, route.Name) }
 
-func (*fakePlaceholders) Track(*controllers.Controller) error { return nil }
+func (*fakePlaceholders) Track(*reconciler.Controller) error { return nil }
 
 // TestPrivateTag makes one tag private by the label on its core Service, and public again without it.
 func TestPrivateTag(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 )
 
 // references are the Revisions that a Route refers to: those its requests go to, and those its spec names, which
@@ -36,7 +37,7 @@ func references(route *servingv1.Route, targets []target) sets.Set[string] {
 // can be put right for a Route that is gone, whoever saw it go. latest are the Revisions that Configurations
 // are followed to; older ones that never had requests are superseded.
 func (r *Reconciler) refer(ctx context.Context, key types.NamespacedName, service string, refs sets.Set[string], latest map[string]string) error {
-	referring, err := controllers.Indexed[*servingv1.Revision](r.RevisionIndex, revisionsByRoute, key.String())
+	referring, err := reconciler.Indexed[*servingv1.Revision](r.RevisionIndex, revisionsByRoute, key.String())
 	if err != nil {
 		return err
 	}
@@ -81,12 +82,12 @@ func (r *Reconciler) supersede(ctx context.Context, namespace string, refs sets.
 		if err != nil {
 			return err
 		}
-		pending, err := controllers.Indexed[*servingv1.Revision](r.RevisionIndex, pendingByConfiguration, namespace+"/"+configuration)
+		pending, err := reconciler.Indexed[*servingv1.Revision](r.RevisionIndex, pendingByConfiguration, namespace+"/"+configuration)
 		if err != nil {
 			return err
 		}
 		for _, revision := range pending {
-			if refs.Has(revision.Name) || controllers.Generation(revision) >= controllers.Generation(followed) {
+			if refs.Has(revision.Name) || revisionref.Generation(revision) >= revisionref.Generation(followed) {
 				continue
 			}
 			if err := r.label(ctx, revision, routesOf(revision)); err != nil {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
@@ -73,7 +73,7 @@ type Reconciler struct {
 // status never promises what is not served yet. Each of them follows from what is stored: what a crash cut off is
 // done again, and the gateways of replicas that may not write are told the same.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	route, ok, err := controllers.Live(r.Routes.Routes(key.Namespace), key.Name)
+	route, ok, err := reconciler.Live(r.Routes.Routes(key.Namespace), key.Name)
 	if err != nil {
 		return err
 	}
@@ -193,16 +193,16 @@ func (r *Reconciler) write(ctx context.Context, observed *servingv1.Route, found
 	}
 	if len(found.rollouts) > 0 {
 		// When it began is written before its next step.
-		ctx = controllers.AtOnce(ctx)
+		ctx = reconciler.AtOnce(ctx)
 	}
-	update := controllers.UpdateStatus[*servingv1.Route]
+	update := reconciler.UpdateStatus[*servingv1.Route]
 	if key := keyOf(observed); found.ingress().Status == corev1.ConditionTrue && !leader.IsFollowing(ctx) &&
 		!r.Gateway.ServedEverywhere(key, func() { r.Queue.Enqueue(key) }) {
 		found.spreading = true
 		if status, err = found.status(observed, now); err != nil {
 			return err
 		}
-		update = controllers.UpdateStatusLater
+		update = reconciler.UpdateStatusLater
 	}
 	current := *observed
 	current.Status = status
@@ -214,7 +214,7 @@ func (r *Reconciler) write(ctx context.Context, observed *servingv1.Route, found
 	}
 	if metav1.GetControllerOfNoCopy(observed) == nil {
 		// A Service says the same of itself.
-		controllers.RecordReady(r.Recorder, &current, observed.Status.Conditions, status.Conditions)
+		reconciler.RecordReady(r.Recorder, &current, observed.Status.Conditions, status.Conditions)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -77,9 +77,9 @@ func (f *findings) status(route *servingv1.Route, now time.Time) (servingv1.Rout
 	if err := writeConflicts(&status, f.lost); err != nil {
 		return status, err
 	}
-	certificate := controllers.True(servingv1.RouteConditionCertificateProvisioned)
+	certificate := reconciler.True(servingv1.RouteConditionCertificateProvisioned)
 	certificate.Reason, certificate.Message = ReasonTLSNotEnabled, "TLS is not enabled for the Route's host names."
-	controllers.Observe(&status.Status, route.Generation, metav1.NewTime(now), dependents, f.assigned, f.ingress(), certificate)
+	reconciler.Observe(&status.Status, route.Generation, metav1.NewTime(now), dependents, f.assigned, f.ingress(), certificate)
 	return status, nil
 }
 
@@ -87,24 +87,24 @@ func (f *findings) status(route *servingv1.Route, now time.Time) (servingv1.Rout
 func (f *findings) ingress() duckv1.Condition {
 	const t = servingv1.RouteConditionIngressReady
 	if len(f.addresses.faults) > 0 {
-		return controllers.False(t, ReasonHostnameInvalid, fmt.Sprintf("A host name cannot be made: %v.", f.addresses.faults[0]))
+		return reconciler.False(t, ReasonHostnameInvalid, fmt.Sprintf("A host name cannot be made: %v.", f.addresses.faults[0]))
 	}
 	if message := f.addresses.conflict(f.lost); message != "" {
-		return controllers.False(t, ReasonHostnameConflict, message)
+		return reconciler.False(t, ReasonHostnameConflict, message)
 	}
 	if f.placeholder != nil {
 		return *f.placeholder
 	}
 	if len(f.targets) == 0 {
-		return controllers.Unknown(t, ReasonIngressNotConfigured, "Ingress has not yet been reconciled.")
+		return reconciler.Unknown(t, ReasonIngressNotConfigured, "Ingress has not yet been reconciled.")
 	}
 	if len(f.rollouts) > 0 {
-		return controllers.Unknown(t, ReasonRolloutInProgress, "A gradual rollout of the latest revision(s) is in progress.")
+		return reconciler.Unknown(t, ReasonRolloutInProgress, "A gradual rollout of the latest revision(s) is in progress.")
 	}
 	if f.spreading {
-		return controllers.Unknown(t, ReasonIngressNotConfigured, "Not all gateways serve the latest assignment yet.")
+		return reconciler.Unknown(t, ReasonIngressNotConfigured, "Not all gateways serve the latest assignment yet.")
 	}
-	return controllers.True(t)
+	return reconciler.True(t)
 }
 
 // changed tells where requests go that went elsewhere, or "". The steps of a rollout between its first and its

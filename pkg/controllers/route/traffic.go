@@ -11,7 +11,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // Reasons of AllTrafficAssigned.
@@ -56,7 +56,7 @@ func wanted(route *servingv1.Route) []servingv1.TrafficTarget {
 // resolve finds the Revision of each target that a Route's spec asks for. The condition is
 // AllTrafficAssigned; unless it is True the targets are not to be used: what was assigned last stays.
 func resolve(route *servingv1.Route, from sources) ([]target, duckv1.Condition, error) {
-	assigned := controllers.True(servingv1.RouteConditionAllTrafficAssigned)
+	assigned := reconciler.True(servingv1.RouteConditionAllTrafficAssigned)
 	var targets []target
 	for _, spec := range wanted(route) {
 		resolved := target{tag: spec.Tag, revision: spec.RevisionName, configuration: spec.ConfigurationName, percent: ptr.Deref(spec.Percent, 0)}
@@ -99,11 +99,11 @@ func (from sources) latest(name string) (string, *duckv1.Condition, error) {
 		}
 		return latest, nil, nil
 	}
-	if ready := controllers.Ready(configuration, &configuration.Status.Status); ready != nil && ready.Status == corev1.ConditionFalse {
-		return "", ptr.To(controllers.False(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
+	if ready := reconciler.Ready(configuration, &configuration.Status.Status); ready != nil && ready.Status == corev1.ConditionFalse {
+		return "", ptr.To(reconciler.False(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
 			because(fmt.Sprintf("Configuration %q does not have any ready Revision", name), ready.Message))), nil
 	}
-	return "", ptr.To(controllers.Unknown(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
+	return "", ptr.To(reconciler.Unknown(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
 		fmt.Sprintf("Configuration %q is waiting for a Revision to become ready.", name))), nil
 }
 
@@ -117,23 +117,23 @@ func (from sources) pinned(name, service string) (*duckv1.Condition, error) {
 	case err != nil:
 		return nil, err
 	case service != "" && revision.Labels[servingv1.ServiceLabelKey] != service:
-		return ptr.To(controllers.False(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionNotOwned,
+		return ptr.To(reconciler.False(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionNotOwned,
 			fmt.Sprintf("Revision %q does not belong to Service %q.", name, service))), nil
 	}
-	ready := controllers.Ready(revision, &revision.Status.Status)
+	ready := reconciler.Ready(revision, &revision.Status.Status)
 	switch {
 	case ready != nil && ready.Status == corev1.ConditionTrue:
 		return nil, nil
 	case ready != nil && ready.Status == corev1.ConditionFalse:
-		return ptr.To(controllers.False(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
+		return ptr.To(reconciler.False(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
 			because(fmt.Sprintf("Revision %q failed to become ready", name), ready.Message))), nil
 	}
-	return ptr.To(controllers.Unknown(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
+	return ptr.To(reconciler.Unknown(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
 		fmt.Sprintf("Revision %q is not yet ready.", name))), nil
 }
 
 func notFound(kind, reason, name string) *duckv1.Condition {
-	return ptr.To(controllers.False(servingv1.RouteConditionAllTrafficAssigned, reason, fmt.Sprintf("%s %q referenced in traffic not found.", kind, name)))
+	return ptr.To(reconciler.False(servingv1.RouteConditionAllTrafficAssigned, reason, fmt.Sprintf("%s %q referenced in traffic not found.", kind, name)))
 }
 
 // because makes a sentence of what happened and its cause, if that is known.

@@ -10,7 +10,8 @@ import (
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -30,7 +31,7 @@ const (
 func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, gateway Gateway, urls URLs,
 	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
 	options ...Option,
-) (*Reconciler, *controllers.Controller, error) {
+) (*Reconciler, *reconciler.Controller, error) {
 	routes, configurations, revisions := informers.Routes(), informers.Configurations(), informers.Revisions()
 	for _, index := range []struct {
 		informer cache.SharedIndexInformer
@@ -41,14 +42,14 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		{revisions.Informer(), revisionsByRoute, indexed(routesOf)},
 		{revisions.Informer(), pendingByConfiguration, indexed(pendingOf)},
 	} {
-		if err := controllers.AddIndex(index.informer, index.name, index.fn); err != nil {
+		if err := reconciler.AddIndex(index.informer, index.name, index.fn); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := controllers.IndexRoutesByRevision(routes.Informer()); err != nil {
+	if err := revisionref.IndexRoutes(routes.Informer()); err != nil {
 		return nil, nil, err
 	}
-	reconciler := &Reconciler{
+	r := &Reconciler{
 		Client:         client,
 		Routes:         routes.Lister(),
 		Configurations: configurations.Lister(),
@@ -60,18 +61,18 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Clock:          now,
 		Settings:       current,
 	}
-	controller := controllers.New("route", reconciler)
+	controller := reconciler.New("route", r)
 	controller.Postpone()
-	reconciler.Queue = controller
+	r.Queue = controller
 	index := routes.Informer().GetIndexer()
-	if err := controller.Watch(routes.Informer(), controllers.KeyOf); err != nil {
+	if err := controller.Watch(routes.Informer(), reconciler.KeyOf); err != nil {
 		return nil, nil, err
 	}
 	if err := controller.Watch(configurations.Informer(), referring(index, routesByConfiguration)); err != nil {
 		return nil, nil, err
 	}
 	// A Route that is gone is still in the list of its Revisions until it has been reconciled.
-	byRevision := referring(index, controllers.RoutesByRevision)
+	byRevision := referring(index, revisionref.RoutesByRevision)
 	err := controller.Watch(revisions.Informer(), func(obj metav1.Object) []types.NamespacedName {
 		keys := byRevision(obj)
 		if revision, ok := obj.(*servingv1.Revision); ok {
@@ -85,11 +86,11 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		return nil, nil, err
 	}
 	for _, option := range options {
-		if err := option(reconciler, controller); err != nil {
+		if err := option(r, controller); err != nil {
 			return nil, nil, err
 		}
 	}
-	return reconciler, controller, nil
+	return r, controller, nil
 }
 
 // EnqueueAll has every Route reconciled, as settings that changed ask for.
@@ -123,7 +124,7 @@ func indexed[O metav1.Object](names func(O) []string) cache.IndexFunc {
 // referring returns a function that gives the keys of the Routes that an index has under an object's name.
 func referring(index cache.Indexer, name string) func(obj metav1.Object) []types.NamespacedName {
 	return func(obj metav1.Object) []types.NamespacedName {
-		routes, err := controllers.Indexed[*servingv1.Route](index, name, obj.GetNamespace()+"/"+obj.GetName())
+		routes, err := reconciler.Indexed[*servingv1.Route](index, name, obj.GetNamespace()+"/"+obj.GetName())
 		if err != nil {
 			return nil
 		}

@@ -13,7 +13,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // errNotOwned means that another object has the name of a child (serving 7.0.1-2).
@@ -29,7 +29,7 @@ type client[O any] interface {
 // child is how a Service's child of one kind is read, written and made.
 type child[O metav1.Object] struct {
 	kind    string
-	listed  controllers.NamespaceLister[O]
+	listed  reconciler.NamespaceLister[O]
 	stored  client[O]
 	desired func(*servingv1.Service) O
 	update  func(O, *servingv1.Service) O
@@ -43,7 +43,7 @@ func (c child[O]) ensure(ctx context.Context, service *servingv1.Service, record
 	if apierrors.IsNotFound(err) {
 		created, err := c.stored.Create(ctx, c.desired(service), metav1.CreateOptions{})
 		if err == nil {
-			recorder.Eventf(service, corev1.EventTypeNormal, controllers.ReasonCreated, "Created %s %q", c.kind, service.Name)
+			recorder.Eventf(service, corev1.EventTypeNormal, reconciler.ReasonCreated, "Created %s %q", c.kind, service.Name)
 			return created, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
@@ -79,9 +79,9 @@ func fault(t duckv1.ConditionType, kind, name string, err error) *duckv1.Conditi
 	var condition duckv1.Condition
 	switch {
 	case errors.Is(err, errNotOwned):
-		condition = controllers.False(t, controllers.ReasonNotOwned, fmt.Sprintf("There is an existing %s %q that we do not own.", kind, name))
-	case controllers.Refused(err):
-		condition = controllers.False(t, reasonRejected, fmt.Sprintf("The %s %q was rejected: %v", kind, name, err))
+		condition = reconciler.False(t, reconciler.ReasonNotOwned, fmt.Sprintf("There is an existing %s %q that we do not own.", kind, name))
+	case reconciler.Refused(err):
+		condition = reconciler.False(t, reasonRejected, fmt.Sprintf("The %s %q was rejected: %v", kind, name, err))
 	default:
 		return nil
 	}

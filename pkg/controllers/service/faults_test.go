@@ -32,7 +32,7 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := controllertest.New(t, service())
-			r := reconciler(w)
+			r := newReconciler(w)
 			w.Sync()
 			w.Fail("create", "configurations", test.err)
 			if err := r.Reconcile(t.Context(), key); !errors.Is(err, test.err) {
@@ -52,7 +52,7 @@ func TestErrors(t *testing.T) {
 func TestLaggingInformers(t *testing.T) {
 	s := service()
 	w := controllertest.New(t, s)
-	r := reconciler(w)
+	r := newReconciler(w)
 	w.Sync()
 	for _, obj := range []runtime.Object{configuration(s, isReady), route(s, isReady)} {
 		if err := w.Client.Tracker().Add(obj); err != nil {
@@ -76,7 +76,7 @@ func TestGoneAndConflict(t *testing.T) {
 		s.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now))
 		s.Finalizers = []string{metav1.FinalizerDeleteDependents}
 	}))
-	r := reconciler(w)
+	r := newReconciler(w)
 	w.Sync()
 	for _, name := range []string{"hello", "nobody"} {
 		if err := r.Reconcile(t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
@@ -88,7 +88,7 @@ func TestGoneAndConflict(t *testing.T) {
 	}
 
 	w = controllertest.New(t, service())
-	r = reconciler(w)
+	r = newReconciler(w)
 	w.Sync()
 	w.Fail("update", "services", apierrors.NewConflict(servingv1.Resource("services"), "hello", errors.New("changed")))
 	if err := r.Reconcile(t.Context(), key); !apierrors.IsConflict(err) {
@@ -100,7 +100,7 @@ func TestGoneAndConflict(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	start := func() (*controllertest.World, func() error) {
 		w := controllertest.New(t, service())
-		r := reconciler(w)
+		r := newReconciler(w)
 		return w, func() error { return r.Reconcile(t.Context(), key) }
 	}
 	controllertest.Interrupted(t, 3, start, func(w *controllertest.World) []any {

@@ -15,7 +15,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/service/resources"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
@@ -33,8 +34,8 @@ type Reconciler struct {
 }
 
 // New returns the controller of Services.
-func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, recorder record.EventRecorder, now clock.PassiveClock) (*controllers.Controller, error) {
-	controller := controllers.New("service", &Reconciler{
+func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, recorder record.EventRecorder, now clock.PassiveClock) (*reconciler.Controller, error) {
+	controller := reconciler.New("service", &Reconciler{
 		Client:         client,
 		Services:       informers.Services().Lister(),
 		Configurations: informers.Configurations().Lister(),
@@ -50,7 +51,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		informers.Configurations().Informer(),
 		informers.Routes().Informer(),
 	} {
-		if err := controller.Watch(informer, controllers.KeyOf); err != nil {
+		if err := controller.Watch(informer, reconciler.KeyOf); err != nil {
 			return nil, err
 		}
 	}
@@ -59,7 +60,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 
 // Reconcile brings the Configuration and the Route of a Service in line with it, and its status with theirs.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	service, ok, err := controllers.Live(r.Services.Services(key.Namespace), key.Name)
+	service, ok, err := reconciler.Live(r.Services.Services(key.Namespace), key.Name)
 	if err != nil || !ok {
 		return err
 	}
@@ -69,10 +70,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	updated := *service
 	updated.Status = status(service, seen, metav1.NewTime(r.Clock.Now()))
-	if err := controllers.UpdateStatus(ctx, r.Client.Services(key.Namespace), service, &updated); err != nil {
+	if err := reconciler.UpdateStatus(ctx, r.Client.Services(key.Namespace), service, &updated); err != nil {
 		return err
 	}
-	controllers.RecordReady(r.Recorder, &updated, service.Status.Conditions, updated.Status.Conditions)
+	reconciler.RecordReady(r.Recorder, &updated, service.Status.Conditions, updated.Status.Conditions)
 	return again
 }
 
@@ -130,7 +131,7 @@ func retryable(err error) error {
 // user named in the template: it must be known that this is the one meant, and not an older one of that name.
 func hold(seen observation) *duckv1.Condition {
 	unknown := func(reason, message string) *duckv1.Condition {
-		condition := controllers.Unknown(servingv1.ServiceConditionRoutesReady, reason, message)
+		condition := reconciler.Unknown(servingv1.ServiceConditionRoutesReady, reason, message)
 		return &condition
 	}
 	if seen.configuration == nil {
@@ -140,12 +141,12 @@ func hold(seen observation) *duckv1.Condition {
 	if name == "" {
 		return nil
 	}
-	ready := controllers.Ready(seen.configuration, &seen.configuration.Status.Status)
+	ready := reconciler.Ready(seen.configuration, &seen.configuration.Status.Status)
 	switch {
 	case ready == nil:
 		return unknown(reasonOutOfDate, "The Route waits for the Configuration to make the Revision that the template names.")
-	case ready.Reason == controllers.ReasonRevisionNameTaken:
-		return unknown(controllers.ReasonRevisionNameTaken, revisionNameTaken(name))
+	case ready.Reason == revisionref.ReasonRevisionNameTaken:
+		return unknown(revisionref.ReasonRevisionNameTaken, revisionNameTaken(name))
 	}
 	return nil
 }

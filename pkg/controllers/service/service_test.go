@@ -14,14 +14,15 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/service/resources"
 )
 
 var key = types.NamespacedName{Namespace: "default", Name: "hello"}
 
-func reconciler(w *controllertest.World) *Reconciler {
+func newReconciler(w *controllertest.World) *Reconciler {
 	return &Reconciler{
 		Client:         w.Client.ServingV1(),
 		Services:       w.Informers.Services().Lister(),
@@ -78,7 +79,7 @@ func route(s *servingv1.Service, ready duckv1.Condition, changes ...func(*servin
 	return r
 }
 
-var isReady = controllers.True(duckv1.ConditionReady)
+var isReady = reconciler.True(duckv1.ConditionReady)
 
 // statusOf returns the status that the server has of the Service.
 func statusOf(t *testing.T, w *controllertest.World) servingv1.ServiceStatus {
@@ -107,7 +108,7 @@ func brief(conditions duckv1.Conditions, t duckv1.ConditionType) string {
 // 7.1-7, 7.0.1-1, 9.1.3-4).
 func TestCreate(t *testing.T) {
 	w := controllertest.New(t, service())
-	r := reconciler(w)
+	r := newReconciler(w)
 	w.Sync()
 	if err := r.Reconcile(t.Context(), key); err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ func TestCreate(t *testing.T) {
 func TestStatus(t *testing.T) {
 	s := service()
 	taken := service(named("hello-b"))
-	failed := controllers.False(duckv1.ConditionReady, "RevisionFailed", "no such image")
+	failed := reconciler.False(duckv1.ConditionReady, "RevisionFailed", "no such image")
 	for name, test := range map[string]struct {
 		service                       *servingv1.Service
 		children                      []runtime.Object
@@ -167,7 +168,7 @@ func TestStatus(t *testing.T) {
 			message: "no such image",
 		},
 		"the Route's cause bubbles up": {
-			children:       []runtime.Object{configuration(s, isReady), route(s, controllers.Unknown(duckv1.ConditionReady, "IngressNotConfigured", ""))},
+			children:       []runtime.Object{configuration(s, isReady), route(s, reconciler.Unknown(duckv1.ConditionReady, "IngressNotConfigured", ""))},
 			configurations: "True", routes: "Unknown IngressNotConfigured", ready: "Unknown IngressNotConfigured",
 		},
 		"the Configuration lags behind": {
@@ -198,7 +199,7 @@ func TestStatus(t *testing.T) {
 		"the revision name is taken": {
 			service: taken,
 			children: []runtime.Object{
-				configuration(taken, controllers.False(duckv1.ConditionReady, controllers.ReasonRevisionNameTaken, "taken")),
+				configuration(taken, reconciler.False(duckv1.ConditionReady, revisionref.ReasonRevisionNameTaken, "taken")),
 				// It would have to change.
 				route(s, isReady, func(r *servingv1.Route) { r.Labels = nil }),
 			},
@@ -221,7 +222,7 @@ func TestStatus(t *testing.T) {
 				subject = test.service
 			}
 			w := controllertest.New(t, append(test.children, subject)...)
-			r := reconciler(w)
+			r := newReconciler(w)
 			w.Sync()
 			if err := r.Reconcile(t.Context(), key); err != nil {
 				t.Fatal(err)
@@ -265,7 +266,7 @@ func TestUnseenGeneration(t *testing.T) {
 	s.Generation = 2
 	s.Spec.Template.Spec.Containers[0].Image = "hello:2"
 	w := controllertest.New(t, s, c, r)
-	subject := reconciler(w)
+	subject := newReconciler(w)
 	w.Sync()
 	// The server counts generations.
 	w.Client.PrependReactor("update", "configurations", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -280,7 +281,7 @@ func TestUnseenGeneration(t *testing.T) {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 	got := statusOf(t, w)
-	want := controllers.Unknown(duckv1.ConditionReady, reasonOutOfDate, "The Configuration is still working to reflect the latest desired specification.")
+	want := reconciler.Unknown(duckv1.ConditionReady, reasonOutOfDate, "The Configuration is still working to reflect the latest desired specification.")
 	want.LastTransitionTime = metav1.NewTime(controllertest.Now)
 	if diff := cmp.Diff(&want, got.Conditions.Get(duckv1.ConditionReady)); diff != "" {
 		t.Errorf("Ready (-want +got):\n%s", diff)
@@ -304,7 +305,7 @@ func TestReset(t *testing.T) {
 		r.Spec.Traffic = []servingv1.TrafficTarget{{RevisionName: "hello-00001", Percent: ptr.To[int64](100)}}
 	})
 	w := controllertest.New(t, s, c, r)
-	subject := reconciler(w)
+	subject := newReconciler(w)
 	w.Sync()
 	if err := subject.Reconcile(t.Context(), key); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // Reasons of the conditions of Services alone.
@@ -37,7 +37,7 @@ func status(service *servingv1.Service, seen observation, now metav1.Time) servi
 	if r := seen.route; r != nil {
 		updated.RouteStatusFields = r.Status.RouteStatusFields
 	}
-	controllers.Observe(&updated.Status, service.Generation, now,
+	reconciler.Observe(&updated.Status, service.Generation, now,
 		[]duckv1.ConditionType{servingv1.ServiceConditionConfigurationsReady, servingv1.ServiceConditionRoutesReady},
 		configurationsReady(seen), routesReady(seen))
 	return updated
@@ -49,11 +49,11 @@ func configurationsReady(seen observation) duckv1.Condition {
 	case seen.configurationFault != nil:
 		return *seen.configurationFault
 	case c == nil:
-		return controllers.Unknown(t, "", "")
+		return reconciler.Unknown(t, "", "")
 	case c.Status.ObservedGeneration != c.Generation:
 		return outOfDate(t, "Configuration")
 	default:
-		return controllers.Repeat(t, controllers.Ready(c, &c.Status.Status))
+		return reconciler.Repeat(t, reconciler.Ready(c, &c.Status.Status))
 	}
 }
 
@@ -63,13 +63,13 @@ func routesReady(seen observation) duckv1.Condition {
 	case seen.routeFault != nil:
 		return *seen.routeFault
 	case r == nil:
-		return controllers.Unknown(t, "", "")
+		return reconciler.Unknown(t, "", "")
 	case r.Status.ObservedGeneration != r.Generation:
 		return outOfDate(t, "Route")
 	default:
-		ready := controllers.Repeat(t, controllers.Ready(r, &r.Status.Status))
+		ready := reconciler.Repeat(t, reconciler.Ready(r, &r.Status.Status))
 		if ready.Status == corev1.ConditionTrue && !migrated(seen) {
-			return controllers.Unknown(t, reasonTrafficNotMigrated, "Traffic is not yet migrated to the latest revision.")
+			return reconciler.Unknown(t, reasonTrafficNotMigrated, "Traffic is not yet migrated to the latest revision.")
 		}
 		return ready
 	}
@@ -77,7 +77,7 @@ func routesReady(seen observation) duckv1.Condition {
 
 // outOfDate is the condition of a child that has not been reconciled since it last changed.
 func outOfDate(t duckv1.ConditionType, kind string) duckv1.Condition {
-	return controllers.Unknown(t, reasonOutOfDate, fmt.Sprintf("The %s is still working to reflect the latest desired specification.", kind))
+	return reconciler.Unknown(t, reasonOutOfDate, fmt.Sprintf("The %s is still working to reflect the latest desired specification.", kind))
 }
 
 // migrated tells whether all traffic that follows the latest ready Revision goes to the one that the

@@ -11,8 +11,9 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
@@ -22,7 +23,7 @@ import (
 // nothing new is known.
 func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Subscription, name types.NamespacedName, found *findings) (again, err error) {
 	key := types.NamespacedName{Namespace: subscription.Namespace, Name: subscription.Name}
-	to, ok, err := controllers.Listed(r.Channels.Channels(name.Namespace), name.Name)
+	to, ok, err := reconciler.Listed(r.Channels.Channels(name.Namespace), name.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -31,9 +32,9 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 		return nil, r.remove(ctx, key)
 	}
 	found.repeat("Channel", name, to.Status.Conditions.Get(duckv1.ConditionReady))
-	stream, served := channel.StreamOf(to)
+	stream, served := streams.OfChannel(to)
 	if !served {
-		found.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonChannelNotServed,
+		found.added = reconciler.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonChannelNotServed,
 			fmt.Sprintf("Channel %q asks for a kind of channel that another controller serves: %s", name, templateOf(to)))
 		return nil, r.remove(ctx, key)
 	}
@@ -42,19 +43,19 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 	if err := r.removeOther(ctx, key, origin.UID(subscription.UID), stream.UID); err != nil {
 		return nil, err
 	}
-	subscriber := channel.Subscriber(subscription, &found.addresses, to.Spec.Delivery)
+	subscriber := channelable.Subscriber(subscription, &found.addresses, to.Spec.Delivery)
 	err = r.set(ctx, key, consumerOf(subscription, stream, &subscriber))
 	backing := to.Status.Conditions.Get(messagingv1.ChannelConditionBackingChannelReady)
 	switch {
 	case err == nil:
-		found.added = controllers.True(messagingv1.SubscriptionConditionAddedToChannel)
+		found.added = reconciler.True(messagingv1.SubscriptionConditionAddedToChannel)
 		return nil, nil
 	case backing == nil || backing.Status != corev1.ConditionTrue:
 		// The Subscription is reconciled again when the Channel says that it is.
 		found.notAdded(ReasonChannelNotReady, fmt.Sprintf("Channel %q does not keep events yet", name))
 		return nil, nil
 	default:
-		found.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded,
+		found.added = reconciler.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded,
 			fmt.Sprintf("Channel %q does not send events to the Subscription: %v", name, err))
 		return err, nil
 	}

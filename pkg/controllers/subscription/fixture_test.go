@@ -12,9 +12,9 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -197,8 +197,8 @@ func channelOf(changes ...func(*messagingv1.Channel)) *messagingv1.Channel {
 	c := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "orders", UID: "channel-uid", Generation: 1}}
 	c.Spec.ChannelTemplate = &messagingv1.ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: "messaging.knative.dev/v1", Kind: messagingv1.ChannelKindJetStream}}
 	now := metav1.NewTime(controllertest.Now)
-	c.Status.Conditions.Set(controllers.True(messagingv1.ChannelConditionBackingChannelReady), now)
-	c.Status.Conditions.Set(controllers.True(duckv1.ConditionReady), now)
+	c.Status.Conditions.Set(reconciler.True(messagingv1.ChannelConditionBackingChannelReady), now)
+	c.Status.Conditions.Set(reconciler.True(duckv1.ConditionReady), now)
 	for _, change := range changes {
 		change(c)
 	}

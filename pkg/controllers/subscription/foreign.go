@@ -12,14 +12,15 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
-// channelable is what channels of all kinds have in common.
-type channelable struct {
+// hostChannel is what channels of all kinds have in common.
+type hostChannel struct {
 	Spec struct {
 		Subscribers []duckv1.SubscriberSpec `json:"subscribers"`
 		Delivery    *duckv1.DeliverySpec    `json:"delivery"`
@@ -32,13 +33,13 @@ type channelable struct {
 }
 
 // parse reads an object of the host cluster.
-func parse(obj *unstructured.Unstructured) (*channelable, error) {
-	var c channelable
+func parse(obj *unstructured.Unstructured) (*hostChannel, error) {
+	var c hostChannel
 	return &c, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &c)
 }
 
 // listed returns the entry of a Subscription in spec.subscribers, or nil.
-func (c *channelable) listed(uid types.UID) *duckv1.SubscriberSpec {
+func (c *hostChannel) listed(uid types.UID) *duckv1.SubscriberSpec {
 	for i := range c.Spec.Subscribers {
 		if c.Spec.Subscribers[i].UID == uid {
 			return &c.Spec.Subscribers[i]
@@ -48,7 +49,7 @@ func (c *channelable) listed(uid types.UID) *duckv1.SubscriberSpec {
 }
 
 // added returns what a channelable says of a Subscription, for the condition AddedToChannel.
-func (c *channelable) added(subscription *messagingv1.Subscription) duckv1.Condition {
+func (c *hostChannel) added(subscription *messagingv1.Subscription) duckv1.Condition {
 	const t = messagingv1.SubscriptionConditionAddedToChannel
 	for _, s := range c.Status.Subscribers {
 		if s.UID != origin.UID(subscription.UID) {
@@ -58,14 +59,14 @@ func (c *channelable) added(subscription *messagingv1.Subscription) duckv1.Condi
 		observed := max(s.ObservedGeneration, s.Generation)
 		switch {
 		case observed != 0 && observed < subscription.Generation:
-			return controllers.Unknown(t, ReasonNotAdded, "The channel has not taken over the latest change of the Subscription yet.")
+			return reconciler.Unknown(t, ReasonNotAdded, "The channel has not taken over the latest change of the Subscription yet.")
 		case s.Ready == corev1.ConditionTrue:
-			return controllers.True(t)
+			return reconciler.True(t)
 		case s.Ready == corev1.ConditionFalse:
-			return controllers.False(t, ReasonNotAdded, "The channel does not send events to the Subscription: "+s.Message)
+			return reconciler.False(t, ReasonNotAdded, "The channel does not send events to the Subscription: "+s.Message)
 		}
 	}
-	return controllers.Unknown(t, ReasonNotAdded, "The channel does not report the Subscription as ready yet.")
+	return reconciler.Unknown(t, ReasonNotAdded, "The channel does not report the Subscription as ready yet.")
 }
 
 // foreignChannel returns the channel of the host cluster that sends events to a Subscription: the one that it refers to, or the
@@ -73,18 +74,18 @@ func (c *channelable) added(subscription *messagingv1.Subscription) duckv1.Condi
 func (r *Reconciler) foreignChannel(subscription *messagingv1.Subscription) (reference duckv1.KReference, foreign bool, err error) {
 	reference = subscription.Spec.Channel
 	reference.Namespace = subscription.Namespace
-	kind, name := controllers.ChannelOf(subscription)
-	if kind != controllers.ChannelKind {
+	kind, name := channelable.Of(subscription)
+	if kind != channelable.Kind {
 		return reference, true, nil
 	}
-	to, found, err := controllers.Listed(r.Channels.Channels(name.Namespace), name.Name)
+	to, found, err := reconciler.Listed(r.Channels.Channels(name.Namespace), name.Name)
 	if err != nil || !found {
 		return reference, false, err
 	}
-	if _, served := channel.StreamOf(to); served || r.Host == nil {
+	if _, served := streams.OfChannel(to); served || r.Host == nil {
 		return reference, false, nil
 	}
-	return channel.BackingReference(to), true, nil
+	return channelable.BackingReference(to), true, nil
 }
 
 // subscribeToForeign lists a Subscription in a channel of the host cluster, whose own controller sends the events. It
@@ -140,8 +141,8 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 	}
 	written, err := r.enlist(ctx, subscription, obj, *subscriber)
 	switch {
-	case controllers.Refused(err):
-		found.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded, err.Error())
+	case reconciler.Refused(err):
+		found.added = reconciler.False(messagingv1.SubscriptionConditionAddedToChannel, ReasonNotAdded, err.Error())
 		return subscription, err, nil
 	case err != nil:
 		return nil, nil, err

@@ -11,9 +11,10 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/deliveryhealth"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // Reasons of the conditions of a Subscription, and of its Events. Those of references are the reasons of
@@ -53,7 +54,7 @@ type findings struct {
 // resolve finds the addresses that a Subscription itself names (eventing Destination Resolution). Those that have none
 // are empty.
 func resolve(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription) (findings, error) {
-	found := findings{resolved: controllers.True(messagingv1.SubscriptionConditionReferencesResolved)}
+	found := findings{resolved: reconciler.True(messagingv1.SubscriptionConditionReferencesResolved)}
 	addresses, spec := &found.addresses, &subscription.Spec
 	var reason string
 	var messages []string
@@ -85,7 +86,7 @@ func resolve(ctx context.Context, refs *destination.References, subscription *me
 	}
 	found.denied = refs.Denied()
 	if len(messages) > 0 {
-		found.resolved = controllers.False(found.resolved.Type, reason, strings.Join(messages, "; "))
+		found.resolved = reconciler.False(found.resolved.Type, reason, strings.Join(messages, "; "))
 	}
 	return found, nil
 }
@@ -108,7 +109,7 @@ func (f *findings) notResolved() {
 // that is not known any more stays what the channel knew before, which may be nil: events are tried again there, instead
 // of passing by.
 func (f *findings) subscriber(subscription *messagingv1.Subscription, delivery *duckv1.DeliverySpec, before *duckv1.SubscriberSpec) *duckv1.SubscriberSpec {
-	subscriber := channel.Subscriber(subscription, &f.addresses, delivery)
+	subscriber := channelable.Subscriber(subscription, &f.addresses, delivery)
 	if before == nil {
 		before = &duckv1.SubscriberSpec{}
 	}
@@ -144,20 +145,20 @@ func deadLetterSink(delivery *duckv1.DeliverySpec) *duckv1.Destination {
 
 // missing records that there is no channel.
 func (f *findings) missing(reason, message string) {
-	f.added = controllers.False(messagingv1.SubscriptionConditionAddedToChannel, reason, message)
-	f.ready = controllers.False(messagingv1.SubscriptionConditionChannelReady, reason, message)
+	f.added = reconciler.False(messagingv1.SubscriptionConditionAddedToChannel, reason, message)
+	f.ready = reconciler.False(messagingv1.SubscriptionConditionChannelReady, reason, message)
 }
 
 // notAdded records that the channel does not know the Subscription yet.
 func (f *findings) notAdded(reason, message string) {
-	f.added = controllers.Unknown(messagingv1.SubscriptionConditionAddedToChannel, reason, message)
+	f.added = reconciler.Unknown(messagingv1.SubscriptionConditionAddedToChannel, reason, message)
 }
 
 // repeat records the Ready condition of a channel, which may be missing. What the channel is waiting for, its
 // Subscriptions are not ready for either.
 func (f *findings) repeat(kind string, name types.NamespacedName, ready *duckv1.Condition) {
 	if ready != nil && ready.Status == corev1.ConditionTrue {
-		f.ready = controllers.True(messagingv1.SubscriptionConditionChannelReady)
+		f.ready = reconciler.True(messagingv1.SubscriptionConditionChannelReady)
 		return
 	}
 	message := fmt.Sprintf("%s %q is not ready", kind, name)
@@ -168,7 +169,7 @@ func (f *findings) repeat(kind string, name types.NamespacedName, ready *duckv1.
 			}
 		}
 	}
-	f.ready = controllers.False(messagingv1.SubscriptionConditionChannelReady, ReasonChannelNotReady, message)
+	f.ready = reconciler.False(messagingv1.SubscriptionConditionChannelReady, ReasonChannelNotReady, message)
 }
 
 // write stores the status that follows from findings, unless it says nothing new.
@@ -178,12 +179,12 @@ func (r *Reconciler) write(ctx context.Context, observed *messagingv1.Subscripti
 	updated.Status = *observed.Status.DeepCopy()
 	status := &updated.Status
 	status.PhysicalSubscription = found.addresses
-	controllers.Observe(&status.Status, observed.Generation, now, dependents, found.resolved, found.added, found.ready)
-	controllers.ObserveDelivery(&status.Conditions, r.Consumers.Health(keyOf(key)), now)
-	if err := controllers.UpdateStatus(ctx, r.Client.Subscriptions(key.Namespace), observed, &updated); err != nil {
+	reconciler.Observe(&status.Status, observed.Generation, now, dependents, found.resolved, found.added, found.ready)
+	deliveryhealth.Observe(&status.Conditions, r.Consumers.Health(keyOf(key)), now)
+	if err := reconciler.UpdateStatus(ctx, r.Client.Subscriptions(key.Namespace), observed, &updated); err != nil {
 		return err
 	}
-	controllers.RecordReady(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
-	controllers.RecordDelivery(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
+	reconciler.RecordReady(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
+	deliveryhealth.Record(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
 	return nil
 }

@@ -15,8 +15,9 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	messagingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
 	messaginginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging/v1"
@@ -29,7 +30,7 @@ type Reconciler struct {
 	Client        messagingclient.MessagingV1Interface
 	Subscriptions messaginglisters.SubscriptionLister
 	Channels      messaginglisters.ChannelLister
-	Consumers     controllers.Consumers
+	Consumers     eventing.Consumers
 	// Host has the channels of other kinds; nil where there is none.
 	Host     *destination.Host
 	Tracker  *destination.Tracker
@@ -43,14 +44,14 @@ type Reconciler struct {
 
 // New returns the controller of Subscriptions. It is to be told by Enqueue when the health of a consumer changes.
 // Run it once that of Channels is Primed: Subscriptions to streams that are not set yet would be told not to be ready.
-func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, consumers controllers.Consumers,
+func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, consumers eventing.Consumers,
 	host *destination.Host, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
-) (*controllers.Controller, error) {
+) (*reconciler.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()
-	if err := controllers.IndexSubscriptionsByChannel(subscriptions.Informer()); err != nil {
+	if err := channelable.IndexSubscriptions(subscriptions.Informer()); err != nil {
 		return nil, err
 	}
-	reconciler := &Reconciler{
+	r := &Reconciler{
 		Client:        client,
 		Subscriptions: subscriptions.Lister(),
 		Channels:      channels.Lister(),
@@ -59,17 +60,17 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 		Recorder:      recorder,
 		Clock:         now,
 	}
-	controller := controllers.New("subscription", reconciler)
+	controller := reconciler.New("subscription", r)
 	var err error
-	if reconciler.Tracker, err = resolver.Track(controller); err != nil {
+	if r.Tracker, err = resolver.Track(controller); err != nil {
 		return nil, err
 	}
-	if err := controller.Watch(subscriptions.Informer(), controllers.KeyOf); err != nil {
+	if err := controller.Watch(subscriptions.Informer(), reconciler.KeyOf); err != nil {
 		return nil, err
 	}
 	// Channels change with each of their Subscriptions, which is nothing to the others.
-	err = controller.Watch(controllers.Changes(channels.Informer(), sameToSubscriptions),
-		controllers.SubscriptionsOf(subscriptions.Informer().GetIndexer(), controllers.ChannelKind))
+	err = controller.Watch(reconciler.Changes(channels.Informer(), sameToSubscriptions),
+		channelable.SubscriptionsOf(subscriptions.Informer().GetIndexer(), channelable.Kind))
 	return controller, err
 }
 
@@ -110,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	if err != nil {
 		return err
 	}
-	if _, name := controllers.ChannelOf(subscription); !foreign {
+	if _, name := channelable.Of(subscription); !foreign {
 		again, err = r.subscribe(ctx, subscription, name, &found)
 	} else if err = r.removeOther(ctx, key, origin.UID(subscription.UID), ""); err == nil {
 		subscription, again, err = r.subscribeToForeign(ctx, refs, subscription, backing, &found)

@@ -13,9 +13,10 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/deliveryhealth"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -35,7 +36,7 @@ func TestReady(t *testing.T) {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 	f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: "True", resolved: "True", added: "True", channelReady: "True",
-		controllers.ConditionDeliveryHealthy: "missing"})
+		deliveryhealth.Condition: "missing"})
 	addresses := messagingv1.PhysicalSubscriptionStatus{
 		SubscriberURI: "http://billing/", SubscriberCACerts: &certs, SubscriberAudience: ptr.To("subscriber"),
 		ReplyURI: "http://b/in", ReplyCACerts: &certs, ReplyAudience: ptr.To("reply"),
@@ -199,7 +200,7 @@ func TestLostAddresses(t *testing.T) {
 // Lifecycle-2 and -3).
 func TestChannel(t *testing.T) {
 	const ready = duckv1.ConditionReady
-	waiting := controllers.Unknown(ready, "", "")
+	waiting := reconciler.Unknown(ready, "", "")
 	for name, test := range map[string]struct {
 		channel  *messagingv1.Channel
 		ready    string
@@ -210,7 +211,7 @@ func TestChannel(t *testing.T) {
 		"not seen yet": {channelOf(func(c *messagingv1.Channel) { c.Status.Conditions = nil }),
 			`False ChannelNotReady Channel "default/orders" is not ready`, "True", true},
 		"waiting": {channelOf(channelSays(waiting)), `False ChannelNotReady Channel "default/orders" is not ready`, "True", true},
-		"failed": {channelOf(channelSays(controllers.False(ready, "DeadLetterSinkNotFound", "It is gone."))),
+		"failed": {channelOf(channelSays(reconciler.False(ready, "DeadLetterSinkNotFound", "It is gone."))),
 			`False ChannelNotReady Channel "default/orders" is not ready: DeadLetterSinkNotFound: It is gone.`, "True", true},
 		"of another controller": {channelOf(func(c *messagingv1.Channel) { c.Spec.ChannelTemplate.Kind = "KafkaChannel" }), "True",
 			`False ChannelNotServed Channel "default/orders" asks for a kind of channel that another controller serves: messaging.knative.dev/v1 KafkaChannel`, false},
@@ -347,8 +348,8 @@ func TestDeliveryHealth(t *testing.T) {
 		f.reconcile()
 	}
 	const message = "POST http://billing/: 503 Service Unavailable, since 2026-03-01T12:00:00Z"
-	f.expect(map[duckv1.ConditionType]string{controllers.ConditionDeliveryHealthy: "False DeliveryFailing " + message, duckv1.ConditionReady: "True"})
-	if got := f.subscription().Status.Conditions.Get(controllers.ConditionDeliveryHealthy).Severity; got != duckv1.ConditionSeverityWarning {
+	f.expect(map[duckv1.ConditionType]string{deliveryhealth.Condition: "False DeliveryFailing " + message, duckv1.ConditionReady: "True"})
+	if got := f.subscription().Status.Conditions.Get(deliveryhealth.Condition).Severity; got != duckv1.ConditionSeverityWarning {
 		t.Errorf("severity is %q", got)
 	}
 	if diff := cmp.Diff([]string{"Warning DeliveryFailing " + message}, f.Events()); diff != "" {
@@ -358,7 +359,7 @@ func TestDeliveryHealth(t *testing.T) {
 	for range 2 {
 		f.reconcile()
 	}
-	f.expect(map[duckv1.ConditionType]string{controllers.ConditionDeliveryHealthy: "True", duckv1.ConditionReady: "True"})
+	f.expect(map[duckv1.ConditionType]string{deliveryhealth.Condition: "True", duckv1.ConditionReady: "True"})
 	if diff := cmp.Diff([]string{"Normal DeliveryRecovered Deliveries succeed again"}, f.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -396,7 +397,7 @@ func TestWatches(t *testing.T) {
 			if got := ready(); got != "True" {
 				t.Errorf("Ready is %s once the subscriber is there", got)
 			}
-			failed := channelOf(channelSays(controllers.False(duckv1.ConditionReady, "Broken", "")))
+			failed := channelOf(channelSays(reconciler.False(duckv1.ConditionReady, "Broken", "")))
 			if _, err := channels.Update(t.Context(), failed, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -428,8 +429,8 @@ func TestSameToSubscriptions(t *testing.T) {
 		"deletion":         {func(c *messagingv1.Channel) { c.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now)) }, false},
 		"delivery":         {func(c *messagingv1.Channel) { c.Spec.Delivery = &duckv1.DeliverySpec{} }, false},
 		"dead letter sink": {func(c *messagingv1.Channel) { c.Status.DeadLetterSinkURI = "http://dead/" }, false},
-		"ready":            {channelSays(controllers.False(duckv1.ConditionReady, "", "")), false},
-		"backing channel":  {channelSays(controllers.False(messagingv1.ChannelConditionBackingChannelReady, "", "")), false},
+		"ready":            {channelSays(reconciler.False(duckv1.ConditionReady, "", "")), false},
+		"backing channel":  {channelSays(reconciler.False(messagingv1.ChannelConditionBackingChannelReady, "", "")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := sameToSubscriptions(channelOf(), channelOf(test.change)); got != test.same {
@@ -453,7 +454,7 @@ func TestGrantWithdrawn(t *testing.T) {
 	}
 	withdrawn := sink.DeepCopy()
 	withdrawn.Status.DeliveryStatus = duckv1.DeliveryStatus{}
-	channelSays(controllers.False(destination.ConditionDeadLetterSinkResolved, "DeadLetterSinkNotGranted", ""))(withdrawn)
+	channelSays(reconciler.False(destination.ConditionDeadLetterSinkResolved, "DeadLetterSinkNotGranted", ""))(withdrawn)
 	f.put(withdrawn)
 	f.reconcile()
 	f.expect(map[duckv1.ConditionType]string{added: "True"})

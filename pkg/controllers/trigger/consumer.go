@@ -10,8 +10,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
@@ -33,21 +33,21 @@ func deliveryOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) *duckv1.
 func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *findings) error {
 	const t = eventingv1.TriggerConditionSubscriptionReady
 	if parent == nil {
-		found.subscription = controllers.False(t, ReasonNotSubscribed, "There is no Broker to get events from.")
+		found.subscription = reconciler.False(t, ReasonNotSubscribed, "There is no Broker to get events from.")
 		return r.remove(ctx, types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name})
 	}
 	consumer := consumerOf(trigger, parent, found)
 	err := r.Consumers.SetConsumer(ctx, consumer)
 	switch {
 	case err == nil:
-		found.subscription = controllers.True(t)
+		found.subscription = reconciler.True(t)
 		return nil
 	case !configured(parent):
 		// The Trigger is reconciled again when the Broker says that it is.
-		found.subscription = controllers.False(t, ReasonNotSubscribed, "The Broker does not accept events yet.")
+		found.subscription = reconciler.False(t, ReasonNotSubscribed, "The Broker does not accept events yet.")
 		return nil
 	default:
-		found.subscription = controllers.False(t, ReasonNotSubscribed, fmt.Sprintf("Subscribing to the Broker failed: %v", err))
+		found.subscription = reconciler.False(t, ReasonNotSubscribed, fmt.Sprintf("Subscribing to the Broker failed: %v", err))
 		return fmt.Errorf("setting the consumer of %s: %w", consumer.Key, err)
 	}
 }
@@ -57,7 +57,7 @@ func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *f
 	consumer := eventing.Consumer{
 		Key:        Key(types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name}),
 		UID:        origin.UID(trigger.UID),
-		Stream:     broker.Key(types.NamespacedName{Namespace: parent.Namespace, Name: parent.Name}),
+		Stream:     streams.BrokerKey(types.NamespacedName{Namespace: parent.Namespace, Name: parent.Name}),
 		StreamUID:  origin.UID(parent.UID),
 		Filters:    trigger.Spec.Filters,
 		Subscriber: eventing.Endpoint{URL: found.subscriber.URL, CACerts: ptr.Deref(found.subscriber.CACerts, "")},

@@ -12,9 +12,9 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -76,7 +76,7 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 		Clock:     w.Clock,
 	}
 	var err error
-	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory}).Track(controllers.New("trigger", r)); err != nil {
+	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory}).Track(reconciler.New("trigger", r)); err != nil {
 		t.Fatal(err)
 	}
 	w.SyncEventing()
@@ -160,7 +160,7 @@ func newBroker(changes ...func(*eventingv1.Broker)) *eventingv1.Broker {
 	}}
 	b.Status.ObservedGeneration = 1
 	b.Status.Address = &duckv1.Addressable{URL: "http://broker/default/orders"}
-	says(controllers.True(duckv1.ConditionReady))(b)
+	says(reconciler.True(duckv1.ConditionReady))(b)
 	for _, change := range changes {
 		change(b)
 	}

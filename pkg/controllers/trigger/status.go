@@ -11,8 +11,9 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/deliveryhealth"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -52,7 +53,7 @@ type findings struct {
 // resolve finds what a Trigger refers to. parent is nil where there is no Broker.
 func resolve(ctx context.Context, refs *destination.References, trigger *eventingv1.Trigger, parent *eventingv1.Broker) (found findings, err error) {
 	found.broker = brokerReady(trigger, parent)
-	found.subscriberResolved = controllers.True(eventingv1.TriggerConditionSubscriberResolved)
+	found.subscriberResolved = reconciler.True(eventingv1.TriggerConditionSubscriberResolved)
 	found.subscriber, err = refs.Resolve(ctx, &trigger.Spec.Subscriber)
 	if fault, ok := destination.AsUnresolved(err); ok {
 		found.subscriberResolved = fault.Condition(eventingv1.TriggerConditionSubscriberResolved, "Subscriber")
@@ -78,16 +79,16 @@ func configured(parent *eventingv1.Broker) bool {
 func brokerReady(trigger *eventingv1.Trigger, parent *eventingv1.Broker) duckv1.Condition {
 	const t = eventingv1.TriggerConditionBrokerReady
 	if parent == nil {
-		return controllers.False(t, ReasonBrokerDoesNotExist, fmt.Sprintf("Broker \"%s/%s\" does not exist.", trigger.Namespace, trigger.Spec.Broker))
+		return reconciler.False(t, ReasonBrokerDoesNotExist, fmt.Sprintf("Broker \"%s/%s\" does not exist.", trigger.Namespace, trigger.Spec.Broker))
 	}
 	ready := parent.Status.Conditions.Get(duckv1.ConditionReady)
 	if ready != nil && ready.Status != corev1.ConditionTrue && ready.Reason != "" {
-		return controllers.False(t, ready.Reason, fmt.Sprintf("Broker \"%s/%s\" is not ready: %s", parent.Namespace, parent.Name, ready.Message))
+		return reconciler.False(t, ready.Reason, fmt.Sprintf("Broker \"%s/%s\" is not ready: %s", parent.Namespace, parent.Name, ready.Message))
 	}
 	if !configured(parent) || ready.Status != corev1.ConditionTrue {
-		return controllers.False(t, ReasonBrokerNotConfigured, fmt.Sprintf("Broker \"%s/%s\" has not been configured yet.", parent.Namespace, parent.Name))
+		return reconciler.False(t, ReasonBrokerNotConfigured, fmt.Sprintf("Broker \"%s/%s\" has not been configured yet.", parent.Namespace, parent.Name))
 	}
-	return controllers.True(t)
+	return reconciler.True(t)
 }
 
 // dependencyReady tells whether the object that an annotation names is ready.
@@ -95,12 +96,12 @@ func dependencyReady(ctx context.Context, refs *destination.References, trigger 
 	const t = eventingv1.TriggerConditionDependencyReady
 	value, found := trigger.Annotations[eventingv1.DependencyAnnotationKey]
 	if !found {
-		return controllers.True(t), nil
+		return reconciler.True(t), nil
 	}
 	var reference corev1.ObjectReference
 	if err := json.Unmarshal([]byte(value), &reference); err != nil {
 		// Validation keeps it away; nothing but an update of the Trigger can help.
-		return controllers.False(t, "Dependency"+destination.ReasonInvalid,
+		return reconciler.False(t, "Dependency"+destination.ReasonInvalid,
 			fmt.Sprintf("Annotation %s is no JSON ObjectReference: %v", eventingv1.DependencyAnnotationKey, err)), nil
 	}
 	ready, err := refs.Ready(ctx, &duckv1.KReference{
@@ -122,11 +123,11 @@ func dependencyReady(ctx context.Context, refs *destination.References, trigger 
 	case err != nil:
 		return duckv1.Condition{}, err
 	case ready == nil:
-		return controllers.Unknown(t, ReasonDependencyNotReady, name+" has no Ready condition yet."), nil
+		return reconciler.Unknown(t, ReasonDependencyNotReady, name+" has no Ready condition yet."), nil
 	case ready.Status == corev1.ConditionTrue:
-		return controllers.True(t), nil
+		return reconciler.True(t), nil
 	}
-	condition := controllers.Unknown(t, ReasonDependencyNotReady, fmt.Sprintf("%s is not ready: %s: %s", name, ready.Reason, ready.Message))
+	condition := reconciler.Unknown(t, ReasonDependencyNotReady, fmt.Sprintf("%s is not ready: %s: %s", name, ready.Reason, ready.Message))
 	if ready.Status == corev1.ConditionFalse {
 		condition.Status = corev1.ConditionFalse
 	}
@@ -139,8 +140,8 @@ func (f *findings) status(trigger *eventingv1.Trigger, health eventing.Health, n
 	status.SubscriberURI = f.subscriber.URL
 	status.SubscriberCACerts, status.SubscriberAudience = f.subscriber.CACerts, f.subscriber.Audience
 	status.DeliveryStatus = f.deadLetter
-	controllers.ObserveDelivery(&status.Conditions, health, now)
-	controllers.Observe(&status.Status, trigger.Generation, now, dependents,
+	deliveryhealth.Observe(&status.Conditions, health, now)
+	reconciler.Observe(&status.Status, trigger.Generation, now, dependents,
 		f.broker, f.subscription, f.dependency, f.subscriberResolved, f.deadLetterResolved)
 	return status
 }

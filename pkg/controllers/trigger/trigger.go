@@ -13,9 +13,10 @@ import (
 	"k8s.io/utils/clock"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/deliveryhealth"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	eventingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
 	eventinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/eventing/v1"
@@ -27,7 +28,7 @@ type Reconciler struct {
 	Client    eventingclient.EventingV1Interface
 	Triggers  eventinglisters.TriggerLister
 	Brokers   eventinglisters.BrokerLister
-	Consumers controllers.Consumers
+	Consumers eventing.Consumers
 	Tracker   *destination.Tracker
 	Recorder  record.EventRecorder
 	Clock     clock.PassiveClock
@@ -38,11 +39,11 @@ const triggersByBroker = "trigger-broker"
 
 // New returns the controller of Triggers. Its Enqueue is to be called when the Health of a Trigger's deliveries turns.
 // Run it once that of Brokers is Primed: Triggers of streams that are not set yet would be told not to be ready.
-func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, consumers controllers.Consumers,
+func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, consumers eventing.Consumers,
 	resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
-) (*controllers.Controller, error) {
+) (*reconciler.Controller, error) {
 	triggers, brokers := informers.Triggers(), informers.Brokers()
-	err := controllers.AddIndex(triggers.Informer(), triggersByBroker, func(obj any) ([]string, error) {
+	err := reconciler.AddIndex(triggers.Informer(), triggersByBroker, func(obj any) ([]string, error) {
 		if trigger, ok := obj.(*eventingv1.Trigger); ok {
 			return []string{trigger.Namespace + "/" + trigger.Spec.Broker}, nil
 		}
@@ -51,7 +52,7 @@ func New(client eventingclient.EventingV1Interface, informers eventinginformers.
 	if err != nil {
 		return nil, err
 	}
-	reconciler := &Reconciler{
+	r := &Reconciler{
 		Client:    client,
 		Triggers:  triggers.Lister(),
 		Brokers:   brokers.Lister(),
@@ -59,16 +60,16 @@ func New(client eventingclient.EventingV1Interface, informers eventinginformers.
 		Recorder:  recorder,
 		Clock:     now,
 	}
-	controller := controllers.New("trigger", reconciler)
-	if reconciler.Tracker, err = resolver.Track(controller); err != nil {
+	controller := reconciler.New("trigger", r)
+	if r.Tracker, err = resolver.Track(controller); err != nil {
 		return nil, err
 	}
-	if err := controller.Watch(triggers.Informer(), controllers.KeyOf); err != nil {
+	if err := controller.Watch(triggers.Informer(), reconciler.KeyOf); err != nil {
 		return nil, err
 	}
 	index := triggers.Informer().GetIndexer()
 	err = controller.Watch(brokers.Informer(), func(obj metav1.Object) []types.NamespacedName {
-		triggers, err := controllers.Indexed[*eventingv1.Trigger](index, triggersByBroker, obj.GetNamespace()+"/"+obj.GetName())
+		triggers, err := reconciler.Indexed[*eventingv1.Trigger](index, triggersByBroker, obj.GetNamespace()+"/"+obj.GetName())
 		if err != nil {
 			return nil
 		}
@@ -89,20 +90,20 @@ func Key(trigger types.NamespacedName) eventing.Key {
 // Reconcile brings consumer and status in line with a Trigger, in this order: what the status promises is in force
 // already. Triggers of Brokers that another controller serves are left to that one.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	trigger, ok, err := controllers.Live(r.Triggers.Triggers(key.Namespace), key.Name)
+	trigger, ok, err := reconciler.Live(r.Triggers.Triggers(key.Namespace), key.Name)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return r.leave(ctx, key)
 	}
-	parent, exists, err := controllers.Listed(r.Brokers.Brokers(key.Namespace), trigger.Spec.Broker)
+	parent, exists, err := reconciler.Listed(r.Brokers.Brokers(key.Namespace), trigger.Spec.Broker)
 	if err != nil {
 		return err
 	}
 	if !exists {
 		parent = nil
-	} else if _, ours := broker.StreamOf(parent); !ours {
+	} else if _, ours := streams.OfBroker(parent); !ours {
 		return r.leave(ctx, key)
 	}
 	refs := r.Tracker.Begin(key)
@@ -115,11 +116,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 
 	updated := *trigger
 	updated.Status = found.status(trigger, r.Consumers.Health(Key(key)), metav1.NewTime(r.Clock.Now()))
-	if err := controllers.UpdateStatus(ctx, r.Client.Triggers(key.Namespace), trigger, &updated); err != nil {
+	if err := reconciler.UpdateStatus(ctx, r.Client.Triggers(key.Namespace), trigger, &updated); err != nil {
 		return errors.Join(err, again)
 	}
-	controllers.RecordReady(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
-	controllers.RecordDelivery(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
+	reconciler.RecordReady(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
+	deliveryhealth.Record(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
 	return again
 }
 

@@ -13,9 +13,9 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
@@ -78,11 +78,11 @@ func TestBroker(t *testing.T) {
 			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "True"},
 		{"without an address", newBroker(func(b *eventingv1.Broker) { b.Status.Address = nil }),
 			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "True"},
-		{"not ready", newBroker(says(controllers.False(duckv1.ConditionReady, "StreamFailed", "The disk is full"))),
+		{"not ready", newBroker(says(reconciler.False(duckv1.ConditionReady, "StreamFailed", "The disk is full"))),
 			"False StreamFailed", `Broker "default/orders" is not ready: The disk is full`, "True"},
-		{"unknown", newBroker(says(controllers.Unknown(duckv1.ConditionReady, "StreamPending", "Wait"))),
+		{"unknown", newBroker(says(reconciler.Unknown(duckv1.ConditionReady, "StreamPending", "Wait"))),
 			"False StreamPending", `Broker "default/orders" is not ready: Wait`, "True"},
-		{"unknown why", newBroker(says(controllers.Unknown(duckv1.ConditionReady, "", ""))),
+		{"unknown why", newBroker(says(reconciler.Unknown(duckv1.ConditionReady, "", ""))),
 			"False BrokerNotConfigured", `Broker "default/orders" has not been configured yet.`, "True"},
 	}
 	for _, tt := range tests {
@@ -342,9 +342,9 @@ func TestDependency(t *testing.T) {
 		ready         duckv1.Condition
 		want, message string
 	}{
-		{controllers.Unknown(duckv1.ConditionReady, "Deploying", "Wait"), "Unknown DependencyNotReady", `serving.knative.dev/v1 Service "default/source" is not ready: Deploying: Wait`},
-		{controllers.False(duckv1.ConditionReady, "ExitCode1", "Failed"), "False DependencyNotReady", `serving.knative.dev/v1 Service "default/source" is not ready: ExitCode1: Failed`},
-		{controllers.True(duckv1.ConditionReady), "True", ""},
+		{reconciler.Unknown(duckv1.ConditionReady, "Deploying", "Wait"), "Unknown DependencyNotReady", `serving.knative.dev/v1 Service "default/source" is not ready: Deploying: Wait`},
+		{reconciler.False(duckv1.ConditionReady, "ExitCode1", "Failed"), "False DependencyNotReady", `serving.knative.dev/v1 Service "default/source" is not ready: ExitCode1: Failed`},
+		{reconciler.True(duckv1.ConditionReady), "True", ""},
 	} {
 		source = source.DeepCopy()
 		source.Status.ObservedGeneration = 1

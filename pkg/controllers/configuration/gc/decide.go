@@ -7,7 +7,7 @@ import (
 	"time"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
@@ -19,7 +19,7 @@ func decide(collectable []*servingv1.Revision, st settings.GC, now time.Time) (r
 	slices.SortFunc(sorted, func(a, b *servingv1.Revision) int {
 		return cmp.Or(lastActive(a).Compare(lastActive(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			// Times are whole seconds.
-			cmp.Compare(controllers.Generation(a), controllers.Generation(b)), strings.Compare(a.Name, b.Name))
+			cmp.Compare(revisionref.Generation(a), revisionref.Generation(b)), strings.Compare(a.Name, b.Name))
 	})
 	surplus := 0
 	if st.MaxNonActiveRevisions >= 0 {

@@ -15,7 +15,8 @@ import (
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
@@ -26,7 +27,7 @@ import (
 type Reconciler struct {
 	Client         servingclient.ServingV1Interface
 	Configurations servinglisters.ConfigurationLister
-	// RevisionIndex has the index controllers.ByController, RouteIndex controllers.RoutesByRevision.
+	// RevisionIndex has the index reconciler.ByController, RouteIndex revisionref.RoutesByRevision.
 	RevisionIndex, RouteIndex cache.Indexer
 	Clock                     clock.PassiveClock
 	Settings                  func() *settings.Settings
@@ -36,20 +37,20 @@ type Reconciler struct {
 
 // Controller collects Revisions.
 type Controller struct {
-	*controllers.Controller
+	*reconciler.Controller
 	configurations servinglisters.ConfigurationLister
 }
 
 // New returns the controller that collects Revisions.
 func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, now clock.PassiveClock, current func() *settings.Settings) (*Controller, error) {
 	configurations, revisions, routes := informers.Configurations().Informer(), informers.Revisions().Informer(), informers.Routes().Informer()
-	if err := controllers.IndexByController(revisions); err != nil {
+	if err := reconciler.IndexByController(revisions); err != nil {
 		return nil, err
 	}
-	if err := controllers.IndexRoutesByRevision(routes); err != nil {
+	if err := revisionref.IndexRoutes(routes); err != nil {
 		return nil, err
 	}
-	reconciler := &Reconciler{
+	r := &Reconciler{
 		Client:         client,
 		Configurations: informers.Configurations().Lister(),
 		RevisionIndex:  revisions.GetIndexer(),
@@ -57,28 +58,28 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Clock:          now,
 		Settings:       current,
 	}
-	controller := controllers.New("revision-gc", reconciler)
-	reconciler.EnqueueAfter = controller.EnqueueAfter
-	if err := controller.Watch(configurations, controllers.KeyOf); err != nil {
+	controller := reconciler.New("revision-gc", r)
+	r.EnqueueAfter = controller.EnqueueAfter
+	if err := controller.Watch(configurations, reconciler.KeyOf); err != nil {
 		return nil, err
 	}
-	if err := controller.Watch(revisions, controllers.ControllerOf("Configuration")); err != nil {
+	if err := controller.Watch(revisions, reconciler.ControllerOf("Configuration")); err != nil {
 		return nil, err
 	}
 	// A Route changes the routing state of a Revision before its own status, so the change of the Revision alone comes too
 	// early: the Route still names it then.
-	if err := controller.Watch(routes, reconciler.configurationsOf); err != nil {
+	if err := controller.Watch(routes, r.configurationsOf); err != nil {
 		return nil, err
 	}
-	return &Controller{Controller: controller, configurations: reconciler.Configurations}, nil
+	return &Controller{Controller: controller, configurations: r.Configurations}, nil
 }
 
 // configurationsOf returns the keys of the Configurations whose Revisions a Route names.
 func (r *Reconciler) configurationsOf(obj metav1.Object) []types.NamespacedName {
 	var keys []types.NamespacedName
-	for _, name := range controllers.RevisionsOf(obj) {
+	for _, name := range revisionref.RevisionsOf(obj) {
 		if revision, exists, err := r.RevisionIndex.GetByKey(name); err == nil && exists {
-			keys = append(keys, controllers.ControllerOf("Configuration")(revision.(metav1.Object))...)
+			keys = append(keys, reconciler.ControllerOf("Configuration")(revision.(metav1.Object))...)
 		}
 	}
 	return keys
@@ -98,11 +99,11 @@ func (c *Controller) SettingsChanged() error {
 
 // Reconcile deletes what there is too much of, and comes back when the next Revision has been kept long enough.
 func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	configuration, ok, err := controllers.Live(r.Configurations.Configurations(key.Namespace), key.Name)
+	configuration, ok, err := reconciler.Live(r.Configurations.Configurations(key.Namespace), key.Name)
 	if err != nil || !ok {
 		return err
 	}
-	revisions, err := controllers.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
+	revisions, err := reconciler.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (r *Reconciler) collectable(configuration *servingv1.Configuration, revisio
 			revision.Annotations[servingv1.NoGCAnnotationKey] == "true":
 			continue
 		}
-		routes, err := r.RouteIndex.ByIndex(controllers.RoutesByRevision, revision.Namespace+"/"+revision.Name)
+		routes, err := r.RouteIndex.ByIndex(revisionref.RoutesByRevision, revision.Namespace+"/"+revision.Name)
 		if err != nil {
 			return nil, err
 		}

@@ -16,9 +16,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/resources"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
@@ -95,10 +96,10 @@ func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...ru
 	}
 	w := controllertest.New(t, objects...)
 	revisions, routes := w.Informers.Revisions().Informer(), w.Informers.Routes().Informer()
-	if err := controllers.IndexByController(revisions); err != nil {
+	if err := reconciler.IndexByController(revisions); err != nil {
 		t.Fatal(err)
 	}
-	if err := controllers.IndexRoutesByRevision(routes); err != nil {
+	if err := revisionref.IndexRoutes(routes); err != nil {
 		t.Fatal(err)
 	}
 	st := settings.Default("localhost")

@@ -1,5 +1,5 @@
-// Package controllers runs reconcilers: each of its subpackages has that of one kind.
-package controllers
+// Package reconciler runs reconcilers: it queues keys, limits retries and writes statuses. Each kind has a package of its own.
+package reconciler
 
 import (
 	"context"

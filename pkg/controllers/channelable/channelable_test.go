@@ -1,4 +1,4 @@
-package controllers
+package channelable
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ import (
 func TestSubscriptionsOf(t *testing.T) {
 	informer := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(), 0).Messaging().V1().Subscriptions().Informer()
 	for range 2 {
-		if err := IndexSubscriptionsByChannel(informer); err != nil {
+		if err := IndexSubscriptions(informer); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +34,7 @@ func TestSubscriptionsOf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keys := SubscriptionsOf(informer.GetIndexer(), ChannelKind)
+	keys := SubscriptionsOf(informer.GetIndexer(), Kind)
 	for namespace, want := range map[string]int{"default": 2, "other": 0} {
 		if got := keys(&metav1.ObjectMeta{Namespace: namespace, Name: "orders"}); len(got) != want {
 			t.Errorf("in namespace %s: %v, want %d", namespace, got, want)

@@ -1,4 +1,4 @@
-package controllers
+package reconciler
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -22,10 +22,6 @@ const (
 const (
 	// ReasonNotOwned tells that an object of the name needed belongs to another owner (serving 7.0.1-3).
 	ReasonNotOwned = "NotOwned"
-	// ReasonRevisionNameTaken tells that the Revision that a template names is not one made from it.
-	ReasonRevisionNameTaken = "RevisionNameTaken"
-	// ReasonDeploying tells that a Revision's instances are starting, and nothing is known to be wrong.
-	ReasonDeploying = "Deploying"
 )
 
 // RecordReady makes an Event of the change between two states of an object's conditions, if Ready became True,

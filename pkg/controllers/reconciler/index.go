@@ -1,4 +1,4 @@
-package controllers
+package reconciler
 
 import (
 	"fmt"
@@ -6,8 +6,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-
-	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
 // ByController is the name of the index of objects by the UID of the object that controls them.
@@ -24,33 +22,6 @@ func IndexByController(informer cache.SharedIndexInformer) error {
 		}
 		return nil, nil
 	})
-}
-
-// RoutesByRevision is the name of the index of Routes by the namespace/name of the Revisions that they name: those
-// they are to lead to, and those they lead to.
-const RoutesByRevision = "route-revisions"
-
-// IndexRoutesByRevision has an informer of Routes keep that index. Several controllers may ask for it. Call it
-// before the informer starts.
-func IndexRoutesByRevision(informer cache.SharedIndexInformer) error {
-	return AddIndex(informer, RoutesByRevision, func(obj any) ([]string, error) { return RevisionsOf(obj), nil })
-}
-
-// RevisionsOf returns the namespace/name of each Revision that a Route names in spec or status, and nothing for other kinds.
-func RevisionsOf(obj any) []string {
-	route, ok := obj.(*servingv1.Route)
-	if !ok {
-		return nil
-	}
-	var revisions []string
-	for _, traffic := range [][]servingv1.TrafficTarget{route.Spec.Traffic, route.Status.Traffic} {
-		for _, target := range traffic {
-			if target.RevisionName != "" {
-				revisions = append(revisions, route.Namespace+"/"+target.RevisionName)
-			}
-		}
-	}
-	return revisions
 }
 
 // AddIndex has an informer keep an index, unless it keeps one of that name already.

@@ -1,4 +1,4 @@
-package controllers
+package reconciler
 
 import (
 	"k8s.io/client-go/tools/cache"

@@ -1,0 +1,38 @@
+// Package streams maps Brokers and Channels to the streams in which the data plane keeps their events.
+package streams
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
+)
+
+// BrokerKey returns the key of a Broker's stream.
+func BrokerKey(broker types.NamespacedName) eventing.Key {
+	return eventing.Key{Kind: eventing.Broker, Namespace: broker.Namespace, Name: broker.Name}
+}
+
+// OfBroker returns the stream of a Broker, and false if another controller serves its class. It ignores spec.config, which
+// refers to options of other implementations.
+func OfBroker(broker *eventingv1.Broker) (eventing.Stream, bool) {
+	if broker.IsForeign() {
+		return eventing.Stream{}, false
+	}
+	return eventing.Stream{Key: BrokerKey(types.NamespacedName{Namespace: broker.Namespace, Name: broker.Name}), UID: origin.UID(broker.UID)}, true
+}
+
+// OfChannel returns the stream of a Channel, and false if its template asks for a kind that another controller serves.
+func OfChannel(channel *messagingv1.Channel) (eventing.Stream, bool) {
+	stream := eventing.Stream{Key: ChannelKey(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), UID: origin.UID(channel.UID)}
+	template := channel.Spec.ChannelTemplate
+	stream.Memory = template.Own() && template.Kind == messagingv1.ChannelKindInMemory
+	return stream, template.Own()
+}
+
+// ChannelKey returns the key of a Channel's stream.
+func ChannelKey(channel types.NamespacedName) eventing.Key {
+	return eventing.Key{Kind: eventing.Channel, Namespace: channel.Namespace, Name: channel.Name}
+}
