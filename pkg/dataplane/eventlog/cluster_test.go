@@ -16,7 +16,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/natstest"
+	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/natstest"
+	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
 
 const patience = 20 * time.Second

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/natstest"
+	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
 
 // overlay is a kustomization.yaml that builds on split, external what there is to be already: an etcd and a NATS.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/natstest"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
 
 const (
