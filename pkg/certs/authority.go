@@ -19,21 +19,21 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// backdating is how far before its making a certificate is valid, for those whose clock is behind.
+// backdating is the time between a certificate's NotBefore and its creation, to tolerate clients with a slow clock.
 const backdating = 5 * time.Minute
 
-// authority is a certificate of an authority with its key, in memory and in PEM.
+// authority is a certificate authority with its key, in memory and in PEM.
 type authority struct {
 	cert            *x509.Certificate
 	key             crypto.Signer
 	certPEM, keyPEM []byte
 }
 
-// newAuthority makes an authority called name that is valid for validity from now on.
+// newAuthority creates an authority called name that is valid for validity from now on.
 func newAuthority(name string, validity time.Duration, now time.Time) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making the key of authority %q: %w", name, err)
+		return nil, fmt.Errorf("create key of authority %q: %w", name, err)
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
@@ -46,16 +46,16 @@ func newAuthority(name string, validity time.Duration, now time.Time) (*authorit
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("making the certificate of authority %q: %w", name, err)
+		return nil, fmt.Errorf("create certificate of authority %q: %w", name, err)
 	}
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the key of authority %q: %w", name, err)
+		return nil, fmt.Errorf("encode key of authority %q: %w", name, err)
 	}
 	return parseAuthority(pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), keyPEM)
 }
 
-// parseAuthority reads an authority of one certificate and its key.
+// parseAuthority parses an authority with one certificate and its key.
 func parseAuthority(certPEM, keyPEM []byte) (*authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -63,36 +63,36 @@ func parseAuthority(certPEM, keyPEM []byte) (*authority, error) {
 	}
 	key, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok {
-		return nil, errors.New("the key cannot sign")
+		return nil, errors.New("key does not implement crypto.Signer")
 	}
 	if !pair.Leaf.IsCA {
-		return nil, fmt.Errorf("the certificate of %q is not that of an authority", pair.Leaf.Subject)
+		return nil, fmt.Errorf("certificate of %q is not a CA certificate", pair.Leaf.Subject)
 	}
 	return &authority{cert: pair.Leaf, key: key, certPEM: certPEM, keyPEM: keyPEM}, nil
 }
 
-// renewal is when an authority is due to be replaced: after two thirds of its validity.
+// renewal returns the time to replace an authority: after two thirds of its validity.
 func (a *authority) renewal() time.Time {
 	return renewal(a.cert.NotBefore.Add(backdating), a.cert.NotAfter)
 }
 
-// expired tells whether nobody accepts what a has signed any more.
+// expired reports whether certificates signed by a are no longer accepted.
 func (a *authority) expired(now time.Time) bool { return !now.Before(a.cert.NotAfter) }
 
-// renewal is two thirds on the way from issued to expires.
+// renewal returns the time after two thirds of the period from issued to expires.
 func renewal(issued, expires time.Time) time.Time {
 	return issued.Add(expires.Sub(issued) * 2 / 3)
 }
 
-// leaf is a certificate for ourselves with its key.
+// leaf is a certificate of this replica with its key.
 type leaf struct {
 	tls             *tls.Certificate
 	certPEM, keyPEM []byte
-	// renew is when it is due to be replaced.
+	// renew is the time to replace it.
 	renew time.Time
 }
 
-// names are what a certificate is issued to.
+// names are the subject and usages of a certificate.
 type names struct {
 	dns    []string
 	ips    []net.IP
@@ -118,33 +118,33 @@ func (a *authority) issue(who names, validity time.Duration, key *ecdsa.PrivateK
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
-		return nil, fmt.Errorf("issuing a certificate to %q: %w", who.dns[0], err)
+		return nil, fmt.Errorf("issue certificate to %q: %w", who.dns[0], err)
 	}
 	l := &leaf{
 		certPEM: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}),
 		renew:   renewal(now, expires),
 	}
 	if l.keyPEM, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
-		return nil, fmt.Errorf("encoding the key of %q: %w", who.dns[0], err)
+		return nil, fmt.Errorf("encode key of %q: %w", who.dns[0], err)
 	}
 	pair, err := tls.X509KeyPair(l.certPEM, l.keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate of %q back: %w", who.dns[0], err)
+		return nil, fmt.Errorf("parse certificate of %q: %w", who.dns[0], err)
 	}
 	l.tls = &pair
 	return l, nil
 }
 
-// newKey makes the private key of a leaf.
+// newKey creates the private key of a leaf.
 func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making a private key: %w", err)
+		return nil, fmt.Errorf("create private key: %w", err)
 	}
 	return key, nil
 }
 
-// encode writes certificates in PEM, one after the other.
+// encode returns certificates in PEM, concatenated.
 func encode(certificates []*x509.Certificate) []byte {
 	var b bytes.Buffer
 	for _, c := range certificates {

@@ -20,17 +20,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// InjectLabel marks, with the value "true", APIServices whose caBundle is ours to keep. Installations that bring their
-// own certificate do without it.
+// InjectLabel marks, with the value "true", APIServices whose caBundle this server manages. Installations with an external
+// certificate do not set it.
 const InjectLabel = "knative-apiserver/inject-ca"
 
-// fieldManager is who the host cluster takes us for.
+// fieldManager is the field manager of writes to the host cluster.
 const fieldManager = "knative-apiserver"
 
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-// CABundles keeps spec.caBundle of the APIServices that have InjectLabel and refer to our Service: it follows the
-// authority, and repairs at once what somebody else has changed. The one replica that leads writes.
+// CABundles maintains spec.caBundle of the APIServices that have InjectLabel and refer to this server's Service: it follows
+// the authority, and immediately reverts changes by other clients. Only the leader writes.
 type CABundles struct {
 	m        *Manager
 	client   dynamic.Interface
@@ -38,8 +38,8 @@ type CABundles struct {
 	queue    workqueue.TypedRateLimitingInterface[string]
 }
 
-// CABundles returns what Run keeps. From then on a rotation goes on only when all APIServices have what it needs. It is
-// called once.
+// CABundles returns a controller of caBundles. Once it is called, a rotation proceeds only when all APIServices have the
+// required caBundle. Call it once.
 func (m *Manager) CABundles(client dynamic.Interface) *CABundles {
 	b := &CABundles{
 		m:      m,
@@ -55,14 +55,14 @@ func (m *Manager) CABundles(client dynamic.Interface) *CABundles {
 	return b
 }
 
-// Run keeps the APIServices until ctx ends.
+// Run updates the APIServices until ctx ends.
 func (b *CABundles) Run(ctx context.Context) {
 	enqueue := func(object any) {
 		if a, ok := object.(*unstructured.Unstructured); ok {
 			b.queue.Add(a.GetName())
 		}
 	}
-	// It fails for informers that were stopped only.
+	// It fails only for stopped informers.
 	_, _ = b.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    enqueue,
 		UpdateFunc: func(_, object any) { enqueue(object) },
@@ -83,31 +83,31 @@ func (b *CABundles) Run(ctx context.Context) {
 	<-stopped
 }
 
-// next does one item of the queue, and returns false at its end.
+// next processes one item of the queue. It returns false when the queue is shut down.
 func (b *CABundles) next(ctx context.Context) bool {
 	name, stop := b.queue.Get()
 	if stop {
 		return false
 	}
 	defer b.queue.Done(name)
-	again, err := b.sync(ctx, name)
+	requeue, err := b.sync(ctx, name)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		b.m.options.Logger.Error(err, "Keeping a caBundle failed, and is tried again", "apiService", klog.KRef("", name))
+		b.m.options.Logger.Error(err, "Failed to update caBundle; retrying", "apiService", klog.KRef("", name))
 		b.queue.AddRateLimited(name)
 	default:
 		b.queue.Forget(name)
-		if again {
+		if requeue {
 			b.queue.AddAfter(name, retry)
 		}
 	}
 	return true
 }
 
-// sync writes the caBundle of an APIService where it is another one. It returns true where another replica has to, in
-// case that leadership comes to us.
-func (b *CABundles) sync(ctx context.Context, name string) (again bool, err error) {
+// sync updates the caBundle of an APIService. It returns requeue if another replica is responsible, in case this replica
+// becomes the leader.
+func (b *CABundles) sync(ctx context.Context, name string) (requeue bool, err error) {
 	object, exists, err := b.informer.GetStore().GetByKey(name)
 	if err != nil || !exists {
 		return false, err
@@ -122,32 +122,32 @@ func (b *CABundles) sync(ctx context.Context, name string) (again bool, err erro
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": service.GetResourceVersion()},
-		// With insecureSkipTLSVerify, which never is right, a caBundle is invalid.
+		// A caBundle is invalid in combination with insecureSkipTLSVerify.
 		"spec": map[string]any{"caBundle": bundle, "insecureSkipTLSVerify": nil},
 	})
 	if err != nil {
-		return false, fmt.Errorf("encoding the caBundle of APIService %q: %w", name, err)
+		return false, fmt.Errorf("encode caBundle of APIService %q: %w", name, err)
 	}
 	_, err = b.client.Resource(apiServices).Patch(ctx, name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsConflict(err):
-		// The watch brings what there is now; should it have done so already, this finds it.
+		// The watch delivers the current object. The requeue handles the case that it has done so already.
 		return true, nil
 	case err != nil && !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("writing the caBundle of APIService %q: %w", name, err)
+		return false, fmt.Errorf("patch caBundle of APIService %q: %w", name, err)
 	}
 	return false, nil
 }
 
-// ours tells whether an APIService refers to our Service.
+// ours reports whether an APIService refers to this server's Service.
 func (b *CABundles) ours(service *unstructured.Unstructured) bool {
 	name, _, _ := unstructured.NestedString(service.Object, "spec", "service", "name")
 	namespace, _, _ := unstructured.NestedString(service.Object, "spec", "service", "namespace")
 	return name == b.m.options.Service && namespace == b.m.options.Namespace
 }
 
-// have tells whether all of our APIServices are known to trust bundle.
+// have reports whether all APIServices of this server are known to trust bundle.
 func (b *CABundles) have(bundle []byte) bool {
 	if !b.informer.HasSynced() {
 		return false
@@ -160,14 +160,14 @@ func (b *CABundles) have(bundle []byte) bool {
 	return true
 }
 
-// enqueueAll looks at all APIServices again.
+// enqueueAll enqueues all APIServices.
 func (b *CABundles) enqueueAll() {
 	for _, name := range b.informer.GetStore().ListKeys() {
 		b.queue.Add(name)
 	}
 }
 
-// has tells whether an APIService trusts exactly bundle.
+// has reports whether the caBundle of an APIService equals bundle.
 func has(service *unstructured.Unstructured, bundle []byte) bool {
 	encoded, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle")
 	current, err := base64.StdEncoding.DecodeString(encoded)

@@ -18,7 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// apiService returns one of ours that wants its caBundle kept, changed by edit.
+// apiService returns an APIService of this server with InjectLabel, modified by edit.
 func apiService(name string, edit func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	a := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -57,7 +57,7 @@ func caBundle(t *testing.T, client *dynamicfake.FakeDynamicClient, name string) 
 	return bundle
 }
 
-// runBundles keeps APIServices for m until the test ends.
+// runBundles runs the CABundles of m until the test ends.
 func runBundles(t *testing.T, m *Manager, client *dynamicfake.FakeDynamicClient) {
 	b := m.CABundles(client)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +143,7 @@ func TestNewLeaderWritesWhatTheOldOneLeft(t *testing.T) {
 	})
 }
 
-// As long as the host cluster would not trust it, a new authority does not sign.
+// A new authority does not sign before the host cluster trusts it.
 func TestRotationWaitsForBundles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, host := newAPIServices(apiService("ours", nil)), newHost()

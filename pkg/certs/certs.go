@@ -1,23 +1,23 @@
-// Package certs makes the certificates of an installation that brings none of its own. An authority in a Secret of
-// the system namespace is shared by all replicas; each of them issues its certificates itself, in memory, and renews
-// them after two thirds of their validity. Nothing has to be restarted for new certificates or a new authority.
+// Package certs issues the certificates of an installation without external ones. All replicas share a certificate
+// authority, which is stored in a Secret of the system namespace. Each replica issues its certificates itself, in memory,
+// and renews them after two thirds of their validity. New certificates and authorities require no restart.
 //
-// The authority rotates after two thirds of its validity, and where an operator asks for it:
+// The authority rotates after two thirds of its validity, and when an operator requests it:
 //
 //	kubectl -n knative-system annotate --overwrite secret knative-apiserver-ca knative-apiserver/rotate-ca="$(date)"
 //
-// A rotation has three steps, so that at no time anybody meets a certificate that it does not trust:
+// A rotation has three steps, so that no client ever meets a certificate that it does not trust:
 //
-//  1. the next authority is made, and trusted by replicas and, through caBundle of the APIServices, by the host cluster;
-//  2. after Options.Settle, it signs, and all certificates are issued anew; the former one is still trusted;
-//  3. after Options.Settle again, the former one is dropped.
+//  1. the next authority is created, and trusted by replicas and, through caBundle of the APIServices, by the host cluster;
+//  2. after Options.Settle, it signs, and all certificates are reissued; the previous authority is still trusted;
+//  3. after another Options.Settle, the previous authority is dropped.
 //
-// All of its state is in the Secret, so that any replica goes on where another was stopped.
+// The Secret holds the entire state of a rotation, so that any replica can continue a rotation that another one began.
 //
-// Members of etcd read their authority when they start, and never again. So they have one of their own, which is valid
-// for ten years and rotates by hand: add the certificate of a new authority to ca.crt of Secret knative-apiserver-etcd-ca
-// and restart the replicas one by one; replace tls.crt and tls.key by the new authority, which takes effect at once;
-// remove the old certificate from ca.crt and restart the replicas one by one again.
+// Members of etcd read their authority only at startup. Therefore they have a separate one, which is valid for ten years and
+// rotates manually: add the certificate of a new authority to ca.crt of Secret knative-apiserver-etcd-ca and restart the
+// replicas one by one; replace tls.crt and tls.key by the new authority, which takes effect at once; remove the old
+// certificate from ca.crt and restart the replicas one by one again.
 package certs
 
 import (
@@ -37,42 +37,42 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// PeerName is the name that every replica's certificate for others has, whatever its address.
+// PeerName is the DNS name in the peer certificates of all replicas, regardless of their addresses.
 const PeerName = "knative-apiserver-peers"
 
-// Options are what a Manager needs to know. What is zero gets the value in brackets.
+// Options configure a Manager. Zero values have the defaults in brackets.
 type Options struct {
-	// Client reaches the host cluster, and may write there whether or not this replica leads.
+	// Client is a client of the host cluster that may write regardless of leadership.
 	Client kubernetes.Interface
-	// Namespace is that of the Secrets, and of the Service.
+	// Namespace is the namespace of the Secrets and the Service.
 	Namespace string
-	// SecretName is that of the Secret of the authority [knative-apiserver-ca].
+	// SecretName is the name of the Secret of the authority [knative-apiserver-ca].
 	SecretName string
-	// EtcdSecretName is that of the Secret of the authority for etcd [knative-apiserver-etcd-ca].
+	// EtcdSecretName is the name of the Secret of the authority for etcd [knative-apiserver-etcd-ca].
 	EtcdSecretName string
 	// Service is the name of the Service that APIServices refer to [knative-apiserver].
 	Service string
-	// PodName and PeerService, the headless Service, are what others reach this replica by; none if it is alone.
+	// PodName and PeerService, a headless Service, form the DNS name of this replica. Empty if there are no peers.
 	PodName, PeerService string
-	// IPs are addresses of this replica. Those that are nil do not count.
+	// IPs are the addresses of this replica. Nil elements are ignored.
 	IPs []net.IP
-	// ClusterDomain ends the names of Services [cluster.local].
+	// ClusterDomain is the suffix of the DNS names of Services [cluster.local].
 	ClusterDomain string
-	// Validity is that of an authority [a year].
+	// Validity is the validity of an authority [1 year].
 	Validity time.Duration
-	// LeafValidity is that of a certificate that the authority issues [a week].
+	// LeafValidity is the validity of a certificate that the authority issues [1 week].
 	LeafValidity time.Duration
-	// EtcdValidity is that of the authority for etcd [ten years].
+	// EtcdValidity is the validity of the authority for etcd [10 years].
 	EtcdValidity time.Duration
-	// Settle is how long a step of a rotation is given to be known everywhere [two minutes].
+	// Settle is the time for all replicas and clients to observe a step of a rotation [2 minutes].
 	Settle time.Duration
-	// Leading tells whether this replica may go on with a rotation [always].
+	// Leading reports whether this replica may advance a rotation [always].
 	Leading func() bool
-	// Register is called with the metrics [nobody].
+	// Register registers metrics. Nil disables them.
 	Register func(...metrics.Registerable)
-	// Clock tells the time [the system's].
+	// Clock returns the time [the system clock].
 	Clock clock.Clock
-	// Logger takes what an operator should know.
+	// Logger receives messages for operators.
 	Logger klog.Logger
 }
 
@@ -106,7 +106,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Manager issues this replica's certificates, and keeps the authority that signs them.
+// Manager issues this replica's certificates and manages the authority that signs them.
 type Manager struct {
 	options  Options
 	keeper   *keeper
@@ -117,15 +117,15 @@ type Manager struct {
 	// current is nil until the first certificates are issued.
 	current atomic.Pointer[issued]
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu        sync.Mutex
 	listeners []dynamiccertificates.Listener
 	bundles   *CABundles
 }
 
-// issued is what a replica has at one time. It does not change.
+// issued is an immutable snapshot of a replica's certificates.
 type issued struct {
-	// signer is that of serving and peer.
+	// signer issued serving and peer.
 	signer        *authority
 	serving, peer *leaf
 	// trusted and bundle are the authorities to trust.
@@ -133,10 +133,10 @@ type issued struct {
 	bundle  []byte
 }
 
-// New returns a Manager that does nothing before Start. It fails for options that miss what cannot be guessed.
+// New returns a Manager. It does nothing before Start.
 func New(options Options) (*Manager, error) {
 	if options.Client == nil || options.Namespace == "" {
-		return nil, errors.New("certificates need a client of the host cluster and a namespace to keep their authority in")
+		return nil, errors.New("a client of the host cluster and a namespace are required")
 	}
 	options = options.withDefaults()
 	m := &Manager{options: options, expiries: newExpiries(options.Register), ready: make(chan struct{})}
@@ -146,13 +146,13 @@ func New(options Options) (*Manager, error) {
 		rotation: rotation{name: "knative-apiserver-ca", validity: options.Validity, settle: options.Settle},
 		rotates:  options.Leading,
 		known:    m.known,
-		adopt:    m.adopt,
+		apply:    m.apply,
 	}
 	return m, nil
 }
 
-// Start returns once there are certificates, which it waits for as long as the host cluster cannot be reached, or with
-// an error at the end of ctx. From then on certificates are kept current until ctx ends; see Wait. It may be called once.
+// Start waits until the first certificates are issued, which requires the host cluster, or returns an error when ctx ends. It
+// keeps the certificates current until ctx ends; see Wait. It may be called once.
 func (m *Manager) Start(ctx context.Context) error {
 	m.running.Go(func() { m.keeper.run(ctx) })
 	select {
@@ -163,10 +163,10 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 }
 
-// Wait returns when all that Start and WriteEtcdFiles began has ended, which it does with their contexts.
+// Wait waits for the goroutines of Start and WriteEtcdFiles to stop, which they do when their contexts end.
 func (m *Manager) Wait() { m.running.Wait() }
 
-// Bundle returns all authorities to trust in PEM, the one that signs first; nil before Start has returned.
+// Bundle returns all trusted authorities in PEM, the signer first. It returns nil until Start has returned.
 func (m *Manager) Bundle() []byte {
 	if held := m.current.Load(); held != nil {
 		return held.bundle
@@ -174,7 +174,7 @@ func (m *Manager) Bundle() []byte {
 	return nil
 }
 
-// known tells whether the APIServices trust what s says, as far as they are ours to keep.
+// known reports whether all managed APIServices trust the bundle of s.
 func (m *Manager) known(s *state) bool {
 	m.mu.Lock()
 	bundles := m.bundles
@@ -182,9 +182,9 @@ func (m *Manager) known(s *state) bool {
 	return bundles == nil || bundles.have(s.bundle())
 }
 
-// adopt trusts what s says, and issues certificates where the authority is another one or they are due. It returns when
-// they will be.
-func (m *Manager) adopt(s *state, now time.Time) (time.Time, error) {
+// apply trusts the authorities in s, and reissues certificates if the signer changed or they are due. It returns the next
+// renewal time.
+func (m *Manager) apply(s *state, now time.Time) (time.Time, error) {
 	held := m.current.Load()
 	next := &issued{signer: s.signer, trusted: x509.NewCertPool(), bundle: s.bundle()}
 	for _, c := range s.trusted {
@@ -208,7 +208,7 @@ func (m *Manager) adopt(s *state, now time.Time) (time.Time, error) {
 	return next.serving.renew, nil
 }
 
-// issue makes both certificates, with keys that never leave this process.
+// issue issues both certificates, with keys that never leave this process.
 func (m *Manager) issue(into *issued, now time.Time) error {
 	key, err := newKey()
 	if err != nil {
@@ -228,7 +228,7 @@ func (m *Manager) issue(into *issued, now time.Time) error {
 	return err
 }
 
-// notify tells those who asked what has changed.
+// notify notifies the listeners of the serving certificate and of the bundle.
 func (m *Manager) notify(serving, bundle bool) {
 	m.mu.Lock()
 	listeners, bundles := m.listeners, m.bundles

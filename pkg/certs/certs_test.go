@@ -32,7 +32,7 @@ const (
 	apiHost    = "knative-apiserver.knative-system.svc"
 )
 
-// newHost returns a host cluster that refuses to update what has changed since it was read, as real ones do.
+// newHost returns a host cluster that detects conflicting updates, as a real API server does.
 func newHost() *fake.Clientset {
 	client := fake.NewClientset()
 	var mu sync.Mutex
@@ -69,7 +69,7 @@ func newHost() *fake.Clientset {
 	return client
 }
 
-// start returns a Manager that has certificates, and what stops it. It changes the options as edit says.
+// start returns a Manager that has certificates, and a function that stops it. edit modifies the options.
 func start(t *testing.T, client *fake.Clientset, edit func(*Options)) (*Manager, context.CancelFunc) {
 	t.Helper()
 	options := Options{Client: client, Namespace: namespace, Settle: 10 * time.Second, Logger: klog.Background()}
@@ -89,7 +89,7 @@ func start(t *testing.T, client *fake.Clientset, edit func(*Options)) (*Manager,
 	return m, stop
 }
 
-// pass lets time go on, and everything that is due be done.
+// pass advances the clock and waits until all due timers have fired.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -118,7 +118,7 @@ func askForRotation(t *testing.T, client *fake.Clientset, value string) {
 	updateSecret(t, client, func(s *corev1.Secret) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, RotateAnnotation, value) })
 }
 
-// handshake connects two ends, and has a byte go from server to client, so that both have accepted each other.
+// handshake connects two ends and sends a byte from server to client, so that both have accepted each other.
 func handshake(server, client *tls.Config) error {
 	serverSide, clientSide := net.Pipe()
 	served := make(chan error, 1)
@@ -132,7 +132,7 @@ func handshake(server, client *tls.Config) error {
 	return errors.Join(err, <-served)
 }
 
-// servingConfig is that of an API server with the certificate of the moment.
+// servingConfig returns the TLS configuration of an API server with the current certificate.
 func servingConfig(t *testing.T, m *Manager) *tls.Config {
 	t.Helper()
 	pair, err := tls.X509KeyPair(m.ServingCertificate().CurrentCertKeyContent())
@@ -142,7 +142,7 @@ func servingConfig(t *testing.T, m *Manager) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{pair}}
 }
 
-// callAPI connects as kube-aggregator does that knows bundle.
+// callAPI connects like a kube-aggregator that trusts bundle.
 func callAPI(t *testing.T, m *Manager, bundle []byte) error {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -242,8 +242,8 @@ func TestCertificatesAreRenewedAfterTwoThirds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := start(t, newHost(), func(o *Options) { o.LeafValidity = 30 * time.Hour })
 		serving := m.ServingCertificate()
-		var told listener
-		serving.AddListener(&told)
+		var notified listener
+		serving.AddListener(&notified)
 		cert, key := serving.CurrentCertKeyContent()
 		peer, err := m.PeerTLS().GetCertificate(nil)
 		if err != nil {
@@ -251,8 +251,8 @@ func TestCertificatesAreRenewedAfterTwoThirds(t *testing.T) {
 		}
 
 		pass(20*time.Hour - time.Minute)
-		if now, _ := serving.CurrentCertKeyContent(); !bytes.Equal(now, cert) || told.calls.Load() != 0 {
-			t.Errorf("the certificate was renewed early, told %d times", told.calls.Load())
+		if now, _ := serving.CurrentCertKeyContent(); !bytes.Equal(now, cert) || notified.calls.Load() != 0 {
+			t.Errorf("the certificate was renewed early, with %d notifications", notified.calls.Load())
 		}
 		pass(2 * time.Minute)
 		newCert, newKey := serving.CurrentCertKeyContent()
@@ -262,8 +262,8 @@ func TestCertificatesAreRenewedAfterTwoThirds(t *testing.T) {
 		if newPeer, err := m.PeerTLS().GetClientCertificate(nil); err != nil || newPeer == peer {
 			t.Errorf("the certificate for peers is the same after two thirds of its validity (%v)", err)
 		}
-		if told.calls.Load() != 1 {
-			t.Errorf("the listener was told %d times, want once", told.calls.Load())
+		if notified.calls.Load() != 1 {
+			t.Errorf("the listener was notified %d times, want once", notified.calls.Load())
 		}
 		pass(29 * time.Hour)
 		meet(t, m)
@@ -354,7 +354,7 @@ func TestExpiriesAreMetrics(t *testing.T) {
 				got[metric.GetLabel()[0].GetValue()] = metric.GetGauge().GetValue()
 			}
 		}
-		// Certificates are made a moment after the beginning, when informers know the Secrets.
+		// Certificates are issued shortly after the start, when informers have synced the Secrets.
 		if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 5)); diff != "" {
 			t.Errorf("expiries (-want +got):\n%s", diff)
 		}

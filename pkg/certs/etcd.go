@@ -16,12 +16,12 @@ import (
 // EtcdFiles are the paths of the PEM files of a member of etcd.
 type EtcdFiles struct{ Cert, Key, CA string }
 
-// WriteEtcdFiles writes the certificate of this replica's member of etcd, its key, and the authorities to trust into
-// dir, readable for us only, and returns once they are there. Until ctx ends, the certificate is renewed in its file,
-// which etcd reads at every handshake. The key stays the same meanwhile, so that the two always belong together.
+// WriteEtcdFiles writes the certificate of this replica's etcd member, its key, and the trusted authorities into dir,
+// readable only for the current user, and returns once they exist. Until ctx ends, it renews the certificate in its file,
+// which etcd reads at every handshake. The key never changes, so that certificate and key always match.
 func (m *Manager) WriteEtcdFiles(ctx context.Context, dir string) (EtcdFiles, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return EtcdFiles{}, fmt.Errorf("making the directory of etcd's certificates: %w", err)
+		return EtcdFiles{}, fmt.Errorf("create directory of etcd certificates: %w", err)
 	}
 	key, err := newKey()
 	if err != nil {
@@ -41,7 +41,7 @@ func (m *Manager) WriteEtcdFiles(ctx context.Context, dir string) (EtcdFiles, er
 		rotation: rotation{name: "knative-apiserver-etcd-ca", validity: m.options.EtcdValidity, manual: true},
 		rotates:  m.options.Leading,
 		known:    func(*state) bool { return true },
-		adopt:    w.adopt,
+		apply:    w.apply,
 	}
 	m.running.Go(func() { k.run(ctx) })
 	select {
@@ -52,21 +52,21 @@ func (m *Manager) WriteEtcdFiles(ctx context.Context, dir string) (EtcdFiles, er
 	}
 }
 
-// etcdWriter writes files as the authority for etcd says.
+// etcdWriter writes the files of an etcd member from the state of its authority.
 type etcdWriter struct {
 	m       *Manager
 	key     *ecdsa.PrivateKey
 	files   EtcdFiles
 	written func()
 
-	// signer, leaf and bundle are what is in the files.
+	// signer, leaf and bundle are the contents of the files.
 	signer *authority
 	leaf   *leaf
 	bundle []byte
 }
 
-// adopt writes the files that differ from what s says, and those that are due. It returns when they will be.
-func (w *etcdWriter) adopt(s *state, now time.Time) (time.Time, error) {
+// apply writes the files whose contents changed or are due for renewal. It returns the next renewal time.
+func (w *etcdWriter) apply(s *state, now time.Time) (time.Time, error) {
 	if bundle := s.bundle(); !bytes.Equal(bundle, w.bundle) {
 		if err := replace(w.files.CA, bundle); err != nil {
 			return time.Time{}, err
@@ -92,7 +92,7 @@ func (w *etcdWriter) issue(signer *authority, now time.Time) error {
 	if w.leaf == nil {
 		keyPEM, err := keyutil.MarshalPrivateKeyToPEM(w.key)
 		if err != nil {
-			return fmt.Errorf("encoding etcd's key: %w", err)
+			return fmt.Errorf("encode etcd key: %w", err)
 		}
 		if err := replace(w.files.Key, keyPEM); err != nil {
 			return err
@@ -105,11 +105,11 @@ func (w *etcdWriter) issue(signer *authority, now time.Time) error {
 	return nil
 }
 
-// replace writes a file so that readers find either the old or the new one, whole.
+// replace writes a file atomically: readers see either the old or the new contents.
 func replace(path string, content []byte) error {
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer os.Remove(temporary.Name())
 	_, err = temporary.Write(content)
@@ -120,7 +120,7 @@ func replace(path string, content []byte) error {
 		err = os.Rename(temporary.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

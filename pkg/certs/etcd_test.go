@@ -23,7 +23,7 @@ func etcdOptions(o *Options) {
 	o.LeafValidity = 30 * time.Hour
 }
 
-// etcdConfigs are what etcd makes of the files, for both ends of a connection.
+// etcdConfigs returns etcd's TLS configurations from the files, for both ends of a connection.
 func etcdConfigs(t *testing.T, files EtcdFiles) (server, client *tls.Config) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
@@ -90,8 +90,7 @@ func TestEtcdFilesAreRenewed(t *testing.T) {
 	})
 }
 
-// A rotation by hand as the package's documentation says: members that were restarted and those that were not accept
-// each other at every step.
+// Rotates manually as the package documentation says: restarted members and the others accept each other at every step.
 func TestEtcdAuthorityRotatesByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost()

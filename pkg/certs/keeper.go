@@ -16,35 +16,35 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// retry is how long to wait before what failed, or is another replica's to do, is looked at again.
+// retry is the delay before retrying after an error, and before rechecking work that another replica does.
 const retry = 2 * time.Second
 
-// keeper keeps an authority in a Secret, and tells what it says: at once where it changes.
+// keeper maintains an authority in a Secret, and applies its state whenever it changes.
 type keeper struct {
 	client          kubernetes.Interface
 	namespace, name string
 	clock           clock.Clock
 	logger          klog.Logger
 	rotation        rotation
-	// rotates tells whether this keeper may go on with a rotation now; a Secret that is missing is made by any.
+	// rotates reports whether this replica may advance a rotation. Any replica may create a missing Secret.
 	rotates func() bool
-	// known tells whether everybody that can be asked trusts what a state says.
+	// known reports whether all observable clients trust the authorities of a state.
 	known func(*state) bool
-	// adopt is told what the Secret says, again and again, and returns when it wants to be told next.
-	adopt func(*state, time.Time) (time.Time, error)
+	// apply applies a state. It is called repeatedly and returns the time of the next call.
+	apply func(*state, time.Time) (time.Time, error)
 
-	// informer knows the Secret.
+	// informer caches the Secret.
 	informer cache.SharedIndexInformer
-	// seen is what the Secret said last, to restore one that was deleted.
+	// seen is the last state read from the Secret, used to restore a deleted Secret.
 	seen *state
 	wake chan struct{}
 }
 
-// run keeps the Secret until ctx ends. While the host cluster cannot be reached, the last known state holds.
+// run maintains the Secret until ctx ends. While the host cluster is unreachable, the last known state applies.
 func (k *keeper) run(ctx context.Context) {
 	k.wake = make(chan struct{}, 1)
 	k.informer = informerscorev1.NewFilteredSecretInformer(k.client, k.namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		// By name, so that a role need not allow other Secrets to be read.
+		// By name, so that the role does not need permission to read other Secrets.
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, k.name).String()
 	})
 	changed := func() {
@@ -53,7 +53,7 @@ func (k *keeper) run(ctx context.Context) {
 		default:
 		}
 	}
-	// It fails for informers that were stopped only.
+	// It fails only for stopped informers.
 	_, _ = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
@@ -70,23 +70,23 @@ func (k *keeper) run(ctx context.Context) {
 		return
 	}
 	for {
-		again, err := k.pass(ctx)
+		next, err := k.pass(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			k.logger.Error(err, "Keeping certificates failed, and is tried again", "secret", klog.KRef(k.namespace, k.name))
-			again = k.clock.Now().Add(retry)
+			k.logger.Error(err, "Failed to sync certificates; retrying", "secret", klog.KRef(k.namespace, k.name))
+			next = k.clock.Now().Add(retry)
 		}
-		if !k.sleep(ctx, again) {
+		if !k.sleep(ctx, next) {
 			return
 		}
 	}
 }
 
-// sleep waits until the Secret changes, or until the time given. It returns false at the end of ctx.
+// sleep waits until the Secret changes or until the given time. It returns false when ctx ends.
 func (k *keeper) sleep(ctx context.Context, until time.Time) bool {
-	// A second at least, so that what is due but cannot be done does not keep a processor busy.
+	// At least a second, so that a due step that cannot be performed yet does not cause a busy loop.
 	timer := k.clock.NewTimer(max(until.Sub(k.clock.Now()), time.Second))
 	defer timer.Stop()
 	select {
@@ -98,7 +98,7 @@ func (k *keeper) sleep(ctx context.Context, until time.Time) bool {
 	return true
 }
 
-// pass hands on what the Secret says, does the step of a rotation that is due, and returns when to come again.
+// pass applies the state in the Secret, performs a due step of a rotation, and returns the time of the next pass.
 func (k *keeper) pass(ctx context.Context) (time.Time, error) {
 	now := k.clock.Now()
 	object, exists, err := k.informer.GetStore().GetByKey(k.namespace + "/" + k.name)
@@ -106,12 +106,12 @@ func (k *keeper) pass(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if !exists {
-		// The watch tells of the new one; until it does, it is looked for again.
+		// The watch delivers the new Secret; the retry covers the case that it does not.
 		return now.Add(retry), k.create(ctx, now)
 	}
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
-		return time.Time{}, fmt.Errorf("an informer of Secrets holds a %T", object)
+		return time.Time{}, fmt.Errorf("informer of Secrets contains a %T", object)
 	}
 	current, err := readState(secret)
 	if err != nil {
@@ -121,7 +121,7 @@ func (k *keeper) pass(ctx context.Context) (time.Time, error) {
 		return now.Add(retry), k.fill(ctx, secret, now)
 	}
 	k.seen = current
-	again, err := k.adopt(current, now)
+	next, err := k.apply(current, now)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -129,14 +129,13 @@ func (k *keeper) pass(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if due.Before(again) {
-		again = due
+	if due.Before(next) {
+		next = due
 	}
-	return again, nil
+	return next, nil
 }
 
-// create makes the Secret, or restores what it said where it was deleted. Where another replica was faster, its Secret
-// counts.
+// create creates the Secret, or restores a deleted one. If another replica was faster, its Secret remains.
 func (k *keeper) create(ctx context.Context, now time.Time) error {
 	blank := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: k.name, Namespace: k.namespace, Labels: map[string]string{
@@ -152,24 +151,24 @@ func (k *keeper) create(ctx context.Context, now time.Time) error {
 	}
 	_, err = k.client.CoreV1().Secrets(k.namespace).Create(ctx, first.write(blank), metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating Secret %s/%s: %w", k.namespace, k.name, err)
+		return fmt.Errorf("create Secret %s/%s: %w", k.namespace, k.name, err)
 	}
 	return nil
 }
 
-// fill writes an authority into a Secret that has none.
+// fill writes an authority into a Secret without one.
 func (k *keeper) fill(ctx context.Context, secret *corev1.Secret, now time.Time) error {
 	first, err := k.state(now)
 	if err != nil {
 		return err
 	}
-	// What was asked for before there was an authority is no reason to replace it.
+	// A rotation requested before the authority existed is not a reason to replace it.
 	first.wanted = secret.Annotations[RotateAnnotation]
 	first.rotated = first.wanted
 	return k.update(ctx, first.write(secret))
 }
 
-// state is what the Secret said last, or a new one.
+// state returns the last state read from the Secret, or a new one.
 func (k *keeper) state(now time.Time) (*state, error) {
 	if k.seen != nil {
 		return k.seen, nil
@@ -177,7 +176,7 @@ func (k *keeper) state(now time.Time) (*state, error) {
 	return newState(k.rotation.name, k.rotation.validity, now)
 }
 
-// rotate does the step of a rotation that is due, and returns when the next one is.
+// rotate performs a due step of a rotation, and returns the time of the next step.
 func (k *keeper) rotate(ctx context.Context, current *state, now time.Time) (time.Time, error) {
 	after, due, err := k.rotation.advance(current, now, k.known(current))
 	if err != nil || after == nil {
@@ -186,10 +185,10 @@ func (k *keeper) rotate(ctx context.Context, current *state, now time.Time) (tim
 	if !k.rotates() {
 		return now.Add(retry), nil
 	}
-	// The watch may be behind what another leader, or we ourselves, have written.
+	// The informer may not have observed the latest write of this or another replica yet.
 	secret, err := k.client.CoreV1().Secrets(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
 	if err != nil {
-		return time.Time{}, fmt.Errorf("reading Secret %s/%s: %w", k.namespace, k.name, err)
+		return time.Time{}, fmt.Errorf("read Secret %s/%s: %w", k.namespace, k.name, err)
 	}
 	if current, err = readState(secret); err != nil || current == nil {
 		return now.Add(retry), err
@@ -201,16 +200,16 @@ func (k *keeper) rotate(ctx context.Context, current *state, now time.Time) (tim
 	if err := k.update(ctx, after.write(secret)); err != nil {
 		return time.Time{}, err
 	}
-	k.logger.Info("Rotated an authority by one step", "secret", klog.KRef(k.namespace, k.name),
+	k.logger.Info("Advanced rotation of certificate authority", "secret", klog.KRef(k.namespace, k.name),
 		"trusted", len(after.trusted), "signerExpires", after.signer.cert.NotAfter)
 	return now.Add(retry), nil
 }
 
-// update writes the Secret, unless it has changed since it was read: then the watch tells what there is now.
+// update writes the Secret. Conflicts are ignored, because the watch delivers the current Secret.
 func (k *keeper) update(ctx context.Context, secret *corev1.Secret) error {
 	_, err := k.client.CoreV1().Secrets(k.namespace).Update(ctx, secret, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("updating Secret %s/%s: %w", k.namespace, k.name, err)
+		return fmt.Errorf("update Secret %s/%s: %w", k.namespace, k.name, err)
 	}
 	return nil
 }

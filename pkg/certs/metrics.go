@@ -6,11 +6,11 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// newExpiries returns the gauge of when certificates expire, one time series for each of them.
+// newExpiries returns the gauge of certificate expiry times, with one time series for each certificate.
 func newExpiries(register func(...metrics.Registerable)) *metrics.GaugeVec {
 	expiries := metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Namespace: "knative_apiserver", Name: "certificate_expiration_seconds", StabilityLevel: metrics.ALPHA,
-		Help: "Time at which a certificate expires, in seconds since 1970: ca, serving, peer, etcd_ca or etcd.",
+		Help: "Expiry time of a certificate (ca, serving, peer, etcd_ca or etcd), in seconds since 1970.",
 	}, []string{"certificate"})
 	if register != nil {
 		register(expiries)
@@ -18,5 +18,5 @@ func newExpiries(register func(...metrics.Registerable)) *metrics.GaugeVec {
 	return expiries
 }
 
-// seconds is a time as metrics have it.
+// seconds converts a time to a metric value.
 func seconds(t time.Time) float64 { return float64(t.Unix()) }

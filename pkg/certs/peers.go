@@ -7,12 +7,12 @@ import (
 	"fmt"
 )
 
-// ErrNotIssued is why a connection was refused before Start had returned.
+// ErrNotIssued is the error of TLS handshakes before Start has returned.
 var ErrNotIssued = errors.New("no certificate has been issued yet")
 
-// PeerTLS returns the configuration of connections between replicas, for both their ends. Each shows its certificate,
-// and accepts those for PeerName that an authority of the time being has signed, at whatever address: a clone may set
-// ServerName and NextProtos as it likes. Renewals and rotations take effect at the next handshake.
+// PeerTLS returns the TLS configuration for both ends of connections between replicas. Each end presents its certificate
+// and accepts certificates for PeerName that a currently trusted authority signed, from any address. A clone may set
+// ServerName and NextProtos. Renewals and rotations take effect at the next handshake.
 func (m *Manager) PeerTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -23,10 +23,10 @@ func (m *Manager) PeerTLS() *tls.Config {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return m.peerCertificate()
 		},
-		// A resumed connection could show a certificate that is not accepted any more, and fail by that.
+		// A resumed session could contain a certificate that is no longer accepted, and fail.
 		SessionTicketsDisabled: true,
-		// VerifyConnection does it all, at both ends, against the authorities of the moment: what the library does
-		// by itself uses those of the moment that the configuration was made.
+		// VerifyConnection performs the verification at both ends with the current authorities. The default verification
+		// would use the authorities at the time the configuration was created.
 		ClientAuth:         tls.RequireAnyClientCert,
 		InsecureSkipVerify: true,
 		VerifyConnection:   m.verifyPeer,
@@ -41,14 +41,14 @@ func (m *Manager) peerCertificate() (*tls.Certificate, error) {
 	return held.peer.tls, nil
 }
 
-// verifyPeer accepts another replica. That of the API alone has another name, and is no replica's for this.
+// verifyPeer verifies the certificate of another replica. The serving certificate of the API has another name and is rejected.
 func (m *Manager) verifyPeer(connection tls.ConnectionState) error {
 	held := m.current.Load()
 	if held == nil {
 		return ErrNotIssued
 	}
 	if len(connection.PeerCertificates) == 0 {
-		return errors.New("the other side has no certificate, as replicas have")
+		return errors.New("peer presented no certificate")
 	}
 	_, err := connection.PeerCertificates[0].Verify(x509.VerifyOptions{
 		DNSName:     PeerName,
@@ -57,7 +57,7 @@ func (m *Manager) verifyPeer(connection tls.ConnectionState) error {
 		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return fmt.Errorf("the other side is no replica of this server: %w", err)
+		return fmt.Errorf("verify peer certificate: %w", err)
 	}
 	return nil
 }

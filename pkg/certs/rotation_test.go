@@ -16,13 +16,13 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// signerOf returns the PEM of the authority that signs by the Secret.
+// signerOf returns the PEM of the current signer in the Secret.
 func signerOf(t *testing.T, client *fake.Clientset) string {
 	t.Helper()
 	return string(readSecret(t, client).Data["tls.crt"])
 }
 
-// trustedBy returns how many authorities the Secret says to trust.
+// trustedBy returns the number of trusted authorities in the Secret.
 func trustedBy(t *testing.T, client *fake.Clientset) int {
 	t.Helper()
 	bundle, err := cert.ParseCertsPEM(readSecret(t, client).Data["ca.crt"])
@@ -74,7 +74,7 @@ func TestTwoRotationsFailNoHandshake(t *testing.T) {
 		before := signerOf(t, client)
 		pass(time.Hour)
 		if signerOf(t, client) != before {
-			t.Error("a rotation was made that nobody asked for")
+			t.Error("an unrequested rotation took place")
 		}
 	})
 }
@@ -96,7 +96,7 @@ func TestAuthorityRotatesAfterTwoThirds(t *testing.T) {
 	})
 }
 
-// A replica is stopped after every step of a rotation, and another one goes on.
+// A replica stops after every step of a rotation, and another one continues.
 func TestRotationSurvivesItsLeader(t *testing.T) {
 	for stopAfter := 0; stopAfter < 27; stopAfter += 3 {
 		t.Run(fmt.Sprint(stopAfter, " s"), func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestTwoLeadersMakeOneRotation(t *testing.T) {
 	})
 }
 
-func TestFollowerLeavesRotationToTheLeader(t *testing.T) {
+func TestOnlyTheLeaderRotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newHost()
 		start(t, client, func(o *Options) { o.Leading = func() bool { return false } })
@@ -212,13 +212,13 @@ func TestEmptySecretIsFilledIn(t *testing.T) {
 		}
 		pass(time.Minute)
 		if !bytes.Equal(readSecret(t, client).Data["tls.crt"], filled.Data["tls.crt"]) {
-			t.Error("the new authority was rotated by what was asked before")
+			t.Error("the new authority was rotated by an earlier request")
 		}
 		meet(t, m)
 	})
 }
 
-func TestDamagedSecretLeavesWhatIsKnown(t *testing.T) {
+func TestDamagedSecretKeepsLastKnownState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newHost()
 		m, _ := start(t, client, nil)

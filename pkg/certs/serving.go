@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// ServingCertificate returns the certificate of the API server, for SecureServing.ServerCert.GeneratedCert, which
-// follows every renewal. Start must have returned before it is used.
+// ServingCertificate returns the certificate of the API server, for SecureServing.ServerCert.GeneratedCert. It follows
+// every renewal. Start must have returned before it is used.
 func (m *Manager) ServingCertificate() dynamiccertificates.CertKeyContentProvider {
 	return servingCertificate{m}
 }
@@ -31,17 +31,17 @@ func (s servingCertificate) CurrentCertKeyContent() (certPEM, keyPEM []byte) {
 func (s servingCertificate) AddListener(listener dynamiccertificates.Listener) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	// Others read the slice without the lock.
+	// Readers use the slice without the lock.
 	s.m.listeners = append(slices.Clip(s.m.listeners), listener)
 }
 
-// servingNames are the names by which the API is reached: in the host cluster, and through a forwarded port.
+// servingNames returns the DNS names of the API: in the host cluster, and through a forwarded port.
 func (m *Manager) servingNames() []string {
 	service := m.options.Service + "." + m.options.Namespace + ".svc"
 	return []string{service, service + "." + m.options.ClusterDomain, "localhost"}
 }
 
-// peerNames are first, and the names and addresses by which others reach this replica, in both directions.
+// peerNames returns first, and the names and addresses at which peers reach this replica, in both directions.
 func (m *Manager) peerNames(first string) names {
 	o := m.options
 	dns := []string{first}

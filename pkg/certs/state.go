@@ -13,41 +13,41 @@ import (
 
 // The keys of the Secret.
 const (
-	// bundleKey holds all certificates to trust in PEM, that of the signer first.
+	// bundleKey holds all trusted certificates in PEM, the signer's first.
 	bundleKey = "ca.crt"
 	// signerCertKey and signerKeyKey hold the authority that signs.
 	signerCertKey, signerKeyKey = corev1.TLSCertKey, corev1.TLSPrivateKeyKey
-	// nextCertKey and nextKeyKey hold the authority that will sign, once all trust it.
+	// nextCertKey and nextKeyKey hold the authority that will sign once all clients trust it.
 	nextCertKey, nextKeyKey = "next.crt", "next.key"
 )
 
 // The annotations of the Secret.
 const (
-	// RotateAnnotation asks for a new authority by a value that is not that of the last rotation.
+	// RotateAnnotation requests a new authority if its value differs from the last rotation's.
 	RotateAnnotation = "knative-apiserver/rotate-ca"
-	// rotatedAnnotation is the value of RotateAnnotation that the last rotation was for.
+	// rotatedAnnotation is the value of RotateAnnotation at the last rotation.
 	rotatedAnnotation = "knative-apiserver/rotated-ca"
-	// sinceAnnotation says since when a rotation is at its current step, in RFC 3339.
+	// sinceAnnotation is the start time of the current step of a rotation, in RFC 3339.
 	sinceAnnotation = "knative-apiserver/rotating-since"
 )
 
-// state is what the Secret says: all there is to know about a rotation, so that any replica goes on with it. Its steps
-// can be told from what is there:
+// state is the content of the Secret. It describes a rotation completely, so that any replica can continue it. The step
+// follows from the content:
 //
 //	stable       the signer alone is trusted
 //	introducing  next is trusted too, the signer still signs
 //	retiring     the former next signs, the former signer is still trusted
 type state struct {
 	signer, next *authority
-	// trusted has the signer first, and next.
+	// trusted contains the certificates of the signer, which is first, and of next.
 	trusted []*x509.Certificate
-	// since is when the current step of a rotation was begun.
+	// since is the start time of the current step of a rotation.
 	since time.Time
 	// wanted and rotated are the values of RotateAnnotation and rotatedAnnotation.
 	wanted, rotated string
 }
 
-// newState returns that of a first authority.
+// newState returns the state with a first authority.
 func newState(name string, validity time.Duration, now time.Time) (*state, error) {
 	signer, err := newAuthority(name, validity, now)
 	if err != nil {
@@ -56,13 +56,13 @@ func newState(name string, validity time.Duration, now time.Time) (*state, error
 	return &state{signer: signer, trusted: []*x509.Certificate{signer.cert}}, nil
 }
 
-// readState reads what write wrote. It is nil for a Secret without authority, which somebody made for us to fill in.
+// readState parses a Secret that write returned. It returns nil for a Secret without an authority, which an operator created.
 func readState(secret *corev1.Secret) (*state, error) {
 	if len(secret.Data[signerCertKey]) == 0 && len(secret.Data[signerKeyKey]) == 0 {
 		return nil, nil
 	}
 	fail := func(key string, err error) (*state, error) {
-		return nil, fmt.Errorf("key %q of Secret %s/%s is damaged (restore the Secret, or delete it where a break in trust does no harm): %w",
+		return nil, fmt.Errorf("key %q of Secret %s/%s is damaged (restore the Secret, or delete it if clients may lose trust temporarily): %w",
 			key, secret.Namespace, secret.Name, err)
 	}
 	s := &state{wanted: secret.Annotations[RotateAnnotation], rotated: secret.Annotations[rotatedAnnotation]}
@@ -86,21 +86,21 @@ func readState(secret *corev1.Secret) (*state, error) {
 			s.trust(c)
 		}
 	}
-	// Without a readable time the step is taken as one that has yet to begin.
+	// Without a valid time, the step begins now.
 	if since, err := time.Parse(time.RFC3339Nano, secret.Annotations[sinceAnnotation]); err == nil {
 		s.since = since
 	}
 	return s, nil
 }
 
-// trust adds a certificate unless it is trusted.
+// trust adds a certificate if it is not yet trusted.
 func (s *state) trust(c *x509.Certificate) {
 	if !slices.ContainsFunc(s.trusted, c.Equal) {
 		s.trusted = append(s.trusted, c)
 	}
 }
 
-// write returns a copy of the Secret that says s. What is neither a key nor an annotation of ours stays.
+// write returns a copy of the Secret with the content of s. Other keys and annotations do not change.
 func (s *state) write(secret *corev1.Secret) *corev1.Secret {
 	secret = secret.DeepCopy()
 	data := maps.Clone(secret.Data)
@@ -133,22 +133,22 @@ func (s *state) write(secret *corev1.Secret) *corev1.Secret {
 	return secret
 }
 
-// bundle is what is trusted, in PEM.
+// bundle returns the trusted certificates in PEM.
 func (s *state) bundle() []byte { return encode(s.trusted) }
 
-// rotation says how authorities follow each other.
+// rotation configures the succession of authorities.
 type rotation struct {
-	// name and validity are those of a new authority.
+	// name and validity are the properties of a new authority.
 	name     string
 	validity time.Duration
-	// settle is how long a step takes to be known everywhere.
+	// settle is the time for all clients to observe a step.
 	settle time.Duration
-	// manual leaves rotations to the operator.
+	// manual disables automatic rotation.
 	manual bool
 }
 
-// advance returns the state that follows s at now, or nil, where none is due, and then when one will be.
-// known tells whether everybody we can ask trusts what s says.
+// advance returns the state that follows s at now, or nil if no step is due, and the time of the next step. known reports
+// whether all observable clients trust the authorities of s.
 func (r rotation) advance(s *state, now time.Time, known bool) (*state, time.Time, error) {
 	ended := s.since.Add(r.settle)
 	switch {
@@ -156,7 +156,7 @@ func (r rotation) advance(s *state, now time.Time, known bool) (*state, time.Tim
 		return nil, s.signer.cert.NotAfter, nil
 
 	case s.signer.expired(now):
-		// Nobody trusts it any more: there is nothing to overlap with.
+		// The expired authority is no longer trusted, so the two need not overlap.
 		after, err := newState(r.name, r.validity, now)
 		if err != nil {
 			return nil, time.Time{}, err
