@@ -25,7 +25,7 @@ func open(t *testing.T, e *Embedded) *clientv3.Client {
 func TestRestartKeepsData(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	// Longer than a socket path may be: the socket must not depend on the data directory.
+	// Longer than the limit of socket paths: the socket must not depend on the data directory.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
 
 	first, err := Start(dir)

@@ -10,16 +10,16 @@ import (
 )
 
 var (
-	// ErrNoQuorum says that too few members of the cluster run for it to decide anything.
+	// ErrNoQuorum is returned if too few members of the cluster run to reach a quorum.
 	ErrNoQuorum = errors.New("etcd has no quorum")
-	// ErrNoSpace says that the database has reached its quota, so that etcd refuses writes.
+	// ErrNoSpace is returned if the database has reached its quota, so that etcd rejects writes.
 	ErrNoSpace = errors.New("the database of etcd has reached its quota")
-	// ErrStopped says that the member does not run any more.
+	// ErrStopped is returned if the member has stopped.
 	ErrStopped = errors.New("the embedded etcd has stopped")
 )
 
-// Health returns what keeps the member from taking writes, by what the member itself knows: it makes no request. The
-// errors wrap ErrStopped, ErrNoSpace or ErrNoQuorum.
+// Health returns the reasons why the member does not accept writes, from its local state and without a request. The errors
+// wrap ErrStopped, ErrNoSpace or ErrNoQuorum.
 func (e *Embedded) Health(context.Context) error {
 	server := e.server.Server
 	select {
@@ -33,16 +33,16 @@ func (e *Embedded) Health(context.Context) error {
 		case etcdserverpb.AlarmType_NOSPACE:
 			errs = append(errs, fmt.Errorf("%w on member %x, see 'The database is full' in docs/operations.md", ErrNoSpace, alarm.MemberID))
 		case etcdserverpb.AlarmType_CORRUPT:
-			errs = append(errs, fmt.Errorf("the database of etcd is corrupt on member %x", alarm.MemberID))
+			errs = append(errs, fmt.Errorf("etcd database is corrupt on member %x", alarm.MemberID))
 		}
 	}
 	if server.Leader() == 0 {
-		errs = append(errs, fmt.Errorf("%w: the member knows no leader", ErrNoQuorum))
+		errs = append(errs, fmt.Errorf("%w: no leader elected", ErrNoQuorum))
 	}
 	return errors.Join(errs...)
 }
 
-// collector takes the member's metrics when they are asked for.
+// collector reads the metrics of the member when they are collected.
 type collector struct {
 	metrics.BaseStableCollector
 	embedded *Embedded
@@ -50,8 +50,8 @@ type collector struct {
 	size, quota, alarms, leader, voters *metrics.Desc
 }
 
-// Metrics are the size of the database and its quota in bytes, the number of alarms and of voting members, and whether
-// there is a leader.
+// Metrics returns the size of the database and its quota in bytes, the number of alarms and of voting members, and whether a
+// leader is elected.
 func (e *Embedded) Metrics() metrics.StableCollector {
 	desc := func(name, help string) *metrics.Desc {
 		return metrics.NewDesc("knative_etcd_"+name, help, nil, nil, metrics.ALPHA, "")
@@ -59,9 +59,9 @@ func (e *Embedded) Metrics() metrics.StableCollector {
 	return &collector{
 		embedded: e,
 		size:     desc("db_size_bytes", "Size of the embedded etcd's database, in bytes."),
-		quota:    desc("db_quota_bytes", "Size of the embedded etcd's database from which on it refuses writes, in bytes."),
+		quota:    desc("db_quota_bytes", "Size of the embedded etcd's database at which it rejects writes, in bytes."),
 		alarms:   desc("alarms", "Alarms of the embedded etcd, such as that its database has reached the quota."),
-		leader:   desc("has_leader", "1 if the embedded etcd's member knows a leader, 0 if not."),
+		leader:   desc("has_leader", "1 if the embedded etcd member has a leader, 0 if not."),
 		voters:   desc("voting_members", "Voting members of the embedded etcd."),
 	}
 }

@@ -25,11 +25,11 @@ const (
 	addTimeout = 3 * time.Second
 )
 
-// joining is the file that is there from when the member asks to join until it has. One that is there did not decide
-// anything in the cluster yet.
+// joining returns the path of a file that exists from the request to join the cluster until the member has joined. While it
+// exists, the member has not voted in the cluster.
 func (m *member) joining() string { return filepath.Join(m.Dir, "joining") }
 
-// join has the cluster expect the member, and returns its members as etcd's configuration has them.
+// join adds the member to the cluster, and returns the members in the format of etcd's configuration.
 func (m *member) join(ctx context.Context, state State) (string, error) {
 	peers := state.others(m.Name)
 	if len(peers) == 0 {
@@ -50,16 +50,16 @@ func (m *member) join(ctx context.Context, state State) (string, error) {
 			continue
 		}
 		if m.asked && other.Name == "" {
-			// The answer to an earlier attempt of this process may be lost.
+			// A response to an earlier attempt of this process may have been lost.
 			known, m.added = true, other.ID
 			continue
 		}
-		m.Logger.Info("The member of etcd whose data is lost is removed", "member", m.Name, "id", types.ID(other.ID).String())
+		m.Logger.Info("Removing etcd member whose data was lost", "member", m.Name, "id", types.ID(other.ID).String())
 		request, cancel := context.WithTimeout(ctx, requestTimeout)
 		removed, err := client.MemberRemove(request, other.ID)
 		cancel()
 		if err != nil {
-			return "", fmt.Errorf("removing member %x, whose data is lost: %w", other.ID, err)
+			return "", fmt.Errorf("remove member %x, whose data was lost: %w", other.ID, err)
 		}
 		members = removed.Members
 	}
@@ -72,15 +72,15 @@ func (m *member) join(ctx context.Context, state State) (string, error) {
 		added, err := client.MemberAddAsLearner(request, []string{m.self.PeerURL})
 		cancel()
 		if err != nil {
-			return "", fmt.Errorf("joining the cluster of %s: %w", state.Bootstrap.Name, err)
+			return "", fmt.Errorf("join cluster of %s: %w", state.Bootstrap.Name, err)
 		}
 		m.added, members = added.Member.ID, added.Members
-		m.Logger.Info("This member joins the etcd cluster", "member", m.Name, "id", types.ID(m.added).String())
+		m.Logger.Info("Joining etcd cluster", "member", m.Name, "id", types.ID(m.added).String())
 	}
 	return initialCluster(m.Name, m.added, members), nil
 }
 
-// initialCluster is the form that etcd's configuration has members in. Those that joined and did not start have no name.
+// initialCluster formats members as in etcd's configuration. Members that joined but never started have no name.
 func initialCluster(name string, id uint64, members []*etcdserverpb.Member) string {
 	var all []string
 	for _, member := range members {
@@ -98,7 +98,7 @@ func initialCluster(name string, id uint64, members []*etcdserverpb.Member) stri
 	return strings.Join(all, ",")
 }
 
-// dial returns a client of other members.
+// dial returns a client of the given peers.
 func (m *member) dial(peers []Peer) (*clientv3.Client, error) {
 	endpoints := make([]string, 0, len(peers))
 	for _, peer := range peers {
@@ -106,12 +106,12 @@ func (m *member) dial(peers []Peer) (*clientv3.Client, error) {
 	}
 	config, err := transport.TLSInfo{CertFile: m.TLS.CertFile, KeyFile: m.TLS.KeyFile, TrustedCAFile: m.TLS.CAFile}.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate for the other members: %w", err)
+		return nil, fmt.Errorf("read certificate for peers: %w", err)
 	}
 	return clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: config, Logger: zap.NewNop()})
 }
 
-// list returns the members as most of them agree on.
+// list returns the members according to the quorum.
 func (m *member) list(ctx context.Context, client *clientv3.Client, peers []Peer) ([]*etcdserverpb.Member, error) {
 	request, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -126,13 +126,13 @@ func (m *member) list(ctx context.Context, client *clientv3.Client, peers []Peer
 		}
 	}
 	if len(silent) == 0 {
-		return nil, fmt.Errorf("asking for the members of the cluster: %w", err)
+		return nil, fmt.Errorf("list members: %w", err)
 	}
-	return nil, fmt.Errorf("%w: of the members with data, %s do not answer; if their data is lost as well, see 'etcd has lost "+
+	return nil, fmt.Errorf("%w: no response from %s, which have data; if their data is lost as well, see 'etcd has lost "+
 		"its quorum' in docs/operations.md: %w", ErrNoQuorum, strings.Join(silent, " and "), err)
 }
 
-// ask returns nil if a member answers, whether or not it can reach the others.
+// ask returns nil if a member responds, whether or not it can reach the others.
 func (m *member) ask(ctx context.Context, peer Peer) error {
 	client, err := m.dial([]Peer{peer})
 	if err != nil {
@@ -145,7 +145,7 @@ func (m *member) ask(ctx context.Context, peer Peer) error {
 	return err
 }
 
-// promote has the cluster count on a member that joined, as soon as it knows what the others do.
+// promote promotes the member from learner to voting member as soon as it has caught up.
 func (m *member) promote(ctx context.Context, e *Embedded) error {
 	server := e.server.Server
 	if !server.IsLearner() {
@@ -163,18 +163,18 @@ func (m *member) promote(ctx context.Context, e *Embedded) error {
 		return err
 	}
 	defer client.Close()
-	var told time.Time
+	var logged time.Time
 	for server.IsLearner() {
 		request, cancel := context.WithTimeout(ctx, requestTimeout)
 		_, err := client.MemberPromote(request, uint64(server.MemberID()))
 		cancel()
-		if err != nil && !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && time.Since(told) >= tellEvery {
-			told = time.Now()
-			m.Logger.Info("This member of etcd waits to be counted on", "member", m.Name, "reason", err.Error())
+		if err != nil && !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && time.Since(logged) >= logEvery {
+			logged = time.Now()
+			m.Logger.Info("Waiting for promotion to voting etcd member", "member", m.Name, "reason", err.Error())
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("becoming a full member: %w", errors.Join(err, ctx.Err()))
+			return fmt.Errorf("promote to voting member: %w", errors.Join(err, ctx.Err()))
 		case <-server.StopNotify():
 			return ErrStopped
 		case <-time.After(promoteEvery):
@@ -183,7 +183,7 @@ func (m *member) promote(ctx context.Context, e *Embedded) error {
 	return nil
 }
 
-// readdress tells the cluster where the member is reached, if that is not what it knows.
+// readdress updates the peer address of the member in the cluster if it differs.
 func (m *member) readdress(ctx context.Context, e *Embedded) error {
 	server := e.server.Server
 	known := server.Cluster().Member(server.MemberID())
@@ -198,13 +198,13 @@ func (m *member) readdress(ctx context.Context, e *Embedded) error {
 	request, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if _, err := client.MemberUpdate(request, uint64(server.MemberID()), []string{m.self.PeerURL}); err != nil {
-		return fmt.Errorf("changing the address of the member to %s: %w", m.self.PeerURL, err)
+		return fmt.Errorf("change address of member to %s: %w", m.self.PeerURL, err)
 	}
 	return nil
 }
 
-// forgotten says whether the cluster does not know the member, which has never decided anything in it: one that was made
-// anew by a member that lost its data before anybody else had it.
+// forgotten reports whether the cluster does not list the member and the member has never voted in it. Then the cluster was
+// recreated by a member that lost its data before another member had a copy.
 func (m *member) forgotten(ctx context.Context, e *Embedded) bool {
 	if _, err := os.Stat(m.joining()); err != nil {
 		return false
@@ -228,13 +228,13 @@ func (m *member) forgotten(ctx context.Context, e *Embedded) bool {
 	return !slices.ContainsFunc(agreed.Members, func(other *etcdserverpb.Member) bool { return other.ID == id })
 }
 
-// discard removes the data of a member that is of a cluster without a future, so that the next attempt joins the other.
+// discard removes the data of a member of an obsolete cluster, so that the next attempt joins the current one.
 func (m *member) discard(e *Embedded) error {
 	e.halt()
 	m.asked = false
-	m.Logger.Info("This member of etcd begins anew, as the cluster does not know it", "member", m.Name)
+	m.Logger.Info("Discarding data of etcd member; the cluster does not list the member", "member", m.Name)
 	if err := os.RemoveAll(dataDir(m.Dir)); err != nil {
-		return fmt.Errorf("removing the data: %w", err)
+		return fmt.Errorf("remove data: %w", err)
 	}
-	return errors.New("the data was of another cluster, and is removed")
+	return errors.New("removed data of a different etcd cluster")
 }

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrNotRunning says that no member runs on a data directory.
+// ErrNotRunning is returned if no member runs on a data directory.
 var ErrNotRunning = errors.New("no server with an embedded etcd runs on the data directory")
 
 // Running is a client of a member that another process of the same user runs.
@@ -25,16 +25,16 @@ type Running struct {
 	client   *clientv3.Client
 }
 
-// Connect returns a client of the member that runs on the data in dir. It fails with ErrNotRunning if there is none.
+// Connect returns a client of the member that runs on the data in dir. It fails with ErrNotRunning if no member runs.
 func Connect(ctx context.Context, dir string) (*Running, error) {
 	endpoint, err := os.ReadFile(endpointFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotRunning, dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for the embedded etcd: %w", err)
+		return nil, fmt.Errorf("find embedded etcd: %w", err)
 	}
-	// The client by itself goes on trying. A server that was killed leaves its note.
+	// Dial first, because the etcd client retries forever. A server that was killed leaves its endpoint file behind.
 	_, socket, _ := strings.Cut(string(endpoint), "://")
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "unix", socket)
@@ -48,46 +48,46 @@ func Connect(ctx context.Context, dir string) (*Running, error) {
 func connect(endpoint string) (*Running, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the embedded etcd: %w", err)
+		return nil, fmt.Errorf("connect to embedded etcd: %w", err)
 	}
 	return &Running{endpoint: endpoint, client: client}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (r *Running) Close() error { return r.client.Close() }
 
-// Snapshot writes the whole database as of now, with a checksum, as Restore takes it. It is what the member itself has, and
-// needs no others.
+// Snapshot writes the whole current database, with a checksum, in the format that Restore reads. It is a copy of the member's
+// own data and requires no quorum.
 func (r *Running) Snapshot(ctx context.Context, w io.Writer) error {
-	taken, err := r.client.SnapshotWithVersion(ctx)
+	snapshot, err := r.client.SnapshotWithVersion(ctx)
 	if err != nil {
-		return fmt.Errorf("taking a snapshot of etcd: %w", err)
+		return fmt.Errorf("take snapshot of etcd: %w", err)
 	}
-	defer taken.Snapshot.Close()
-	if _, err := io.Copy(w, taken.Snapshot); err != nil {
-		return fmt.Errorf("writing a snapshot of etcd: %w", err)
+	defer snapshot.Snapshot.Close()
+	if _, err := io.Copy(w, snapshot.Snapshot); err != nil {
+		return fmt.Errorf("write snapshot of etcd: %w", err)
 	}
 	return nil
 }
 
-// Defragment has the member give back the space of what is deleted and compacted, which it serves nobody during, and take
-// back its alarm that the database has reached the quota, if it has not any more. It returns the sizes of the database
-// before and after in bytes. The error wraps ErrNoSpace where the database is as large as the quota still.
+// Defragment releases the space of deleted and compacted data, during which the member serves no requests, and clears the
+// NOSPACE alarm if the database is below its quota then. It returns the sizes of the database before and after in bytes. The
+// error wraps ErrNoSpace if the database is still at its quota.
 func (r *Running) Defragment(ctx context.Context) (before, after int64, err error) {
 	status, err := r.client.Status(ctx, r.endpoint)
 	if err != nil {
-		return 0, 0, fmt.Errorf("asking for the size of etcd's database: %w", err)
+		return 0, 0, fmt.Errorf("get size of etcd database: %w", err)
 	}
 	before = status.DbSize
 	if _, err := r.client.Defragment(ctx, r.endpoint); err != nil {
-		return before, before, fmt.Errorf("defragmenting etcd's database: %w", err)
+		return before, before, fmt.Errorf("defragment etcd database: %w", err)
 	}
 	if status, err = r.client.Status(ctx, r.endpoint); err != nil {
-		return before, before, fmt.Errorf("asking for the size of etcd's database: %w", err)
+		return before, before, fmt.Errorf("get size of etcd database: %w", err)
 	}
 	after = status.DbSize
 	if after >= status.DbSizeQuota {
-		return before, after, fmt.Errorf("%w of %d bytes still: delete objects and wait for a compaction first", ErrNoSpace, status.DbSizeQuota)
+		return before, after, fmt.Errorf("%w of %d bytes: delete objects and wait for a compaction first", ErrNoSpace, status.DbSizeQuota)
 	}
 	if err := r.disarm(ctx, status.Header.MemberId); err != nil {
 		return before, after, fmt.Errorf("clear NOSPACE alarms: %w", err)
@@ -95,8 +95,8 @@ func (r *Running) Defragment(ctx context.Context) (before, after int64, err erro
 	return before, after, nil
 }
 
-// disarm clears the NOSPACE alarms of a member, and of members that left the cluster, such as those that lost their volume. Other
-// members clear their own alarms when they have space.
+// disarm clears the NOSPACE alarms of a member and of former members that left the cluster, such as members that lost their
+// volume. Other members clear their own alarms when they have space.
 func (r *Running) disarm(ctx context.Context, member uint64) error {
 	alarms, err := r.client.AlarmList(ctx)
 	if err != nil {

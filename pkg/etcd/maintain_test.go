@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Another process finds the member that runs on a directory, and only while it runs.
+// Another process finds the member on a directory only while it runs.
 func TestConnect(t *testing.T) {
 	dir := t.TempDir()
 	connected := func() error {
@@ -53,7 +53,7 @@ func TestConnect(t *testing.T) {
 	if err := connected(); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("connecting after the end: %v, want ErrNotRunning", err)
 	}
-	// One that was killed does not take its note with it.
+	// A killed member leaves its endpoint file behind.
 	if err := os.WriteFile(endpointFile(dir), note, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// A snapshot is made by what is left of a cluster, also without a quorum.
+// A snapshot can be taken from the remaining members of a cluster, also without a quorum.
 func TestSnapshotWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -100,7 +100,7 @@ func TestSnapshotWithoutQuorum(t *testing.T) {
 	f.voters(2)
 }
 
-// The file of a member that does not run is restored too, if that is asked for.
+// SkipHash restores the database file of a stopped member.
 func TestRestoreWithoutHash(t *testing.T) {
 	dir, restored := t.TempDir(), t.TempDir()
 	e, err := Start(dir)
@@ -114,7 +114,7 @@ func TestRestoreWithoutHash(t *testing.T) {
 	file := filepath.Join(dataDir(dir), "member", "snap", "db")
 	options := RestoreOptions{Dir: restored, Name: "knative-apiserver", PeerURL: "http://localhost:0"}
 	if _, err := Restore(file, options); err == nil {
-		t.Error("a database without a checksum was restored though nobody asked for that")
+		t.Error("a database without a checksum was restored without SkipHash")
 	}
 	options.SkipHash = true
 	if aside, err := Restore(file, options); err != nil || aside != "" {
@@ -133,7 +133,7 @@ func TestRestoreWithoutHash(t *testing.T) {
 	}
 }
 
-// A database that was full takes writes again when there is space and it is defragmented.
+// A full database accepts writes again after space is freed and it is defragmented.
 func TestDefragment(t *testing.T) {
 	dir := t.TempDir()
 	e, err := Start(dir)
@@ -153,7 +153,7 @@ func TestDefragment(t *testing.T) {
 	if _, err := client.Compact(ctx, last.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
-	// What etcd itself does when the quota is reached. The other member left the cluster with its alarm.
+	// etcd raises the alarm when the quota is reached. The other member left the cluster with its alarm.
 	server := e.server.Server
 	for _, member := range []uint64{uint64(server.MemberID()), 42} {
 		alarm := &etcdserverpb.AlarmRequest{
@@ -198,18 +198,18 @@ func TestDefragment(t *testing.T) {
 	if _, err := Restore(full, RestoreOptions{Dir: restored, Name: "knative-apiserver", PeerURL: "http://localhost:0"}); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Start(restored)
+	reopened, err := Start(restored)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer again.Stop()
-	if err := again.Health(ctx); err != nil {
+	defer reopened.Stop()
+	if err := reopened.Health(ctx); err != nil {
 		t.Errorf("health after a restore: %v", err)
 	}
-	if _, err := open(t, again).Put(ctx, "key", "value"); err != nil {
+	if _, err := open(t, reopened).Put(ctx, "key", "value"); err != nil {
 		t.Errorf("writing after a restore: %v", err)
 	}
-	if size := again.server.Server.Backend().Size(); size >= before/2 {
+	if size := reopened.server.Server.Backend().Size(); size >= before/2 {
 		t.Errorf("the database had %d bytes and has %d after a restore", before, size)
 	}
 }

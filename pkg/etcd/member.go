@@ -18,65 +18,65 @@ import (
 )
 
 const (
-	// memberTimeout is how long a member waits for the others if nothing else is said.
+	// memberTimeout is the default time to wait for the other members.
 	memberTimeout = 15 * time.Minute
-	// retryEvery is the time between attempts, tellEvery that between lines in the log about what is waited for.
+	// retryEvery is the interval between attempts, logEvery the interval between log lines while waiting.
 	retryEvery = time.Second
-	tellEvery  = 10 * time.Second
+	logEvery   = 10 * time.Second
 	// requestTimeout bounds each request to the other members and to the record.
 	requestTimeout = 7 * time.Second
-	// Members beat ten times before one of them is held for gone. They share their machines with the load they serve.
+	// A member is considered down after ten missed heartbeats. Members share their machines with the load they serve.
 	heartbeatMs, electionMs = 200, 2000
 	// maxLearners lets several members join at the same time.
 	maxLearners = 8
 )
 
-// ErrOtherCluster says that the data of a member is of another cluster than the one in the record.
-var ErrOtherCluster = errors.New("the data is of another etcd cluster than the recorded one")
+// ErrOtherCluster is returned if the data of a member belongs to a different cluster than the recorded one.
+var ErrOtherCluster = errors.New("data directory belongs to a different etcd cluster")
 
-// TLSFiles are those of the certificate that a member shows to the others, as server and as client, of its key, and of the
-// authorities that the others' are from. Certificate and key are read at each handshake, the authorities when the member
-// starts.
+// TLSFiles are the paths of the certificate that a member presents to the others, as server and as client, of its key, and of
+// the authorities that signed the others' certificates. Certificate and key are read at each handshake, the authorities when
+// the member starts.
 type TLSFiles struct {
 	CertFile, KeyFile, CAFile string
 }
 
 // MemberOptions describe a member of a cluster.
 type MemberOptions struct {
-	// Dir holds the data. It is created, with mode 0700.
+	// Dir is the data directory. It is created with mode 0700.
 	Dir string
-	// Name is the member's own for good, such as that of its pod in a StatefulSet.
+	// Name is the permanent name of the member, such as the name of its Pod in a StatefulSet.
 	Name string
-	// PeerAddress is where the others reach the member, host and port; its certificate must be for that host.
+	// PeerAddress is the host and port at which peers reach the member. Its certificate must be valid for the host.
 	PeerAddress string
-	// Listen and ListenClient are the addresses, IP and port, where it listens for members and for their clients. The others
-	// find the latter's port at the host of PeerAddress.
+	// Listen and ListenClient are the IP addresses and ports on which it listens for peers and for their clients. Peers
+	// reach the latter's port at the host of PeerAddress.
 	Listen, ListenClient string
 	TLS                  TLSFiles
 	Record               Record
-	// Timeout is how long to wait for the others; 0 means 15 minutes.
+	// Timeout bounds the wait for the other members; 0 means 15 minutes.
 	Timeout time.Duration
 	Logger  logr.Logger
 }
 
-// member is one that is being started.
+// member is an etcd member that is being started.
 type member struct {
 	MemberOptions
 	self Peer
-	// added is the ID under which the cluster expects the member, and asked says that this process had it do so. An ID that an
-	// earlier process was given is not used: what was stored under it may be lost, and a member that forgot what it agreed to
-	// breaks the cluster.
+	// added is the member ID that the cluster assigned, and asked reports whether this process requested it. IDs that an
+	// earlier process requested are not reused: the data stored under such an ID may be lost, and a member that forgets its
+	// votes breaks the consensus.
 	added uint64
 	asked bool
-	// fresh says that this process made the cluster.
+	// fresh reports whether this process created the cluster.
 	fresh bool
 }
 
-// StartMember runs a member of a cluster and returns when it takes part in it, with all that the cluster knows. One that
-// has data goes on with it. Of those that have none, one makes the cluster (the first that enters itself into the record),
-// and the others join it, as does one that has lost its data. It waits for others, and tells what for, until the timeout
-// or the end of ctx; then its error wraps ErrNoQuorum if they are too few. It fails with ErrInUse when another process runs
-// on the directory, and with ErrOtherCluster when the record is of a cluster that the data does not belong to.
+// StartMember runs a member of a cluster. It returns when the member participates in the cluster and has caught up. A member
+// with data continues with it. Of the members without data, one creates the cluster (the first to register in the record), and
+// the others join it, as does a member that lost its data. It waits for the others, and logs the reason, until the timeout or
+// the end of ctx. Then its error wraps ErrNoQuorum if too few members run. It fails with ErrInUse when another process runs on
+// the directory, and with ErrOtherCluster when the data does not belong to the recorded cluster.
 func StartMember(ctx context.Context, o MemberOptions) (_ *Embedded, err error) {
 	m, err := newMember(o)
 	if err != nil {
@@ -93,25 +93,25 @@ func StartMember(ctx context.Context, o MemberOptions) (_ *Embedded, err error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.Timeout)
 	defer cancel()
-	var told time.Time
+	var logged time.Time
 	for {
 		err := m.start(ctx, e)
 		if err == nil {
 			e.reserve()
-			m.Logger.Info("This member of etcd runs", "member", m.Name, "peer", m.self.PeerURL)
+			m.Logger.Info("Started etcd member", "member", m.Name, "peer", m.self.PeerURL)
 			return e, nil
 		}
 		e.halt()
 		if errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
-			return nil, fmt.Errorf("starting etcd member '%s': %w", m.Name, err)
+			return nil, fmt.Errorf("start etcd member '%s': %w", m.Name, err)
 		}
-		if time.Since(told) >= tellEvery {
-			told = time.Now()
-			m.Logger.Info("This member of etcd cannot start yet and tries again", "member", m.Name, "reason", err.Error())
+		if time.Since(logged) >= logEvery {
+			logged = time.Now()
+			m.Logger.Info("Failed to start etcd member; retrying", "member", m.Name, "reason", err.Error())
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("starting etcd member '%s': %w", m.Name, err)
+			return nil, fmt.Errorf("start etcd member '%s': %w", m.Name, err)
 		case <-time.After(retryEvery):
 		}
 	}
@@ -120,11 +120,11 @@ func StartMember(ctx context.Context, o MemberOptions) (_ *Embedded, err error) 
 func newMember(o MemberOptions) (*member, error) {
 	host, _, err := net.SplitHostPort(o.PeerAddress)
 	if err != nil {
-		return nil, fmt.Errorf("address of etcd member '%s' for its peers: %w", o.Name, err)
+		return nil, fmt.Errorf("peer address of etcd member '%s': %w", o.Name, err)
 	}
 	_, port, err := net.SplitHostPort(o.ListenClient)
 	if err != nil {
-		return nil, fmt.Errorf("address of etcd member '%s' to listen for clients at: %w", o.Name, err)
+		return nil, fmt.Errorf("client address of etcd member '%s': %w", o.Name, err)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = memberTimeout
@@ -136,20 +136,20 @@ func newMember(o MemberOptions) (*member, error) {
 	}}, nil
 }
 
-// hasLog says whether there is a log of what was decided, with which a member has data. Where it cannot be looked for, that
-// is an error: who takes it for missing begins anew.
+// hasLog reports whether a write-ahead log exists, which means that the member has data. If the directory cannot be read, it
+// returns an error, because a member without a log discards its data.
 func hasLog(dir string) (bool, error) {
 	entries, err := os.ReadDir(filepath.Join(dataDir(dir), "member", "wal"))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking for the log: %w", err)
+		return false, fmt.Errorf("find write-ahead log: %w", err)
 	}
 	return slices.ContainsFunc(entries, func(entry os.DirEntry) bool { return filepath.Ext(entry.Name()) == ".wal" }), nil
 }
 
-// start makes one attempt. What it leaves running in e after an error is to be halted.
+// start makes one attempt. After an error, e must be halted.
 func (m *member) start(ctx context.Context, e *Embedded) error {
 	config := m.config(e)
 	if found, err := hasLog(m.Dir); err != nil {
@@ -161,7 +161,7 @@ func (m *member) start(ctx context.Context, e *Embedded) error {
 	}
 	var err error
 	if e.server, err = embed.StartEtcd(config); err != nil {
-		return fmt.Errorf("on %s: %w", config.Dir, err)
+		return fmt.Errorf("start etcd on %s: %w", config.Dir, err)
 	}
 	if err := m.await(ctx, e); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (m *member) start(ctx context.Context, e *Embedded) error {
 func (m *member) config(e *Embedded) *embed.Config {
 	files := transport.TLSInfo{
 		CertFile: m.TLS.CertFile, KeyFile: m.TLS.KeyFile, TrustedCAFile: m.TLS.CAFile, ClientCertAuth: true,
-		// The address a member calls from need not be one that its name stands for: pods get new ones.
+		// The source address of a member may differ from the addresses of its name, because Pods get new addresses.
 		SkipClientSANVerify: true,
 	}
 	config := e.config(m.Dir)
@@ -187,7 +187,7 @@ func (m *member) config(e *Embedded) *embed.Config {
 	return config
 }
 
-// parsed is a URL that was made of an address.
+// parsed returns the URL of a valid address.
 func parsed(address string) url.URL {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -196,18 +196,17 @@ func parsed(address string) url.URL {
 	return *u
 }
 
-// enter prepares a member without data to make the cluster or to join it, as the record says.
+// enter prepares a member without data to create or to join the cluster, depending on the record.
 func (m *member) enter(ctx context.Context, config *embed.Config) error {
-	// Without the log of what was decided, the rest of the data is worth nothing to a member: it is what an attempt that
-	// failed left.
+	// Without the write-ahead log, the remaining data is useless. It is left over from a failed attempt.
 	if err := os.RemoveAll(dataDir(m.Dir)); err != nil {
-		return fmt.Errorf("removing data without a log: %w", err)
+		return fmt.Errorf("remove data without a write-ahead log: %w", err)
 	}
 	request, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	state, err := m.Record.Update(request, func(s *State) {
 		if s.Bootstrap.Name == "" && len(s.others(m.Name)) == 0 || m.alone(*s) {
-			// What it made before, it has lost.
+			// The member lost the data of the cluster that it created before.
 			*s = State{Bootstrap: m.self}
 		}
 	})
@@ -215,10 +214,10 @@ func (m *member) enter(ctx context.Context, config *embed.Config) error {
 		return err
 	}
 	if m.alone(state) {
-		m.Logger.Info("This member makes the etcd cluster", "member", m.Name)
+		m.Logger.Info("Creating etcd cluster", "member", m.Name)
 		m.fresh = true
 		config.ClusterState = embed.ClusterStateFlagNew
-		// The IDs of cluster and member come from it, and none may be that of a member whose data was lost.
+		// The IDs of cluster and member derive from it, and must differ from the IDs of a member whose data was lost.
 		config.InitialClusterToken = rand.Text()
 		return nil
 	}
@@ -227,38 +226,38 @@ func (m *member) enter(ctx context.Context, config *embed.Config) error {
 	return err
 }
 
-// alone says whether the member is the one that makes the cluster, and nobody else has joined it.
+// alone reports whether the member created the cluster and no other member has joined it.
 func (m *member) alone(s State) bool {
 	return s.Bootstrap.Name == m.Name && len(s.others(m.Name)) == 0
 }
 
-// await waits until the started member has caught up with what the cluster decided until then.
+// await waits until the started member has caught up with the cluster.
 func (m *member) await(ctx context.Context, e *Embedded) error {
 	server := e.server.Server
-	ticker := time.NewTicker(tellEvery)
+	ticker := time.NewTicker(logEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-server.ReadyNotify():
 			return nil
 		case err := <-e.server.Err():
-			return fmt.Errorf("the embedded etcd failed: %w", err)
+			return fmt.Errorf("embedded etcd failed: %w", err)
 		case <-server.StopNotify():
 			return fmt.Errorf("%w: the cluster may have removed the member, see 'A member was removed' in docs/operations.md", ErrStopped)
 		case <-ticker.C:
 			if m.forgotten(ctx, e) {
 				return m.discard(e)
 			}
-			m.Logger.Info("This member of etcd waits for the others: most of them must run", "member", m.Name,
+			m.Logger.Info("Waiting for a quorum of etcd members", "member", m.Name,
 				"members", names(e), "leader", server.Leader().String())
 		case <-ctx.Done():
-			return fmt.Errorf("%w: of members %v, most must run, see 'etcd has lost its quorum' in docs/operations.md: %w",
+			return fmt.Errorf("%w: a majority of members %v must run, see 'etcd has lost its quorum' in docs/operations.md: %w",
 				ErrNoQuorum, names(e), context.Cause(ctx))
 		}
 	}
 }
 
-// settle has the record know the member, and the cluster take it for a full one.
+// settle registers the member in the record and promotes it to a voting member.
 func (m *member) settle(ctx context.Context, e *Embedded) error {
 	server := e.server.Server
 	cluster := server.Cluster().ID().String()
@@ -270,7 +269,7 @@ func (m *member) settle(ctx context.Context, e *Embedded) error {
 				return
 			}
 			if s.Cluster == "" && s.Bootstrap.Name != m.Name {
-				// Who has data comes before who only meant to make some.
+				// A member with data takes precedence over a member that was about to create the cluster.
 				s.Bootstrap = m.self
 			}
 			s.Cluster = cluster
@@ -288,13 +287,13 @@ func (m *member) settle(ctx context.Context, e *Embedded) error {
 		if err == nil {
 			break
 		}
-		// A member that the others know needs no record to go on. One that they do not may only become one of those who decide
-		// when whoever comes later knows that there is another than the one who made the cluster.
+		// A voting member can continue without the record. A new member must be recorded before it votes: members that join
+		// later must not assume that the bootstrap member is the only one.
 		if !joins {
-			m.Logger.Error(err, "The record of etcd's members is left as it is", "member", m.Name)
+			m.Logger.Error(err, "Failed to update record of etcd members; continuing without", "member", m.Name)
 			break
 		}
-		m.Logger.Info("This member of etcd waits for the record of members", "member", m.Name, "reason", err.Error())
+		m.Logger.Info("Waiting for record of etcd members", "member", m.Name, "reason", err.Error())
 		select {
 		case <-ctx.Done():
 			return err
@@ -317,7 +316,7 @@ func remove(file string) error {
 	return nil
 }
 
-// names are those of the members that the member knows.
+// names returns the names of all known members.
 func names(e *Embedded) []string {
 	var all []string
 	for _, known := range e.server.Server.Cluster().Members() {

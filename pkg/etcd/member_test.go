@@ -24,7 +24,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
-// memory is a Record in memory. While err is set it fails with that.
+// memory is a Record in memory. While err is set, it fails with err.
 type memory struct {
 	mu    sync.Mutex
 	state State
@@ -56,7 +56,7 @@ func (r *memory) get() State {
 	return r.state
 }
 
-// fleet are the members of a test, whose names are their numbers in options.
+// fleet are the members of a test; options names them by number.
 type fleet struct {
 	t       *testing.T
 	record  *memory
@@ -97,7 +97,7 @@ func address(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p))
 }
 
-// start starts members at once and waits for all of them.
+// start starts members concurrently and waits for all of them.
 func (f *fleet) start(members ...int) {
 	f.t.Helper()
 	errs := make([]error, len(members))
@@ -120,7 +120,7 @@ func (f *fleet) stop(members ...int) {
 	}
 }
 
-// lose has a stopped member lose its data.
+// lose deletes the data of a stopped member.
 func (f *fleet) lose(n int) {
 	f.t.Helper()
 	if err := os.RemoveAll(f.options[n].Dir); err != nil {
@@ -137,7 +137,7 @@ func (f *fleet) put(n int, key string) {
 	}
 }
 
-// holds fails the test unless a member has keys.
+// holds fails the test unless a member has the keys.
 func (f *fleet) holds(n int, keys ...string) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 20*time.Second)
@@ -155,7 +155,7 @@ func (f *fleet) holds(n int, keys ...string) {
 	}
 }
 
-// voters fails the test unless all members are full members of one cluster of so many, and recorded.
+// voters fails the test unless all members are voting members of one cluster of that size, and recorded.
 func (f *fleet) voters(want int) {
 	f.t.Helper()
 	for i, e := range f.running {
@@ -181,7 +181,7 @@ func (f *fleet) voters(want int) {
 	}
 }
 
-// Members that are started at once make one cluster, whoever comes first.
+// Members that start concurrently create one cluster, in any order.
 func TestMembersStartedAtOnce(t *testing.T) {
 	for range 2 {
 		t.Run("", func(t *testing.T) {
@@ -195,13 +195,13 @@ func TestMembersStartedAtOnce(t *testing.T) {
 			f.put(2, "c")
 			f.start(0)
 			f.holds(0, "a", "b", "c")
-			// The last one to join is known to the others when they hear of it.
+			// Others learn of the last member asynchronously.
 			f.voters(3)
 		})
 	}
 }
 
-// A single member grows to three, of which one may lose its data, also the first one, and all may be stopped.
+// A single member grows to three. Any of them, also the first, may lose its data, and all may be stopped.
 func TestMemberLosesItsData(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
@@ -224,7 +224,7 @@ func TestMemberLosesItsData(t *testing.T) {
 	f.voters(3)
 }
 
-// Whoever was killed on the way into the cluster gets there with the next start.
+// A member that is killed while joining the cluster joins with the next start.
 func TestMemberKilledWhileJoining(t *testing.T) {
 	for name, kill := range map[string]func(*testing.T, *fleet){
 		"asked to join": func(t *testing.T, f *fleet) {
@@ -257,7 +257,7 @@ func TestMemberKilledWhileJoining(t *testing.T) {
 	}
 }
 
-// halfway has a member join, and stops it before it counts.
+// halfway starts joining a member, and stops it before it is promoted.
 func (f *fleet) halfway(n int) {
 	t := f.t
 	t.Helper()
@@ -270,7 +270,7 @@ func (f *fleet) halfway(n int) {
 	if err := e.open(m.Dir); err != nil {
 		t.Fatal(err)
 	}
-	// It gets no further than to the record.
+	// It fails at the record.
 	m.Record = &refusing{memory: f.record}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
@@ -284,7 +284,7 @@ func (f *fleet) halfway(n int) {
 
 var errRefused = errors.New("refused")
 
-// refusing is a record that can be read only.
+// refusing is a record that rejects writes.
 type refusing struct{ *memory }
 
 func (r *refusing) Update(ctx context.Context, change func(*State)) (State, error) {
@@ -298,8 +298,8 @@ func (r *refusing) Update(ctx context.Context, change func(*State)) (State, erro
 	return r.memory.Update(ctx, func(*State) {})
 }
 
-// The one that made the cluster makes another if it has lost its data and nobody else has it; who was joining the first
-// one joins the other.
+// The bootstrap member creates a new cluster if it has lost its data and no other member has a copy. A member that was joining
+// the first cluster joins the second.
 func TestClusterMadeAnew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -318,7 +318,7 @@ func TestClusterMadeAnew(t *testing.T) {
 	f.voters(2)
 }
 
-// Data comes before the record: without one it is written again, and one of another cluster is refused.
+// Data takes precedence over the record: a missing record is written again, and a record of another cluster is an error.
 func TestRecordLostOrOther(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -348,7 +348,7 @@ func TestRecordLostOrOther(t *testing.T) {
 	}
 }
 
-// With two of three members' data lost, a member says that there is no quorum, and makes no cluster of its own.
+// When two of three members lost their data, a member reports the missing quorum and creates no cluster.
 func TestQuorumLost(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
@@ -385,7 +385,7 @@ func TestQuorumLost(t *testing.T) {
 	}
 }
 
-// The data of a standalone installation goes on as that of a member.
+// The data of a standalone installation continues as the data of a member.
 func TestStandaloneBecomesMember(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -402,7 +402,7 @@ func TestStandaloneBecomesMember(t *testing.T) {
 	f.voters(2)
 }
 
-// Who has no certificate of the members' authority is no member, and reads nothing.
+// A client without a certificate of the members' authority can neither join nor read.
 func TestMembersAuthenticate(t *testing.T) {
 	t.Parallel()
 	f, strangers := newFleet(t, 1), newFleet(t, 1)
@@ -418,7 +418,7 @@ func TestMembersAuthenticate(t *testing.T) {
 	f.voters(1)
 }
 
-// A member restored from a snapshot has what was there then, under later revisions, and others join it.
+// A member restored from a snapshot has the data of the snapshot under later revisions, and others join it.
 func TestSnapshotRestore(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -472,7 +472,7 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 }
 
-// Nothing that was acknowledged is lost when a member is stopped while others are written to.
+// No acknowledged write is lost when a member stops while others accept writes.
 func TestMemberStoppedUnderWrites(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)

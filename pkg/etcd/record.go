@@ -13,44 +13,44 @@ import (
 )
 
 const (
-	// recordName is that of the ConfigMap with the record, recordKey that of its only entry, in JSON.
+	// recordName is the name of the ConfigMap with the record, recordKey the name of its only entry, in JSON.
 	recordName = "knative-apiserver-etcd"
 	recordKey  = "record.json"
-	// recordAttempts bounds how often a change is made again because another one came first.
+	// recordAttempts bounds the retries of a change after conflicts.
 	recordAttempts = 20
 )
 
-// State is what the members of a cluster know of each other before they are in it.
+// State is the information that members of a cluster share before they join it.
 type State struct {
-	// Cluster is the cluster's ID in hexadecimal digits, empty until it runs.
+	// Cluster is the cluster ID in hexadecimal digits, empty until the cluster runs.
 	Cluster string `json:"cluster,omitempty"`
-	// Bootstrap is the one that makes the cluster, with itself as its only member. Its name is empty while there is none.
+	// Bootstrap is the member that creates the cluster as its only member. Its name is empty until a member registers.
 	Bootstrap Peer `json:"bootstrap"`
-	// Joined are those that hold the cluster's data, the one that made it among them.
+	// Joined are the members that have the cluster's data, including the bootstrap member.
 	Joined []Peer `json:"joined,omitempty"`
 }
 
-// Peer is a member as the others see it.
+// Peer is a member from the point of view of the others.
 type Peer struct {
 	Name string `json:"name"`
-	// PeerURL is for members, ClientURL for clients that have a member's certificate.
+	// PeerURL is for members, ClientURL for clients with a member's certificate.
 	PeerURL   string `json:"peerURL"`
 	ClientURL string `json:"clientURL"`
 }
 
-// Record keeps a State where all members find it.
+// Record stores a State that all members can access.
 type Record interface {
-	// Update has change alter the state, which is zero if there is none yet, and returns what there is then. It is stored
-	// if it differs and nobody else has stored one meanwhile, else change is called again with that one.
+	// Update applies change to the state, which is zero if none is stored, and returns the result. The result is stored if
+	// it differs. After a conflict, change is called again with the newer state.
 	Update(ctx context.Context, change func(*State)) (State, error)
 }
 
-// others are those besides one of a name that hold the cluster's data.
+// others returns the members with the cluster's data except the named one.
 func (s State) others(name string) []Peer {
 	return slices.DeleteFunc(slices.Clone(s.Joined), func(p Peer) bool { return p.Name == name })
 }
 
-// join adds a member, or replaces the one of its name.
+// join adds a member, or replaces the member of the same name.
 func (s *State) join(p Peer) {
 	i := slices.IndexFunc(s.Joined, func(other Peer) bool { return other.Name == p.Name })
 	if i < 0 {
@@ -70,8 +70,8 @@ type configMap struct {
 	namespace string
 }
 
-// NewConfigMapRecord returns the record in the ConfigMap 'knative-apiserver-etcd' of a namespace, for which the client
-// must be allowed to get, create and update it.
+// NewConfigMapRecord returns the record in the ConfigMap 'knative-apiserver-etcd' of a namespace. The client must be allowed
+// to get, create and update it.
 func NewConfigMapRecord(client kubernetes.Interface, namespace string) Record {
 	return &configMap{client: client, namespace: namespace}
 }
@@ -88,7 +88,7 @@ func (r *configMap) Update(ctx context.Context, change func(*State)) (State, err
 			break
 		}
 	}
-	return State{}, fmt.Errorf("recording the members of etcd in ConfigMap '%s/%s': %w", r.namespace, recordName, err)
+	return State{}, fmt.Errorf("record etcd members in ConfigMap '%s/%s': %w", r.namespace, recordName, err)
 }
 
 func (r *configMap) update(ctx context.Context, change func(*State)) (State, error) {
@@ -103,7 +103,7 @@ func (r *configMap) update(ctx context.Context, change func(*State)) (State, err
 		return State{}, err
 	case stored.Data[recordKey] != "":
 		if err := json.Unmarshal([]byte(stored.Data[recordKey]), &before); err != nil {
-			return State{}, fmt.Errorf("reading '%s': %w", recordKey, err)
+			return State{}, fmt.Errorf("parse '%s': %w", recordKey, err)
 		}
 	}
 	after := before

@@ -15,7 +15,7 @@ import (
 
 var one, two = Peer{Name: "one", PeerURL: "https://one:2380", ClientURL: "https://one:2379"}, Peer{Name: "two", PeerURL: "https://two:2380", ClientURL: "https://two:2379"}
 
-// What one member records, the next one finds; what is as it was is not written.
+// A member's record is visible to the next member; an unchanged record is not written.
 func TestConfigMapRecord(t *testing.T) {
 	client := fake.NewClientset()
 	record := NewConfigMapRecord(client, "system")
@@ -43,7 +43,7 @@ func TestConfigMapRecord(t *testing.T) {
 	}
 }
 
-// A change that another member's came before is made to what that one left.
+// After a conflict, a change applies to the newer record.
 func TestConfigMapRecordConflict(t *testing.T) {
 	resource := corev1.Resource("configmaps")
 	for name, conflict := range map[string]error{
@@ -87,7 +87,7 @@ func TestConfigMapRecordConflict(t *testing.T) {
 	}
 }
 
-// A record that cannot be read is not overwritten.
+// A record that cannot be parsed is not overwritten.
 func TestConfigMapRecordUnreadable(t *testing.T) {
 	client := fake.NewClientset(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: recordName}, Data: map[string]string{recordKey: "{"},

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// reserveBytes is what the database may grow by while the disk has no space left.
+	// reserveBytes is the disk space reserved for growth of the database.
 	reserveBytes = 64 << 20
-	// reserveEvery is how often the reserve is made up again.
+	// reserveEvery is the interval at which the reserve is replenished.
 	reserveEvery = 5 * time.Second
 )
 
-// keepReserve keeps space on the disk for the database at path until stop is closed: etcd ends the whole process when it
-// cannot write, and a disk that others have filled is to cost no more than the events that find no room. Its log needs no
-// such reserve, for etcd allocates that ahead. Filesystems that allocate no space ahead give none.
+// keepReserve reserves disk space for the database at path until stop is closed. etcd exits with the process when it cannot
+// write, and a disk filled by others must cost no more than the events that cannot be stored. The write-ahead log needs no
+// reserve, because etcd preallocates it. It has no effect on filesystems without preallocation.
 func keepReserve(stop <-chan struct{}, path string) {
 	ticker := time.NewTicker(reserveEvery)
 	defer ticker.Stop()
@@ -30,9 +30,9 @@ func keepReserve(stop <-chan struct{}, path string) {
 		if (err != nil) != short {
 			short = err != nil
 			if short {
-				klog.ErrorS(err, "The disk of the database is full or fails")
+				klog.ErrorS(err, "Failed to reserve disk space for database")
 			} else {
-				klog.InfoS("The disk of the database has space again")
+				klog.InfoS("Reserved disk space for database")
 			}
 		}
 		select {

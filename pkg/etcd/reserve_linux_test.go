@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reserve takes up space on the disk, and none of the file's length.
+// A reserve occupies space on the disk without changing the length of the file.
 func TestReserve(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
@@ -29,7 +29,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// Without a database there is nothing to reserve for.
+// Without a database, reserve does nothing.
 func TestReserveWithoutDatabase(t *testing.T) {
 	if err := reserve(filepath.Join(t.TempDir(), "db")); !os.IsNotExist(err) {
 		t.Errorf("reserve: %v, want that the file does not exist", err)

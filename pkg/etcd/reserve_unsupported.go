@@ -4,5 +4,5 @@ package etcd
 
 import "golang.org/x/sys/unix"
 
-// reserve fails: space behind the end of a file is allocated on Linux alone.
+// reserve fails: preallocation beyond the end of a file is supported on Linux only.
 func reserve(string) error { return unix.EOPNOTSUPP }
