@@ -4,11 +4,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// labelsSizeLimit bounds all labels of an object together, in bytes, as Kubernetes bounds annotations: every
-// label is an entry of its own in the managed fields and is looked at by every selector.
+// labelsSizeLimit bounds the total size of an object's labels in bytes, as Kubernetes bounds annotations: each label has its
+// own entry in the managed fields and is matched by every selector.
 const labelsSizeLimit = 256 << 10
 
-// ValidateLabelsSize checks that all labels of an object together are not too large.
+// ValidateLabelsSize validates the total size of an object's labels.
 func ValidateLabelsSize(labels map[string]string) field.ErrorList {
 	size := 0
 	for key, value := range labels {

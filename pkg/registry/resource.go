@@ -1,5 +1,5 @@
-// Package registry turns the rules of one resource into its storage: what all resources do alike is
-// written here once, and each resource package adds its own rules and table columns.
+// Package registry implements the storage of API resources: behavior that all resources share is in this package, and each
+// resource package adds its own rules and table columns.
 package registry
 
 import (
@@ -15,51 +15,51 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 )
 
-// Object is an API object of one of our kinds.
+// Object is an API object of one of the kinds in pkg/apis.
 type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// Resource describes one resource: its names, its parts and its rules. O is the kind, Spec and Status the
-// types of its two parts. Functions may be nil where a resource has no such rule, unless said otherwise.
+// Resource describes one resource: its names, its parts and its rules. O is the kind, Spec and Status the types of its
+// parts. Functions are optional unless marked required.
 type Resource[O Object, Spec, Status any] struct {
-	// GroupVersion and Plural name the resource, Singular one object of it. Required.
+	// GroupVersion and Plural identify the resource, Singular is the name of one object. Required.
 	GroupVersion     schema.GroupVersion
 	Plural, Singular string
-	// ShortNames and Categories are what kubectl accepts besides the name.
+	// ShortNames and Categories are further names that kubectl accepts.
 	ShortNames, Categories []string
 
 	// New and NewList return an empty object and list. Required.
 	New     func() O
 	NewList func() runtime.Object
-	// Spec, Status and Common return the parts of an object; Common is what every status starts with. Required.
+	// Spec, Status and Common return the parts of an object; Common is embedded in every status. Required.
 	Spec   func(O) *Spec
 	Status func(O) *Status
 	Common func(O) *duckv1.Status
 
-	// Controllers recognizes the writes that only controllers may make.
+	// Controllers recognizes writes by controllers.
 	Controllers identity.Controllers
-	// AllowCreate decides before anything else whether the request may create an object at all.
+	// AllowCreate reports whether the request may create an object. It is called before all other checks.
 	AllowCreate func(ctx context.Context, obj O) error
-	// ForeignStatus reports whether the status of the stored obj belongs to a controller outside this server, so that
-	// everybody with the right to write it may. Nil means that all statuses are the controllers' alone.
+	// ForeignStatus reports whether a controller outside this server owns the status of the stored obj, so that any
+	// authorized user may write it. Nil means that only this server's controllers write statuses.
 	ForeignStatus func(ctx context.Context, obj O) (bool, error)
-	// Default fills what an object leaves out, on every write.
+	// Default sets defaults on every write.
 	Default func(obj O)
-	// DefaultOnCreate fills what is decided once, when an object is created.
+	// DefaultOnCreate sets defaults on create only.
 	DefaultOnCreate func(obj O)
-	// DefaultOnUpdate keeps from old what was decided once.
+	// DefaultOnUpdate keeps the values of old that DefaultOnCreate set.
 	DefaultOnUpdate func(ctx context.Context, obj, old O)
-	// Validate returns all faults of an object to be created. Required.
+	// Validate returns all errors of a new object. Required.
 	Validate func(ctx context.Context, obj O) field.ErrorList
-	// ValidateUpdate returns all faults of an object that replaces old. Required.
+	// ValidateUpdate returns all errors of an object that replaces old. Required.
 	ValidateUpdate func(ctx context.Context, obj, old O) field.ErrorList
 
-	// Warnings returns what of an object is accepted without effect, for the user who writes it.
+	// Warnings returns a warning for each field that is accepted but has no effect.
 	Warnings func(obj O) []string
 
-	// SelectableFields are the fields that field selectors know besides name and namespace.
+	// SelectableFields are the supported fields of field selectors in addition to name and namespace.
 	SelectableFields func(O) fields.Set
 	// Columns are the table columns after the name.
 	Columns []Column[O]

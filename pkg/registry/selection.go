@@ -14,11 +14,11 @@ func (r *Resource[O, Spec, Status]) matching(label labels.Selector, field fields
 	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: r.attributes}
 }
 
-// attributes returns what label and field selectors look at.
+// attributes returns the labels and fields of an object for selectors.
 func (r *Resource[O, Spec, Status]) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	o, ok := obj.(O)
 	if !ok {
-		return nil, nil, fmt.Errorf("%T is not one of the %s", obj, r.Plural)
+		return nil, nil, fmt.Errorf("unexpected %T among %s", obj, r.Plural)
 	}
 	set := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
 	if r.SelectableFields != nil {

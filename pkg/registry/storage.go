@@ -31,12 +31,12 @@ var (
 	_ rest.CategoriesProvider = &REST{}
 )
 
-// NewREST returns the storage of a resource that store keeps, with the abbreviations and categories that clients accept.
+// NewREST returns the storage of a resource in store, with the abbreviations and categories that clients accept.
 func NewREST(store *genericregistry.Store, shortNames, categories []string) *REST {
 	return &REST{Store: store, shortNames: shortNames, categories: categories}
 }
 
-// NewStatusREST returns the storage of a subresource that store updates. It never creates an object.
+// NewStatusREST returns the storage of a subresource in store. It never creates an object.
 func NewStatusREST(store *genericregistry.Store) *StatusREST { return &StatusREST{store: store} }
 
 // StatusREST stores the status of one resource.
@@ -64,13 +64,13 @@ func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer 
 		TableConvertor:            NewTableConvertor(append([]Column[O]{NameColumn[O]()}, r.Columns...)...),
 	}
 	if r.AllowCreate != nil {
-		// Every way to create an object passes here: POST, and PUT or apply of a new name.
+		// Every create passes here: POST, and PUT or apply of a new name.
 		store.BeginCreate = func(ctx context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
 			return func(context.Context, bool) {}, r.AllowCreate(ctx, obj.(O))
 		}
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: r.attributes}); err != nil {
-		return nil, fmt.Errorf("setting up storage of %s: %w", r.groupResource(), err)
+		return nil, fmt.Errorf("set up storage of %s: %w", r.groupResource(), err)
 	}
 
 	status := *store
@@ -88,7 +88,7 @@ func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer 
 // ShortNames are abbreviations that clients accept for the resource.
 func (r *REST) ShortNames() []string { return r.shortNames }
 
-// Categories are the groups of resources that this one is listed with.
+// Categories are the groups of resources that include this one.
 func (r *REST) Categories() []string { return r.categories }
 
 // Create stores a new object.
@@ -107,53 +107,53 @@ func (r *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObje
 // New returns an empty object.
 func (r *StatusREST) New() runtime.Object { return r.store.New() }
 
-// Destroy does nothing: the store is shared with the resource, which destroys it.
+// Destroy does nothing: the parent resource owns the store.
 func (r *StatusREST) Destroy() {}
 
-// Get reads an object; a patch of the status starts from it.
+// Get reads an object, which a patch of the status requires.
 func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return r.store.Get(ctx, name, options)
 }
 
-// Update replaces the status of an object that is there; it never creates one.
+// Update replaces the status of an existing object; it never creates one.
 func (r *StatusREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	objInfo = requestedObject{objInfo, r.store.DefaultQualifiedResource}
 	updated, created, err := r.store.Update(ctx, name, objInfo, createValidation, updateValidation, false, options)
 	return updated, created, refusal(err)
 }
 
-// GetResetFields tells server-side apply which fields a status write leaves alone.
+// GetResetFields returns the fields that a status write does not change, for server-side apply.
 func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return r.store.GetResetFields()
 }
 
-// ConvertToTable renders the object as kubectl get does.
+// ConvertToTable renders the object as in kubectl get.
 func (r *StatusREST) ConvertToTable(ctx context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
 	return r.store.ConvertToTable(ctx, object, tableOptions)
 }
 
-// refusal brings an error of the store into the form that clients should see.
+// refusal converts an error of the store for clients.
 func refusal(err error) error {
 	var status *apierrors.StatusError
 	switch {
 	case err == nil:
 		return nil
 	case isTooLarge(err):
-		return apierrors.NewRequestEntityTooLargeError("the object, with its managed fields, is larger than the storage accepts (by default 1.5 MiB)")
+		return apierrors.NewRequestEntityTooLargeError("the object, including its managed fields, exceeds the size limit of the storage (by default 1.5 MiB)")
 	case errors.As(err, &status) && status.ErrStatus.Details != nil:
-		// The generic checks look at the metadata of an update twice, and report its faults as often.
+		// The generic checks validate the metadata of an update twice, and return its errors twice.
 		seen := sets.New[metav1.StatusCause]()
 		status.ErrStatus.Details.Causes = slices.DeleteFunc(status.ErrStatus.Details.Causes, func(cause metav1.StatusCause) bool {
-			again := seen.Has(cause)
+			repeated := seen.Has(cause)
 			seen.Insert(cause)
-			return again
+			return repeated
 		})
 	}
 	return err
 }
 
-// isTooLarge tells whether etcd or its client refused a value for its size, which would otherwise reach the
-// client as an internal error.
+// isTooLarge reports whether etcd or its client rejected a value because of its size. Clients would otherwise receive an
+// internal error.
 func isTooLarge(err error) bool {
 	return errors.Is(err, rpctypes.ErrRequestTooLarge) ||
 		grpcstatus.Code(err) == codes.ResourceExhausted && !errors.Is(err, rpctypes.ErrNoSpace)

@@ -11,21 +11,21 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// strategy holds writes of a resource itself to its rules.
+// strategy implements the create and update strategy of a resource.
 type strategy[O Object, Spec, Status any] struct {
 	*Resource[O, Spec, Status]
 	runtime.ObjectTyper
 	names.NameGenerator
 }
 
-// Strategy holds writes of a resource to its rules.
+// Strategy implements the rules of a resource for writes.
 type Strategy interface {
 	rest.RESTCreateUpdateStrategy
 	rest.RESTDeleteStrategy
 	rest.ResetFieldsStrategy
 }
 
-// Strategies returns the rules for writes of a resource itself and of its /status subresource.
+// Strategies returns the strategies of a resource and of its /status subresource.
 func Strategies[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer runtime.ObjectTyper) (main Strategy, status rest.UpdateResetFieldsStrategy) {
 	s := strategy[O, Spec, Status]{Resource: r, ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
 	return s, statusStrategy[O, Spec, Status]{s}
@@ -36,16 +36,16 @@ var (
 	_ rest.GarbageCollectionDeleteStrategy = strategy[Object, any, any]{}
 )
 
-// NamespaceScoped says that all our kinds live in namespaces.
+// NamespaceScoped returns true: all kinds are namespaced.
 func (strategy[O, Spec, Status]) NamespaceScoped() bool { return true }
 
-// AllowCreateOnUpdate lets PUT and apply create what is not there yet.
+// AllowCreateOnUpdate returns true: PUT and apply may create an object.
 func (strategy[O, Spec, Status]) AllowCreateOnUpdate(context.Context) bool { return true }
 
-// AllowUnconditionalUpdate lets a PUT without resourceVersion replace whatever is stored.
+// AllowUnconditionalUpdate returns true: a PUT without resourceVersion replaces the stored object.
 func (strategy[O, Spec, Status]) AllowUnconditionalUpdate(context.Context) bool { return true }
 
-// Canonicalize has nothing to do: preparation leaves objects in their stored form.
+// Canonicalize does nothing: PrepareForCreate and PrepareForUpdate return the stored form.
 func (strategy[O, Spec, Status]) Canonicalize(runtime.Object) {}
 
 // DefaultGarbageCollectionPolicy deletes dependents in the background unless the request says otherwise.
@@ -53,14 +53,14 @@ func (strategy[O, Spec, Status]) DefaultGarbageCollectionPolicy(context.Context)
 	return rest.DeleteDependents
 }
 
-// GetResetFields tells server-side apply that the status is not for appliers of the resource to own.
+// GetResetFields returns the status: field managers of the resource do not own it.
 func (s strategy[O, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(s.GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
 	}
 }
 
-// PrepareForCreate drops the status, fills defaults, and records who creates the object.
+// PrepareForCreate drops the status, sets defaults, and records the creator.
 func (s strategy[O, Spec, Status]) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	o := obj.(O)
 	var none Status
@@ -75,8 +75,8 @@ func (s strategy[O, Spec, Status]) PrepareForCreate(ctx context.Context, obj run
 	s.recordCreator(ctx, o)
 }
 
-// PrepareForUpdate keeps the stored status, fills defaults, moves the generation when the spec changes in
-// meaning, and records who changed it.
+// PrepareForUpdate keeps the stored status, sets defaults, increments the generation if the spec changes semantically, and
+// records the last modifier.
 func (s strategy[O, Spec, Status]) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	o, oldO := obj.(O), old.(O)
 	*s.Status(o) = *s.Status(oldO)
@@ -90,33 +90,33 @@ func (s strategy[O, Spec, Status]) PrepareForUpdate(ctx context.Context, obj, ol
 	if changed {
 		o.SetGeneration(oldO.GetGeneration() + 1)
 	} else {
-		// The same meaning in another form is no write at all.
+		// A semantically equal object is not written.
 		*s.Spec(o) = *s.Spec(oldO)
 	}
 	s.recordModifier(ctx, o, oldO, changed)
 }
 
-// Validate returns all faults of a new object.
+// Validate returns all errors of a new object.
 func (s strategy[O, Spec, Status]) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	o := obj.(O)
 	return append(s.Resource.Validate(ctx, o), ValidateLabelsSize(o.GetLabels())...)
 }
 
-// ValidateUpdate returns all faults of an object that replaces old.
+// ValidateUpdate returns all errors of an object that replaces old.
 func (s strategy[O, Spec, Status]) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	o := obj.(O)
 	return append(s.Resource.ValidateUpdate(ctx, o, old.(O)), ValidateLabelsSize(o.GetLabels())...)
 }
 
-// WarningsOnCreate returns what of a new object has no effect.
+// WarningsOnCreate returns a warning for each field of a new object that has no effect.
 func (s strategy[O, Spec, Status]) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
-	// Controllers copy what users were warned of.
+	// Controllers copy fields about which users were warned.
 	if s.Warnings == nil || s.Controllers.Made(ctx) {
 		return nil
 	}
 	o := obj.(O)
 	if s.ForeignStatus != nil {
-		// Only the controllers of other makers know what they read.
+		// The fields that foreign controllers read are unknown.
 		if foreign, err := s.ForeignStatus(ctx, o); err != nil || foreign {
 			return nil
 		}
@@ -124,7 +124,7 @@ func (s strategy[O, Spec, Status]) WarningsOnCreate(ctx context.Context, obj run
 	return s.Warnings(o)
 }
 
-// WarningsOnUpdate returns what of a changed object has no effect.
+// WarningsOnUpdate returns a warning for each field of a changed object that has no effect.
 func (s strategy[O, Spec, Status]) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
 	return s.WarningsOnCreate(ctx, obj)
 }

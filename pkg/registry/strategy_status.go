@@ -14,8 +14,8 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// allowStatus returns an error unless the request may write the status of old, the stored object. RBAC cannot decide it:
-// a written status is believed, the image digests of a Revision for example.
+// allowStatus returns an error unless the request may write the status of old, the stored object. RBAC is not sufficient,
+// because the server trusts the status, for example the image digests of a Revision.
 func (r *Resource[O, Spec, Status]) allowStatus(ctx context.Context, old O) error {
 	if r.Controllers.Made(ctx) {
 		return nil
@@ -30,17 +30,17 @@ func (r *Resource[O, Spec, Status]) allowStatus(ctx context.Context, old O) erro
 		"status is written by the controllers of this server only; change spec instead"))
 }
 
-// statusStrategy holds writes of the /status subresource to its rules: they change nothing but the status.
+// statusStrategy implements the update strategy of the /status subresource: only the status changes.
 type statusStrategy[O Object, Spec, Status any] struct {
 	strategy[O, Spec, Status]
 }
 
 var _ rest.UpdateResetFieldsStrategy = statusStrategy[Object, any, any]{}
 
-// AllowCreateOnUpdate is false: a status belongs to an object that is there.
+// AllowCreateOnUpdate returns false: a status requires an existing object.
 func (statusStrategy[O, Spec, Status]) AllowCreateOnUpdate(context.Context) bool { return false }
 
-// GetResetFields tells server-side apply that only the status is to be owned through this subresource.
+// GetResetFields returns all fields except the status, for server-side apply.
 func (s statusStrategy[O, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(s.GroupVersion.String()): fieldpath.NewSet(
@@ -50,19 +50,19 @@ func (s statusStrategy[O, Spec, Status]) GetResetFields() map[fieldpath.APIVersi
 	}
 }
 
-// PrepareForUpdate keeps everything but the status as it is stored.
+// PrepareForUpdate keeps all stored fields except the status.
 func (s statusStrategy[O, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	o, oldO := obj.(O), old.(O)
 	*s.Spec(o) = *s.Spec(oldO)
 	metav1.ResetObjectMetaForStatus(o, oldO)
 }
 
-// WarningsOnUpdate has none: a status write changes nothing that users set.
+// WarningsOnUpdate returns no warnings: a status write does not change user input.
 func (statusStrategy[O, Spec, Status]) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
 	return nil
 }
 
-// ValidateUpdate returns the faults of the new status' conditions (serving 6-2, eventing Error Signalling).
+// ValidateUpdate returns the errors of the new conditions (serving 6-2, eventing Error Signalling).
 func (s statusStrategy[O, Spec, Status]) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
 	return duckv1.ValidateConditions(s.Common(obj.(O)).Conditions, field.NewPath("status", "conditions"))
 }

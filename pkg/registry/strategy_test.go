@@ -64,8 +64,8 @@ func TestPrepareForCreate(t *testing.T) {
 	}
 }
 
-// An update that does not touch the template leaves it as earlier settings completed it, or else a change of
-// settings would make Revisions (serving 5.3-1).
+// An update that does not change the template keeps the defaults of earlier settings. Otherwise a change of settings would
+// create Revisions (serving 5.3-1).
 func TestUpdatesUnderOtherSettings(t *testing.T) {
 	settings := servingv1.DefaultSettings()
 	strategy, _ := registry.Strategies(service.Resource(identity.Controllers{}, func() servingv1.Settings { return settings }), runtime.NewScheme())
@@ -136,7 +136,7 @@ func TestPrepareForUpdate(t *testing.T) {
 
 			updated := old.DeepCopy()
 			test.change(updated)
-			// The store hands the stored generation over before it asks the strategy.
+			// The store passes the stored generation before it calls the strategy.
 			strategy.PrepareForUpdate(bob(), updated, old)
 
 			if updated.Generation != test.wantGeneration {
@@ -185,7 +185,7 @@ func TestStatusStrategyValidatesConditions(t *testing.T) {
 	}
 }
 
-// New Brokers get what the settings say; later settings do not change them (eventing Broker Lifecycle-5, -7).
+// New Brokers get defaults from the settings; later settings do not change them (eventing Broker Lifecycle-5, -7).
 func TestBrokerSettings(t *testing.T) {
 	settings := eventingv1.Settings{Cluster: eventingv1.BrokerDefaults{Class: "Kafka", OwnNamespace: true}}
 	strategy, _ := registry.Strategies(broker.Resource(identity.Controllers{}, func() eventingv1.Settings { return settings }), runtime.NewScheme())
@@ -200,9 +200,9 @@ func TestBrokerSettings(t *testing.T) {
 	if errs := strategy.Validate(alice(), b); len(errs) > 0 {
 		t.Errorf("a new Broker is refused: %v", errs)
 	}
-	elsewhere := b.DeepCopy()
-	elsewhere.Spec.Config = &duckv1.KReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "other", Name: "c"}
-	if errs := strategy.Validate(alice(), elsewhere); len(errs) != 1 || errs[0].Field != "spec.config.namespace" {
+	otherNamespace := b.DeepCopy()
+	otherNamespace.Spec.Config = &duckv1.KReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "other", Name: "c"}
+	if errs := strategy.Validate(alice(), otherNamespace); len(errs) != 1 || errs[0].Field != "spec.config.namespace" {
 		t.Errorf("errors = %v, want one at spec.config.namespace", errs)
 	}
 
@@ -217,7 +217,7 @@ func TestBrokerSettings(t *testing.T) {
 	}
 }
 
-// The eventing kinds carry their own group's annotations.
+// The eventing kinds use annotations of their own group.
 func TestUserAnnotationsOfTheGroup(t *testing.T) {
 	strategy, _ := registry.Strategies(broker.Resource(identity.Controllers{}, eventingv1.DefaultSettings), runtime.NewScheme())
 	b := &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "ns"}}

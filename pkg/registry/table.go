@@ -15,11 +15,11 @@ import (
 // Column is one table column of a kind.
 type Column[O Object] struct {
 	Name, Description string
-	// Type is an OpenAPI type: string, integer, date. Format is empty, but for the name of the object.
+	// Type is an OpenAPI type: string, integer, date. Format is set only for the name of the object.
 	Type, Format string
-	// Wide columns are shown by kubectl get -o wide alone.
+	// Wide columns are shown only by kubectl get -o wide.
 	Wide bool
-	// Value is what the column shows of an object; nil shows as nothing.
+	// Value returns the value of the cell; nil renders as empty.
 	Value func(O) any
 }
 
@@ -41,7 +41,7 @@ func ReadyColumns[O Object](common func(O) *duckv1.Status) []Column[O] {
 	}
 }
 
-// AgeColumn shows how long ago an object was created.
+// AgeColumn shows the age of an object.
 func AgeColumn[O Object]() Column[O] {
 	return Column[O]{Name: "Age", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], Value: func(o O) any {
 		return metatable.ConvertToHumanReadableDateType(o.GetCreationTimestamp())
@@ -60,7 +60,7 @@ type tableConvertor[O Object] struct {
 	columns     []Column[O]
 }
 
-// NewTableConvertor returns what renders objects of a kind, and lists of them, by these columns.
+// NewTableConvertor returns a convertor that renders objects and lists of a kind with these columns.
 func NewTableConvertor[O Object](columns ...Column[O]) rest.TableConvertor {
 	t := tableConvertor[O]{columns: columns}
 	for _, c := range columns {

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// requestedObject is the object that an update asks for, with answers to requests that cannot be fulfilled
-// that the library has none for.
+// requestedObject is the requested object of an update. It adds errors for invalid requests for which the library has no
+// specific ones.
 type requestedObject struct {
 	rest.UpdatedObjectInfo
 	resource schema.GroupResource
 }
 
-// UpdatedObject returns what old becomes.
+// UpdatedObject returns the object that replaces old.
 func (r requestedObject) UpdatedObject(ctx context.Context, old runtime.Object) (runtime.Object, error) {
 	obj, err := r.UpdatedObjectInfo.UpdatedObject(ctx, old)
 	if err != nil {
@@ -26,8 +26,8 @@ func (r requestedObject) UpdatedObject(ctx context.Context, old runtime.Object) 
 	return obj, r.refuseRevival(obj, old)
 }
 
-// clientError makes an error that is no Status yet the client's: patches that do not fit the schema (an
-// unknown field in an apply, a list item without its merge key) would otherwise be answered with 500.
+// clientError converts an error without a Status to BadRequest: patches that do not match the schema (an unknown field in an
+// apply, a list item without its merge key) would otherwise result in status 500.
 func clientError(ctx context.Context, err error) error {
 	var status apierrors.APIStatus
 	if ctx.Err() != nil || errors.As(err, &status) {
@@ -36,13 +36,13 @@ func clientError(ctx context.Context, err error) error {
 	return apierrors.NewBadRequest(err.Error())
 }
 
-// refuseRevival keeps a write that starts from a stored object from bringing it back after it was deleted:
-// its resourceVersion is as stale as one can be.
+// refuseRevival rejects a write that would recreate an object that was deleted after the client read it: the resourceVersion
+// is stale.
 func (r requestedObject) refuseRevival(obj, old runtime.Object) error {
 	o, ok := obj.(Object)
 	if stored, isOurs := old.(Object); ok && isOurs && stored.GetResourceVersion() == "" && o.GetResourceVersion() != "" {
 		return apierrors.NewConflict(r.resource, o.GetName(),
-			errors.New("the object has been modified: it was deleted; leave metadata.resourceVersion out to create it anew"))
+			errors.New("the object has been modified: it was deleted; omit metadata.resourceVersion to create it again"))
 	}
 	return nil
 }

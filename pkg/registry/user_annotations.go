@@ -6,14 +6,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Annotations, prefixed with the group's name, that tell who made and last changed an object.
+// Annotations, prefixed with the group's name, of the users who created and last changed an object.
 const (
 	creatorAnnotation      = "/creator"
 	lastModifierAnnotation = "/lastModifier"
 )
 
-// recordCreator sets both annotations from the request's user. What the request says there counts only when
-// the controllers made it: they copy a Service's annotations to the objects it owns.
+// recordCreator sets both annotations from the request's user. Values in the request are accepted only from controllers,
+// which copy a Service's annotations to the objects it owns.
 func (s strategy[O, Spec, Status]) recordCreator(ctx context.Context, obj O) {
 	name := userName(ctx)
 	for _, suffix := range []string{creatorAnnotation, lastModifierAnnotation} {
@@ -25,7 +25,7 @@ func (s strategy[O, Spec, Status]) recordCreator(ctx context.Context, obj O) {
 	}
 }
 
-// recordModifier keeps the creator and sets the last modifier when the spec changed.
+// recordModifier keeps the creator and sets the last modifier if the spec changed.
 func (s strategy[O, Spec, Status]) recordModifier(ctx context.Context, obj, old O, changed bool) {
 	if s.Controllers.Made(ctx) {
 		return

@@ -22,44 +22,44 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// MaxDataSize is the limit in bytes for all values of a ConfigMap or a Secret together.
+// MaxDataSize is the limit in bytes of all values of a ConfigMap or a Secret combined.
 const MaxDataSize = corev1.MaxSecretSize
 
-// Resource describes one resource of core/v1: its names and its rules. Functions may be nil unless marked required.
+// Resource describes one resource of core/v1: its names and its rules. Functions are optional unless marked required.
 type Resource[O registry.Object] struct {
-	// Plural names the resource, Singular one object of it. Required.
+	// Plural is the name of the resource, Singular the name of one object. Required.
 	Plural, Singular string
 	ShortNames       []string
-	// ClusterScoped objects live outside of namespaces.
+	// ClusterScoped is true if objects are not namespaced.
 	ClusterScoped bool
 
 	// New and NewList return an empty object and list. Required.
 	New     func() O
 	NewList func() runtime.Object
 
-	// PrepareForCreate and PrepareForUpdate complete an object before it is validated.
+	// PrepareForCreate and PrepareForUpdate complete an object before validation.
 	PrepareForCreate func(obj O)
 	PrepareForUpdate func(obj, old O)
 	// Canonicalize completes an object after its name is known.
 	CanonicalizeObject func(obj O)
-	// Name returns the faults of a name. Required.
+	// Name returns the errors of a name. Required.
 	Name validation.ValidateNameFunc
-	// ValidateObject returns the faults of an object apart from its metadata, ValidateChange those of its difference from
-	// the stored one.
+	// ValidateObject returns the errors of an object except its metadata, ValidateChange the errors of its difference from
+	// the stored object.
 	ValidateObject func(obj O) field.ErrorList
 	ValidateChange func(obj, old O) field.ErrorList
-	// Warnings returns a warning for each part of an object that is accepted without effect.
+	// Warnings returns a warning for each field that is accepted but has no effect.
 	Warnings func(obj O) []string
 
-	// ResetFields are the fields that a write of the resource leaves alone.
+	// ResetFields are the fields that a write of the resource does not change.
 	ResetFields *fieldpath.Set
-	// SelectableFields are the fields that field selectors know besides name and namespace.
+	// SelectableFields are the supported fields of field selectors in addition to name and namespace.
 	SelectableFields func(O) fields.Set
 	// Columns are the table columns after the name.
 	Columns []registry.Column[O]
 }
 
-// NewStore returns the store of a resource, to be wrapped with registry.NewREST.
+// NewStore returns the store of a resource, for registry.NewREST.
 func NewStore[O registry.Object](r Resource[O], typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*genericregistry.Store, error) {
 	rules := NewStrategy(r, typer)
 	store := &genericregistry.Store{
@@ -92,7 +92,7 @@ func NewStorage[O registry.Object](r Resource[O], typer runtime.ObjectTyper, get
 	return map[string]rest.Storage{r.Plural: registry.NewREST(store, r.ShortNames, nil)}, nil
 }
 
-// attributes returns what label and field selectors match.
+// attributes returns the labels and fields of an object for selectors.
 func (r Resource[O]) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	o, ok := obj.(O)
 	if !ok {
@@ -125,7 +125,7 @@ func (r Resource[O]) AddFieldLabels(scheme *runtime.Scheme, kind string) error {
 	})
 }
 
-// Strategy applies the rules of a Resource to writes.
+// Strategy implements the create and update strategy of a Resource.
 type Strategy[O registry.Object] struct {
 	Resource[O]
 	runtime.ObjectTyper
@@ -143,7 +143,7 @@ var (
 	_ rest.ResetFieldsStrategy             = Strategy[registry.Object]{}
 )
 
-// NamespaceScoped reports whether the objects live in namespaces.
+// NamespaceScoped reports whether the objects are namespaced.
 func (s Strategy[O]) NamespaceScoped() bool { return !s.ClusterScoped }
 
 // AllowCreateOnUpdate returns false: as in Kubernetes, a PUT replaces an existing object only.
@@ -157,7 +157,7 @@ func (Strategy[O]) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageC
 	return rest.DeleteDependents
 }
 
-// GetResetFields returns the fields that appliers of the resource do not own.
+// GetResetFields returns the fields that field managers of the resource do not own.
 func (s Strategy[O]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	if s.ResetFields == nil {
 		return nil
@@ -179,14 +179,14 @@ func (s Strategy[O]) PrepareForUpdate(_ context.Context, obj, old runtime.Object
 	}
 }
 
-// Canonicalize completes an object whose name is known.
+// Canonicalize completes an object after its name is known.
 func (s Strategy[O]) Canonicalize(obj runtime.Object) {
 	if s.CanonicalizeObject != nil {
 		s.CanonicalizeObject(obj.(O))
 	}
 }
 
-// Validate returns all faults of a new object.
+// Validate returns all errors of a new object.
 func (s Strategy[O]) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	o := obj.(O)
 	errs := validation.ValidateObjectMetaAccessor(o, !s.ClusterScoped, s.Name, field.NewPath("metadata"))
@@ -197,7 +197,7 @@ func (s Strategy[O]) Validate(_ context.Context, obj runtime.Object) field.Error
 	return errs
 }
 
-// ValidateUpdate returns all faults of an object that replaces old.
+// ValidateUpdate returns all errors of an object that replaces old.
 func (s Strategy[O]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	o, oldO := obj.(O), old.(O)
 	errs := validation.ValidateObjectMetaAccessorUpdate(o, oldO, field.NewPath("metadata"))
@@ -211,7 +211,7 @@ func (s Strategy[O]) ValidateUpdate(_ context.Context, obj, old runtime.Object) 
 	return errs
 }
 
-// WarningsOnCreate returns a warning for each part of a new object that has no effect.
+// WarningsOnCreate returns a warning for each field of a new object that has no effect.
 func (s Strategy[O]) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
 	if s.Warnings == nil {
 		return nil
@@ -219,13 +219,13 @@ func (s Strategy[O]) WarningsOnCreate(_ context.Context, obj runtime.Object) []s
 	return s.Warnings(obj.(O))
 }
 
-// WarningsOnUpdate returns a warning for each part of a changed object that has no effect.
+// WarningsOnUpdate returns a warning for each field of a changed object that has no effect.
 func (s Strategy[O]) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
 	return s.WarningsOnCreate(ctx, obj)
 }
 
-// ValidateImmutable checks the change of an object whose field immutable may be set. data are the fields that it freezes,
-// by their names, each with its new and its old value.
+// ValidateImmutable validates the change of an object with a field immutable. data are the fields that it freezes, by name,
+// each with its new and its old value.
 func ValidateImmutable(immutable, was *bool, data map[string][2]any) field.ErrorList {
 	const frozen = "field is immutable when `immutable` is set"
 	if was == nil || !*was {

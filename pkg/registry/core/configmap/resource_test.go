@@ -19,7 +19,7 @@ func TestValidate(t *testing.T) {
 		data          map[string]string
 		binary        map[string][]byte
 		immutable     *bool
-		// want are the fields with a fault.
+		// want are the paths of the fields with errors.
 		want []string
 	}{
 		"keys of both":          {data: map[string]string{"a": "1"}, binary: map[string][]byte{"b": {0}}},

@@ -77,7 +77,7 @@ func TestFieldSelectors(t *testing.T) {
 	}
 }
 
-// An Event by its reporter's newer field is found by source all the same.
+// The field selector source also finds an Event with the newer field for its reporter.
 func TestSourceIsTheReporterWhereThereIsNone(t *testing.T) {
 	event := complete()
 	event.Source, event.ReportingController = corev1.EventSource{}, "service-controller"

@@ -1,5 +1,4 @@
-// Package event holds the rules of Kubernetes' own core/v1 Events, for a server without a host cluster that
-// would keep them.
+// Package event implements Kubernetes' core/v1 Events for a server without a host cluster.
 package event
 
 import (
@@ -16,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// ttl is how long an Event is kept after it was last written, as Kubernetes keeps them by default.
+// ttl is the lifetime of an Event since its last write, as in Kubernetes by default.
 const ttl = time.Hour
 
 // events stores Events in etcd.
@@ -35,9 +34,9 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (ma
 	resource := corev1.Resource("events")
 	options, err := getter.GetRESTOptions(resource, &corev1.Event{})
 	if err != nil {
-		return nil, fmt.Errorf("setting up storage of events: %w", err)
+		return nil, fmt.Errorf("set up storage of events: %w", err)
 	}
-	// Events are written often and read seldom: a watch cache would keep all of them in memory for nothing.
+	// Events are written often and read rarely: a watch cache would only waste memory.
 	options.Decorator = generic.UndecoratedStorage
 
 	rules := newStrategy(typer)
@@ -54,7 +53,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (ma
 		TableConvertor:            newTableConvertor(),
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options, AttrFunc: attributes}); err != nil {
-		return nil, fmt.Errorf("setting up storage of events: %w", err)
+		return nil, fmt.Errorf("set up storage of events: %w", err)
 	}
 	return map[string]rest.Storage{"events": &events{store}}, nil
 }
@@ -64,7 +63,7 @@ func matching(label labels.Selector, field fields.Selector) storage.SelectionPre
 	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: attributes}
 }
 
-// attributes returns what label and field selectors look at.
+// attributes returns the labels and fields of an Event for selectors.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	event, ok := obj.(*corev1.Event)
 	if !ok {
@@ -73,7 +72,7 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return event.Labels, selectable(event), nil
 }
 
-// selectable are the fields that field selectors know.
+// selectable returns the fields that field selectors support.
 func selectable(event *corev1.Event) fields.Set {
 	source := event.Source.Component
 	if source == "" {
@@ -97,7 +96,7 @@ func selectable(event *corev1.Event) fields.Set {
 	}
 }
 
-// AddFieldLabels has a scheme accept the field selectors of Events.
+// AddFieldLabels registers the field selectors of Events with a scheme.
 func AddFieldLabels(scheme *runtime.Scheme) error {
 	known := selectable(&corev1.Event{})
 	return scheme.AddFieldLabelConversionFunc(corev1.SchemeGroupVersion.WithKind("Event"), func(label, value string) (string, string, error) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// strategy holds writes of Events to their rules.
+// strategy implements the create and update strategy of Events.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -27,49 +27,49 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 	return strategy{typer, names.SimpleNameGenerator}
 }
 
-// NamespaceScoped says that Events live in namespaces.
+// NamespaceScoped returns true: Events are namespaced.
 func (strategy) NamespaceScoped() bool { return true }
 
-// AllowCreateOnUpdate lets PUT and apply create what is not there yet.
+// AllowCreateOnUpdate returns true: PUT and apply may create an Event.
 func (strategy) AllowCreateOnUpdate(context.Context) bool { return true }
 
-// AllowUnconditionalUpdate lets a PUT without resourceVersion replace whatever is stored.
+// AllowUnconditionalUpdate returns true: a PUT without resourceVersion replaces the stored Event.
 func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
 
-// Canonicalize has nothing to do.
+// Canonicalize does nothing.
 func (strategy) Canonicalize(runtime.Object) {}
 
-// PrepareForCreate has nothing to do.
+// PrepareForCreate does nothing.
 func (strategy) PrepareForCreate(context.Context, runtime.Object) {}
 
-// PrepareForUpdate has nothing to do.
+// PrepareForUpdate does nothing.
 func (strategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
 
-// DefaultGarbageCollectionPolicy says that nothing depends on Events.
+// DefaultGarbageCollectionPolicy returns Unsupported: Events have no dependents.
 func (strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
 	return rest.Unsupported
 }
 
-// Validate returns all faults of an Event to be created.
+// Validate returns all errors of a new Event.
 func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validate(obj.(*corev1.Event))
 }
 
-// ValidateUpdate returns all faults of an Event that replaces another.
+// ValidateUpdate returns all errors of an Event that replaces another.
 func (strategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
 	return validate(obj.(*corev1.Event))
 }
 
-// WarningsOnCreate has nothing to warn of.
+// WarningsOnCreate returns no warnings.
 func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
 
-// WarningsOnUpdate has nothing to warn of.
+// WarningsOnUpdate returns no warnings.
 func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
 	return nil
 }
 
-// validate checks what Kubernetes checks of core/v1 Events: that an Event is in the namespace of the object it
-// is about, and in the default namespace where that object has none.
+// validate checks the same rule as Kubernetes for core/v1 Events: an Event is in the namespace of its object, or in the
+// default namespace if the object is cluster-scoped.
 func validate(event *corev1.Event) field.ErrorList {
 	want := event.InvolvedObject.Namespace
 	if want == "" {
@@ -77,7 +77,7 @@ func validate(event *corev1.Event) field.ErrorList {
 	}
 	if event.Namespace != want {
 		return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), event.InvolvedObject.Namespace,
-			"must be the namespace of the Event; an object without a namespace has its Events in 'default'")}
+			"must be the namespace of the Event; Events of cluster-scoped objects must be in 'default'")}
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// newTableConvertor shows Events by the columns of kubectl get events.
+// newTableConvertor renders Events with the columns of kubectl get events.
 func newTableConvertor() rest.TableConvertor {
 	name := registry.NameColumn[*corev1.Event]()
 	times := column("Count", "count", func(e *corev1.Event) any { return count(e) })
@@ -59,7 +59,7 @@ func lastSeen(e *corev1.Event) metav1.Time {
 	return e.LastTimestamp
 }
 
-// count is how often what the Event tells happened: once, where it does not say.
+// count returns the number of occurrences of an Event, 1 if unset.
 func count(e *corev1.Event) int64 {
 	if e.Series != nil {
 		return int64(e.Series.Count)
@@ -67,7 +67,7 @@ func count(e *corev1.Event) int64 {
 	return int64(max(e.Count, 1))
 }
 
-// object is what the Event is about, such as service/hello.
+// object returns the involved object, such as service/hello.
 func object(e *corev1.Event) string {
 	kind := strings.ToLower(e.InvolvedObject.Kind)
 	if e.InvolvedObject.Name == "" {
@@ -76,7 +76,7 @@ func object(e *corev1.Event) string {
 	return kind + "/" + e.InvolvedObject.Name
 }
 
-// source is who tells, and where that one runs.
+// source returns the reporting component and its host.
 func source(e *corev1.Event) string {
 	component := cmp.Or(e.Source.Component, e.ReportingController)
 	host := cmp.Or(e.Source.Host, e.ReportingInstance)

@@ -65,14 +65,14 @@ func statusResource() core.Resource[*corev1.Namespace] {
 	return r
 }
 
-// finalizeResource describes the subresource finalize, which alone changes the finalizers of the spec.
+// finalizeResource describes the subresource finalize, the only one that changes the finalizers of the spec.
 func finalizeResource() core.Resource[*corev1.Namespace] {
 	r := Resource()
 	r.PrepareForUpdate = func(n, old *corev1.Namespace) { n.Status = old.Status }
 	return r
 }
 
-// setNameLabel sets the label by which selectors find a Namespace of a name.
+// setNameLabel sets the label that selects a Namespace by name.
 func setNameLabel(n *corev1.Namespace) {
 	if n.Name == "" {
 		return

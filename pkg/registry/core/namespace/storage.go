@@ -26,7 +26,7 @@ type REST struct {
 	rest *registry.REST
 }
 
-// namespaces are the verbs of Namespaces apart from delete.
+// namespaces are the verbs of Namespaces except delete.
 type namespaces interface {
 	rest.Storage
 	rest.Scoper
@@ -79,7 +79,7 @@ type updater interface {
 	rest.ResetFieldsStrategy
 }
 
-// Delete marks a Namespace for deletion. It goes once its content is gone and its finalizers are removed.
+// Delete marks a Namespace for deletion. It is removed once its content is deleted and its finalizers are removed.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	found, err := r.rest.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {

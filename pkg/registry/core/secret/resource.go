@@ -59,7 +59,7 @@ func complete(s *corev1.Secret) {
 	s.StringData = nil
 }
 
-// required are the keys that a Secret of a type needs, unless one of them suffices.
+// required lists the keys that a Secret of a type must contain.
 var required = map[corev1.SecretType][]string{
 	corev1.SecretTypeDockercfg:        {corev1.DockerConfigKey},
 	corev1.SecretTypeDockerConfigJson: {corev1.DockerConfigJsonKey},
@@ -67,7 +67,7 @@ var required = map[corev1.SecretType][]string{
 	corev1.SecretTypeTLS:              {corev1.TLSCertKey, corev1.TLSPrivateKeyKey},
 }
 
-// validate never quotes a value of a Secret.
+// validate returns all errors of a Secret. They never contain a value.
 func validate(s *corev1.Secret) field.ErrorList {
 	var errs field.ErrorList
 	data := field.NewPath("data")

@@ -24,7 +24,7 @@ func fixture(kind corev1.SecretType, data ...string) *corev1.Secret {
 func TestValidate(t *testing.T) {
 	tests := map[string]struct {
 		secret *corev1.Secret
-		// want are the fields with a fault.
+		// want are the paths of the fields with errors.
 		want []string
 	}{
 		"opaque":                        {secret: fixture(corev1.SecretTypeOpaque, "a.B-c_1", "x")},

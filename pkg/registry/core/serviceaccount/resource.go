@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core"
 )
 
-// Resource describes ServiceAccounts. There are no tokens of them: nothing but a Revision's serviceAccountName refers to one.
+// Resource describes ServiceAccounts. They have no tokens; only serviceAccountName of a Revision refers to them.
 func Resource() core.Resource[*corev1.ServiceAccount] {
 	return core.Resource[*corev1.ServiceAccount]{
 		Plural: "serviceaccounts", Singular: "serviceaccount", ShortNames: []string{"sa"},

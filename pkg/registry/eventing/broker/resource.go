@@ -1,4 +1,4 @@
-// Package broker holds the rules of brokers.eventing.knative.dev.
+// Package broker implements the API resource brokers.eventing.knative.dev.
 package broker
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Brokers. New ones are completed by the settings in force; their class and configuration are
-// immutable then (eventing Broker Lifecycle).
+// Resource describes Brokers. The current settings supply the defaults of new Brokers; their class and configuration are
+// immutable afterwards (eventing Broker Lifecycle).
 func Resource(controllers identity.Controllers, settings func() eventingv1.Settings) *registry.Resource[*eventingv1.Broker, eventingv1.BrokerSpec, eventingv1.BrokerStatus] {
 	columns := []registry.Column[*eventingv1.Broker]{
-		{Name: "URL", Type: "string", Description: "Where the Broker accepts events.", Value: func(b *eventingv1.Broker) any {
+		{Name: "URL", Type: "string", Description: "URL at which the Broker accepts events.", Value: func(b *eventingv1.Broker) any {
 			return b.Status.Address.GetURL()
 		}},
 		registry.AgeColumn[*eventingv1.Broker](),

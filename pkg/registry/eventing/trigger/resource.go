@@ -1,4 +1,4 @@
-// Package trigger holds the rules of triggers.eventing.knative.dev.
+// Package trigger implements the API resource triggers.eventing.knative.dev.
 package trigger
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Triggers. Their broker is immutable (eventing Trigger Lifecycle). The status of a Trigger whose
-// Broker, read through brokers, is of a foreign class belongs to the controllers of that class.
+// Resource describes Triggers. Their broker is immutable (eventing Trigger Lifecycle). If the class of a Trigger's Broker,
+// which is read through brokers, is foreign, the controllers of that class own the status of the Trigger.
 func Resource(controllers identity.Controllers, brokers rest.Getter) *registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus] {
 	return &registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus]{
 		GroupVersion: eventingv1.SchemeGroupVersion,
@@ -58,7 +58,7 @@ func Resource(controllers identity.Controllers, brokers rest.Getter) *registry.R
 			{Name: "Broker", Type: "string", Description: "The Broker whose events are filtered.", Value: func(t *eventingv1.Trigger) any {
 				return t.Spec.Broker
 			}},
-			{Name: "Subscriber_URI", Type: "string", Description: "Where matching events are sent.", Value: func(t *eventingv1.Trigger) any {
+			{Name: "Subscriber_URI", Type: "string", Description: "URI to which matching events are sent.", Value: func(t *eventingv1.Trigger) any {
 				return t.Status.SubscriberURI
 			}},
 			registry.AgeColumn[*eventingv1.Trigger](),

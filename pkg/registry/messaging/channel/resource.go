@@ -1,4 +1,4 @@
-// Package channel holds the rules of channels.messaging.knative.dev.
+// Package channel implements the API resource channels.messaging.knative.dev.
 package channel
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Channels. New ones are completed by the settings in force. Their template is immutable (eventing Channel Lifecycle), their subscribers
-// are written by controllers alone.
+// Resource describes Channels. The current settings supply the defaults of new Channels. Their template is immutable
+// (eventing Channel Lifecycle), and only controllers write their subscribers.
 func Resource(controllers identity.Controllers, settings func() messagingv1.Settings) *registry.Resource[*messagingv1.Channel, messagingv1.ChannelSpec, messagingv1.ChannelStatus] {
 	subscribersUnchanged := func(ctx context.Context, c *messagingv1.Channel, old []duckv1.SubscriberSpec) field.ErrorList {
 		if controllers.Made(ctx) || equality.Semantic.DeepEqual(c.Spec.Subscribers, old) {
@@ -42,7 +42,7 @@ func Resource(controllers identity.Controllers, settings func() messagingv1.Sett
 		},
 		DefaultOnUpdate: func(ctx context.Context, c, old *messagingv1.Channel) {
 			c.SetUpdateDefaults(old)
-			// Who replaces a Channel by a manifest says nothing of its Subscriptions.
+			// A user that replaces a Channel by a manifest does not intend to remove its Subscriptions.
 			if len(c.Spec.Subscribers) == 0 && !controllers.Made(ctx) {
 				c.Spec.Subscribers = old.Spec.Subscribers
 			}
@@ -55,7 +55,7 @@ func Resource(controllers identity.Controllers, settings func() messagingv1.Sett
 			return append(messagingv1.ValidateChannelUpdate(c, old), subscribersUnchanged(ctx, c, old.Spec.Subscribers)...)
 		},
 		Columns: append([]registry.Column[*messagingv1.Channel]{
-			{Name: "URL", Type: "string", Description: "Where the Channel accepts events.", Value: func(c *messagingv1.Channel) any {
+			{Name: "URL", Type: "string", Description: "URL at which the Channel accepts events.", Value: func(c *messagingv1.Channel) any {
 				return c.Status.Address.GetURL()
 			}},
 			registry.AgeColumn[*messagingv1.Channel](),

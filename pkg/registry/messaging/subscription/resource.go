@@ -1,4 +1,4 @@
-// Package subscription holds the rules of subscriptions.messaging.knative.dev.
+// Package subscription implements the API resource subscriptions.messaging.knative.dev.
 package subscription
 
 import (

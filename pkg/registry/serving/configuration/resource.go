@@ -1,4 +1,4 @@
-// Package configuration holds the rules of configurations.serving.knative.dev.
+// Package configuration implements the API resource configurations.serving.knative.dev.
 package configuration
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Configurations. They are completed and validated by the settings in force at the time of the write.
+// Resource describes Configurations. The settings at the time of a write supply defaults and limits.
 func Resource(controllers identity.Controllers, settings func() servingv1.Settings) *registry.Resource[*servingv1.Configuration, servingv1.ConfigurationSpec, servingv1.ConfigurationStatus] {
 	return &registry.Resource[*servingv1.Configuration, servingv1.ConfigurationSpec, servingv1.ConfigurationStatus]{
 		GroupVersion: servingv1.SchemeGroupVersion,

@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// How many logs may be followed at a time of one Revision, by one user, and in one namespace. Each is a watch of Pods and
-	// a stream for each of their containers at the host, as this server, which the user's priority level does not bound.
+	// Limits of concurrently followed logs per Revision, user and namespace. Each log requires a watch of Pods and a stream
+	// for each container from the host, in the name of this server, which the user's priority level does not limit.
 	maxFollowsOfRevision  = 16
 	maxFollowsOfUser      = 32
 	maxFollowsOfNamespace = 64
-	// followRetrySeconds is when it is worth asking again.
+	// followRetrySeconds is the value of Retry-After.
 	followRetrySeconds = 10
 )
 
-// follows bounds the logs that are followed at a time. The zero value is ready to use.
+// follows limits the number of concurrently followed logs. The zero value is ready to use.
 type follows struct {
-	// mu guards counts: how many are followed, by subject.
+	// mu guards counts: the number of followed logs by subject.
 	mu     sync.Mutex
 	counts map[followed]int
 }
 
-// followed is a subject of a limit: a kind and the name of one of it.
+// followed identifies the subject of a limit: a user, a namespace or a Revision.
 type followed struct{ kind, namespace, name string }
 
-// begin counts another log that is followed until end is called. It fails with TooManyRequests if a limit is reached.
+// begin counts a followed log until end is called. It fails with TooManyRequests if a limit is reached.
 func (f *follows) begin(user, namespace, revision string) (end func(), err error) {
 	subjects := map[followed]int{
 		{"user", "", user}:                maxFollowsOfUser,
@@ -40,7 +40,7 @@ func (f *follows) begin(user, namespace, revision string) (end func(), err error
 	for subject, limit := range subjects {
 		if f.counts[subject] >= limit {
 			return nil, apierrors.NewTooManyRequests(fmt.Sprintf(
-				"%d logs are followed already for the %s %q, which is the limit of this replica; end one of them, or ask without 'follow'",
+				"%d logs are already being followed for the %s %q, which is the limit of this replica; stop one of them, or omit 'follow'",
 				limit, subject.kind, subject.name), followRetrySeconds)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// TestFollowLimits repeats finding 20 of the security review: the logs that are followed at a time are limited for each
-// Revision, user and namespace, and who asks for more is told when to come again.
+// TestFollowLimits repeats finding 20 of the security review: the number of concurrently followed logs is limited for each
+// Revision, user and namespace, and excess requests are rejected with Retry-After.
 func TestFollowLimits(t *testing.T) {
 	revisions := logged()
 	for i := range 20 {
@@ -48,10 +48,10 @@ func TestFollowLimits(t *testing.T) {
 				}
 			}
 			_, err := follow(tt.limit, true)
-			if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !again || seconds != followRetrySeconds {
+			if seconds, suggested := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !suggested || seconds != followRetrySeconds {
 				t.Errorf("one more: %v", err)
 			}
-			// What is not followed is bounded by the user's priority level.
+			// The user's priority level limits logs that are not followed.
 			if stream, err := follow(tt.limit, false); err != nil {
 				t.Errorf("without follow: %v", err)
 			} else {

@@ -21,20 +21,20 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
 )
 
-// LogOptions are what the subresource log is served from.
+// LogOptions configure the subresource log.
 type LogOptions struct {
 	Source revisionlog.Source
-	// Stopping ends when the server is about to: nothing is followed from then on. Nil is never.
+	// Stopping is closed before the server stops. It ends followed logs. Nil never closes.
 	Stopping <-chan struct{}
 }
 
-// revisionStore is what the subresource log needs to know of Revisions.
+// revisionStore reads and watches Revisions.
 type revisionStore interface {
 	rest.Getter
 	rest.Watcher
 }
 
-// logREST serves the logs of a Revision's instances as text.
+// logREST serves the logs of a Revision's backends as text.
 type logREST struct {
 	LogOptions
 	revisions revisionStore
@@ -46,24 +46,24 @@ var (
 	_ rest.StorageMetadata   = &logREST{}
 )
 
-// New returns an empty object, of the kind that the subresource is of.
+// New returns an empty object of the parent resource's kind.
 func (*logREST) New() runtime.Object { return &servingv1.Revision{} }
 
-// Destroy does nothing: the store is the Revisions'.
+// Destroy does nothing: the resource Revisions owns the store.
 func (*logREST) Destroy() {}
 
-// NewGetOptions returns empty options. Nothing follows in the path.
+// NewGetOptions returns empty options. The resource has no subpaths.
 func (*logREST) NewGetOptions() (runtime.Object, bool, string) {
 	return &servingv1.RevisionLogOptions{}, false, ""
 }
 
-// ProducesMIMETypes says what is served.
+// ProducesMIMETypes returns the content type of logs.
 func (*logREST) ProducesMIMETypes(string) []string { return []string{"text/plain"} }
 
-// ProducesObject says that it is text.
+// ProducesObject returns a string: logs are text.
 func (*logREST) ProducesObject(string) any { return "" }
 
-// Get finds the Revision, and returns what is streamed.
+// Get reads the Revision and returns the stream of its logs.
 func (l *logREST) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
 	asked, ok := options.(*servingv1.RevisionLogOptions)
 	if !ok {
@@ -92,7 +92,7 @@ func hasContainer(revision *servingv1.Revision, name string) bool {
 	return false
 }
 
-// containersOf are the names of all containers, those that run on first.
+// containersOf returns the names of all containers, init containers last.
 func containersOf(revision *servingv1.Revision) []string {
 	var names []string
 	for i := range revision.Spec.Containers {
@@ -104,7 +104,7 @@ func containersOf(revision *servingv1.Revision) []string {
 	return names
 }
 
-// logStream stands for the log of a Revision where handlers expect an object.
+// logStream represents the log of a Revision as an object, as handlers require.
 type logStream struct {
 	rest     *logREST
 	revision *servingv1.Revision
@@ -113,7 +113,7 @@ type logStream struct {
 
 var _ rest.ResourceStreamer = &logStream{}
 
-// GetObjectKind says that it is no API object.
+// GetObjectKind returns the empty kind: a stream is not an API object.
 func (*logStream) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject is never called: streams cannot be copied.
@@ -121,14 +121,14 @@ func (*logStream) DeepCopyObject() runtime.Object {
 	panic("the stream of a log cannot be copied")
 }
 
-// InputStream returns the log as text. One that is followed ends with the request, the Revision or the server.
+// InputStream returns the log as text. A followed log ends with the request, the Revision or the server.
 func (s *logStream) InputStream(ctx context.Context, _, _ string) (_ io.ReadCloser, _ bool, _ string, err error) {
 	follow := s.options.Follow
 	end := func() {}
 	if follow {
 		select {
 		case <-s.rest.Stopping:
-			return nil, false, "", apierrors.NewServiceUnavailable("this replica of the server is about to end; ask again")
+			return nil, false, "", apierrors.NewServiceUnavailable("this replica of the server is shutting down; retry")
 		default:
 		}
 		if end, err = s.rest.follows.begin(userOf(ctx), s.revision.Namespace, s.revision.Name); err != nil {
@@ -156,7 +156,7 @@ func (s *logStream) InputStream(ctx context.Context, _, _ string) (_ io.ReadClos
 	return &followedStream{stream, end}, follow, "text/plain; charset=utf-8", nil
 }
 
-// userOf returns the name of who asks.
+// userOf returns the name of the user who sent the request.
 func userOf(ctx context.Context) string {
 	if user, ok := request.UserFrom(ctx); ok {
 		return user.GetName()
@@ -164,10 +164,10 @@ func userOf(ctx context.Context) string {
 	return ""
 }
 
-// rewatching is how long after a watch of a Revision has failed the next one begins.
-const rewatching = time.Second
+// rewatchDelay is the delay before a failed watch of a Revision is restarted.
+const rewatchDelay = time.Second
 
-// awaitEnd returns when a Revision is deleted, the server ends, or ctx does.
+// awaitEnd returns when a Revision is deleted, the server stops, or ctx ends.
 func (l *logREST) awaitEnd(ctx context.Context, revision *servingv1.Revision) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,9 +186,9 @@ func (l *logREST) awaitEnd(ctx context.Context, revision *servingv1.Revision) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(rewatching):
+		case <-time.After(rewatchDelay):
 		}
-		// What happened meanwhile is in the Revision itself.
+		// Changes since the watch ended are visible in the Revision.
 		obj, err := l.revisions.Get(ctx, revision.Name, &metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return
@@ -202,7 +202,7 @@ func (l *logREST) awaitEnd(ctx context.Context, revision *servingv1.Revision) {
 	}
 }
 
-// watchOnce watches a Revision from a version on, and returns whether it was deleted. Otherwise the watch ended.
+// watchOnce watches a Revision from the given version, and reports whether it was deleted. Otherwise the watch ended.
 func (l *logREST) watchOnce(ctx context.Context, name, version string) (deleted bool) {
 	watcher, err := l.revisions.Watch(ctx, &internalversion.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name), ResourceVersion: version,

@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
 )
 
-// watchedRevisions can be watched besides.
+// watchedRevisions adds watches.
 type watchedRevisions struct {
 	fakeRevisions
 	watcher *watch.FakeWatcher
@@ -28,7 +28,7 @@ func (w watchedRevisions) Watch(context.Context, *internalversion.ListOptions) (
 	return w.watcher, nil
 }
 
-// source hands over one line, and fails or follows then.
+// source returns one line, then fails or follows.
 type source struct{ err error }
 
 func (s source) Copy(ctx context.Context, _ *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(revisionlog.Line) error) error {
@@ -98,7 +98,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestLogFollow ends with the Revision, with the server, and with the request.
+// TestLogFollow follows a log until the end of the Revision, the server or the request.
 func TestLogFollow(t *testing.T) {
 	for name, end := range map[string]func(revisions watchedRevisions, stop, cancel func()){
 		"Revision deleted": func(revisions watchedRevisions, _, _ func()) {

@@ -1,4 +1,4 @@
-// Package revision holds the rules of revisions.serving.knative.dev.
+// Package revision implements the API resource revisions.serving.knative.dev.
 package revision
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Revisions. Only controllers create them, and their spec never changes (serving 5.3-1);
-// nor do later defaults change it.
+// Resource describes Revisions. Only controllers create them. Their spec never changes (serving 5.3-1), not even when the
+// defaults change.
 func Resource(controllers identity.Controllers, settings func() servingv1.Settings) *registry.Resource[*servingv1.Revision, servingv1.RevisionSpec, servingv1.RevisionStatus] {
 	return &registry.Resource[*servingv1.Revision, servingv1.RevisionSpec, servingv1.RevisionStatus]{
 		GroupVersion: servingv1.SchemeGroupVersion,
@@ -53,25 +53,25 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 
 func columns() []registry.Column[*servingv1.Revision] {
 	columns := []registry.Column[*servingv1.Revision]{
-		{Name: "Config Name", Type: "string", Description: "The Configuration that made the Revision.", Value: func(r *servingv1.Revision) any {
+		{Name: "Config Name", Type: "string", Description: "The Configuration that created the Revision.", Value: func(r *servingv1.Revision) any {
 			return r.Labels[servingv1.ConfigurationLabelKey]
 		}},
-		{Name: "Generation", Type: "string", Description: "The generation of the Configuration that the Revision was made from.", Value: func(r *servingv1.Revision) any {
+		{Name: "Generation", Type: "string", Description: "The generation of the Configuration from which the Revision was created.", Value: func(r *servingv1.Revision) any {
 			return r.Labels[servingv1.ConfigurationGenerationLabelKey]
 		}},
 	}
 	columns = append(columns, registry.ReadyColumns(common)...)
 	return append(columns,
-		registry.Column[*servingv1.Revision]{Name: "Actual Replicas", Type: "integer", Description: "The number of instances that are ready.", Value: func(r *servingv1.Revision) any {
+		registry.Column[*servingv1.Revision]{Name: "Actual Replicas", Type: "integer", Description: "The number of ready instances.", Value: func(r *servingv1.Revision) any {
 			return replicas(r.Status.ActualReplicas)
 		}},
-		registry.Column[*servingv1.Revision]{Name: "Desired Replicas", Type: "integer", Description: "The number of instances the autoscaler asks for.", Value: func(r *servingv1.Revision) any {
+		registry.Column[*servingv1.Revision]{Name: "Desired Replicas", Type: "integer", Description: "The number of instances that the autoscaler requests.", Value: func(r *servingv1.Revision) any {
 			return replicas(r.Status.DesiredReplicas)
 		}},
 	)
 }
 
-// replicas returns a number as tables hold it, or nothing.
+// replicas returns the value of a table cell, nil if unset.
 func replicas(n *int32) any {
 	if n == nil {
 		return nil

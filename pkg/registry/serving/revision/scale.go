@@ -17,7 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// instanceLabelKey on the instances of a Revision, where they are pods, holds its name.
+// instanceLabelKey is the label of a Revision's Pods whose value is the Revision's name.
 const instanceLabelKey = servingv1.GroupName + "/revision"
 
 // NewStorage returns the storage of Revisions and of their subresources, by resource path.
@@ -31,8 +31,8 @@ func NewStorage(controllers identity.Controllers, settings func() servingv1.Sett
 	return paths, nil
 }
 
-// scaleREST shows the instances of a Revision as autoscaling/v1 has it. It is only read: the autoscaler
-// decides how many instances there are, within the bounds of the Revision's annotations.
+// scaleREST serves the number of backends of a Revision as autoscaling/v1 Scale. It is read-only: the autoscaler sets the
+// number, within the bounds of the Revision's annotations.
 type scaleREST struct {
 	rest.TableConvertor
 	revisions rest.Getter
@@ -58,7 +58,7 @@ func newScaleREST(revisions rest.Getter) *scaleREST {
 	)}
 }
 
-// GroupVersionKind says that the subresource is of another group than the resource.
+// GroupVersionKind returns the kind Scale, which belongs to another group than the resource.
 func (*scaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 }
@@ -66,7 +66,7 @@ func (*scaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind 
 // New returns an empty object.
 func (*scaleREST) New() runtime.Object { return &autoscalingv1.Scale{} }
 
-// Destroy does nothing: the store is the Revisions'.
+// Destroy does nothing: the resource Revisions owns the store.
 func (*scaleREST) Destroy() {}
 
 // Get reads the scale of a Revision.
@@ -78,7 +78,7 @@ func (s *scaleREST) Get(ctx context.Context, name string, options *metav1.GetOpt
 	return scaleOf(obj.(*servingv1.Revision)), nil
 }
 
-// scaleOf returns the scale that a Revision's status tells; what it does not tell yet is 0.
+// scaleOf returns the scale from a Revision's status. Unset values are 0.
 func scaleOf(r *servingv1.Revision) *autoscalingv1.Scale {
 	return &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{

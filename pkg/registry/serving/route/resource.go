@@ -1,4 +1,4 @@
-// Package route holds the rules of routes.serving.knative.dev.
+// Package route implements the API resource routes.serving.knative.dev.
 package route
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Routes. They are validated by the settings in force at the time of the write.
+// Resource describes Routes. The settings at the time of a write supply the limits.
 func Resource(controllers identity.Controllers, settings func() servingv1.Settings) *registry.Resource[*servingv1.Route, servingv1.RouteSpec, servingv1.RouteStatus] {
 	return &registry.Resource[*servingv1.Route, servingv1.RouteSpec, servingv1.RouteStatus]{
 		GroupVersion: servingv1.SchemeGroupVersion,
@@ -36,7 +36,7 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 			return servingv1.ValidateRouteUpdate(r, old, settings())
 		},
 		Columns: append([]registry.Column[*servingv1.Route]{
-			{Name: "URL", Type: "string", Description: "Where the application is reached.", Value: func(r *servingv1.Route) any {
+			{Name: "URL", Type: "string", Description: "URL of the application.", Value: func(r *servingv1.Route) any {
 				return r.Status.URL
 			}},
 		}, registry.ReadyColumns(common)...),

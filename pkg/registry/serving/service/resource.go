@@ -1,4 +1,4 @@
-// Package service holds the rules of services.serving.knative.dev.
+// Package service implements the API resource services.serving.knative.dev.
 package service
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
-// Resource describes Services. They are completed and validated by the settings in force at the time of the write.
+// Resource describes Services. The settings at the time of a write supply defaults and limits.
 func Resource(controllers identity.Controllers, settings func() servingv1.Settings) *registry.Resource[*servingv1.Service, servingv1.ServiceSpec, servingv1.ServiceStatus] {
 	return &registry.Resource[*servingv1.Service, servingv1.ServiceSpec, servingv1.ServiceStatus]{
 		GroupVersion: servingv1.SchemeGroupVersion,
@@ -42,7 +42,7 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 			return servingv1.ValidateServiceUpdate(s, old, settings())
 		},
 		Columns: append([]registry.Column[*servingv1.Service]{
-			{Name: "URL", Type: "string", Description: "Where the application is reached.", Value: func(s *servingv1.Service) any {
+			{Name: "URL", Type: "string", Description: "URL of the application.", Value: func(s *servingv1.Service) any {
 				return s.Status.URL
 			}},
 			{Name: "LatestCreated", Type: "string", Description: "The most recently created Revision.", Value: func(s *servingv1.Service) any {
