@@ -125,7 +125,9 @@ if [[ $snapshot == --volumes ]]; then
 	start
 	exit
 fi
-host=knative-apiserver-0.knative-apiserver-peers.knative-system.svc.cluster.local
+domain=$(k get statefulset knative-apiserver -o 'jsonpath={.spec.template.spec.containers[0].args}' |
+	sed -n 's/.*"--cluster-domain=\([^"]*\)".*/\1/p')
+host=knative-apiserver-0.knative-apiserver-peers.knative-system.svc.${domain:-cluster.local}
 maintain 0 snapshot restore --name=knative-apiserver-0 --replace --peer-url="https://$host:2380" \
 	${SKIP_HASH_CHECK:+--skip-hash-check} - <"$snapshot"
 # Without it, one of the others that starts first would make a cluster of its own.

@@ -4,6 +4,8 @@
 # learn a new authority.
 #
 # Usage: hack/serving-cert.sh [DIR]   DIR is where artifacts/install/components/own-certificate looks for it, unless given.
+#
+# Environment: CLUSTER_DOMAIN is the DNS domain of the cluster (cluster.local).
 set -euo pipefail
 umask 077
 
@@ -26,7 +28,7 @@ openssl req -new -key tls.key -subj "/CN=$host" |
 			echo "basicConstraints = critical, CA:FALSE"
 			echo "keyUsage = critical, digitalSignature"
 			echo "extendedKeyUsage = serverAuth"
-			echo "subjectAltName = DNS:$host, DNS:$host.cluster.local"
+			echo "subjectAltName = DNS:$host, DNS:$host.${CLUSTER_DOMAIN:-cluster.local}"
 		) -out tls.crt 2>/dev/null
 openssl verify -CAfile ca.crt -purpose sslserver -verify_hostname "$host" tls.crt >/dev/null
 echo "$PWD/tls.crt is valid until $(openssl x509 -in tls.crt -noout -enddate | cut -d= -f2)"

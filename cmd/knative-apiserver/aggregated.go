@@ -21,6 +21,7 @@ type aggregatedOptions struct {
 	api             *apiserver.Options
 	components      componentList
 	systemNamespace string
+	clusterDomain   string
 	gateway         gatewayOptions
 	broker          brokerOptions
 	memory          quantity
@@ -47,6 +48,7 @@ func newAggregatedOptions() *aggregatedOptions {
 		api:             api,
 		components:      allComponents,
 		systemNamespace: components.SystemNamespace,
+		clusterDomain:   defaultClusterDomain,
 		gateway:         gatewayOptions{port: defaultGatewayPort, internalPort: 8081, drainPort: 8083},
 		broker:          broker,
 		replica:         newReplicaOptions(),
@@ -60,6 +62,7 @@ func (o *aggregatedOptions) addFlags(flags *pflag.FlagSet) {
 			"Without apiserver, the API is reached through the host cluster.")
 	flags.StringVar(&o.systemNamespace, "system-namespace", o.systemNamespace,
 		"Namespace that this server is installed in, with its Services, and the ConfigMaps of its settings.")
+	addClusterDomainFlag(flags, &o.clusterDomain)
 	flags.IntVar(&o.gateway.port, "gateway-port", o.gateway.port, "Port on which requests from outside the cluster to Services arrive.")
 	flags.IntVar(&o.gateway.internalPort, "gateway-internal-port", o.gateway.internalPort,
 		"Port on which requests from the cluster's Pods arrive. Names that are for the cluster alone are served here only.")
@@ -78,7 +81,7 @@ func (o *aggregatedOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *aggregatedOptions) validate() error {
 	o.api.NoAPI = !o.components.has(componentAPIServer)
-	errs := []error{o.api.Validate(), o.components.validate(), o.broker.validate(), o.destinations.validate(), o.replica.validate()}
+	errs := []error{o.api.Validate(), o.components.validate(), validateClusterDomain(o.clusterDomain), o.broker.validate(), o.destinations.validate(), o.replica.validate()}
 	if faults := validation.IsDNS1123Label(o.systemNamespace); len(faults) > 0 {
 		errs = append(errs, fmt.Errorf("--system-namespace %q: %s", o.systemNamespace, strings.Join(faults, "; ")))
 	}
@@ -170,6 +173,7 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 		Host:                host,
 		DataDir:             o.api.DataDir,
 		SystemNamespace:     o.systemNamespace,
+		ClusterDomain:       o.clusterDomain,
 		Replica:             replica,
 		AllowCrossNamespace: o.crossNamespace,
 		MemoryBudget:        int64(o.memory),

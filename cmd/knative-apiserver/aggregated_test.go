@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,7 @@ func TestAggregatedFlags(t *testing.T) {
 		"unknown component":     {[]string{"--components=apiserver,scheduler"}, `--components "scheduler" must be among`},
 		"a port of its own":     {[]string{"--broker-port=70000"}, "--broker-port 70000 must be from 0 to 65535"},
 		"no namespace":          {[]string{"--system-namespace=Not_One"}, `--system-namespace "Not_One"`},
+		"no domain":             {[]string{"--cluster-domain=.local"}, `--cluster-domain ".local"`},
 		"nowhere to put events": {[]string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir="}, "one of --nats-url and --data-dir must be given"},
 		"events in NATS":        {args: []string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir=", "--nats-url=nats://127.0.0.1"}},
 	} {
@@ -45,5 +47,24 @@ func TestAggregatedFlags(t *testing.T) {
 				t.Errorf("validate returns %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// Replicas find each other by names under the domain of the cluster.
+func TestHostNames(t *testing.T) {
+	options := newAggregatedOptions()
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	options.addFlags(flags)
+	if err := flags.Parse([]string{"--cluster-domain=corp.example", "--replicas=3", "--pod-name=server-2", "--system-namespace=kn"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := options.hostNames()
+	want := []string{
+		"server-0.knative-apiserver-peers.kn.svc.corp.example",
+		"server-1.knative-apiserver-peers.kn.svc.corp.example",
+		"server-2.knative-apiserver-peers.kn.svc.corp.example",
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("hostNames returns %v, %v, want %v", got, err, want)
 	}
 }

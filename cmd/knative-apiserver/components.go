@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // The components of the server, as --components names them.
@@ -40,6 +43,22 @@ func (l componentList) validate() error {
 		errs = append(errs, fmt.Errorf("--components must name some of %s", strings.Join(allComponents, ", ")))
 	}
 	return errors.Join(errs...)
+}
+
+// defaultClusterDomain is the default of --cluster-domain.
+const defaultClusterDomain = "cluster.local"
+
+// addClusterDomainFlag registers the flag of the domain that all cluster-internal host names end in.
+func addClusterDomainFlag(flags *pflag.FlagSet, domain *string) {
+	flags.StringVar(domain, "cluster-domain", *domain,
+		"DNS domain of the cluster, as in kubelet's clusterDomain. It ends the cluster-local host names of Routes, Brokers, Channels, core Services and replicas.")
+}
+
+func validateClusterDomain(domain string) error {
+	if faults := validation.IsDNS1123Subdomain(domain); len(faults) > 0 {
+		return fmt.Errorf("--cluster-domain %q: %s", domain, strings.Join(faults, "; "))
+	}
+	return nil
 }
 
 // listen opens the port of a flag.

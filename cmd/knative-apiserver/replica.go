@@ -125,19 +125,19 @@ func (o *replicaOptions) stateful() (string, error) {
 }
 
 // hostName returns the name by which other Pods find a Pod of the StatefulSet.
-func (o *replicaOptions) hostName(pod, namespace string) string {
-	return pod + "." + o.peerService + "." + namespace + ".svc.cluster.local"
+func (o *aggregatedOptions) hostName(pod string) string {
+	return pod + "." + o.replica.peerService + "." + o.systemNamespace + ".svc." + o.clusterDomain
 }
 
 // hostNames returns the names of all Pods of the StatefulSet.
-func (o *replicaOptions) hostNames(namespace string) ([]string, error) {
-	set, err := o.stateful()
+func (o *aggregatedOptions) hostNames() ([]string, error) {
+	set, err := o.replica.stateful()
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, o.replicas)
+	names := make([]string, o.replica.replicas)
 	for i := range names {
-		names[i] = o.hostName(fmt.Sprintf("%s-%d", set, i), namespace)
+		names[i] = o.hostName(fmt.Sprintf("%s-%d", set, i))
 	}
 	return names, nil
 }
@@ -163,7 +163,7 @@ func (o *aggregatedOptions) join(ctx context.Context, host *rest.Config, listene
 		}
 	}
 	certificates, err := components.StartCertificates(ctx, host, o.systemNamespace, replica, certs.Options{
-		PodName: r.podName, PeerService: r.peerService, IPs: []net.IP{net.ParseIP(r.podIP)}, Settle: r.settle,
+		ClusterDomain: o.clusterDomain, PodName: r.podName, PeerService: r.peerService, IPs: []net.IP{net.ParseIP(r.podIP)}, Settle: r.settle,
 	})
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (o *aggregatedOptions) startMember(ctx context.Context, host *rest.Config, 
 	member, err := etcd.StartMember(ctx, etcd.MemberOptions{
 		Dir:          o.api.DataDir,
 		Name:         o.replica.podName,
-		PeerAddress:  net.JoinHostPort(o.replica.hostName(o.replica.podName, o.systemNamespace), port(o.replica.etcdPeerPort)),
+		PeerAddress:  net.JoinHostPort(o.hostName(o.replica.podName), port(o.replica.etcdPeerPort)),
 		Listen:       net.JoinHostPort(o.replica.podIP, port(o.replica.etcdPeerPort)),
 		ListenClient: net.JoinHostPort(o.replica.podIP, port(o.replica.etcdClientPort)),
 		TLS:          etcd.TLSFiles{CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA},
@@ -218,7 +218,7 @@ func (o *aggregatedOptions) startMember(ctx context.Context, host *rest.Config, 
 
 // eventLogCluster returns what this server needs to know to be a member of the embedded event log.
 func (o *aggregatedOptions) eventLogCluster(replica *components.Replica) (*eventlog.Cluster, error) {
-	hosts, err := o.replica.hostNames(o.systemNamespace)
+	hosts, err := o.hostNames()
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (o *aggregatedOptions) eventLogCluster(replica *components.Replica) (*event
 	c := &eventlog.Cluster{
 		Name:       o.replica.podName,
 		ListenHost: o.replica.podIP, ListenPort: o.replica.eventLogPort,
-		Advertise: at(o.replica.hostName(o.replica.podName, o.systemNamespace)),
+		Advertise: at(o.hostName(o.replica.podName)),
 		TLS:       replica.TLS(),
 	}
 	for _, host := range hosts {

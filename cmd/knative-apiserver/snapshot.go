@@ -82,7 +82,7 @@ func newRestoreCommand(dataDir *string) *cobra.Command {
 	flags := restore.Flags()
 	flags.StringVar(&options.Name, "name", "", "Name of the Pod whose data it is.")
 	flags.StringVar(&options.PeerURL, "peer-url", "", "Address at which other members of etcd reach it, such as "+
-		"https://knative-apiserver-0.knative-apiserver-peers.knative-system.svc.cluster.local:2380.")
+		"https://knative-apiserver-0.knative-apiserver-peers.knative-system.svc."+defaultClusterDomain+":2380.")
 	flags.BoolVar(&options.Replace, "replace", false, "Move data that is there aside, to etcd.TIME beside it.")
 	flags.BoolVar(&options.SkipHash, "skip-hash-check", false, "Take a database without a checksum, such as the file etcd/member/snap/db of a data directory.")
 	for _, name := range []string{"name", "peer-url"} {

@@ -26,22 +26,24 @@ const (
 
 // standaloneOptions are the flags of the standalone command.
 type standaloneOptions struct {
-	api         *apiserver.StandaloneOptions
-	components  componentList
-	gatewayPort int
-	configDir   string
-	accessLog   string
-	broker      brokerOptions
-	memory      quantity
-	destination destinationOptions
+	api           *apiserver.StandaloneOptions
+	components    componentList
+	gatewayPort   int
+	configDir     string
+	clusterDomain string
+	accessLog     string
+	broker        brokerOptions
+	memory        quantity
+	destination   destinationOptions
 }
 
 func newStandaloneOptions() *standaloneOptions {
 	return &standaloneOptions{
-		api:         apiserver.NewStandaloneOptions(),
-		components:  slices.Clone(allComponents),
-		gatewayPort: defaultGatewayPort,
-		broker:      newBrokerOptions(),
+		api:           apiserver.NewStandaloneOptions(),
+		components:    slices.Clone(allComponents),
+		gatewayPort:   defaultGatewayPort,
+		clusterDomain: defaultClusterDomain,
+		broker:        newBrokerOptions(),
 	}
 }
 
@@ -54,6 +56,7 @@ func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.configDir, "config-dir", "",
 		"Directory with YAML files of the ConfigMaps config-autoscaler, config-br-defaults, config-defaults, config-domain, config-features, "+
 			"config-gc, config-network and default-ch-webhook. Changes take effect at once. Empty reads the ConfigMaps of these names in namespace knative-system instead.")
+	addClusterDomainFlag(flags, &o.clusterDomain)
 	flags.StringVar(&o.accessLog, "access-log", "",
 		`File that gets a line of JSON for each request to a Service, "-" for standard error. None: access.log in the data directory.`)
 	o.broker.addFlags(flags)
@@ -65,7 +68,7 @@ func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *standaloneOptions) validate() error {
-	errs := []error{o.api.Validate(), o.broker.validate(), o.destination.validate(), o.components.validate()}
+	errs := []error{o.api.Validate(), o.broker.validate(), o.destination.validate(), o.components.validate(), validateClusterDomain(o.clusterDomain)}
 	if !o.components.has(componentAPIServer) {
 		errs = append(errs, errors.New("--components must contain apiserver"))
 	}
@@ -111,12 +114,13 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 		return o.api.RunServer(ctx, command.OutOrStdout())
 	}
 	options := components.StandaloneOptions{
-		MemoryBudget: int64(o.memory),
-		DataDir:      o.api.DataDir,
-		ConfigDir:    o.configDir,
-		AccessLog:    o.accessLogFile(),
-		Destinations: o.destination.config(),
-		Stop:         stop,
+		MemoryBudget:  int64(o.memory),
+		DataDir:       o.api.DataDir,
+		ConfigDir:     o.configDir,
+		ClusterDomain: o.clusterDomain,
+		AccessLog:     o.accessLogFile(),
+		Destinations:  o.destination.config(),
+		Stop:          stop,
 	}
 	// Opened before anything else, so that a port that is taken is told at once.
 	var err error

@@ -147,7 +147,7 @@ func TestNewLeaderWritesWhatTheOldOneLeft(t *testing.T) {
 func TestRotationWaitsForBundles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, host := newAPIServices(apiService("ours", nil)), newHost()
-		m, err := New(Options{Client: host, Namespace: namespace, Settle: 10 * time.Second})
+		m, err := New(Options{Client: host, Namespace: namespace, ClusterDomain: "cluster.local", Settle: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

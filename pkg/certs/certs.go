@@ -46,6 +46,8 @@ type Options struct {
 	Client kubernetes.Interface
 	// Namespace is the namespace of the Secrets and the Service.
 	Namespace string
+	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
+	ClusterDomain string
 	// SecretName is the name of the Secret of the authority [knative-apiserver-ca].
 	SecretName string
 	// EtcdSecretName is the name of the Secret of the authority for etcd [knative-apiserver-etcd-ca].
@@ -56,8 +58,6 @@ type Options struct {
 	PodName, PeerService string
 	// IPs are the addresses of this replica. Nil elements are ignored.
 	IPs []net.IP
-	// ClusterDomain is the suffix of the DNS names of Services [cluster.local].
-	ClusterDomain string
 	// Validity is the validity of an authority [1 year].
 	Validity time.Duration
 	// LeafValidity is the validity of a certificate that the authority issues [1 week].
@@ -91,7 +91,6 @@ func (o Options) withDefaults() Options {
 	text(&o.SecretName, "knative-apiserver-ca")
 	text(&o.EtcdSecretName, "knative-apiserver-etcd-ca")
 	text(&o.Service, "knative-apiserver")
-	text(&o.ClusterDomain, "cluster.local")
 	duration(&o.Validity, 365*day)
 	duration(&o.LeafValidity, 7*day)
 	duration(&o.EtcdValidity, 3650*day)
@@ -135,8 +134,8 @@ type issued struct {
 
 // New returns a Manager. It does nothing before Start.
 func New(options Options) (*Manager, error) {
-	if options.Client == nil || options.Namespace == "" {
-		return nil, errors.New("a client of the host cluster and a namespace are required")
+	if options.Client == nil || options.Namespace == "" || options.ClusterDomain == "" {
+		return nil, errors.New("a client of the host cluster, a namespace and a cluster domain are required")
 	}
 	options = options.withDefaults()
 	m := &Manager{options: options, expiries: newExpiries(options.Register), ready: make(chan struct{})}

@@ -72,7 +72,7 @@ func newHost() *fake.Clientset {
 // start returns a Manager that has certificates, and a function that stops it. edit modifies the options.
 func start(t *testing.T, client *fake.Clientset, edit func(*Options)) (*Manager, context.CancelFunc) {
 	t.Helper()
-	options := Options{Client: client, Namespace: namespace, Settle: 10 * time.Second, Logger: klog.Background()}
+	options := Options{Client: client, Namespace: namespace, ClusterDomain: "cluster.local", Settle: 10 * time.Second, Logger: klog.Background()}
 	if edit != nil {
 		edit(&options)
 	}
@@ -162,8 +162,12 @@ func meet(t *testing.T, managers ...*Manager) {
 	}
 }
 
-func TestNewNeedsClientAndNamespace(t *testing.T) {
-	for _, options := range []Options{{Namespace: namespace}, {Client: newHost()}} {
+func TestNewNeedsClientNamespaceAndDomain(t *testing.T) {
+	for _, options := range []Options{
+		{Namespace: namespace, ClusterDomain: "cluster.local"},
+		{Client: newHost(), ClusterDomain: "cluster.local"},
+		{Client: newHost(), Namespace: namespace},
+	} {
 		if _, err := New(options); err == nil {
 			t.Errorf("New(%+v) succeeded", options)
 		}
@@ -177,7 +181,7 @@ func TestReplicasThatStartTogetherShareOneAuthority(t *testing.T) {
 		var starting sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range managers {
-			m, err := New(Options{Client: client, Namespace: namespace, Leading: func() bool { return i == 0 }})
+			m, err := New(Options{Client: client, Namespace: namespace, ClusterDomain: "cluster.local", Leading: func() bool { return i == 0 }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,7 +222,7 @@ func TestStartWaitsForTheHostCluster(t *testing.T) {
 		})
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		m, err := New(Options{Client: client, Namespace: namespace})
+		m, err := New(Options{Client: client, Namespace: namespace, ClusterDomain: "cluster.local"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +299,7 @@ func TestPeersRefuseStrangers(t *testing.T) {
 }
 
 func TestNothingIsAcceptedBeforeStart(t *testing.T) {
-	m, err := New(Options{Client: newHost(), Namespace: namespace})
+	m, err := New(Options{Client: newHost(), Namespace: namespace, ClusterDomain: "cluster.local"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,16 +317,17 @@ func TestNothingIsAcceptedBeforeStart(t *testing.T) {
 func TestNamesOfCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := start(t, newHost(), func(o *Options) {
+			o.ClusterDomain = "corp.example"
 			o.PodName, o.PeerService, o.IPs = "knative-apiserver-1", "knative-apiserver-peers", []net.IP{nil, net.IPv4(10, 1, 2, 3)}
 		})
 		held := m.current.Load()
-		for _, name := range []string{apiHost, apiHost + ".cluster.local", "localhost"} {
+		for _, name := range []string{apiHost, apiHost + ".corp.example", "localhost"} {
 			if err := held.serving.tls.Leaf.VerifyHostname(name); err != nil {
 				t.Error(err)
 			}
 		}
 		const pod = "knative-apiserver-1.knative-apiserver-peers.knative-system.svc"
-		for _, name := range []string{PeerName, pod, pod + ".cluster.local", "10.1.2.3"} {
+		for _, name := range []string{PeerName, pod, pod + ".corp.example", "10.1.2.3"} {
 			if err := held.peer.tls.Leaf.VerifyHostname(name); err != nil {
 				t.Error(err)
 			}

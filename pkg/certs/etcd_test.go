@@ -143,7 +143,7 @@ func TestEtcdAuthorityRotatesByHand(t *testing.T) {
 }
 
 func TestEtcdFilesNeedTheirDirectory(t *testing.T) {
-	m, err := New(Options{Client: newHost(), Namespace: namespace})
+	m, err := New(Options{Client: newHost(), Namespace: namespace, ClusterDomain: "cluster.local"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,12 +22,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-const (
-	// clusterDomain ends the names of Services of the host cluster.
-	clusterDomain = "cluster.local"
-	// publicDomain ends the public names of Routes where config-domain says nothing.
-	publicDomain = "example.com"
-)
+// publicDomain ends the public names of Routes where config-domain says nothing.
+const publicDomain = "example.com"
 
 // AggregatedOptions are what Aggregated needs to know.
 type AggregatedOptions struct {
@@ -37,6 +33,8 @@ type AggregatedOptions struct {
 	DataDir string
 	// SystemNamespace is that of this server: of its Services, and of the ConfigMaps of the settings.
 	SystemNamespace string
+	// ClusterDomain is the DNS domain of the host cluster.
+	ClusterDomain string
 	// Replica is this server among others; nil if there are none.
 	Replica *Replica
 	// Serving runs Services; nil leaves them to others.

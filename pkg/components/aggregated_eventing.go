@@ -50,14 +50,14 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 		}
 	}
 	return newEventing(ctx, eventingOptions{
-		clients: clients, log: log, address: a.address, host: cluster,
+		clients: clients, clusterDomain: a.options.ClusterDomain, log: log, address: a.address, host: cluster,
 		channels:            []channel.Option{channel.WithServices(names)},
 		allowCrossNamespace: a.options.AllowCrossNamespace,
 		network:             destination.Network{Namespace: a.options.SystemNamespace, Ingress: ingressService, Gateway: internalGateway},
 		replica:             a.options.Replica,
 		budget:              a.budget,
 		guard:               a.guard,
-		discloses:           delivery.ClusterHosts(clusterDomain, net.DefaultResolver.LookupCNAME, a.serviceName(internalGateway), a.serviceName(ingressService)),
+		discloses:           delivery.ClusterHosts(a.options.ClusterDomain, net.DefaultResolver.LookupCNAME, a.serviceName(internalGateway), a.serviceName(ingressService)),
 		maxBody:             o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 }
@@ -88,7 +88,7 @@ func (a *Aggregated) hostCluster(config *rest.Config) (*destination.Host, error)
 // address is where a stream accepts events from within the cluster.
 func (a *Aggregated) address(key eventing.Key) duckv1.Addressable {
 	if key.Kind == eventing.Channel {
-		return duckv1.Addressable{URL: fmt.Sprintf("http://%s.%s.svc.%s", eventing.ChannelHost(key.Name), key.Namespace, clusterDomain)}
+		return duckv1.Addressable{URL: fmt.Sprintf("http://%s.%s.svc.%s", eventing.ChannelHost(key.Name), key.Namespace, a.options.ClusterDomain)}
 	}
 	return addressOf(a.serviceName(ingressService), key)
 }

@@ -75,6 +75,7 @@ func (a *Aggregated) serving(ctx, stopping context.Context, clients *clients, se
 		settings:    a.settings,
 		accessLog:   log,
 		budget:      a.budget,
+		urls:        route.URLs{ClusterDomain: a.options.ClusterDomain},
 		routes:      []route.Option{route.WithPlaceholders(placeholders)},
 		replica:     a.options.Replica,
 		activate:    func(key routing.Key) { a.background(ctx, func(ctx context.Context) { activate(ctx, pods, key) }) },
@@ -146,9 +147,9 @@ func activate(ctx context.Context, pods *kuberuntime.Runtime, key routing.Key) {
 	}
 }
 
-// serviceName returns the name of a Service of the system namespace within the cluster.
+// serviceName returns the DNS name of a Service of the system namespace.
 func (a *Aggregated) serviceName(service string) string {
-	return service + "." + a.options.SystemNamespace + ".svc." + clusterDomain
+	return service + "." + a.options.SystemNamespace + ".svc." + a.options.ClusterDomain
 }
 
 // logURL is where the logs of a revision's Pods are, below the address of the cluster's API.

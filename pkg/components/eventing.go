@@ -67,7 +67,9 @@ type dataPlane interface {
 // eventingOptions are what Eventing stands on.
 type eventingOptions struct {
 	clients *clients
-	log     eventlog.Options
+	// clusterDomain is the DNS domain of the cluster.
+	clusterDomain string
+	log           eventlog.Options
 	// address is where a stream accepts events.
 	address func(eventing.Key) duckv1.Addressable
 	// host has the kinds of the cluster that are referred to; nil where there is none.
@@ -165,7 +167,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 
 	now, client := clock.RealClock{}, o.clients.versioned
 	resolver := destination.New(ctx, destination.Options{
-		Informers: informers, Host: o.host, ClusterDomain: clusterDomain,
+		Informers: informers, Host: o.host, ClusterDomain: o.clusterDomain,
 		AllowCrossNamespace: o.allowCrossNamespace, Network: o.network,
 	})
 	brokers, err := brokercontroller.New(client.EventingV1(), eventingKinds, p.dataPlane, o.address, resolver, recorder, now)

@@ -54,6 +54,8 @@ type StandaloneOptions struct {
 	DataDir string
 	// ConfigDir has the ConfigMaps of the settings; empty means those that are stored in SystemNamespace.
 	ConfigDir string
+	// ClusterDomain is the DNS domain that cluster-local host names end in, as they would in a cluster.
+	ClusterDomain string
 	// AccessLog is the path of the access log; "-" stands for standard error.
 	AccessLog string
 	// Gateway takes the requests to revisions; nil leaves out Serving.
@@ -235,7 +237,7 @@ func (s *Standalone) serving(ctx context.Context, clients *clients, core *coreKi
 		settings:    s.settings,
 		accessLog:   log,
 		budget:      s.budget,
-		urls:        route.URLs{Port: port(s.options.Gateway), PublicAddress: true},
+		urls:        route.URLs{ClusterDomain: s.options.ClusterDomain, Port: port(s.options.Gateway), PublicAddress: true},
 		stopTimeout: stopTimeout,
 	})
 	if err != nil {
@@ -272,7 +274,7 @@ func (s *Standalone) eventing(ctx context.Context, clients *clients) ([]part, er
 		budget:              s.budget,
 		guard:               s.guard(),
 		discloses:           delivery.LocalHosts,
-		clients:             clients, log: log, address: address, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
+		clients:             clients, clusterDomain: s.options.ClusterDomain, log: log, address: address, maxBody: o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
 	})
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 		Clock:    w.Clock,
 	}
 	var err error
-	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory}).Track(reconciler.New("broker", r)); err != nil {
+	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"}).Track(reconciler.New("broker", r)); err != nil {
 		t.Fatal(err)
 	}
 	w.SyncEventing()
@@ -308,7 +308,7 @@ func TestConflict(t *testing.T) {
 func TestNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, newBroker(deadLetters("sink")))
-		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory})
+		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		streams := &fakeStreams{set: map[eventing.Key]eventing.Stream{}}
 		controller, err := New(w.Client.EventingV1(), w.Factory.Eventing().V1(), streams, address, resolver, w.Recorder, w.Clock)
 		if err != nil {

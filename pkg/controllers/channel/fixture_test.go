@@ -61,7 +61,7 @@ func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 func newHosted(t *testing.T, host *destination.Host, objects ...runtime.Object) *fixture {
 	t.Helper()
 	w := controllertest.New(t, objects...)
-	resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, Host: host, AllowCrossNamespace: true})
+	resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local", Host: host, AllowCrossNamespace: true})
 	tracker, err := resolver.Track(controllertest.Silent{})
 	if err != nil {
 		t.Fatal(err)

@@ -99,7 +99,7 @@ func TestSubscribers(t *testing.T) {
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, channelOf(messagingv1.ChannelKindJetStream))
-		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory})
+		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		streams := &fakeStreams{streams: map[eventing.Key]eventing.Stream{}}
 		controller, err := New(w.Client.MessagingV1(), w.Factory.Messaging().V1(), streams, address, resolver, w.Recorder, w.Clock)
 		if err != nil {

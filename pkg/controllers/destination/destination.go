@@ -25,7 +25,7 @@ type Options struct {
 	Informers externalversions.SharedInformerFactory
 	// Host is the cluster that has all other kinds; nil where this server runs without one.
 	Host *Host
-	// ClusterDomain ends the DNS names of core Services; empty stands for cluster.local.
+	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
 	ClusterDomain string
 	// AllowCrossNamespace lets objects refer to those of other namespaces, and name their Services in URLs, without these
 	// having to grant it.
@@ -47,9 +47,6 @@ type Resolver struct {
 // they are referred to, end with ctx.
 func New(ctx context.Context, o Options) *Resolver {
 	r := &Resolver{own: ownKinds(o.Informers), clusterDomain: o.ClusterDomain, allowCrossNamespace: o.AllowCrossNamespace, network: o.Network}
-	if r.clusterDomain == "" {
-		r.clusterDomain = "cluster.local"
-	}
 	if o.Host != nil {
 		r.host = newHostKinds(ctx, *o.Host)
 	}

@@ -22,6 +22,9 @@ type idle struct{ *reconciler.Controller }
 func begin(t *testing.T, w *controllertest.World, o Options) *References {
 	t.Helper()
 	o.Informers = w.Factory
+	if o.ClusterDomain == "" {
+		o.ClusterDomain = "cluster.local"
+	}
 	tracker, err := New(t.Context(), o).Track(idle{reconciler.New("idle", nil)})
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func follow(t *testing.T, options Options, objects []runtime.Object, to *duckv1.
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, objects...)
-		options.Informers = w.Factory
+		options.Informers, options.ClusterDomain = w.Factory, "cluster.local"
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		f := &follower{to: to}

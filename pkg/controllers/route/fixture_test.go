@@ -236,6 +236,7 @@ func (f *fixture) restart() {
 		Client: f.client.ServingV1(), Routes: servinglisters.NewRouteLister(f.routes),
 		Configurations: servinglisters.NewConfigurationLister(f.configurations), Revisions: servinglisters.NewRevisionLister(f.revision),
 		RevisionIndex: f.revision, Gateway: f.gateway, Recorder: f.events, Clock: f.clock, Queue: f.queue,
+		URLs:     URLs{ClusterDomain: "cluster.local"},
 		Settings: func() *settings.Settings { return f.settings },
 	}
 }

@@ -13,16 +13,15 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// URLs says how addresses become URLs.
+// URLs configures the host names and URLs of Routes.
 type URLs struct {
+	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
+	ClusterDomain string
 	// Port is that of the gateway as seen by users; 0 leaves it to the scheme.
 	Port int
 	// PublicAddress makes status.address.url the public URL too, where the names of the cluster do not resolve.
 	PublicAddress bool
 }
-
-// clusterSuffix ends the names that only resolve within the cluster.
-const clusterSuffix = ".svc.cluster.local"
 
 // host is a host name of a Route, or of one of its tags. Local ones are only for callers within the cluster; internal ones
 // follow from the names of the core Services.
@@ -68,6 +67,7 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs, privat
 	a := addresses{tags: map[string]string{}}
 	allLocal := route.Labels[servingv1.VisibilityLabelKey] == servingv1.VisibilityClusterLocal
 	domain := s.Domain.For(route.Labels)
+	clusterSuffix := ".svc." + urls.ClusterDomain
 	for _, tag := range append([]string{""}, tagsOf(route)...) {
 		name := route.Name
 		if tag != "" {

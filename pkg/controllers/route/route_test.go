@@ -26,7 +26,7 @@ const ingress, allAssigned = servingv1.RouteConditionIngressReady, servingv1.Rou
 func TestReconcile(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	f := newFixture(t, newRoute("hello", follow("hello", 100)), newConfiguration("hello", ""), newRevision("hello", 1))
-	f.URLs = URLs{Port: 8080}
+	f.URLs.Port = 8080
 	if writes, _ := f.reconcile("hello"); writes != 1 {
 		t.Errorf("a Route that waits has %d writes, want 1", writes)
 	}
@@ -66,7 +66,7 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("the Revision is %q, want it active", f.routing("hello-1"))
 	}
 	f.restart()
-	f.URLs = URLs{Port: 8080}
+	f.URLs.Port = 8080
 	f.clock.SetTime(began.Add(time.Hour))
 	if writes, events := f.reconcile("hello"); writes != 0 || len(events) > 0 {
 		t.Errorf("after a restart there are %d writes and events %q, want none", writes, events)
@@ -320,12 +320,12 @@ func TestAddresses(t *testing.T) {
 		urls   URLs
 		want   addresses
 	}{
-		{"public", func(*servingv1.Route) {}, URLs{}, addresses{
+		{"public", func(*servingv1.Route) {}, URLs{ClusterDomain: "cluster.local"}, addresses{
 			hosts: []host{{"hello.default.svc.cluster.local", "", true, true}, {"hello.default.svc", "", true, true}, {"hello.default", "", true, true}, {"hello.default.example.com", "", false, false}},
 			url:   "http://hello.default.example.com", internal: "http://hello.default.svc.cluster.local",
 			services: []service{{"hello", "hello.default"}},
 		}},
-		{"tag, on a machine without a cluster", func(route *servingv1.Route) { route.Spec.Traffic[0].Tag = "v1" }, URLs{Port: 8080, PublicAddress: true}, addresses{
+		{"tag, on a machine without a cluster", func(route *servingv1.Route) { route.Spec.Traffic[0].Tag = "v1" }, URLs{ClusterDomain: "cluster.local", Port: 8080, PublicAddress: true}, addresses{
 			hosts: []host{{"hello.default.svc.cluster.local", "", true, true}, {"hello.default.svc", "", true, true}, {"hello.default", "", true, true}, {"hello.default.example.com", "", false, false},
 				{"v1-hello.default.svc.cluster.local", "v1", true, true}, {"v1-hello.default.svc", "v1", true, true}, {"v1-hello.default", "v1", true, true}, {"v1-hello.default.example.com", "v1", false, false}},
 			url: "http://hello.default.example.com:8080", internal: "http://hello.default.example.com:8080",
@@ -335,7 +335,7 @@ func TestAddresses(t *testing.T) {
 		{"within the cluster only", func(route *servingv1.Route) {
 			route.Labels = map[string]string{servingv1.VisibilityLabelKey: servingv1.VisibilityClusterLocal}
 			route.Spec.Traffic[0].Tag = "v1"
-		}, URLs{Port: 80}, addresses{
+		}, URLs{ClusterDomain: "cluster.local", Port: 80}, addresses{
 			hosts: []host{{"hello.default.svc.cluster.local", "", true, true}, {"hello.default.svc", "", true, true}, {"hello.default", "", true, true},
 				{"v1-hello.default.svc.cluster.local", "v1", true, true}, {"v1-hello.default.svc", "v1", true, true}, {"v1-hello.default", "v1", true, true}},
 			url: "http://hello.default.svc.cluster.local", internal: "http://hello.default.svc.cluster.local",
@@ -354,6 +354,28 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestClusterDomain covers serving 10.2-6 in a cluster whose domain is not cluster.local: names under its domain are local,
+// names under cluster.local are public like any other.
+func TestClusterDomain(t *testing.T) {
+	urls := URLs{ClusterDomain: "corp.example"}
+	for domain, local := range map[string]bool{"svc.corp.example": true, "svc.cluster.local": false} {
+		current := settings.Default(domain)
+		got := addressesOf(newRoute("hello", follow("hello", 100)), &current, urls, nil)
+		if want := "http://hello.default.svc.corp.example"; got.internal != want {
+			t.Errorf("with the default domain %s: internal URL %q, want %q", domain, got.internal, want)
+		}
+		public := "hello.default." + domain
+		for _, h := range got.hosts {
+			if h.name == public && h.local != local {
+				t.Errorf("%s: local %t, want %t", public, h.local, local)
+			}
+		}
+		if !slices.Contains(got.names(), public) {
+			t.Errorf("host names %v, want %s among them", got.names(), public)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ func TestNew(t *testing.T) {
 	client := fake.NewSimpleClientset(newRoute("hello", follow("hello", 100)), newConfiguration("hello", ""), newRevision("hello", 1, isReady), orphan)
 	informers := externalversions.NewSharedInformerFactory(client, 0)
 	current := settings.Default("example.com")
-	_, controller, err := New(client.ServingV1(), informers.Serving().V1(), &fakeGateway{routes: map[routing.Key]*routing.Route{}}, URLs{},
+	_, controller, err := New(client.ServingV1(), informers.Serving().V1(), &fakeGateway{routes: map[routing.Key]*routing.Route{}}, URLs{ClusterDomain: "cluster.local"},
 		record.NewFakeRecorder(100), clock.RealClock{}, func() *settings.Settings { return &current })
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ type fixture struct {
 func newFixture(t *testing.T, host *destination.Host, objects ...runtime.Object) *fixture {
 	t.Helper()
 	w := controllertest.New(t, objects...)
-	f := &fixture{t: t, World: w, resolver: destination.New(t.Context(), destination.Options{Informers: w.Factory, Host: host, AllowCrossNamespace: true})}
+	f := &fixture{t: t, World: w, resolver: destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local", Host: host, AllowCrossNamespace: true})}
 	f.restart(host)
 	w.SyncEventing()
 	return f

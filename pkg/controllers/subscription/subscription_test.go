@@ -369,7 +369,7 @@ func TestDeliveryHealth(t *testing.T) {
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, subscription(func(s *messagingv1.Subscription) { s.Spec.Subscriber = toBroker("b") }))
-		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory})
+		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		consumers := &fakeConsumers{consumers: map[eventing.Key]eventing.Consumer{}}
 		controller, err := New(w.Client.MessagingV1(), w.Factory.Messaging().V1(), consumers, nil, resolver, w.Recorder, w.Clock)
 		if err != nil {

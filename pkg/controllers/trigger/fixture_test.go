@@ -76,7 +76,7 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 		Clock:     w.Clock,
 	}
 	var err error
-	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory}).Track(reconciler.New("trigger", r)); err != nil {
+	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"}).Track(reconciler.New("trigger", r)); err != nil {
 		t.Fatal(err)
 	}
 	w.SyncEventing()

@@ -421,7 +421,7 @@ func TestHealth(t *testing.T) {
 func TestNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, consumers := controllertest.New(t, newTrigger()), newConsumers()
-		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory})
+		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		controller, err := New(w.Client.EventingV1(), w.Factory.Eventing().V1(), consumers, resolver, w.Recorder, w.Clock)
 		if err != nil {
 			t.Fatal(err)

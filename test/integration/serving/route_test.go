@@ -235,6 +235,28 @@ func TestClusterLocal(t *testing.T) {
 	shared.mustGet(t, inner)
 }
 
+// The cluster-local address of a Route is under the domain of --cluster-domain, and serves there only (serving 8-3).
+func TestClusterDomain(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--cluster-domain=corp.example")
+	service := s.deploy(t, app(t, "default", "inner", object(func(s *servingv1.Service) {
+		s.Labels = map[string]string{servingv1.VisibilityLabelKey: servingv1.VisibilityClusterLocal}
+	})))
+	route, err := s.Knative.ServingV1().Routes("default").Get(t.Context(), "inner", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := route.Status.URL
+	if host := hostOf(t, address); host != "inner.default.svc.corp.example" || route.Status.Address == nil || route.Status.Address.URL != address || service.Status.URL != address {
+		t.Errorf("Route %q, address %+v, Service %q, want host inner.default.svc.corp.example", address, route.Status.Address, service.Status.URL)
+	}
+	s.mustGet(t, address)
+	other := strings.Replace(address, "corp.example", "cluster.local", 1)
+	if a, err := s.get(t.Context(), other); err != nil || a.code != http.StatusNotFound {
+		t.Errorf("%s: %+v, %v, want 404", other, a, err)
+	}
+}
+
 // A host name belongs to the older of two Routes, and the other one says so until it is free (serving 8-3).
 func TestHostnameConflict(t *testing.T) {
 	t.Parallel()
