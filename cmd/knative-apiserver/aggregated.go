@@ -197,6 +197,7 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 	o.api.SystemNamespace = o.systemNamespace
 	o.api.Settings = knative.APISettings
 	o.api.EventingSettings, o.api.MessagingSettings = knative.EventingSettings, knative.MessagingSettings
+	o.api.PodDefaults = knative.PodDefaults
 	o.api.Start = func(serving context.Context, server *apiserver.Server) error {
 		config := host
 		if !o.api.NoAPI {

@@ -24,8 +24,8 @@ func addAdmissionPlugins(options *genericoptions.AdmissionOptions) {
 	options.RecommendedPluginOrder = append(options.RecommendedPluginOrder, podtemplate.PluginName, resourcequota.PluginName)
 }
 
-// admissionInitializers hands the plugins what the generic initializers do not.
-func admissionInitializers(config *genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
+// admissionInitializers returns the initializers of this server's plugins.
+func (o *Options) admissionInitializers(config *genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
 	// Each write of a template asks the host once. The host's own fairness, not our client, holds back too
 	// many of them.
 	hostConfig := rest.CopyConfig(config.ClientConfig)
@@ -35,7 +35,7 @@ func admissionInitializers(config *genericapiserver.RecommendedConfig) ([]admiss
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster for admission: %w", err)
 	}
-	return []admission.PluginInitializer{podtemplate.Initializer(host, config.SharedInformerFactory), quotaInitializer{}}, nil
+	return []admission.PluginInitializer{podtemplate.Initializer(host, config.SharedInformerFactory, o.PodDefaults), quotaInitializer{}}, nil
 }
 
 // quotaInitializer configures object count quota: every resource of ours counts as count/<resource>.<group>.

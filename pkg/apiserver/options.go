@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/tracing"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/admission/podtemplate"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
@@ -54,6 +55,8 @@ type Options struct {
 	Settings          func() servingv1.Settings
 	EventingSettings  func() eventingv1.Settings
 	MessagingSettings func() messagingv1.Settings
+	// PodDefaults returns the operator's defaults for the Pods of Revisions. Nil means that there are none.
+	PodDefaults podtemplate.Defaults
 	// Start starts what runs beside the API, once that is served. The context ends when the server has told for
 	// --shutdown-delay-duration that it will end. An error stops the server. Nil means that nothing does.
 	Start func(ctx context.Context, server *Server) error
@@ -241,7 +244,7 @@ func (o *Options) applyTo(config *Config) error {
 	o.Recommended.FeatureGate = config.Generic.FeatureGate
 	if o.Recommended.Admission != nil {
 		// They need a host cluster, which a standalone server has not.
-		o.Recommended.ExtraAdmissionInitializers = admissionInitializers
+		o.Recommended.ExtraAdmissionInitializers = o.admissionInitializers
 	}
 	recommended := *o.Recommended
 	if recommended.CoreAPI != nil {

@@ -111,6 +111,12 @@ func (a *Aggregated) EventingSettings() eventingv1.Settings { return a.settings.
 // MessagingSettings are the settings in force that new Channels depend on.
 func (a *Aggregated) MessagingSettings() messagingv1.Settings { return a.settings.Messaging() }
 
+// PodDefaults returns the operator's runtime class for Revisions with the given labels, and whether their Pods are spread
+// over nodes.
+func (a *Aggregated) PodDefaults(labels map[string]string) (runtimeClass string, spread bool) {
+	return a.settings.Get().PodDefaults(labels)
+}
+
 // Start starts controllers, gateway and broker, through the API server that config reaches as the controllers, and
 // returns once requests and events are taken. Everything ends with ctx; see Wait. From when stopping ends, which is some
 // time before, other replicas take over what this one owns.

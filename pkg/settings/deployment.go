@@ -75,3 +75,9 @@ func (r RuntimeClasses) For(have map[string]string) string {
 	}
 	return found
 }
+
+// PodDefaults returns the runtime class for a Revision with the given labels, or "", and whether its Pods are spread over
+// nodes.
+func (s *Settings) PodDefaults(labels map[string]string) (runtimeClass string, spread bool) {
+	return s.Deployment.RuntimeClasses.For(labels), s.Deployment.SpreadOverNodes
+}

@@ -43,12 +43,10 @@ type acceptanceKey struct {
 	digest [sha256.Size]byte
 }
 
-// key returns the current key of a Pod. It excludes the name, which podFor generates.
+// key returns the current key of a Pod.
 func (a *acceptances) key(pod *corev1.Pod) (acceptanceKey, error) {
 	epoch := a.epoch.Load()
-	anonymous := *pod
-	anonymous.Name = ""
-	data, err := anonymous.Marshal()
+	data, err := pod.Marshal()
 	if err != nil {
 		return acceptanceKey{}, fmt.Errorf("encode Pod of the template: %w", err)
 	}

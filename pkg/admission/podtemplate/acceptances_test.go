@@ -17,7 +17,9 @@ import (
 
 func podOf(t *testing.T, name, namespace, image string) *corev1.Pod {
 	t.Helper()
-	return podFor(name, namespace, &serviceWith(image).Spec.Template)
+	service := serviceWith(image)
+	service.Name, service.Spec.Template.Name = name, name+"-00001"
+	return anonymous("Service", namespace, &service.Spec.Template, nil)
 }
 
 func mustKey(t *testing.T, v *acceptances, pod *corev1.Pod) acceptanceKey {

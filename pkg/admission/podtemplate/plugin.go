@@ -36,10 +36,15 @@ func Register(plugins *admission.Plugins) {
 	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
 }
 
+// Defaults returns the operator's runtime class for a Revision with the given labels, or "", and whether Pods of a Revision
+// are spread over nodes.
+type Defaults func(labels map[string]string) (runtimeClass string, spread bool)
+
 // Plugin validates the templates of Services and Configurations.
 type Plugin struct {
 	*admission.Handler
 	host        kubernetes.Interface
+	defaults    Defaults
 	acceptances *acceptances
 	initErr     error
 }
@@ -54,15 +59,16 @@ func New() *Plugin {
 	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update), acceptances: newAcceptances()}
 }
 
-// Initializer sets the plugin's client of the host cluster, and the informers of host objects that influence whether the
-// host accepts a Pod.
-func Initializer(client kubernetes.Interface, watch informers.SharedInformerFactory) admission.PluginInitializer {
-	return hostInitializer{client, watch}
+// Initializer sets the plugin's client of the host cluster, the informers of host objects that influence whether the host
+// accepts a Pod, and the operator's defaults for Pods; nil means that there are none.
+func Initializer(client kubernetes.Interface, watch informers.SharedInformerFactory, defaults Defaults) admission.PluginInitializer {
+	return hostInitializer{client, watch, defaults}
 }
 
 type hostInitializer struct {
-	client kubernetes.Interface
-	watch  informers.SharedInformerFactory
+	client   kubernetes.Interface
+	watch    informers.SharedInformerFactory
+	defaults Defaults
 }
 
 func (i hostInitializer) Initialize(plugin admission.Interface) {
@@ -71,7 +77,7 @@ func (i hostInitializer) Initialize(plugin admission.Interface) {
 		return
 	}
 	if p.initErr = p.acceptances.watch(i.watch); p.initErr == nil {
-		p.host = i.client
+		p.host, p.defaults = i.client, i.defaults
 	}
 }
 
@@ -97,14 +103,13 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return nil
 	}
 	// The name in the attributes is empty if it was generated.
-	object := a.GetObject().(metav1.Object)
-	pod := podFor(object.GetName(), a.GetNamespace(), template)
-	key, err := p.acceptances.key(pod)
+	object, kind := a.GetObject().(metav1.Object), a.GetKind().Kind
+	// Objects that differ only by name share one dry run.
+	key, err := p.acceptances.key(anonymous(kind, a.GetNamespace(), template, p.defaults))
 	if err != nil {
 		return err
 	}
-	// The object's name is not part of the key, so that it causes no further dry run.
-	identify(pod, a.GetKind().Kind, object, template)
+	pod := dryRun(kind, a.GetNamespace(), object, template, p.defaults)
 	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 	defer cancel()
 	err = p.acceptances.accepts(key, func() error {
@@ -119,7 +124,9 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		warning.AddWarning(ctx, "", fmt.Sprintf("the template was not checked against the host cluster: %s", why))
 		return nil
 	}
-	return invalid(a.GetKind().GroupKind(), object.GetName(), err)
+	return invalid(a.GetKind().GroupKind(), object.GetName(), err, func(init bool, container int) int {
+		return contractVariables(template, pod, init, container)
+	})
 }
 
 // templateOf returns the revision template of an object, or nil.

@@ -33,6 +33,14 @@ func serviceWith(image string) *servingv1.Service {
 	return s
 }
 
+// operatorDefaults are those of a cluster with a runtime class for some Revisions.
+func operatorDefaults(labels map[string]string) (runtimeClass string, spread bool) {
+	if labels["sandbox"] == "yes" {
+		return "kata", true
+	}
+	return "", true
+}
+
 // warnings records the warnings sent to the user.
 type warnings []string
 
@@ -55,7 +63,7 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 		return true, pod, hostAnswer
 	})
 	plugin := New()
-	Initializer(host, informers.NewSharedInformerFactory(host, 0)).Initialize(plugin)
+	Initializer(host, informers.NewSharedInformerFactory(host, 0), operatorDefaults).Initialize(plugin)
 	if err := plugin.ValidateInitialization(); err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +128,41 @@ func TestPodIsTheTemplate(t *testing.T) {
 	}
 }
 
+// TestPodIsTheOneOfARevision covers what a Revision's Pod has besides the template: the host may reject it for these.
+func TestPodIsTheOneOfARevision(t *testing.T) {
+	s := serviceWith("image")
+	s.Spec.Template.Labels["sandbox"] = "yes"
+	s.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "MINE", Value: "$(K_SERVICE)"}}
+	_, asked, _ := validate(t, nil, nil, s, nil, "")
+	spec := asked[0].Spec
+	if spec.RuntimeClassName == nil || *spec.RuntimeClassName != "kata" {
+		t.Errorf("the runtime class is %v, want the operator's", spec.RuntimeClassName)
+	}
+	if spec.Affinity == nil || spec.Affinity.PodAntiAffinity == nil {
+		t.Errorf("the affinity is %v, want the operator's default", spec.Affinity)
+	}
+	c := spec.Containers[0]
+	if len(c.Env) != 5 || c.Env[0].Name != "K_SERVICE" || c.Env[4].Name != "MINE" {
+		t.Errorf("the environment is %v", c.Env)
+	}
+	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || spec.TerminationGracePeriodSeconds == nil || len(c.Ports) != 1 {
+		t.Errorf("the container is %v", c)
+	}
+}
+
+// TestFieldOfAVariable covers that rejections of environment variables name those of the template.
+func TestFieldOfAVariable(t *testing.T) {
+	s := serviceWith("image")
+	s.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A"}, {Name: "B"}}
+	err, _, _ := validate(t, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "s-dry-run", field.ErrorList{
+		field.Invalid(field.NewPath("spec", "containers").Index(0).Child("env").Index(5).Child("valueFrom"), "", "bad"),
+	}), nil, s, nil, "")
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) || status.ErrStatus.Details.Causes[0].Field != "spec.template.spec.containers[0].env[1].valueFrom" {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestPodOfConfiguration has the labels of a Service's Pods where a Service controls the Configuration.
 func TestPodOfConfiguration(t *testing.T) {
 	template := serviceWith("image").Spec.Template
@@ -127,8 +170,7 @@ func TestPodOfConfiguration(t *testing.T) {
 		c := &servingv1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"}}
 		c.Spec.Template = template
 		c.OwnerReferences = []metav1.OwnerReference{{Kind: owner, Name: "s", Controller: new(true)}}
-		pod := &corev1.Pod{}
-		identify(pod, "Configuration", c, &c.Spec.Template)
+		pod := dryRun("Configuration", "ns", c, &c.Spec.Template, nil)
 		if _, ok := pod.Labels[servingv1.ServiceLabelKey]; ok != (owner == "Service") {
 			t.Errorf("owned by a %s, the labels are %v", owner, pod.Labels)
 		}

@@ -8,45 +8,59 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// podFor returns the Pod that a template describes, complete enough for the host to validate. Its containers have the
-// security context that Revisions use if their images allow it; the images are not resolved yet.
-func podFor(name, namespace string, template *servingv1.RevisionTemplateSpec) *corev1.Pod {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			// A specific name distinguishes rejections by admission, which name the Pod, from rejections by authorization.
-			Name:        name + "-dry-run",
-			Namespace:   namespace,
-			Labels:      template.Labels,
-			Annotations: template.Annotations,
-		},
-		Spec: *template.Spec.PodSpec.DeepCopy(),
+// dryRun returns the Pod that the workload would create for the next Revision of an object, with a name that distinguishes
+// rejections by admission, which name the Pod, from rejections by authorization. The images are not resolved yet, and the
+// Pod is built for a namespace of the restricted Pod Security level: its containers have the security context that Revisions
+// use if their images allow it.
+func dryRun(kind, namespace string, object metav1.Object, template *servingv1.RevisionTemplateSpec, defaults Defaults) *corev1.Pod {
+	revision := revisionOf(kind, namespace, object, template)
+	var options podspec.Options
+	if defaults != nil {
+		options.RuntimeClass, options.Spread = defaults(revision.Labels)
 	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		ports := c.Ports
-		if len(ports) == 0 {
-			c.Ports = []corev1.ContainerPort{{ContainerPort: servingv1.DefaultContainerPort}}
-		}
-		kubernetes.SetProbes(c)
-		c.Ports = ports
-	}
-	kubernetes.Restrict(&pod.Spec)
-	return pod
+	options.Restricted, options.LocalHooks = true, true
+	pod := podspec.New(revision, options)
+	pod.Name, pod.Namespace = object.GetName()+"-dry-run", namespace
+	return &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
 }
 
-// identify sets the labels of an object's Revisions on a Pod, because policies of the host may select by them.
-func identify(pod *corev1.Pod, kind string, object metav1.Object, template *servingv1.RevisionTemplateSpec) {
+// revisionOf returns the next Revision of an object as far as its Pods depend on it. Policies of the host may select Pods by
+// its labels.
+func revisionOf(kind, namespace string, object metav1.Object, template *servingv1.RevisionTemplateSpec) *servingv1.Revision {
 	name := object.GetName()
-	labels := map[string]string{
-		"app": name, kubernetes.RevisionLabelKey: cmp.Or(template.Name, name), servingv1.ConfigurationLabelKey: name,
+	labels := maps.Clone(template.Labels)
+	if labels == nil {
+		labels = map[string]string{}
 	}
+	labels[servingv1.ConfigurationLabelKey] = name
 	if owner := metav1.GetControllerOfNoCopy(object); kind == "Service" || owner != nil && owner.Kind == "Service" {
 		// A Configuration is named like its Service.
 		labels[servingv1.ServiceLabelKey] = name
 	}
-	maps.Copy(labels, pod.Labels)
-	pod.Labels = labels
+	return &servingv1.Revision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cmp.Or(template.Name, name), Labels: labels, Annotations: template.Annotations},
+		Spec:       template.Spec,
+	}
+}
+
+// anonymous returns the Pod that dryRun returns for every object with this template, whatever its name.
+func anonymous(kind, namespace string, template *servingv1.RevisionTemplateSpec, defaults Defaults) *corev1.Pod {
+	unnamed := template.DeepCopy()
+	unnamed.Name = ""
+	return dryRun(kind, namespace, &metav1.ObjectMeta{}, unnamed, defaults)
+}
+
+// contractVariables returns the number of environment variables that a Pod has before the user's in one of its containers.
+func contractVariables(template *servingv1.RevisionTemplateSpec, pod *corev1.Pod, init bool, container int) int {
+	built, own := pod.Spec.Containers, template.Spec.Containers
+	if init {
+		built, own = pod.Spec.InitContainers, template.Spec.InitContainers
+	}
+	if container >= len(own) {
+		return 0
+	}
+	return len(built[container].Env) - len(own[container].Env)
 }

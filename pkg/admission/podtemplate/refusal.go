@@ -3,6 +3,8 @@ package podtemplate
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,9 +16,13 @@ import (
 const templatePath = "spec.template"
 
 // invalid converts the host's rejection of a Pod to a rejection of the object: status 422, one cause for each of the
-// host's, with field paths below spec.template.
-func invalid(kind schema.GroupKind, name string, refusal error) error {
+// host's, with field paths below spec.template. added returns the number of environment variables that come before the
+// user's in a container of the Pod.
+func invalid(kind schema.GroupKind, name string, refusal error, added func(init bool, container int) int) error {
 	causes := hostCauses(refusal)
+	for i := range causes {
+		causes[i].Field = ownField(causes[i].Field, added)
+	}
 	messages := make([]string, 0, len(causes))
 	for _, cause := range causes {
 		messages = append(messages, cause.Field+": "+cause.Message)
@@ -48,6 +54,26 @@ func hostCauses(refusal error) []metav1.StatusCause {
 		})
 	}
 	return causes
+}
+
+// environment matches the path of an environment variable.
+var environment = regexp.MustCompile(`^(.*\.(initC|c)ontainers\[(\d+)\]\.env\[)(\d+)(\].*)$`)
+
+// ownField returns the path in the template of a field of the Pod: the user's environment variables have other indexes there.
+func ownField(path string, added func(init bool, container int) int) string {
+	match := environment.FindStringSubmatch(path)
+	if match == nil {
+		return path
+	}
+	container, err := strconv.Atoi(match[3])
+	if err != nil {
+		return path
+	}
+	variable, err := strconv.Atoi(match[4])
+	if err != nil {
+		return path
+	}
+	return match[1] + strconv.Itoa(max(variable-added(match[2] == "initC", container), 0)) + match[5]
 }
 
 // exceedsQuota reports whether a rejection comes from ResourceQuota, and so depends on the namespace's other Pods. The quota

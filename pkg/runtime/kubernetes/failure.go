@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
 // Reasons of failures, as Kubernetes and Knative have them. Those of waiting containers are passed on besides.
@@ -76,7 +77,7 @@ func (p *pod) failure(alwaysSchedulable bool) *runtime.Failure {
 		return &runtime.Failure{Resources: true, Reason: c.Reason, Message: c.Message}
 	}
 	subject := func(s *corev1.ContainerStatus, init bool) string {
-		if !init && (len(p.Spec.Containers) == 1 || s.Name == p.Spec.Containers[servingContainer(p.Spec.Containers)].Name) {
+		if !init && (len(p.Spec.Containers) == 1 || s.Name == p.Spec.Containers[podspec.ServingContainer(p.Spec.Containers)].Name) {
 			return "Container"
 		}
 		return fmt.Sprintf("Container %q", s.Name)

@@ -20,6 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes/images"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
 var key = runtime.Key{Namespace: "shop", Name: "cart-00001"}
@@ -170,7 +171,7 @@ func newInstance(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: name, UID: types.UID(name), CreationTimestamp: now,
-			Labels: map[string]string{RevisionLabelKey: key.Name, RevisionUIDLabelKey: "uid-1"},
+			Labels: map[string]string{podspec.RevisionLabelKey: key.Name, podspec.RevisionUIDLabelKey: "uid-1"},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "user-container", Ports: []corev1.ContainerPort{{ContainerPort: 8080}},

@@ -11,6 +11,7 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
 // pod is an instance, or one to be. The lock of its revision guards it.
@@ -64,7 +65,7 @@ func (p *pod) update(object *corev1.Pod) {
 	p.Pod = object
 	p.address = ""
 	if object.Status.PodIP != "" {
-		p.address = net.JoinHostPort(object.Status.PodIP, strconv.Itoa(int(servingPort(object.Spec.Containers))))
+		p.address = net.JoinHostPort(object.Status.PodIP, strconv.Itoa(int(podspec.ServingPort(object.Spec.Containers))))
 	}
 	if p.deleted() {
 		// Whether it has taken requests before this server was started is known to no one.

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
 const (
@@ -99,7 +100,7 @@ type step struct {
 func stepsOf(pod *corev1.Pod) []*step {
 	var starts, readiness []*step
 	containers := lasting(&pod.Spec)
-	serving := strconv.Itoa(int(servingPort(pod.Spec.Containers)))
+	serving := strconv.Itoa(int(podspec.ServingPort(pod.Spec.Containers)))
 	for i := range containers {
 		c := &containers[i]
 		running := startOf(pod, c.Name)
@@ -117,7 +118,7 @@ func stepsOf(pod *corev1.Pod) []*step {
 		var budget time.Duration
 		if s := c.StartupProbe; s != nil {
 			// The kubelet starts a container again that takes longer.
-			budget = time.Duration(s.InitialDelaySeconds+cmp.Or(s.FailureThreshold, usualThreshold)*cmp.Or(s.PeriodSeconds, usualPeriod)) * time.Second
+			budget = time.Duration(s.InitialDelaySeconds+cmp.Or(s.FailureThreshold, podspec.DefaultFailureThreshold)*cmp.Or(s.PeriodSeconds, podspec.DefaultProbePeriod)) * time.Second
 		}
 		add(startupProbe, c.StartupProbe, &starts, budget)
 		add(readinessProbe, c.ReadinessProbe, &readiness, budget)

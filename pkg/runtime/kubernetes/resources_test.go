@@ -12,6 +12,7 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes/images"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
 // known is the resolution of images that all are the same but for their names.
@@ -148,7 +149,7 @@ func TestDeploymentDefaults(t *testing.T) {
 		t.Errorf("runtime class %v, want kata", got.RuntimeClassName)
 	}
 	if terms := got.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution; len(terms) != 1 ||
-		terms[0].PodAffinityTerm.TopologyKey != corev1.LabelHostname || terms[0].PodAffinityTerm.LabelSelector.MatchLabels[RevisionLabelKey] != newRevision().Name {
+		terms[0].PodAffinityTerm.TopologyKey != corev1.LabelHostname || terms[0].PodAffinityTerm.LabelSelector.MatchLabels[podspec.RevisionLabelKey] != newRevision().Name {
 		t.Errorf("affinity %v, want other nodes than those of the Revision's Pods", got.Affinity)
 	}
 	got = pod(func(r *servingv1.Revision) {
@@ -184,105 +185,4 @@ func TestDeploymentWithNativeSidecar(t *testing.T) {
 	if got := main.ReadinessProbe.HTTPGet.Port.IntValue(); got != 9090 {
 		t.Errorf("the readiness probe is at port %d, want the one it names", got)
 	}
-}
-
-func TestProbes(t *testing.T) {
-	http := func(change func(*corev1.Probe)) *corev1.Probe {
-		p := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz"}}}
-		if change != nil {
-			change(p)
-		}
-		return p
-	}
-	c := &corev1.Container{
-		Ports:          []corev1.ContainerPort{{ContainerPort: 3000}},
-		ReadinessProbe: http(func(p *corev1.Probe) { p.PeriodSeconds, p.FailureThreshold = 5, 7 }),
-		StartupProbe:   http(func(p *corev1.Probe) { p.FailureThreshold = 6 }),
-		LivenessProbe:  http(func(p *corev1.Probe) { p.TerminationGracePeriodSeconds = ptr.To[int64](40) }),
-	}
-	SetProbes(c)
-	at := intstr.FromInt32(3000)
-	want := &corev1.Container{
-		Ports: c.Ports,
-		ReadinessProbe: http(func(p *corev1.Probe) {
-			p.PeriodSeconds, p.FailureThreshold, p.HTTPGet.Port = 5, 7, at
-		}),
-		StartupProbe: http(func(p *corev1.Probe) {
-			p.PeriodSeconds, p.FailureThreshold, p.HTTPGet.Port, p.TerminationGracePeriodSeconds = 1, 60, at, ptr.To[int64](5)
-		}),
-		LivenessProbe: http(func(p *corev1.Probe) {
-			p.HTTPGet.Port, p.TerminationGracePeriodSeconds = at, ptr.To[int64](40)
-		}),
-	}
-	if diff := cmp.Diff(want, c); diff != "" {
-		t.Errorf("container (-want +got):\n%s", diff)
-	}
-}
-
-func TestRestrict(t *testing.T) {
-	full := func(nonRoot *bool) *corev1.SecurityContext {
-		return &corev1.SecurityContext{
-			RunAsNonRoot: nonRoot, AllowPrivilegeEscalation: ptr.To(false),
-			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		}
-	}
-	baseline := func() *corev1.SecurityContext {
-		c := full(nil)
-		c.Capabilities = nil
-		return c
-	}
-	yes, no := ptr.To(true), ptr.To(false)
-	tests := map[string]struct {
-		own        *corev1.SecurityContext
-		pod        *corev1.PodSecurityContext
-		image      *images.Image
-		restricted bool
-		want       *corev1.SecurityContext
-	}{
-		"numeric user":                   {image: &images.Image{Known: true, User: "65532"}, want: full(yes)},
-		"named user":                     {image: &images.Image{Known: true, User: "app"}, want: full(nil)},
-		"named user where it must do":    {image: &images.Image{Known: true, User: "app"}, restricted: true, want: full(yes)},
-		"root":                           {image: &images.Image{Known: true}, want: baseline()},
-		"root by number and group":       {image: &images.Image{Known: true, User: "0:1000"}, want: baseline()},
-		"unknown":                        {image: &images.Image{}, want: baseline()},
-		"unknown where it must do":       {restricted: true, want: full(yes)},
-		"root, the Pod says another":     {image: &images.Image{Known: true}, pod: &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](7)}, want: full(yes)},
-		"the user says it may be root":   {image: &images.Image{Known: true, User: "7"}, pod: &corev1.PodSecurityContext{RunAsNonRoot: no}, want: full(nil)},
-		"the user says it is not root":   {image: &images.Image{Known: true, User: "app"}, pod: &corev1.PodSecurityContext{RunAsNonRoot: yes}, want: full(nil)},
-		"the user says what to keep":     {image: &images.Image{Known: true, User: "7"}, own: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{}}}, want: withDrop(full(yes))},
-		"the user says it may escalate":  {image: &images.Image{Known: true, User: "7"}, own: &corev1.SecurityContext{AllowPrivilegeEscalation: yes}, want: withEscalation(full(yes))},
-		"the user runs it as root":       {image: &images.Image{Known: true, User: "7"}, own: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}, want: withUser(baseline(), 0)},
-		"the Pod has a seccomp profile":  {image: &images.Image{Known: true, User: "7"}, pod: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{}}, want: withoutSeccomp(full(yes))},
-		"root, restricted, not resolved": {restricted: true, image: &images.Image{}, want: full(yes)},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			c := &corev1.Container{SecurityContext: test.own}
-			restrict(c, test.pod, test.image, test.restricted)
-			if diff := cmp.Diff(test.want, c.SecurityContext); diff != "" {
-				t.Errorf("security context (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func withDrop(c *corev1.SecurityContext) *corev1.SecurityContext {
-	c.Capabilities.Drop = []corev1.Capability{}
-	return c
-}
-
-func withEscalation(c *corev1.SecurityContext) *corev1.SecurityContext {
-	c.AllowPrivilegeEscalation = ptr.To(true)
-	return c
-}
-
-func withUser(c *corev1.SecurityContext, user int64) *corev1.SecurityContext {
-	c.RunAsUser = ptr.To(user)
-	return c
-}
-
-func withoutSeccomp(c *corev1.SecurityContext) *corev1.SecurityContext {
-	c.SeccompProfile = nil
-	return c
 }

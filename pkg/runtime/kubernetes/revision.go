@@ -18,6 +18,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
 // revision is what is known of a Revision, and of what the host runs by that name.
@@ -68,9 +69,9 @@ func (r *revision) apply(revision *servingv1.Revision, leads bool) *plan {
 	current := r.runtime.options.Settings()
 	p := &plan{
 		images: *r.resolution, progressDeadline: current.Deployment.ProgressDeadline,
-		replicas:     current.InitialScaleOf(revision.Annotations),
-		runtimeClass: current.Deployment.RuntimeClasses.For(revision.Labels), spread: current.Deployment.SpreadOverNodes,
+		replicas: current.InitialScaleOf(revision.Annotations),
 	}
+	p.runtimeClass, p.spread = current.PodDefaults(revision.Labels)
 	if address := r.runtime.options.DrainAddress; address != nil {
 		p.drainHost, p.drainPort = address()
 	}
@@ -199,7 +200,7 @@ func (r *revision) observe() {
 // podsOf returns the Pods of a Revision, oldest first. Those that ran before a restore are among them.
 func (r *revision) podsOf(uid types.UID) []*pod {
 	pods := slices.SortedFunc(maps.Values(r.pods), oldestFirst)
-	return slices.DeleteFunc(pods, func(p *pod) bool { return p.Labels[RevisionUIDLabelKey] != string(origin.UID(uid)) })
+	return slices.DeleteFunc(pods, func(p *pod) bool { return p.Labels[podspec.RevisionUIDLabelKey] != string(origin.UID(uid)) })
 }
 
 func (r *revision) observed() *runtime.State {

@@ -22,6 +22,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes/images"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
 func TestApplyCreatesOneDeployment(t *testing.T) {
@@ -341,7 +342,7 @@ func TestRestored(t *testing.T) {
 		running.OwnerReferences[0].UID = after.UID
 		h := newHarness(t, nil, running)
 		h.apply(t.Context(), after)
-		h.put(newInstance("a", isReady, func(p *corev1.Pod) { p.Labels[RevisionUIDLabelKey] = created }))
+		h.put(newInstance("a", isReady, func(p *corev1.Pod) { p.Labels[podspec.RevisionUIDLabelKey] = created }))
 		if got := h.state(); got.UID != after.UID || got.Ready != 1 || got.Failure != nil {
 			t.Errorf("state %+v, want the Pod that ran before the restore", got)
 		}
@@ -362,7 +363,7 @@ func TestInstances(t *testing.T) {
 		h.put(newInstance("a", at("10.0.0.1"), isReady))
 		h.put(newInstance("b", at("10.0.0.2"), isReady, older))
 		h.put(newInstance("c", at("10.0.0.3"), func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }))
-		h.put(newInstance("d", at("10.0.0.4"), isReady, func(p *corev1.Pod) { p.Labels[RevisionUIDLabelKey] = "uid-0" }))
+		h.put(newInstance("d", at("10.0.0.4"), isReady, func(p *corev1.Pod) { p.Labels[podspec.RevisionUIDLabelKey] = "uid-0" }))
 		got := h.state()
 		want := []runtime.Instance{{Name: "b", Address: "10.0.0.2:8080"}, {Name: "a", Address: "10.0.0.1:8080"}}
 		if diff := cmp.Diff(want, got.Instances); diff != "" || got.Ready != 2 {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
 // Start watches the Deployments and Pods of all Revisions until ctx ends, and returns once all that there are are
@@ -18,7 +19,7 @@ import (
 func (rt *Runtime) Start(ctx context.Context) error {
 	rt.ctx = ctx
 	factory := informers.NewSharedInformerFactoryWithOptions(rt.client, 0,
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = RevisionUIDLabelKey }),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = podspec.RevisionUIDLabelKey }),
 		informers.WithTransform(trim))
 	deployments, err := factory.Apps().V1().Deployments().Informer().AddEventHandler(handler(
 		func(d *appsv1.Deployment) { rt.deploymentChanged(d, false) },
@@ -75,7 +76,7 @@ func trimMeta(from *metav1.ObjectMeta) metav1.ObjectMeta {
 		DeletionGracePeriodSeconds: from.DeletionGracePeriodSeconds,
 		Labels:                     map[string]string{},
 	}
-	for _, key := range []string{RevisionLabelKey, RevisionUIDLabelKey} {
+	for _, key := range []string{podspec.RevisionLabelKey, podspec.RevisionUIDLabelKey} {
 		if value, ok := from.Labels[key]; ok {
 			meta.Labels[key] = value
 		}

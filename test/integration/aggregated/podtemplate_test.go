@@ -163,11 +163,11 @@ func TestTemplateChanged(t *testing.T) {
 		}
 	}
 	// Other tests register webhooks, and each of them has the acceptances forgotten.
-	timeout := 7
+	concurrency := 7
 	harness.Eventually(t, "a change of what is no part of the Pod is not asked about", func() error {
 		before := asked.Load()
-		timeout++
-		wantCode(t, patch(t, host.Admin, path, fmt.Sprintf(`{"spec":{"template":{"spec":{"timeoutSeconds":%d}}}}`, timeout)), http.StatusOK)
+		concurrency++
+		wantCode(t, patch(t, host.Admin, path, fmt.Sprintf(`{"spec":{"template":{"spec":{"containerConcurrency":%d}}}}`, concurrency)), http.StatusOK)
 		if got := asked.Load(); got != before {
 			return fmt.Errorf("the host was asked %d times more", got-before)
 		}

@@ -269,3 +269,19 @@ func TestEqualQuestionsAreAskedOnce(t *testing.T) {
 		t.Errorf("asked %d times in all, want 3", asked)
 	}
 }
+
+// TestUser covers what the user of an image says about root.
+func TestUser(t *testing.T) {
+	for user, want := range map[string]struct{ nonRoot, root bool }{
+		"": {false, true}, "root": {false, true}, "0": {false, true}, "0:1000": {false, true},
+		"65532": {true, false}, "7:0": {true, false}, "app": {false, false},
+	} {
+		i := Image{Known: true, User: user}
+		if i.NonRoot() != want.nonRoot || i.Root() != want.root {
+			t.Errorf("user %q: non-root %v, root %v", user, i.NonRoot(), i.Root())
+		}
+	}
+	if (&Image{User: "7"}).NonRoot() {
+		t.Error("an image that is not known does not run as root")
+	}
+}

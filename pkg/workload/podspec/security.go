@@ -1,12 +1,10 @@
-package kubernetes
+package podspec
 
 import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes/images"
 )
 
 const (
@@ -17,21 +15,11 @@ const (
 	lowPorts = 1024
 )
 
-// Restrict gives the containers of a Pod the security context that those of Revisions have where every image allows the
-// restricted Pod Security level.
-func Restrict(pod *corev1.PodSpec) {
-	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
-		for i := range containers {
-			restrict(&containers[i], pod.SecurityContext, nil, true)
-		}
-	}
-}
-
-// restrict gives a container the security context of the restricted Pod Security level, as far as its image allows:
-// one that runs as root, for all that is known, keeps the capabilities it may need to become another user, and stays
-// within the baseline level. A namespace that admits restricted Pods only would refuse it anyway, so that there the
-// kubelet is left to find out. What the user says holds. image is nil where nothing is known of it.
-func restrict(c *corev1.Container, pod *corev1.PodSecurityContext, image *images.Image, restricted bool) {
+// restrict sets the security context of the restricted Pod Security level on a container, as far as its image allows: a
+// container that may run as root keeps the capabilities to become another user, and stays within the baseline level. If
+// restricted is true, the namespace would reject such a Pod, so the context is set anyway and the kubelet finds out. Settings
+// of the user take precedence. image is nil if nothing is known about it.
+func restrict(c *corev1.Container, pod *corev1.PodSecurityContext, image *Image, restricted bool) {
 	if c.SecurityContext == nil {
 		c.SecurityContext = &corev1.SecurityContext{}
 	}
@@ -72,23 +60,23 @@ func restrict(c *corev1.Container, pod *corev1.PodSecurityContext, image *images
 	}
 }
 
-// isNonRoot tells whether runAsNonRoot may be set: the kubelet refuses containers that it then cannot tell not to run
-// as root.
-func isNonRoot(user *int64, image *images.Image, restricted bool) bool {
+// isNonRoot reports whether runAsNonRoot may be set: the kubelet rejects a container if it cannot tell that the user is not
+// root.
+func isNonRoot(user *int64, image *Image, restricted bool) bool {
 	switch {
 	case user != nil:
 		return *user != 0
-	case image != nil && image.NonRoot():
+	case image != nil && image.NonRoot:
 		return true
 	default:
 		return restricted
 	}
 }
 
-// mayBeRoot tells whether a container runs as root, or nobody knows.
-func mayBeRoot(user *int64, image *images.Image) bool {
+// mayBeRoot reports whether a container runs as root or as an unknown user.
+func mayBeRoot(user *int64, image *Image) bool {
 	if user != nil {
 		return *user == 0
 	}
-	return image == nil || !image.Known || image.Root()
+	return image == nil || image.MayBeRoot
 }

@@ -1,4 +1,4 @@
-package kubernetes
+package podspec
 
 import (
 	"cmp"
@@ -9,19 +9,17 @@ import (
 )
 
 const (
-	// usualPeriod is that of probes in core/v1 which name none, in seconds.
-	usualPeriod = 10
-	// usualThreshold is how many failures in a row count there.
-	usualThreshold = 3
-	// unhealthyGrace is how long a container that fails its probe is held before it is told to end, in seconds: it is
-	// not drained, since it stays in its Pod.
+	// DefaultProbePeriod is the period of probes in core/v1, in seconds, and DefaultFailureThreshold their failure threshold.
+	DefaultProbePeriod      = 10
+	DefaultFailureThreshold = 3
+	// unhealthyGrace bounds the preStop hook of a container that failed its probe, in seconds. The container is not drained,
+	// because it stays in its Pod.
 	unhealthyGrace = 5
 )
 
-// SetProbes completes the probes of a container for the kubelet: the port is the container's where a probe names none, and
-// no period asks for the shortest there is (serving 10.9). A startup probe without a period gives as much time as it would with the
-// usual one.
-func SetProbes(c *corev1.Container) {
+// setProbes completes the probes of a container: the port defaults to the container's, and the period to the shortest
+// possible (serving 10.9). A startup probe without a period allows as much time as with the usual one.
+func setProbes(c *corev1.Container) {
 	var port int32
 	if len(c.Ports) > 0 {
 		port = c.Ports[0].ContainerPort
@@ -31,7 +29,7 @@ func SetProbes(c *corev1.Container) {
 		if p.PeriodSeconds == 0 {
 			p.PeriodSeconds = 1
 			p.TimeoutSeconds = cmp.Or(p.TimeoutSeconds, 1)
-			p.FailureThreshold = cmp.Or(p.FailureThreshold, usualThreshold)
+			p.FailureThreshold = cmp.Or(p.FailureThreshold, DefaultFailureThreshold)
 		}
 	}
 	if p := c.StartupProbe; p != nil {
@@ -39,7 +37,7 @@ func SetProbes(c *corev1.Container) {
 		setGrace(p)
 		if p.PeriodSeconds == 0 {
 			p.PeriodSeconds = 1
-			p.FailureThreshold = cmp.Or(p.FailureThreshold, usualThreshold) * usualPeriod
+			p.FailureThreshold = cmp.Or(p.FailureThreshold, DefaultFailureThreshold) * DefaultProbePeriod
 		}
 	}
 	if p := c.LivenessProbe; p != nil {
@@ -48,14 +46,14 @@ func SetProbes(c *corev1.Container) {
 	}
 }
 
-// setGrace bounds how long the hook of hold keeps a container that has failed its probe.
+// setGrace bounds the preStop hook of a container that failed its probe.
 func setGrace(p *corev1.Probe) {
 	if p.TerminationGracePeriodSeconds == nil {
 		p.TerminationGracePeriodSeconds = ptr.To[int64](unhealthyGrace)
 	}
 }
 
-// setPort fills in the container's port where the probe names none.
+// setPort sets the container's port on a probe without one.
 func setPort(p *corev1.Probe, port int32) {
 	if p.HTTPGet == nil && p.TCPSocket == nil && p.Exec == nil && p.GRPC == nil {
 		p.TCPSocket = &corev1.TCPSocketAction{}
