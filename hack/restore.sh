@@ -92,18 +92,18 @@ mark_restored() {
 		  id: "$id"
 	RESTORE
 }
-# adopt rewrites the owner references of all objects of the cluster that belong to objects of ours. Servers do so for the Deployments
-# and core Services they made, and may not touch others. While our API is not served, the garbage collector deletes none of them.
+# adopt rewrites the owner references of all objects of the cluster that belong to objects of this server. Servers do so for the
+# Deployments and core Services they created, and may not touch others. While the API is not served, the garbage collector deletes none of them.
 adopt() {
 	local resource namespace name index version kind uid patch
-	# Other kinds of these groups are not ours, such as the channels that others define: these may belong to objects of ours, and own
-	# some of theirs.
+	# This server does not serve all kinds of these groups: others define channels, for example. Such objects may belong to objects of
+	# this server, and own others.
 	local owners='serving\.knative\.dev/[^ ]+ (Service|Route|Configuration|Revision)|eventing\.knative\.dev/[^ ]+ (Broker|Trigger)'
 	owners+='|messaging\.knative\.dev/[^ ]+ (Channel|Subscription)'
 	local ours='(brokers|triggers)\.eventing|(channels|subscriptions)\.messaging|(configurations|revisions|routes|services)\.serving'
 	local template='{{range .items}}{{$o := .metadata}}{{range $i, $r := .metadata.ownerReferences}}'
 	template+='{{$o.namespace}} {{$o.name}} {{$i}} {{$r.apiVersion}} {{$r.kind}} {{$r.uid}}{{"\n"}}{{end}}{{end}}'
-	# Groups that are not served now are an error.
+	# Groups that are not available are an error.
 	for resource in $("${kubectl[@]}" api-resources --namespaced --verbs=list,patch -o name 2>/dev/null |
 		grep -vE "^(pods|events|events\.events\.k8s\.io|endpoints|endpointslices\..*|deployments\.apps|replicasets\.apps|services|($ours)\.knative\.dev)$"); do
 		while read -r namespace name index version kind uid; do

@@ -22,7 +22,7 @@ var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("wa
 func logOptions(server *genericapiserver.GenericAPIServer, host *rest.Config, source *revisionlog.Late) (revision.LogOptions, error) {
 	if host != nil {
 		config := rest.CopyConfig(host)
-		// Each namespace has a limit of its own besides, so that its users do not wait for those of others.
+		// Each namespace has a limit of its own besides, so that its users do not wait for users of others.
 		config.QPS, config.Burst = 200, 400
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {

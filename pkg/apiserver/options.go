@@ -100,7 +100,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 func addControllersUserFlag(flags *pflag.FlagSet, users *[]string) {
 	flags.StringSliceVar(users, "controllers-user", *users,
 		"Names of users that may create Revisions, set the subscribers of Channels and write status, like the controllers in this process. "+
-			"Users that may impersonate one of them have these rights too. Empty allows nobody else.")
+			"Users that may impersonate one of them have these rights too. Empty allows no other user.")
 }
 
 // Validate returns all that is wrong with the flags.

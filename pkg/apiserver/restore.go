@@ -59,7 +59,7 @@ func (o *Options) completeRestore(ctx context.Context, config *Config) error {
 	return restore.Complete(ctx, options)
 }
 
-// storedResources are the resources of our API groups.
+// storedResources are the resources of the Knative API groups.
 func storedResources() []schema.GroupResource {
 	return []schema.GroupResource{
 		servingv1.Resource("services"), servingv1.Resource("configurations"), servingv1.Resource("revisions"), servingv1.Resource("routes"),

@@ -26,7 +26,7 @@ var groupVersions = []schema.GroupVersion{
 	messagingv1.SchemeGroupVersion,
 }
 
-// storedVersions are the versions in which objects are stored: those of our groups, and core/v1 of Kubernetes.
+// storedVersions are the versions in which objects are stored: the versions of the Knative groups, and core/v1 of Kubernetes.
 func storedVersions() []schema.GroupVersion {
 	return append(slices.Clone(groupVersions), corev1.SchemeGroupVersion)
 }

@@ -36,7 +36,7 @@ type Config struct {
 	Settings func() servingv1.Settings
 	// EventingSettings returns those of them that are for Eventing.
 	EventingSettings func() eventingv1.Settings
-	// MessagingSettings returns those of them that are for Channels.
+	// MessagingSettings returns the settings for Channels.
 	MessagingSettings func() messagingv1.Settings
 	// NoAPI leaves out the API groups.
 	NoAPI bool

@@ -18,7 +18,7 @@ import (
 const kubernetesServiceHost = "KUBERNETES_SERVICE_HOST"
 
 // newGuard returns the Guard of a server that extends the host cluster: the addresses of the API server and, in a Pod, of the
-// node are its own too, as are those of all replicas.
+// node are its own too, as are the addresses of all replicas.
 func newGuard(o egress.Options, host *rest.Config, replica *Replica) (*egress.Guard, error) {
 	inPod := os.Getenv(kubernetesServiceHost)
 	for _, text := range []string{inPod, hostName(host.Host)} {

@@ -76,7 +76,7 @@ type eventingOptions struct {
 	host *destination.Host
 	// channels are options of the controller of Channels.
 	channels []channel.Option
-	// allowCrossNamespace and network are those of the Resolver.
+	// allowCrossNamespace and network are options of the Resolver.
 	allowCrossNamespace bool
 	network             destination.Network
 	// replica is this server among others; nil if there are none.

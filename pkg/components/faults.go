@@ -19,7 +19,7 @@ const SystemNamespace = "knative-system"
 const (
 	// ReasonInvalid means that a ConfigMap has a fault and keeps the settings that it last had.
 	ReasonInvalid = "InvalidSettings"
-	// ReasonValid means that a fault is gone.
+	// ReasonValid means that a ConfigMap has no fault after it had one.
 	ReasonValid = "ValidSettings"
 	// ReasonUnused means that keys of a ConfigMap have no effect.
 	ReasonUnused = "UnusedSettings"
@@ -49,7 +49,7 @@ func newFaults(namespace string) *faults {
 	return &faults{namespace: namespace, present: map[string]finding{}, unused: map[string]finding{}}
 }
 
-// Fault takes the fault of a ConfigMap, or nil once it has none.
+// Fault records the fault of a ConfigMap, or nil once it has none.
 func (f *faults) Fault(configMap string, uid types.UID, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *faults) Fault(configMap string, uid types.UID, err error) {
 	f.record(configMap, f.present[configMap])
 }
 
-// Unused takes the keys of a ConfigMap that have no effect, or none once all have one.
+// Unused records the keys of a ConfigMap that have no effect, or none once all have one.
 func (f *faults) Unused(configMap string, uid types.UID, keys []settings.UnusedKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

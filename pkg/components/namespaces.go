@@ -62,7 +62,7 @@ func (c *coreKinds) informer(resource schema.GroupVersionResource) cache.SharedI
 	return c.informers.ForResource(resource).Informer()
 }
 
-// ensureNamespaces creates the Namespaces that the server always has, and those of objects that have none.
+// ensureNamespaces creates the Namespaces that the server always has, and the missing Namespaces of stored objects.
 func (c *coreKinds) ensureNamespaces(ctx context.Context) error {
 	return namespace.Ensure(ctx, c.kubernetes, c.metadata, contained(), namespacelifecycle.Permanent()...)
 }

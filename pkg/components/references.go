@@ -14,7 +14,7 @@ import (
 )
 
 // storedObjects reads the objects that revisions refer to from the API, not from a cache: an instance that starts after a
-// write has to see it.
+// write must see it.
 type storedObjects struct{ client kubernetes.Interface }
 
 var _ process.Objects = storedObjects{}

@@ -52,7 +52,7 @@ const (
 type StandaloneOptions struct {
 	// DataDir is where instances are recorded and their logs kept.
 	DataDir string
-	// ConfigDir has the ConfigMaps of the settings; empty means those that are stored in SystemNamespace.
+	// ConfigDir has the ConfigMaps of the settings; empty means the ConfigMaps in SystemNamespace.
 	ConfigDir string
 	// ClusterDomain is the DNS domain that cluster-local host names end in, as they would in a cluster.
 	ClusterDomain string

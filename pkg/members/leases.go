@@ -24,8 +24,8 @@ const (
 	// staleAfter is how long after this replica saw its own Lease renewed it trusts what it sees of others. It is less
 	// than what a lease that was renewed right before has left, so that nobody goes because the server does.
 	staleAfter = 3 * time.Second
-	// abandonedAfter is how long a Lease without an owner may stay unrenewed. Leases of Pods are deleted with their owner.
-	abandonedAfter = 10 * time.Minute
+	// orphanedAfter is how long a Lease without an owner may stay unrenewed. Leases of Pods are deleted with their owner.
+	orphanedAfter = 10 * time.Minute
 	// leasePrefix begins the names of the Leases, the names of Pods follow.
 	leasePrefix = "knative-apiserver-member-"
 
@@ -185,24 +185,24 @@ func (m *Membership) keep(ctx context.Context) {
 		if err := m.renew(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Renewing the Lease of this replica failed, all members are taken to stay", "reason", err.Error())
 		}
-		m.deleteAbandoned(ctx)
+		m.deleteOrphaned(ctx)
 	}
 }
 
-// deleteAbandoned deletes the Leases of lost members that have no owner. A member that renews its Lease meanwhile keeps it.
-func (m *Membership) deleteAbandoned(ctx context.Context) {
-	abandoned := map[string]metav1.Preconditions{}
+// deleteOrphaned deletes the Leases of lost members that have no owner. A member that renews its Lease meanwhile keeps it.
+func (m *Membership) deleteOrphaned(ctx context.Context) {
+	orphaned := map[string]metav1.Preconditions{}
 	m.see(func(now time.Time) {
 		for name, other := range m.others {
-			if other.gone && !other.owned && now.Sub(other.at) > abandonedAfter {
-				abandoned[leasePrefix+name] = other.seen
+			if other.gone && !other.owned && now.Sub(other.at) > orphanedAfter {
+				orphaned[leasePrefix+name] = other.seen
 			}
 		}
 	})
-	for name, seen := range abandoned {
+	for name, seen := range orphaned {
 		err := m.client().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &seen})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			klog.FromContext(ctx).Error(err, "Failed to delete abandoned Lease", "lease", name)
+			klog.FromContext(ctx).Error(err, "Failed to delete orphaned Lease", "lease", name)
 			return
 		}
 	}

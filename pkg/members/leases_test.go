@@ -247,9 +247,9 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// TestAbandonedLease deletes the Lease of a lost member that has no owner, after a while. The Leases of Pods are left to the
+// TestOrphanedLease deletes the Lease of a lost member that has no owner, after a while. The Leases of Pods are left to the
 // garbage collector.
-func TestAbandonedLease(t *testing.T) {
+func TestOrphanedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		a, b, lost := c.join("a"), c.join("b"), c.join("lost")
@@ -280,7 +280,7 @@ func TestAbandonedLease(t *testing.T) {
 				t.Errorf("%s: Leases of %q, want %q", when, have, want)
 			}
 		}
-		after(abandonedAfter)
+		after(orphanedAfter)
 		expect("before", "a b lost")
 		after(2 * renewEvery)
 		expect("after", "a b")

@@ -17,7 +17,7 @@ import (
 // ctx ends. It returns when those that there are have been taken over. Without a ConfigMap its defaults hold.
 //
 // A ConfigMap with a fault keeps the settings that it last had, which are the defaults at first; the log and
-// reporter say what is wrong, once. The error says that ctx ended before the ConfigMaps could be read, or that the server
+// reporter name the fault, once. The error says that ctx ended before the ConfigMaps could be read, or that the server
 // may not read them.
 func (s *Store) WatchConfigMaps(ctx context.Context, client kubernetes.Interface, namespace string, reporter Reporter) error {
 	w := &configMapWatch{store: s, reports: newReports(reporter)}

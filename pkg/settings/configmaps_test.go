@@ -21,7 +21,7 @@ import (
 
 const system = "knative-system"
 
-// recorded is a Reporter that lists what it is told.
+// recorded is a Reporter that lists the reports.
 type recorded []string
 
 func (r *recorded) Fault(name string, _ types.UID, err error) {

@@ -53,7 +53,7 @@ const (
 	seeOperating = "see docs/operations.md of this server"
 )
 
-// ignored returns the keys without effect. Some ConfigMaps have no others; tools expect that they exist.
+// ignored returns the keys without effect. Some ConfigMaps have only such keys; tools expect that they exist.
 func ignored() []ignoredKeys {
 	const (
 		certManager, kreferences, election = "config-certmanager", "config-kreference-mapping", "config-leader-election"
@@ -156,8 +156,8 @@ func Unused(name string, data map[string]string) []UnusedKey {
 	return keys
 }
 
-// Keys returns the keys of a ConfigMap that Knative's releases document, each in its present spelling: those that are read,
-// and those without effect.
+// Keys returns the keys of a ConfigMap that Knative's releases document, each in its present spelling: keys that are read,
+// and keys without effect.
 func Keys(name string) []string {
 	known, _ := reasons(name)
 	keys := slices.AppendSeq(readKeys(name, nil).present, maps.Keys(known))
@@ -170,7 +170,7 @@ func readKeys(name string, data map[string]string) *parser {
 	p, s := newParser(name, data), Default("example.com")
 	for _, c := range configMaps() {
 		if c.name == name {
-			// Faults are reported when the data is taken over.
+			// Update reports the faults.
 			_ = c.parse(p, &s)
 		}
 	}

@@ -5,19 +5,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Reporter takes the state of the ConfigMaps, once for each change. Its methods must not block. name is that of the
-// ConfigMap, or the path of a file or directory that cannot be read; settings in files have no UID.
+// Reporter is notified of the state of the ConfigMaps, once for each change. Its methods must not block. name is the name of
+// the ConfigMap, or the path of a file or directory that cannot be read; settings in files have no UID.
 type Reporter interface {
-	// Fault takes the error of a ConfigMap whose last known good settings stay in force, and nil once it has none.
+	// Fault reports the error of a ConfigMap whose last known good settings stay in force, and nil once it has none.
 	Fault(name string, uid types.UID, err error)
-	// Unused takes the keys of a ConfigMap that have no effect, and none once all have one.
+	// Unused reports the keys of a ConfigMap that have no effect, and none once all have one.
 	Unused(name string, uid types.UID, keys []UnusedKey)
 }
 
 // reports passes each change to the log and a Reporter.
 type reports struct {
 	to Reporter
-	// faults and unused are what was reported, by the name of the ConfigMap or the path.
+	// faults and unused are the last reports, by the name of the ConfigMap or the path.
 	faults, unused map[string]string
 }
 

@@ -61,7 +61,7 @@ type Deployment struct {
 	// ProgressDeadline is how long a revision may take to become ready whose annotations say nothing else
 	// (progress-deadline). Whole seconds.
 	ProgressDeadline time.Duration
-	// RuntimeClasses are the runtime classes of Pods whose templates name none (runtime-class-name).
+	// RuntimeClasses are the runtime classes of Pods if their templates name none (runtime-class-name).
 	RuntimeClasses RuntimeClasses
 	// SpreadOverNodes makes the scheduler prefer nodes without a Pod of the same Revision (default-affinity-type).
 	SpreadOverNodes bool

@@ -18,7 +18,7 @@ type configMap struct {
 	parse func(p *parser, s *Settings) error
 }
 
-// read writes what data says to s, and returns what is wrong with it.
+// read writes the settings in data to s, and returns their faults.
 func (c configMap) read(s *Settings, data map[string]string) error {
 	return c.parse(newParser(c.name, data), s)
 }
@@ -41,7 +41,7 @@ func configMaps() []configMap {
 // Known reports whether a ConfigMap of this name holds settings, with or without effect.
 func Known(name string) bool { return slices.Contains(Names(), name) }
 
-// Names returns the names of the ConfigMaps of settings, sorted: those that are read, and those without effect.
+// Names returns the names of the ConfigMaps of settings, sorted, with and without effect.
 func Names() []string {
 	var names []string
 	for _, c := range configMaps() {

@@ -24,7 +24,7 @@ const (
 // directory may be a mounted ConfigMap or a symbolic link that moves.
 //
 // A ConfigMap with a fault keeps the settings that it last had, which are the defaults at first; the log and
-// reporter say what is wrong, once. The error says that the directory cannot be watched or read at the start.
+// reporter name the fault, once. The error says that the directory cannot be watched or read at the start.
 func (s *Store) WatchDir(ctx context.Context, dir string, reporter Reporter) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

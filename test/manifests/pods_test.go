@@ -108,7 +108,7 @@ func TestProbesAndResources(t *testing.T) {
 	})
 }
 
-// TestIdentity: each Pod knows its UID, by which its Lease goes with it, and the addresses of its node, which tenants may not name.
+// TestIdentity: each Pod knows its UID, so that its Lease is deleted with it, and the addresses of its node, which tenants may not name.
 func TestIdentity(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, w := range workloads(t, objects) {

@@ -51,7 +51,7 @@ func TestNoWildcards(t *testing.T) {
 	})
 }
 
-// TestDuckRoles: whoever may work with channels or addressable objects of all kinds may do so with ours.
+// TestDuckRoles: a user that may work with channels or addressable objects of all kinds may work with Channels and Brokers too.
 func TestDuckRoles(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for label, want := range map[string]map[string][]string{

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// templatePath is the path of a Pod's fields in our objects.
+// templatePath is the path of a Pod's fields in Services, Configurations and Revisions.
 const templatePath = "spec.template"
 
 // invalid converts the host's rejection of a Pod to a rejection of the object: status 422, one cause for each of the

@@ -102,7 +102,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	return errors.Join(failed, unwritten)
 }
 
-// reportForeign writes the status of a Broker of another class, which is nil if the Broker does not exist, unless somebody has
+// reportForeign writes the status of a Broker of another class, which is nil if the Broker does not exist, unless a user has
 // written one.
 func (r *Reconciler) reportForeign(ctx context.Context, broker *eventingv1.Broker) error {
 	if broker == nil || len(broker.Status.Conditions) > 0 || broker.Status.ObservedGeneration != 0 || broker.Status.Address.GetURL() != "" {

@@ -59,7 +59,7 @@ func TestReady(t *testing.T) {
 }
 
 // Channels of other templates have no stream (eventing Channel Lifecycle), whatever existed before under the name. Without a
-// cluster nobody else can implement them.
+// cluster no other controller can implement them.
 func TestForeignTemplate(t *testing.T) {
 	for name, change := range map[string]func(*messagingv1.Channel){
 		"other kind":  func(c *messagingv1.Channel) { c.Spec.ChannelTemplate.Kind = "KafkaChannel" },

@@ -97,7 +97,7 @@ func (r *Reconciler) reconcileForeign(ctx context.Context, channel *messagingv1.
 	return errors.Join(again, unwritten)
 }
 
-// backing returns the object that implements a Channel, or the condition BackingChannelReady that says why there is none.
+// backing returns the object that implements a Channel, or the condition BackingChannelReady with the reason if it does not exist.
 // again is why to try again; without fault nothing new is known.
 func (r *Reconciler) backing(ctx context.Context, refs *destination.References, channel *messagingv1.Channel) (found *backingChannel, fault *duckv1.Condition, again error) {
 	const t = messagingv1.ChannelConditionBackingChannelReady

@@ -27,8 +27,8 @@ type Options struct {
 	Host *Host
 	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
 	ClusterDomain string
-	// AllowCrossNamespace lets objects refer to those of other namespaces, and name their Services in URLs, without these
-	// having to grant it.
+	// AllowCrossNamespace lets objects refer to objects of other namespaces, and name their Services in URLs, without a
+	// grant.
 	AllowCrossNamespace bool
 	// Network names the Services of this server in the host cluster.
 	Network Network

@@ -34,9 +34,9 @@ import (
 const (
 	// patience is how long objects wait for the first list of a kind. Beyond it they are unresolved until it comes.
 	patience = 2 * time.Second
-	// rediscovery is how often kinds that the host does not serve are looked for again: it does not tell of them.
+	// rediscovery is how often kinds that the host does not serve are looked for again: the host does not report new kinds.
 	rediscovery = 30 * time.Second
-	// unused is how long a kind is watched that nothing refers to any more.
+	// unused is how long a kind is watched after the last reference to it was removed.
 	unused = time.Minute
 	// maxKinds bounds the kinds that are watched at a time.
 	maxKinds = 64
@@ -45,22 +45,22 @@ const (
 // Host is the cluster that this server extends.
 type Host struct {
 	Client dynamic.Interface
-	// Mapper knows the kinds of the cluster. If it is a meta.ResettableRESTMapper, it is reset now and then while an
+	// Mapper knows the kinds of the cluster. If it is a meta.ResettableRESTMapper, it is reset repeatedly while an
 	// object refers to a kind that it does not know.
 	Mapper meta.RESTMapper
-	// Kinds tells kinds that the cluster does not serve from those whose server does not answer; nil takes all that Mapper
-	// does not know for the former.
+	// Kinds distinguishes kinds that the cluster does not serve from kinds of an unavailable server. If it is nil, the cluster
+	// is assumed to serve no kind but the kinds that Mapper knows.
 	Kinds discovery.ServerResourcesInterface
-	// Discovery sends the requests of Lookup; nil means that the cluster serves no kind but those that Mapper knows.
+	// Discovery sends the requests of Lookup. If it is nil, the cluster is assumed to serve no other kinds than Mapper knows.
 	Discovery rest.Interface
 	// Access reviews the rights of this server before it watches a kind; nil watches without a review.
 	Access authorizationclient.SelfSubjectAccessReviewInterface
-	// Clock tells when to reset Mapper.
+	// Clock is the clock of the resets of Mapper.
 	Clock clock.PassiveClock
 }
 
-// hostKinds watches the kinds of the host that something refers to. Of Kubernetes' own kinds these are core Services alone;
-// all others have to be granted to this server, as those that are addressable or channelable are by aggregation.
+// hostKinds watches the kinds of the host that something refers to. Of Kubernetes' own kinds it watches core Services alone;
+// this server needs rights for all other kinds. Aggregated roles grant it addressable and channelable kinds.
 type hostKinds struct {
 	Host
 	// ctx ends all watches, whichever object's reconciliation starts them.
@@ -70,7 +70,7 @@ type hostKinds struct {
 	mu       sync.Mutex
 	trackers []*Tracker
 	watched  map[schema.GroupVersionResource]*hostKind
-	// full is true while a kind could not be watched because there are too many.
+	// full is true while a kind could not be watched because too many are.
 	full  bool
 	reset time.Time
 }
@@ -160,7 +160,7 @@ func (h *hostKinds) resetDue() bool {
 	return true
 }
 
-// watch returns the watch of a kind, which is started where there is none; nil means that there are too many.
+// watch returns the watch of a kind, and starts it if necessary; nil means that too many kinds are watched.
 func (h *hostKinds) watch(mapping *meta.RESTMapping) (*hostKind, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +170,7 @@ func (h *hostKinds) watch(mapping *meta.RESTMapping) (*hostKind, error) {
 	kind := mapping.GroupVersionKind.GroupKind()
 	if len(h.watched) >= maxKinds && !h.stop(func(k *hostKind) bool { return !h.referred(k.kind) }) {
 		if !h.full {
-			klog.FromContext(h.ctx).Info("Too many kinds of the cluster are referred to; watching no more", "kind", kind.String(), "max", maxKinds)
+			klog.FromContext(h.ctx).Info("Not watching another kind of the cluster: objects refer to too many", "kind", kind.String(), "max", maxKinds)
 		}
 		h.full = true
 		return nil, nil
@@ -375,7 +375,7 @@ func (k *hostKind) fault(ref *duckv1.KReference) *Unresolved {
 	}
 }
 
-// kept are the fields of objects that are read: of those that have an address, of channels, and of core Services.
+// kept are the fields that are read, of addressable objects, channels and core Services.
 var kept = map[string][]string{
 	"metadata": {"name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp", "ownerReferences"},
 	"spec":     {"subscribers", "delivery", "type", "externalName"},

@@ -261,7 +261,7 @@ func watching(f *follower) int {
 	return len(h.watched)
 }
 
-// TestHostUnused stops to watch a kind that nothing refers to any more, after a while, and watches it again when something
+// TestHostUnused stops watching a kind some time after the last reference to it was removed, and watches it again when something
 // does.
 func TestHostUnused(t *testing.T) {
 	client, host, to := manyKinds(2)
@@ -323,7 +323,7 @@ func (c *counted) Stop() {
 	c.Interface.Stop()
 }
 
-// TestHostTooManyKinds bounds the kinds that are watched, says so, and goes on once there is room.
+// TestHostTooManyKinds bounds the kinds that are watched, says so, and continues once fewer are watched.
 func TestHostTooManyKinds(t *testing.T) {
 	_, host, to := manyKinds(maxKinds + 1)
 	follow(t, Options{Host: host}, nil, nil, func(_ *controllertest.World, f *follower, again func()) {

@@ -17,20 +17,20 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 )
 
-// maxAliases bounds how many Services of type ExternalName are followed from one to the next.
+// maxAliases bounds the number of Services of type ExternalName in a chain.
 const maxAliases = 4
 
 // Network names the Services of this server in the host cluster.
 type Network struct {
-	// Namespace is that of this server. Host names of one label are those of its Services.
+	// Namespace is the namespace of this server. Host names of one label name Services in it.
 	Namespace string
-	// Ingress is the Service of the broker, whose paths name Brokers and Channels of all namespaces. Gateway is that of the
-	// gateway, which tells Services by their host name alone.
+	// Ingress is the Service of the broker, whose paths name Brokers and Channels of all namespaces. Gateway is the
+	// Service of the gateway, which distinguishes Services by their host name alone.
 	Ingress, Gateway string
 }
 
-// checkURL returns *Unresolved unless the referrer may have events sent to a URL: whoever names a Service, Broker or
-// Channel of another namespace by its URL needs the same grant as who refers to it.
+// checkURL returns *Unresolved unless events of the referrer may be sent to a URL: an object that names a Service, Broker or
+// Channel of another namespace by its URL needs the same grant as an object that refers to it.
 func (refs *References) checkURL(ctx context.Context, u *url.URL) error {
 	r := refs.tracker.resolver
 	if r.host == nil || r.allowCrossNamespace {
@@ -51,8 +51,8 @@ func (refs *References) checkName(ctx context.Context, host, path string, aliase
 	return nil
 }
 
-// checkService is checkURL for a core Service. certain is false if the name may be one outside of the cluster too, which it
-// is as long as there is no such Service.
+// checkService is checkURL for a core Service. certain is false if the name may also be a name outside of the cluster. It is
+// treated as one while the Service does not exist.
 func (refs *References) checkService(ctx context.Context, name types.NamespacedName, path string, certain bool, aliases int) error {
 	r := refs.tracker.resolver
 	if name == r.network.ingress() {
@@ -68,7 +68,7 @@ func (refs *References) checkService(ctx context.Context, name types.NamespacedN
 	case missing && foreign && certain:
 		return refs.notGranted(ref)
 	case missing:
-		// When it comes to be, the referrer is reconciled.
+		// The referrer is reconciled when the Service is created.
 		return nil
 	case foreign && !refs.granted(annotation(obj), true):
 		return refs.notGranted(ref)
@@ -79,7 +79,7 @@ func (refs *References) checkService(ctx context.Context, name types.NamespacedN
 		return nil
 	case alias == r.hostName(r.network.ingress()):
 		if strings.Trim(path, "/") == "" {
-			// It stands for the Channel of this name, in the namespace of the Service.
+			// The host name is the address of the Channel with the name and namespace of the Service.
 			return nil
 		}
 		return refs.checkStream(ctx, name, path)
@@ -90,11 +90,11 @@ func (refs *References) checkService(ctx context.Context, name types.NamespacedN
 	}
 }
 
-// checkStream is checkURL for a path of the broker, which a core Service leads to.
+// checkStream is checkURL for a path of the broker behind a core Service.
 func (refs *References) checkStream(ctx context.Context, service types.NamespacedName, path string) error {
 	ref := streamOf(path)
 	if ref == nil {
-		// Nothing is there, as far as is known here.
+		// No stream has this path.
 		return refs.notGranted(coreService(service))
 	}
 	if ref.Namespace == refs.referrer.Namespace {
@@ -104,7 +104,7 @@ func (refs *References) checkStream(ctx context.Context, service types.Namespace
 	return err
 }
 
-// streamOf returns what a path of the broker names, or nil: /<namespace>/<broker> or /channels/<namespace>/<channel>.
+// streamOf returns the Broker or Channel of a path of the broker, or nil: /<namespace>/<broker> or /channels/<namespace>/<channel>.
 func streamOf(path string) *duckv1.KReference {
 	elements := strings.Split(strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/"), "/")
 	switch {
@@ -116,10 +116,9 @@ func streamOf(path string) *duckv1.KReference {
 	return nil
 }
 
-// servicesOf returns the core Services that a host name leads to when this server looks it up, which is in the search domains
-// of its Pods: <service>.<namespace> with or without .svc and the cluster's domain, <pod>.<service> and so on, and names
-// of one label, which are those of the server's own namespace. certain is false if it may be a name outside of the cluster
-// too, and there may be no such Service.
+// servicesOf returns the core Services that a host name may resolve to in the search domains of the Pods of this server: <service>.<namespace> with or without .svc and the cluster's domain, <pod>.<service> and so on, and names
+// of one label, which name Services in the server's own namespace. certain is false if the name may also be a name outside of
+// the cluster, and the Service may not exist.
 func (r *Resolver) servicesOf(host string) (services []types.NamespacedName, certain bool) {
 	host = canonical(host)
 	if host == "" || net.ParseIP(host) != nil || host == "localhost" || strings.HasSuffix(host, ".localhost") {
@@ -134,7 +133,7 @@ func (r *Resolver) servicesOf(host string) (services []types.NamespacedName, cer
 	}
 	last := labels[len(labels)-1]
 	if i := slices.Index(labels, "svc"); i > 1 {
-		// The cluster may have another domain than it is thought to have.
+		// The cluster may have another domain than clusterDomain.
 		services = append(services, types.NamespacedName{Namespace: labels[i-1], Name: labels[i-2]})
 	}
 	if len(labels) == 1 {
@@ -150,7 +149,7 @@ func (r *Resolver) servicesOf(host string) (services []types.NamespacedName, cer
 	return services, false
 }
 
-// canonical returns a host name as it is looked up: in lower case, in ASCII, and without the dot of the root.
+// canonical returns a host name in lower case and ASCII, without the trailing dot.
 func canonical(host string) string {
 	if ascii, err := idna.Lookup.ToASCII(host); err == nil {
 		host = ascii
@@ -158,7 +157,7 @@ func canonical(host string) string {
 	return strings.ToLower(strings.TrimRight(host, "."))
 }
 
-// hostName is the name by which a core Service is known to the whole cluster.
+// hostName returns the fully qualified host name of a core Service.
 func (r *Resolver) hostName(service types.NamespacedName) string {
 	return canonical(service.Name + "." + service.Namespace + ".svc." + r.clusterDomain)
 }
@@ -175,7 +174,7 @@ func coreService(name types.NamespacedName) *duckv1.KReference {
 	return &duckv1.KReference{APIVersion: "v1", Kind: "Service", Namespace: name.Namespace, Name: name.Name}
 }
 
-// externalName returns the host name that a core Service of type ExternalName stands for, or nothing.
+// externalName returns the external name of a core Service of type ExternalName, or "".
 func externalName(obj *unstructured.Unstructured) string {
 	if kind, _, err := unstructured.NestedString(obj.Object, "spec", "type"); err != nil || kind != string(corev1.ServiceTypeExternalName) {
 		return ""

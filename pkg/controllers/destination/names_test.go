@@ -17,7 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 )
 
-// coreObject is a core Service of the host; externalName is empty for one with Pods of its own, allow for one that nobody
+// coreObject is a core Service of the host; externalName is empty for one with Pods of its own, allow for one that no other namespace
 // else may name.
 func coreObject(namespace, name, allow, externalName string) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
@@ -70,11 +70,11 @@ func TestURLOfAnotherNamespace(t *testing.T) {
 		{"http://closed.other.", notGranted}, {"http://user:password@closed.other.svc/", notGranted}, {"http://closed。other。svc/", notGranted},
 		{"http://closed．other.svc/", notGranted}, {"http://ｃlosed.other.svc/", notGranted}, {"http://pod-0.closed.other.svc.cluster.local/", notGranted},
 		{"http://pod-0.closed.other/", notGranted}, {"http://closed.other.svc.corp.local/", notGranted}, {"http://a.b.closed.other", notGranted},
-		// What another namespace has cannot be found out.
+		// Errors do not disclose which objects another namespace has.
 		{"http://absent.other.svc/", notGranted}, {"http://absent.nowhere.svc.cluster.local/", notGranted},
 		// Granted.
 		{"http://open.other.svc.cluster.local/", none}, {"http://open.other:80", none}, {"http://all.other.svc.", none}, {"http://pod-0.open.other.svc", none},
-		// Names of one label are those of the server's own namespace, as are Pods of its Services.
+		// Names of one label belong to the server's own namespace, as do Pods of its Services.
 		{"http://etcd:2379/", notGranted}, {"http://mine/", notGranted}, {"http://etcd-0.etcd/", notGranted},
 		// Services of Knative.
 		{"http://hello.default.svc.cluster.local/a", none}, {"http://hello.other.svc.cluster.local/", notGranted},
@@ -137,7 +137,7 @@ func TestURLWithReference(t *testing.T) {
 	}
 }
 
-// TestURLFollowsGrant resolves a URL anew when the grant comes and goes, and when a name comes to be that of a Service.
+// TestURLFollowsGrant resolves a URL again when the grant is added or removed, and when a Service of the name is created.
 func TestURLFollowsGrant(t *testing.T) {
 	client, host := newHost(coreObject("other", "web", "", ""))
 	services := client.Resource(core).Namespace("other")

@@ -186,7 +186,7 @@ func (s *Services) wait(service, owner types.NamespacedName) {
 	s.waiting[service] = owner
 }
 
-// Labelled returns the names of an object's Services that somebody else gave a label with this value. Labels that are copied from
+// Labelled returns the names of an object's Services that a user gave a label with this value. Labels that are copied from
 // the object do not count.
 func (s *Services) Labelled(owner metav1.Object, key, value string) ([]string, error) {
 	owned, err := reconciler.Indexed[*corev1.Service](s.Informer.GetIndexer(), reconciler.ByController, string(owner.GetUID()))
@@ -214,7 +214,7 @@ func has(keys map[string]struct{}, key string) bool {
 // Forget ends the wait of an object that is deleted for names that others have.
 func (s *Services) Forget(owner types.NamespacedName) { s.forget(owner, nil) }
 
-// forget ends the wait of an object for all names of its namespace but those that it still wants.
+// forget ends the wait of an object for all names of its namespace except wanted.
 func (s *Services) forget(owner types.NamespacedName, wanted []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

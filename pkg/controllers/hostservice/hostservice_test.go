@@ -190,7 +190,7 @@ func TestApply(t *testing.T) {
 	})
 }
 
-// TestLabelled finds labels that users put on Services, which stay, and not those that are copied from the object.
+// TestLabelled finds labels that users put on Services, which stay, and not labels that are copied from the object.
 func TestLabelled(t *testing.T) {
 	const key, value = "networking.knative.dev/visibility", "cluster-local"
 	run(t, func(t *testing.T, w *world) {

@@ -99,7 +99,7 @@ func (r *Reconciler) createServiceAccount(ctx context.Context, namespace string)
 	return err
 }
 
-// terminate deletes the content of a Namespace, and the Namespace once that is gone.
+// terminate deletes the content of a Namespace, and the Namespace once it is empty.
 func (r *Reconciler) terminate(ctx context.Context, key types.NamespacedName) error {
 	n, err := r.kubernetes.CoreV1().Namespaces().Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -129,7 +129,7 @@ func (r *Reconciler) terminate(ctx context.Context, key types.NamespacedName) er
 	return r.remove(ctx, n)
 }
 
-// remove deletes a Namespace for good, unless others still have finalizers on it.
+// remove deletes a Namespace from storage, unless it has other finalizers.
 func (r *Reconciler) remove(ctx context.Context, n *corev1.Namespace) error {
 	if len(n.Spec.Finalizers) > 0 || len(n.Finalizers) > 0 {
 		return nil
@@ -141,13 +141,13 @@ func (r *Reconciler) remove(ctx context.Context, n *corev1.Namespace) error {
 	return nil
 }
 
-// remaining is the content of a Namespace that is not gone yet.
+// remaining is the content of a Namespace that still exists.
 type remaining struct {
 	// counts are the numbers of objects by resource, in order; finalizers those by finalizer.
 	counts, finalizers []string
 }
 
-// empty deletes all objects of a Namespace and returns those that remain.
+// empty deletes all objects of a Namespace and returns the remaining ones.
 func (r *Reconciler) empty(ctx context.Context, namespace string) (remaining, error) {
 	var left remaining
 	var errs []error
@@ -238,7 +238,7 @@ func (r *Reconciler) report(ctx context.Context, n *corev1.Namespace, left remai
 	return err
 }
 
-// Ensure creates the Namespaces of some names, and those of all objects that were stored before the server had Namespaces.
+// Ensure creates Namespaces of some names, and the missing Namespaces of all stored objects.
 func Ensure(ctx context.Context, client kubernetes.Interface, objects metadata.Interface, resources []schema.GroupVersionResource, names ...string) error {
 	wanted := sets.New(names...)
 	r := &Reconciler{objects: objects}

@@ -27,7 +27,7 @@ type claims struct {
 	hosts    map[string][]routing.Key
 }
 
-// claim holds the host names that one Route claims, and those of them that it serves according to its status, both sorted.
+// claim holds the host names that one Route claims, and the ones that it serves according to its status, both sorted.
 type claim struct {
 	created     time.Time
 	hosts, held []string
@@ -108,7 +108,7 @@ func (c *claims) put(key routing.Key, wanted claim) []routing.Key {
 	return slices.Compact(wake)
 }
 
-// compare orders the Routes that claim a host name: those that hold it first, then by age, then by name.
+// compare orders the Routes that claim a host name: holders first, then by age, then by name.
 func (c *claims) compare(name string, a, b routing.Key) int {
 	rank := func(key routing.Key) int {
 		if _, held := slices.BinarySearch(c.routes[key].held, name); held {
@@ -130,8 +130,8 @@ func claimOf(route *servingv1.Route, a addresses) claim {
 // conflictsAnnotationKey in status lists the host names of the Route that another Route serves, as JSON.
 const conflictsAnnotationKey = servingv1.GroupName + "/hostname-conflicts"
 
-// held returns which of some host names a Route serves according to its status, sorted: those of its URL, of its address
-// and of its tags, without those that it has lost.
+// held returns which of some host names a Route serves according to its status, sorted: the host names of its URL,
+// its address and its tags, without names that it has lost.
 func held(status *servingv1.RouteStatus, hosts []host) []string {
 	if status.Address == nil {
 		// Never reconciled.

@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
-// subscribe sets the consumer of a Subscription to one of our Channels, whether or not its destinations have addresses: the
+// subscribe sets the consumer of a Subscription to a Channel of this server, whether or not its destinations have addresses: the
 // Channel keeps its events until they do. again is why to try again once the findings are written down; err means that
 // nothing new is known.
 func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Subscription, name types.NamespacedName, found *findings) (again, err error) {

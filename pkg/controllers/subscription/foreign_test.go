@@ -100,7 +100,7 @@ func newHosted(t *testing.T, on []runtime.Object, objects ...runtime.Object) *ho
 	return &hosted{newFixture(t, host, objects...), client}
 }
 
-// unknown makes the cached kinds of the cluster lack those of the channel. The cluster answers requests for its kinds by a status
+// unknown removes the channel's kind from the cached kinds of the cluster. The cluster answers requests for its kinds by a status
 // and a document.
 func (f *hosted) unknown(code int, document string) {
 	f.Host.Mapper = meta.NewDefaultRESTMapper(nil)

@@ -37,7 +37,7 @@ type Reconciler struct {
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 
-	// mu guards consumers: those that were set.
+	// mu guards consumers, which the data plane has.
 	mu        sync.Mutex
 	consumers map[types.NamespacedName]eventing.Consumer
 }

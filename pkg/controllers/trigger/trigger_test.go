@@ -305,7 +305,7 @@ func TestConsumer(t *testing.T) {
 	}
 }
 
-// TestRestored hands over the original UIDs, by which the event log has the events.
+// TestRestored passes the original UIDs to the data plane: the event log identifies consumers by them.
 func TestRestored(t *testing.T) {
 	const brokerUID, triggerUID = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	f := start(t, newBroker(func(broker *eventingv1.Broker) { broker.UID = origin.Restored(brokerUID, "0123456789") }),

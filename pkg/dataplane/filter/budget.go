@@ -41,7 +41,7 @@ type Budget struct {
 	subject subject
 }
 
-// NewBudget returns the budget of one request. No filter matches any more soon after ctx is done.
+// NewBudget returns the budget of one request. Evaluation ends soon after ctx is done.
 func NewBudget(ctx context.Context) *Budget {
 	return &Budget{ctx: ctx, shared: sharedSteps}
 }

@@ -29,8 +29,8 @@ func Compile(attributes map[string]string, filters []eventingv1.SubscriptionsAPI
 	return &Filter{root: join(all, children)}, nil
 }
 
-// Match reports whether an event passes. ok is false if the budget does not suffice to know. Whoever has many filters
-// asks their Index.
+// Match reports whether an event passes. ok is false if the budget does not suffice. Use an Index for many
+// filters.
 func (f *Filter) Match(b *Budget, e *event.Event) (matched, ok bool) {
 	return f.match(b.of(e))
 }

@@ -156,7 +156,7 @@ func TestDeploymentDefaults(t *testing.T) {
 		r.Spec.RuntimeClassName, r.Spec.Affinity = ptr.To("own"), &corev1.Affinity{}
 	})
 	if *got.RuntimeClassName != "own" || got.Affinity.PodAntiAffinity != nil {
-		t.Errorf("runtime class %q, affinity %v, want those of the template", *got.RuntimeClassName, got.Affinity)
+		t.Errorf("runtime class %q, affinity %v, want the values of the template", *got.RuntimeClassName, got.Affinity)
 	}
 }
 

@@ -197,7 +197,7 @@ func (r *revision) observe() {
 	}
 }
 
-// podsOf returns the Pods of a Revision, oldest first. Those that ran before a restore are among them.
+// podsOf returns the Pods of a Revision, oldest first. Pods from before a restore are among them.
 func (r *revision) podsOf(uid types.UID) []*pod {
 	pods := slices.SortedFunc(maps.Values(r.pods), oldestFirst)
 	return slices.DeleteFunc(pods, func(p *pod) bool { return p.Labels[podspec.RevisionUIDLabelKey] != string(origin.UID(uid)) })

@@ -330,7 +330,7 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// TestRestored goes on with the Pods of a Revision that was restored: they have the label of the original UID.
+// TestRestored keeps the Pods of a Revision that was restored: they have the label of the original UID.
 func TestRestored(t *testing.T) {
 	const created = "00000000-0000-4000-8000-000000000001"
 	synctest.Test(t, func(t *testing.T) {

@@ -101,7 +101,7 @@ func trimPod(from *corev1.Pod) *corev1.Pod {
 		})
 	}
 	for i := range from.Spec.InitContainers {
-		// Those that keep running make the Pod ready too.
+		// Containers that keep running make the Pod ready too.
 		if c := &from.Spec.InitContainers[i]; servingv1.IsNativeSidecar(c) {
 			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
 				Name: c.Name, RestartPolicy: c.RestartPolicy, ReadinessProbe: c.ReadinessProbe, StartupProbe: c.StartupProbe,

@@ -40,7 +40,7 @@ const maxEnvironment = 4 << 20
 type environment struct {
 	names  []string
 	values map[string]string
-	// size is the number of bytes set so far; beyond maxEnvironment nothing is set any more.
+	// size is the number of bytes set so far; beyond maxEnvironment no variable is set.
 	size int
 }
 

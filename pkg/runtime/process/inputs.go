@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
 
-// Objects reads the objects of core/v1 that revisions refer to, as they are stored now. The error for a missing object
+// Objects reads the objects of core/v1 that revisions refer to from storage, not from a cache. The error for a missing object
 // satisfies apierrors.IsNotFound.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)

@@ -123,7 +123,7 @@ func ownerOfConfigMap(t *testing.T, s *stage) types.UID {
 	return configMap.OwnerReferences[0].UID
 }
 
-// restoredUIDs returns the UIDs of now of the objects of before.
+// restoredUIDs returns the current UIDs of the objects of before.
 func restoredUIDs(before, now map[string]types.UID) map[string]types.UID {
 	maps.DeleteFunc(now, func(name string, _ types.UID) bool { _, found := before[name]; return !found })
 	return now
@@ -136,7 +136,7 @@ func serverCommand(t *testing.T, input string, args ...string) string {
 	return kubectl.Must(t, input, append([]string{"exec", "-i", harness.ServerName + "-1", "--", "/knative-apiserver"}, args...)...)
 }
 
-// objectsOf returns the UIDs of all objects of our kinds in a namespace, by kind and name.
+// objectsOf returns the UIDs of all Knative objects in a namespace, by kind and name.
 func objectsOf(t *testing.T, namespace string) map[string]types.UID {
 	t.Helper()
 	all := map[string]types.UID{}

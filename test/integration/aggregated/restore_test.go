@@ -116,7 +116,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("restore %s: the Deployment has UID %s, owners %v", id, now.UID, now.OwnerReferences)
 		}
 	}
-	// What is deleted after a restore takes with it what it owns.
+	// Objects that are deleted after a restore are deleted with their dependents.
 	kubectl(t, kept).Must(t, "", "delete", "ksvc", "--all", "--wait=false")
 	for _, obj := range all[4:7] {
 		gone(t, obj)

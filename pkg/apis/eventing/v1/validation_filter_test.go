@@ -174,7 +174,7 @@ func TestFilterLimits(t *testing.T) {
 			trigger := newTrigger(func(t *Trigger) { t.Spec.Filters = tt.in })
 			apitest.ExpectFaults(t, ValidateTrigger(trigger), tt.want...)
 			apitest.ExpectFaults(t, ValidateTriggerUpdate(trigger, newTrigger()), tt.want...)
-			// What was stored before there were limits can still get labels and finalizers.
+			// Stored Triggers that exceed a limit can still get labels and finalizers.
 			apitest.ExpectFaults[fault](t, ValidateTriggerUpdate(trigger, trigger.DeepCopy()))
 		})
 	}

@@ -22,7 +22,7 @@ func ValidateTrigger(t *Trigger) field.ErrorList {
 	return append(validateTrigger(t), validateAllFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
 }
 
-// validateTrigger returns the faults of a Trigger but those of its filters.
+// validateTrigger returns the faults of a Trigger except for its filters.
 func validateTrigger(t *Trigger) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&t.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)

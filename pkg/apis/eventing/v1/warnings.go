@@ -7,8 +7,8 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// warn returns a warning for each label or annotation of the group that has no effect. known are those that have one besides
-// those that the server sets itself.
+// warn returns a warning for each label or annotation of the group that has no effect. known are the ones with an
+// effect, besides the keys that the server sets itself.
 func warn(meta *metav1.ObjectMeta, known ...string) []string {
 	path, groups := field.NewPath("metadata"), []string{GroupName}
 	known = append(known, GroupName+"/creator", GroupName+"/lastModifier")

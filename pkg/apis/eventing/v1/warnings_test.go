@@ -10,7 +10,7 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// What is accepted without effect is warned of, but not what another class may read.
+// Fields without effect cause a warning, unless another class may read them.
 func TestWarnings(t *testing.T) {
 	b := &Broker{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		"eventing.knative.dev/scope": "namespace", "eventing.knative.dev/creator": "a", "eventing.knative.dev/delivery.order": "ordered", BrokerClassAnnotationKey: BrokerClassJetStream,

@@ -16,7 +16,7 @@ import (
 // Knative's releases look for it.
 const SubscribableAnnotationKey = GroupName + "/subscribable"
 
-// SetDefaults_Channel completes the delivery options of a Channel, by those of its template where it has none. The template
+// SetDefaults_Channel completes the delivery options of a Channel, by the options of its template where it has none. The template
 // is decided once, by SetCreateDefaults; a stored Channel without one was stored before templates were recorded.
 func SetDefaults_Channel(c *Channel) {
 	if c.UID != "" {
@@ -47,7 +47,7 @@ func (c *Channel) SetCreateDefaults(st Settings) {
 	SetDefaults_Channel(c)
 }
 
-// SetUpdateDefaults keeps the template of old where an update has none, whatever the settings are by now (eventing Channel
+// SetUpdateDefaults keeps the template of old where an update has none, whatever the current settings are (eventing Channel
 // Lifecycle).
 func (c *Channel) SetUpdateDefaults(old *Channel) {
 	c.setTemplate(old.Spec.ChannelTemplate)
@@ -70,8 +70,8 @@ func (t *ChannelTemplateSpec) Own() bool {
 		(t.Kind == ChannelKindJetStream || t.Kind == ChannelKindInMemory)
 }
 
-// delivery returns the delivery options among the parameters of a template, and their faults. Those of templates that this
-// server does not implement are for their implementation.
+// delivery returns the delivery options among the parameters of a template, and their faults. If
+// this server does not implement the template, the options are for its implementation.
 func (t *ChannelTemplateSpec) delivery(path *field.Path) (*duckv1.DeliverySpec, field.ErrorList) {
 	if !t.Own() || t.Spec == nil || len(t.Spec.Raw) == 0 {
 		return nil, nil

@@ -20,7 +20,7 @@ func ValidateChannel(c *Channel) field.ErrorList {
 	return append(errs, validateTemplateDelivery(c.Spec.ChannelTemplate, field.NewPath("spec", "channelTemplate"))...)
 }
 
-// validateChannel returns the faults of a Channel but those of the delivery options of its template.
+// validateChannel returns the faults of a Channel except for the delivery options of its template.
 func validateChannel(c *Channel) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&c.ObjectMeta, true, apivalidation.NameIsDNSLabel, field.NewPath("metadata"))

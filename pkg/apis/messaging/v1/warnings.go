@@ -16,7 +16,7 @@ import (
 const eventingGroup = "eventing.knative.dev"
 
 // warn returns a warning for each label or annotation of the groups that has no effect. known are the annotations that have
-// one besides those that the server sets itself.
+// one, besides the annotations that the server sets itself.
 func warn(meta *metav1.ObjectMeta, known ...string) []string {
 	path, groups := field.NewPath("metadata"), []string{GroupName, eventingGroup}
 	known = append(known, GroupName+"/creator", GroupName+"/lastModifier")

@@ -26,7 +26,7 @@ func paths(t *testing.T, warnings []string) []string {
 	return paths
 }
 
-// What is accepted without effect is warned of, but not what a foreign implementation may read.
+// Fields without effect cause a warning, unless a foreign implementation may read them.
 func TestWarnChannel(t *testing.T) {
 	c := &Channel{ObjectMeta: metav1.ObjectMeta{
 		Labels: map[string]string{"messaging.knative.dev/a": "b", "app": "a"},

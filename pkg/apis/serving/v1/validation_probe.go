@@ -114,7 +114,7 @@ func (v probeValidator) validateNumbers(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateGracePeriod checks how long a container has to end after it failed the probe. Nothing ends when a readiness probe
+// validateGracePeriod checks the time within which a container must end after it failed the probe. Nothing ends when a readiness probe
 // fails.
 func (v probeValidator) validateGracePeriod(path *field.Path) field.ErrorList {
 	period := v.probe.TerminationGracePeriodSeconds
@@ -156,7 +156,7 @@ func (v probeValidator) validateHTTPGet(get *corev1.HTTPGetAction, path *field.P
 }
 
 // validatePort checks the port that is probed. A serving container may leave out its own; health may have a port of its
-// own, which has no name because a container declares no port but that of its requests. Other containers declare none at
+// own, which has no name because a container declares no port but the port of its requests. Other containers declare none at
 // all.
 func (v probeValidator) validatePort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	unset := port.String() == "0" || port.String() == ""

@@ -14,7 +14,7 @@ const (
 	noPrivileges = "processes run with the privileges of their user"
 )
 
-// processSpec holds what a process of this machine has no use for, by the JSON names of the fields, and why. Fields that
+// processSpec holds the reasons why fields have no effect for a process of this machine, by the JSON names of the fields. Fields that
 // keep a Revision from running are not among them: its status reports those.
 var (
 	processPodSpec = unused{

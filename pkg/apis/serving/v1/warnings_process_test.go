@@ -32,7 +32,7 @@ func TestProcessFields(t *testing.T) {
 	} {
 		want := slices.Sorted(slices.Values(slices.Concat(strings.Fields(tt.used), slices.Collect(maps.Keys(tt.unused)))))
 		if got := slices.Sorted(slices.Values(slices.Concat(tt.mask.allowed, slices.Collect(maps.Keys(tt.mask.gated))))); !slices.Equal(got, want) {
-			t.Errorf("%s may set %q, of which it is known whether they have an effect: %q", name, got, want)
+			t.Errorf("%s may set %q, and these are known to have an effect or not: %q", name, got, want)
 		}
 	}
 }

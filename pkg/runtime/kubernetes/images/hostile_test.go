@@ -37,7 +37,7 @@ func hostile(t *testing.T, handle http.HandlerFunc) (image string) {
 	return server.Listener.Addr().String() + "/shop/cart:v1"
 }
 
-// endless writes until the client goes away, and counts the bytes.
+// endless writes until the client disconnects, and counts the bytes.
 func endless(w http.ResponseWriter, sent *atomic.Int64, piece string) {
 	for {
 		n, err := w.Write([]byte(strings.Repeat(piece, 4096)))
@@ -62,7 +62,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		handle http.HandlerFunc
-		// digest tells that the digest is known, though the user is not.
+		// digest discloses that the digest is known, though the user is not.
 		digest bool
 	}{
 		"endless manifest": {handle: func(w http.ResponseWriter, _ *http.Request) { endless(w, &sent, " ") }},
@@ -111,8 +111,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheResponse repeats finding 7 of the security review: what the server that an image's name leads to responds is
-// not in what the tenant is told, which is short.
+// TestNothingOfTheResponse repeats finding 7 of the security review: messages for tenants are short, and contain nothing of the
+// response of the server that an image's name leads to.
 func TestNothingOfTheResponse(t *testing.T) {
 	const secret = "internal-data-not-for-tenants"
 	var elsewhere atomic.Int32
@@ -146,7 +146,7 @@ func TestNothingOfTheResponse(t *testing.T) {
 			}
 			defer conn.Close()
 			fmt.Fprintf(conn, "SSH-2.0-%s\r\n", secret)
-		}, "the response is not that of a registry"},
+		}, "the response is not a response of a registry"},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/v2/x", http.StatusFound) },
 			"the registry responds with 418 I'm a teapot"},
 		"redirects": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) },
@@ -157,7 +157,7 @@ func TestNothingOfTheResponse(t *testing.T) {
 		"redirect to a refused address": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://0.0.0.0:1/", http.StatusFound)
 		},
-			"the response is not that of a registry"},
+			"the response is not a response of a registry"},
 		"realm at a refused address": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="http://0.0.0.0:1/token"`)
 			w.WriteHeader(http.StatusUnauthorized)
@@ -208,8 +208,8 @@ func TestRefusedRegistry(t *testing.T) {
 	}
 }
 
-// TestQueue repeats finding 14 of the security review: a namespace whose registries do not answer leaves room for others, and
-// those who wait for it can give up.
+// TestQueue repeats finding 14 of the security review: a namespace whose registries do not answer does not use up the concurrency
+// of others, and requests that wait for it can be canceled.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newQueue()
@@ -225,7 +225,7 @@ func TestQueue(t *testing.T) {
 		}
 		synctest.Wait()
 		if begun.Load() != concurrencyPerNamespace {
-			t.Errorf("%d of the flood are under way", begun.Load())
+			t.Errorf("%d of the flood are in progress", begun.Load())
 		}
 		for i := range concurrency - concurrencyPerNamespace {
 			if err := queue.Acquire(t.Context(), fmt.Sprint("calm", i)); err != nil {
@@ -262,7 +262,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestSlowRegistry holds up nobody but its own namespace, and ends when nobody waits for it.
+// TestSlowRegistry delays its own namespace only, and is canceled when no request waits for it.
 func TestSlowRegistry(t *testing.T) {
 	h := newHost(t)
 	tag, digest := h.push(t, "")

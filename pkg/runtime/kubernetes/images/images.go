@@ -29,7 +29,7 @@ const (
 	remembered = 5 * time.Second
 	// avoided is how long a registry that could not be reached is not asked again.
 	avoided = 20 * time.Second
-	// concurrency bounds the requests to registries in flight, concurrencyPerNamespace those of one namespace.
+	// concurrency bounds the requests to registries in flight, concurrencyPerNamespace the requests of one namespace.
 	concurrency, concurrencyPerNamespace = 16, 4
 )
 
@@ -124,7 +124,7 @@ type question struct {
 // answer is there when done is closed.
 type answer struct {
 	done chan struct{}
-	// waiting counts those that wait for it. cancel ends the resolution when none is left.
+	// waiting counts the callers that wait for it. cancel ends the resolution when none is left.
 	waiting int
 	cancel  context.CancelFunc
 	at      time.Time
@@ -157,7 +157,7 @@ func (r *Resolver) Resolve(ctx context.Context, pull Pull, image string) (Image,
 	}
 }
 
-// leave notes that one of those who wait for an answer does not want it any more. When nobody does, it is given up.
+// leave removes a caller that waits for an answer. The resolution is canceled after the last one.
 func (r *Resolver) leave(q question, a *answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +169,7 @@ func (r *Resolver) leave(q question, a *answer) {
 	}
 }
 
-// ask returns the answer to a question, which those share who ask at about the same time.
+// ask returns the answer to a question, which callers at about the same time share.
 func (r *Resolver) ask(ctx context.Context, q question) *answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +183,7 @@ func (r *Resolver) ask(ctx context.Context, q question) *answer {
 		a.waiting++
 		return a
 	}
-	// Who asked first may give up before the others do.
+	// The first caller may be canceled before the others.
 	resolving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a := &answer{done: make(chan struct{}), waiting: 1, cancel: cancel}
 	r.answers[q] = a

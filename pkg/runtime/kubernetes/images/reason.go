@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 )
 
-// maxReason and maxLogged bound what is reported of an error, in bytes: to tenants, and in the log.
+// maxReason and maxLogged bound the reported part of an error, in bytes: to tenants, and in the log.
 const maxReason, maxLogged = 256, 1024
 
 // codes are the errors of the distribution specification that are reported by their names.
@@ -28,7 +28,7 @@ var codes = []transport.ErrorCode{
 	transport.UnavailableErrorCode, transport.UnsupportedErrorCode,
 }
 
-// reason returns why a registry did not tell about an image, for tenants: without anything that was in its response, as the
+// reason returns why a registry did not describe an image, for tenants: without any part of its response, as the
 // registry may be any server that the name of an image leads to.
 func reason(err error) error {
 	var (
@@ -75,7 +75,7 @@ func reason(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the registry closed the connection")
 	}
-	return errors.New("the response is not that of a registry")
+	return errors.New("the response is not a response of a registry")
 }
 
 // shortened returns the beginning of a text.

@@ -17,7 +17,7 @@ import (
 const (
 	// connectTimeout bounds the time to connect to a registry. One that does not take a connection soon will not.
 	connectTimeout = 3 * time.Second
-	// maxManifest and maxConfig bound the bytes of manifests and configurations of images, maxOther those of tokens and errors.
+	// maxManifest and maxConfig bound the bytes of manifests and configurations of images, maxOther the bytes of tokens and errors.
 	maxManifest = 4 << 20
 	maxConfig   = 4 << 20
 	maxOther    = 64 << 10
@@ -81,7 +81,7 @@ func (t *registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// redirected returns a request as it may follow a redirect. Content may be at another host, that of a mirror or a content
+// redirected returns a request as it may follow a redirect. Content may be at another host, such as a mirror or a content
 // delivery network, which gets no credentials.
 func redirected(r *http.Request) (*http.Request, error) {
 	redirects, first := 0, r
@@ -107,8 +107,8 @@ func redirected(r *http.Request) (*http.Request, error) {
 	return r, nil
 }
 
-// bound replaces the body of a response by one that has been read, as far as it may be. Those of successful requests for
-// content must be whole, and cheap to parse.
+// bound reads the body of a response up to its limit, and replaces it. Bodies of successful requests for content must be
+// complete, and cheap to parse.
 func bound(res *http.Response) error {
 	if res.Request != nil && res.Request.Method == http.MethodHead {
 		return nil
