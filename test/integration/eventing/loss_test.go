@@ -188,6 +188,7 @@ func pause(done <-chan struct{}, least time.Duration) bool {
 // (eventing Content Based Routing-3, eventing Topology Based Routing-3; eventing Event Acknowledgement and Delivery
 // Retry-1 and -7).
 func TestNothingAcknowledgedIsLost(t *testing.T) {
+	t.Parallel()
 	scene := newLossScene(t, start(t, t.TempDir()))
 	scene.endure(t, func(done <-chan struct{}) {
 		kills := 0
@@ -204,6 +205,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 
 // The same with the events in a cluster of three NATS servers, of which one at a time is killed.
 func TestNothingAcknowledgedIsLostByCluster(t *testing.T) {
+	t.Parallel()
 	cluster := natstest.Start(t, natstest.Options{Nodes: 3})
 	scene := newLossScene(t, start(t, t.TempDir(), "--nats-url", cluster.URL(), "--nats-replicas", "3"))
 	scene.endure(t, func(done <-chan struct{}) {
