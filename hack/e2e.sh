@@ -2,7 +2,7 @@
 # Brings a real cluster with a node up, installs the server there as the README says, runs the end-to-end tests and those
 # benchmarks that need pods, uninstalls, tries the other variants, and takes the cluster down. Needs root on Linux.
 #
-#   hack/e2e.sh [go test flags...]      such as -run TestTrafficSplit ./test/e2e/serving
+#   hack/e2e.sh [go test flags...]      such as -run TestScaleToZeroAndBack ./test/e2e/serving
 #   KEEP=1 hack/e2e.sh                  leaves cluster and installation as they are
 set -euo pipefail
 cd "$(dirname "$0")/.."
