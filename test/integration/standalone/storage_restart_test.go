@@ -154,11 +154,11 @@ func TestBadFlags(t *testing.T) {
 	}
 	port := mustURL(t, server.URL).Port()
 	for want, args := range map[string][]string{
-		"--data-dir must not be empty":     {"--data-dir", ""},
-		"must be from 0 to 65535":          {"--secure-port", "65536"},
-		"unknown flag: --unknown":          {"--unknown"},
-		"opening --secure-port " + port:    {"--secure-port", port, "--data-dir", t.TempDir()},
-		"making the data directory: mkdir": {"--secure-port", "0", "--data-dir", "/dev/null/data"},
+		"--data-dir must not be empty":    {"--data-dir", ""},
+		"must be from 0 to 65535":         {"--secure-port", "65536"},
+		"unknown flag: --unknown":         {"--unknown"},
+		"listen on --secure-port " + port: {"--secure-port", port, "--data-dir", t.TempDir()},
+		"create data directory: mkdir":    {"--secure-port", "0", "--data-dir", "/dev/null/data"},
 	} {
 		p, err := harness.StartProcess(nil, binary, append([]string{"standalone"}, args...)...)
 		if err != nil {
