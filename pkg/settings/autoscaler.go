@@ -6,13 +6,13 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// AutoscalerConfigMapName is the ConfigMap that says how revisions scale.
+// AutoscalerConfigMapName is the name of the ConfigMap with the autoscaler's settings.
 const AutoscalerConfigMapName = "config-autoscaler"
 
 const (
 	minStableWindow = 6 * time.Second
 	maxStableWindow = time.Hour
-	// minPanicWindow is what one sample of the autoscaler spans.
+	// minPanicWindow is the interval of the autoscaler's samples.
 	minPanicWindow = time.Second
 	minTarget      = 0.01
 )
@@ -27,7 +27,7 @@ const (
 	keyMaxScaleLimit         = "max-scale-limit"
 )
 
-// parseAutoscaler writes what config-autoscaler says to s.
+// parseAutoscaler sets the values of config-autoscaler in s.
 func parseAutoscaler(p *parser, s *Settings) error {
 	a := &s.Autoscaler
 
@@ -37,7 +37,7 @@ func parseAutoscaler(p *parser, s *Settings) error {
 	read(p, &a.RPSTarget, target, "a number greater than or equal to 0.01", "requests-per-second-target-default")
 	read(p, &a.TargetBurstCapacity, number(func(n float64) bool { return n >= 0 || n == -1 }),
 		"a number greater than or equal to 0, or -1 for no limit", "target-burst-capacity")
-	// The capacity of an activator: our gateway always is in the path, and needs no share of the requests.
+	// The capacity of an activator has no effect: the gateway is always in the request path.
 	var unused float64
 	read(p, &unused, number(func(n float64) bool { return n >= 1 }), "a number greater than or equal to 1", "activator-capacity")
 
@@ -75,14 +75,14 @@ func parseAutoscaler(p *parser, s *Settings) error {
 	return p.done()
 }
 
-// checkAutoscaler checks what the keys of config-autoscaler say together.
+// checkAutoscaler checks combinations of values in config-autoscaler.
 func checkAutoscaler(p *parser, s *Settings) {
 	a := s.Autoscaler
 	p.check(a.TargetUtilization*a.ConcurrencyTarget >= minTarget, keyTargetPercentage,
 		"leave at least 0.01 of '%s' (%v), not %v", keyTargetDefault, a.ConcurrencyTarget, a.TargetUtilization*a.ConcurrencyTarget)
 	panicWindow := time.Duration(float64(a.StableWindow) * a.PanicWindowPercentage / 100)
 	p.check(panicWindow >= minPanicWindow, keyPanicWindowPercentage,
-		"be at least %v, or else the panic window is %v, less than 1s, of a stable window of %v",
+		"be at least %v, because the panic window would be %v, less than 1s, with a stable window of %v",
 		100*float64(minPanicWindow)/float64(a.StableWindow), panicWindow, a.StableWindow)
 	p.check(a.InitialScale > 0 || s.API.AllowZeroInitialScale, keyInitialScale,
 		"be at least 1, because 'allow-zero-initial-scale' is off")
@@ -93,7 +93,7 @@ func checkAutoscaler(p *parser, s *Settings) {
 	}
 }
 
-// share parses a percentage, or a share of 1: up to 1 it is taken for the latter, as Knative does.
+// share parses a percentage or a fraction of 1: values up to 1 are fractions, as in Knative.
 func share(value string) (float64, bool) {
 	n, ok := number(func(n float64) bool { return n > 0 && n <= 100 })(value)
 	if n > 1 {

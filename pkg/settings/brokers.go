@@ -15,18 +15,18 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 )
 
-// BrokerDefaultsConfigMapName is the ConfigMap of what Brokers get that leave something out.
+// BrokerDefaultsConfigMapName is the name of the ConfigMap with the defaults of Brokers.
 const BrokerDefaultsConfigMapName = "config-br-defaults"
 
 const keyBrokerDefaults = "default-br-config"
 
-// brokerDefaults is the form of keyBrokerDefaults.
+// brokerDefaults is the format of keyBrokerDefaults.
 type brokerDefaults struct {
 	Cluster    *namespaceDefaults            `json:"clusterDefault"`
 	Namespaces map[string]*namespaceDefaults `json:"namespaceDefaults"`
 }
 
-// namespaceDefaults is what holds in one namespace, or in all others.
+// namespaceDefaults are the defaults of one namespace, or of all other namespaces.
 type namespaceDefaults struct {
 	brokerOptions `json:",inline"`
 	Class         string                   `json:"brokerClass"`
@@ -34,13 +34,13 @@ type namespaceDefaults struct {
 	OwnNamespace  bool                     `json:"disallowDifferentNamespaceConfig"`
 }
 
-// brokerOptions is a reference, in place, and the delivery beside it.
+// brokerOptions is an inline reference and the delivery options.
 type brokerOptions struct {
 	duckv1.KReference `json:",inline"`
 	Delivery          *duckv1.DeliverySpec `json:"delivery"`
 }
 
-// parseBrokerDefaults writes what config-br-defaults says to s.
+// parseBrokerDefaults sets the values of config-br-defaults in s.
 func parseBrokerDefaults(p *parser, s *Settings) error {
 	key, value, ok := p.lookup(keyBrokerDefaults)
 	if !ok {
@@ -58,7 +58,7 @@ func parseBrokerDefaults(p *parser, s *Settings) error {
 	return p.done()
 }
 
-// settings returns what a configuration says, and all that is wrong with it. What is null is left out.
+// settings returns the values of a configuration and all its errors. Null values are omitted.
 func (d brokerDefaults) settings() (eventingv1.Settings, field.ErrorList) {
 	settings := eventingv1.Settings{Namespaces: map[string]eventingv1.BrokerDefaults{}}
 	var faults field.ErrorList
@@ -67,7 +67,7 @@ func (d brokerDefaults) settings() (eventingv1.Settings, field.ErrorList) {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(d.Namespaces)) {
 		path := field.NewPath("namespaceDefaults").Key(namespace)
-		// A namespace that cannot be would be left without its defaults in silence.
+		// The defaults of a namespace with an invalid name would be ignored silently.
 		for _, message := range validation.IsDNS1123Label(namespace) {
 			faults = append(faults, field.Invalid(path, namespace, message))
 		}

@@ -13,18 +13,18 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 )
 
-// ChannelDefaultsConfigMapName is the ConfigMap with the templates of Channels that have none.
+// ChannelDefaultsConfigMapName is the name of the ConfigMap with the templates of Channels without one.
 const ChannelDefaultsConfigMapName = "default-ch-webhook"
 
 const keyChannelDefaults = "default-ch-config"
 
-// channelDefaults is the form of keyChannelDefaults.
+// channelDefaults is the format of keyChannelDefaults.
 type channelDefaults struct {
 	Cluster    *messagingv1.ChannelTemplateSpec            `json:"clusterDefault"`
 	Namespaces map[string]*messagingv1.ChannelTemplateSpec `json:"namespaceDefaults"`
 }
 
-// parseChannelDefaults writes the content of default-ch-webhook to s.
+// parseChannelDefaults sets the values of default-ch-webhook in s.
 func parseChannelDefaults(p *parser, s *Settings) error {
 	key, value, ok := p.lookup(keyChannelDefaults)
 	if !ok {
@@ -42,7 +42,7 @@ func parseChannelDefaults(p *parser, s *Settings) error {
 	return p.done()
 }
 
-// validate returns all faults. Null stands for no template.
+// validate returns all errors. Null means no template.
 func (d channelDefaults) validate() field.ErrorList {
 	var faults field.ErrorList
 	if d.Cluster != nil {

@@ -19,27 +19,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// configDir reads a directory of manifests that hold ConfigMaps.
+// configDir reads a directory of ConfigMap manifests.
 type configDir struct {
 	path string
-	// held are the ConfigMaps that each file held when it was last read, by path. A file that is broken now
-	// has not lost them.
+	// held are the ConfigMaps in each file at its last successful read, by path. They still count for a file that is
+	// currently invalid.
 	held map[string]sets.Set[string]
 }
 
-// dirContents is what one reading of a directory found.
+// dirContents is the result of reading a directory.
 type dirContents struct {
-	// data is that of the ConfigMaps found whole, by name, and source the file each was found in.
+	// data is the data of the valid ConfigMaps, by name, and source the file of each.
 	data   map[string]map[string]string
 	source map[string]string
-	// faults are by the name of a ConfigMap, or by the path of what cannot be read.
+	// faults are errors by the name of a ConfigMap, or by the path of an unreadable file.
 	faults map[string]error
-	// broken ConfigMaps are there, but their data is not known.
+	// broken are ConfigMaps that exist, but whose data is unknown.
 	broken sets.Set[string]
 }
 
-// read reads all files whose names end in .yaml or .yml. The error says that there is no reading the
-// directory at all.
+// read reads all files with the extension .yaml or .yml. It returns an error if the directory cannot be read.
 func (d *configDir) read() (*dirContents, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -52,12 +51,12 @@ func (d *configDir) read() (*dirContents, error) {
 	for _, entry := range entries {
 		path := filepath.Join(d.path, entry.Name())
 		if extension := filepath.Ext(path); extension != ".yaml" && extension != ".yml" {
-			klog.V(2).InfoS("Ignoring a file of the settings whose name does not end in .yaml or .yml", "file", path)
+			klog.V(2).InfoS("Ignoring settings file without extension .yaml or .yml", "file", path)
 			continue
 		}
-		// Reading a pipe would wait for a writer.
+		// Reading a pipe would block until it has a writer.
 		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-			klog.V(2).InfoS("Ignoring what is no file among the settings", "path", path)
+			klog.V(2).InfoS("Ignoring irregular settings file", "path", path)
 			continue
 		}
 		names, err := contents.readFile(path)
@@ -73,8 +72,8 @@ func (d *configDir) read() (*dirContents, error) {
 	return contents, nil
 }
 
-// readFile takes in the ConfigMaps of a file, and returns the names of all that it recognized. The error says
-// that there may be more.
+// readFile adds the ConfigMaps of a file, and returns the names of all recognized ones. If it returns an error, the file may
+// contain more.
 func (c *dirContents) readFile(path string) (sets.Set[string], error) {
 	names := sets.New[string]()
 	content, err := os.ReadFile(path)
@@ -97,25 +96,25 @@ func (c *dirContents) readFile(path string) (sets.Set[string], error) {
 		}
 		switch {
 		case object.Kind == "" && object.Name == "":
-			// Comments only.
+			// Only comments.
 		case object.APIVersion != "v1" || object.Kind != "ConfigMap" || !Known(object.Name):
-			klog.InfoS("Ignoring an object that holds no settings", "file", path, "kind", object.Kind, "name", object.Name)
+			klog.InfoS("Ignoring object without settings", "file", path, "kind", object.Kind, "name", object.Name)
 		default:
 			names.Insert(object.Name)
-			c.take(object.Name, path, document)
+			c.add(object.Name, path, document)
 		}
 	}
 }
 
-// take takes in the document of a ConfigMap.
-func (c *dirContents) take(name, path string, document []byte) {
+// add adds a ConfigMap from its YAML document.
+func (c *dirContents) add(name, path string, document []byte) {
 	var object corev1.ConfigMap
 	err := yaml.UnmarshalStrict(document, &object)
 	if err != nil {
-		err = fmt.Errorf("%s in %s must be a ConfigMap whose data are strings: %w", name, path, err)
+		err = fmt.Errorf("%s in %s must be a ConfigMap with string values: %w", name, path, err)
 	}
-	if source, again := c.source[name]; again {
-		err = fmt.Errorf("%s must be given only once, not in %s and in %s", name, source, path)
+	if source, exists := c.source[name]; exists {
+		err = fmt.Errorf("%s must be defined only once, but is in %s and %s", name, source, path)
 	}
 	c.source[name] = path
 	if err != nil {
@@ -128,10 +127,10 @@ func (c *dirContents) take(name, path string, document []byte) {
 	}
 }
 
-// breakFile notes that a file is not fully read. names are the ConfigMaps that it may still hold; where none
-// are known, the name of the file tells. It returns the ConfigMaps taken for broken.
+// breakFile records that a file could not be read completely. names are the ConfigMaps that it may contain. If it is
+// empty, the name of the file determines the ConfigMap. It returns the ConfigMaps recorded as broken.
 func (c *dirContents) breakFile(path string, names sets.Set[string], err error) sets.Set[string] {
-	err = fmt.Errorf("reading %s: %w", path, err)
+	err = fmt.Errorf("read %s: %w", path, err)
 	base := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	if len(names) == 0 && Known(base) && c.source[base] == "" {
 		names = sets.New(base)
@@ -146,8 +145,7 @@ func (c *dirContents) breakFile(path string, names sets.Set[string], err error) 
 	return names
 }
 
-// changes returns what Store.Update is to take over: ConfigMaps that are not there get nil, and those that are
-// broken are left out.
+// changes returns the argument of Store.Update: nil for missing ConfigMaps, and no entry for broken ones.
 func (c *dirContents) changes() map[string]map[string]string {
 	changes := map[string]map[string]string{}
 	for _, known := range configMaps() {

@@ -13,41 +13,40 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// WatchConfigMaps takes over the ConfigMaps of a namespace whose names are Known, and again whenever they change, until
-// ctx ends. It returns when those that there are have been taken over. Without a ConfigMap its defaults hold.
+// WatchConfigMaps applies the ConfigMaps of a namespace whose names are Known, whenever they change, until ctx ends. It
+// returns when the existing ones have been applied. The settings of a missing ConfigMap have their defaults.
 //
-// A ConfigMap with a fault keeps the settings that it last had, which are the defaults at first; the log and
-// reporter name the fault, once. The error says that ctx ended before the ConfigMaps could be read, or that the server
-// may not read them.
+// An invalid ConfigMap keeps its last valid settings, initially the defaults. The log and reporter report the error once. It
+// returns an error if ctx ends before the ConfigMaps are read, or if the server is not allowed to read them.
 func (s *Store) WatchConfigMaps(ctx context.Context, client kubernetes.Interface, namespace string, reporter Reporter) error {
 	w := &configMapWatch{store: s, reports: newReports(reporter)}
 	informer := informerscorev1.NewConfigMapInformer(client, namespace, 0, cache.Indexers{})
 	if err := informer.SetTransform(onlySettings); err != nil {
-		return fmt.Errorf("watching the settings in namespace %q: %w", namespace, err)
+		return fmt.Errorf("watch settings in namespace %q: %w", namespace, err)
 	}
 	registration, err := informer.AddEventHandler(cache.FilteringResourceEventHandler{
 		FilterFunc: func(obj any) bool { return Known(nameOf(obj)) },
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    w.take,
-			UpdateFunc: func(_, current any) { w.take(current) },
+			AddFunc:    w.apply,
+			UpdateFunc: func(_, current any) { w.apply(current) },
 			DeleteFunc: w.drop,
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("watching the settings in namespace %q: %w", namespace, err)
+		return fmt.Errorf("watch settings in namespace %q: %w", namespace, err)
 	}
-	// An informer tries again for ever, and whoever forgot a role is told by none but the log.
+	// An informer retries forever and only logs a missing role, so check the permission first.
 	if _, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{Limit: 1}); apierrors.IsForbidden(err) {
-		return fmt.Errorf("reading the settings in namespace %q: %w", namespace, err)
+		return fmt.Errorf("read settings in namespace %q: %w", namespace, err)
 	}
 	go informer.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		return fmt.Errorf("reading the settings in namespace %q: %w", namespace, context.Cause(ctx))
+		return fmt.Errorf("read settings in namespace %q: %w", namespace, context.Cause(ctx))
 	}
 	return nil
 }
 
-// onlySettings keeps of other ConfigMaps of the namespace no more than that they are there.
+// onlySettings reduces other ConfigMaps of the namespace to their metadata.
 func onlySettings(obj any) (any, error) {
 	configMap, ok := obj.(*corev1.ConfigMap)
 	if !ok {
@@ -60,7 +59,7 @@ func onlySettings(obj any) (any, error) {
 	return configMap, nil
 }
 
-// nameOf is the name of a ConfigMap, also of one that is gone.
+// nameOf returns the name of a ConfigMap, also of a deleted one.
 func nameOf(obj any) string {
 	if configMap := asConfigMap(obj); configMap != nil {
 		return configMap.Name
@@ -76,13 +75,13 @@ func asConfigMap(obj any) *corev1.ConfigMap {
 	return configMap
 }
 
-// configMapWatch keeps a Store in step with ConfigMaps. Its methods are called one at a time.
+// configMapWatch updates a Store from ConfigMaps. Its methods are not called concurrently.
 type configMapWatch struct {
 	store   *Store
 	reports *reports
 }
 
-func (w *configMapWatch) take(obj any) {
+func (w *configMapWatch) apply(obj any) {
 	configMap := asConfigMap(obj)
 	data := map[string]string{}
 	maps.Copy(data, configMap.Data)
@@ -91,7 +90,7 @@ func (w *configMapWatch) take(obj any) {
 
 func (w *configMapWatch) drop(obj any) { w.update(asConfigMap(obj), nil) }
 
-// update takes over the data of a ConfigMap, and reports its state.
+// update applies the data of a ConfigMap, and reports its state.
 func (w *configMapWatch) update(configMap *corev1.ConfigMap, data map[string]string) {
 	name, uid := configMap.Name, configMap.UID
 	w.reports.fault(name, uid, w.store.Update(map[string]map[string]string{name: data})[name])

@@ -21,7 +21,7 @@ import (
 
 const system = "knative-system"
 
-// recorded is a Reporter that lists the reports.
+// recorded is a Reporter that records reports.
 type recorded []string
 
 func (r *recorded) Fault(name string, _ types.UID, err error) {
@@ -36,8 +36,8 @@ func gcConfig(namespace string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: GCConfigMapName}, Data: data}
 }
 
-// TestWatchConfigMaps follows the ConfigMaps of the host cluster: a good value is in force at once, a bad one keeps
-// the last good one and is reported once, and without a ConfigMap the defaults hold.
+// TestWatchConfigMaps follows the ConfigMaps of the host cluster: a valid value takes effect at once, an invalid one keeps the
+// last valid value and is reported once, and a missing ConfigMap means the defaults.
 func TestWatchConfigMaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -105,7 +105,7 @@ func TestWatchConfigMaps(t *testing.T) {
 	})
 }
 
-// TestWatchConfigMapsCancelled tells that there was no time to read them.
+// TestWatchConfigMapsCancelled returns an error when the context ends before the ConfigMaps are read.
 func TestWatchConfigMapsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -118,14 +118,14 @@ func TestWatchConfigMapsCancelled(t *testing.T) {
 	})
 }
 
-// TestWatchConfigMapsForbidden tells that a role is missing, rather than to wait for it.
+// TestWatchConfigMapsForbidden reports a missing role instead of waiting for it.
 func TestWatchConfigMapsForbidden(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "", errors.New("no role"))
 	})
 	err := NewStore(Default("example.com")).WatchConfigMaps(t.Context(), client, system, &recorded{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `reading the settings in namespace "knative-system": configmaps is forbidden`) {
-		t.Errorf("got %v, want what is forbidden", err)
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `read settings in namespace "knative-system": configmaps is forbidden`) {
+		t.Errorf("got %v, want Forbidden", err)
 	}
 }

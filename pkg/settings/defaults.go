@@ -14,7 +14,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// DefaultsConfigMapName is the ConfigMap of what templates get that leave something out.
+// DefaultsConfigMapName is the name of the ConfigMap with the defaults of revision templates.
 const DefaultsConfigMapName = "config-defaults"
 
 const (
@@ -26,7 +26,7 @@ const (
 	keyMaxConcurrency       = "container-concurrency-max-limit"
 )
 
-// parseDefaults writes what config-defaults says to s.
+// parseDefaults sets the values of config-defaults in s.
 func parseDefaults(p *parser, s *Settings) error {
 	d := &s.API
 
@@ -46,15 +46,15 @@ func parseDefaults(p *parser, s *Settings) error {
 
 	parseResources(p, d)
 	read(p, &d.EnableServiceLinks, parseServiceLinks, "'true', 'false' or 'default'", "enable-service-links")
-	// Checked only: apply finds containers by name, and the published schema says what the unnamed are called.
+	// Validated only: apply identifies containers by name, and the published schema contains the default names.
 	var unused *template.Template
-	const name = "a text/template that makes a DNS label of the metadata of a Service or Configuration"
+	const name = "a text/template that renders the metadata of a Service or Configuration as a DNS label"
 	read(p, &unused, parseNameTemplate, name, "container-name-template")
 	read(p, &unused, parseNameTemplate, name, "init-container-name-template")
 	return p.done()
 }
 
-// seconds parses a number of seconds of at least lower. More than an int32 holds would not fit a Duration.
+// seconds parses a number of seconds of at least lower. Larger values than an int32 would overflow a Duration.
 func seconds(lower int32) func(string) (int64, bool) {
 	return func(value string) (int64, bool) {
 		n, ok := whole(lower)(value)
@@ -62,7 +62,7 @@ func seconds(lower int32) func(string) (int64, bool) {
 	}
 }
 
-// parseResources reads what containers ask for and are held to by default.
+// parseResources parses the default resource requests and limits of containers.
 func parseResources(p *parser, d *servingv1.Settings) {
 	d.Requests, d.Limits = corev1.ResourceList{}, corev1.ResourceList{}
 	for _, of := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
@@ -84,7 +84,7 @@ func readQuantity(p *parser, list corev1.ResourceList, of corev1.ResourceName, k
 	}
 }
 
-// parseQuantity takes an empty value for none.
+// parseQuantity parses a quantity. An empty value means none.
 func parseQuantity(value string) (*resource.Quantity, bool) {
 	if value == "" {
 		return nil, true
@@ -93,7 +93,7 @@ func parseQuantity(value string) (*resource.Quantity, bool) {
 	return &q, err == nil && q.Sign() >= 0
 }
 
-// parseServiceLinks takes "default" for what the host does.
+// parseServiceLinks parses enable-service-links. "default" means the host's default.
 func parseServiceLinks(value string) (*bool, bool) {
 	if strings.EqualFold(value, "default") {
 		return nil, true
@@ -102,7 +102,7 @@ func parseServiceLinks(value string) (*bool, bool) {
 	return ptr.To(enabled), ok
 }
 
-// parseNameTemplate parses the template of a container's name and tries it.
+// parseNameTemplate parses and tests the template of a container's name.
 func parseNameTemplate(text string) (*template.Template, bool) {
 	t, err := parseTemplate(text)
 	if err != nil {

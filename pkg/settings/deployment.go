@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// DeploymentConfigMapName is the ConfigMap that says how instances are deployed.
+// DeploymentConfigMapName is the name of the ConfigMap with the settings of Deployments.
 const DeploymentConfigMapName = "config-deployment"
 
-// parseDeployment writes what config-deployment says to s. What it says of sidecars in Knative has no effect: there are
-// none.
+// parseDeployment sets the values of config-deployment in s. Knative's settings for sidecars have no effect, because Pods have
+// no sidecar.
 func parseDeployment(p *parser, s *Settings) error {
 	d := &s.Deployment
 	const positive = "a duration of more than 0s"
@@ -45,7 +45,7 @@ const (
 	noAffinity      = "none"
 )
 
-// parseRuntimeClasses reads the value of runtime-class-name. It is strict, because a misspelt selector would give the class
+// parseRuntimeClasses parses the value of runtime-class-name. It is strict, because a misspelt selector would apply the class
 // to all Revisions.
 func parseRuntimeClasses(value string) (RuntimeClasses, bool) {
 	var config map[string]struct {
@@ -64,8 +64,8 @@ func parseRuntimeClasses(value string) (RuntimeClasses, bool) {
 	return classes, true
 }
 
-// For returns the runtime class for a Revision with these labels, or "": the one with the most specific selector that
-// matches, and the first by name among several.
+// For returns the runtime class for a Revision with these labels, or "". The most specific matching selector decides, then
+// the name of the class.
 func (r RuntimeClasses) For(have map[string]string) string {
 	found, specificity := "", -1
 	for _, name := range slices.Sorted(maps.Keys(r)) {

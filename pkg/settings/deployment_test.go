@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A Revision gets the runtime class whose selector is the most specific one that matches.
+// The most specific matching selector determines the runtime class of a Revision.
 func TestRuntimeClasses(t *testing.T) {
 	store := NewStore(Default("example.com"))
 	if d := store.Get().Deployment; !d.SpreadOverNodes || d.AlwaysSchedulable || d.RuntimeClasses.For(nil) != "" {
@@ -49,7 +49,7 @@ func TestDeploymentFaults(t *testing.T) {
 	}
 }
 
-// TestUnused finds keys that are misspelt, that only Knative's releases have, and that are checked without effect.
+// TestUnused finds misspelt keys, keys that only Knative's releases have, and keys that are validated without effect.
 func TestUnused(t *testing.T) {
 	tests := map[string]struct {
 		data map[string]string
@@ -85,7 +85,7 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestAutoscalerClass refuses the class of another autoscaler, and says why.
+// TestAutoscalerClass rejects the class of another autoscaler with a reason.
 func TestAutoscalerClass(t *testing.T) {
 	err := NewStore(Default("example.com")).Update(map[string]map[string]string{AutoscalerConfigMapName: {"pod-autoscaler-class": "hpa.autoscaling.knative.dev"}})[AutoscalerConfigMapName]
 	if err == nil || !strings.Contains(err.Error(), "must be 'kpa.autoscaling.knative.dev', because no HorizontalPodAutoscaler is created") {

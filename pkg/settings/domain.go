@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// DomainConfigMapName is the ConfigMap of the domains of public host names.
+// DomainConfigMapName is the name of the ConfigMap with the domains of public host names.
 const DomainConfigMapName = "config-domain"
 
-// For returns the domain for a Route of these labels: that of the most specific selector that they meet.
+// For returns the domain of a Route with these labels. The most specific matching selector decides.
 func (d Domain) For(have map[string]string) string {
 	for _, candidate := range d.Domains {
 		if labels.SelectorFromSet(candidate.Labels).Matches(labels.Set(have)) {
@@ -25,8 +25,8 @@ func (d Domain) For(have map[string]string) string {
 	return ""
 }
 
-// parseDomain writes what config-domain says to s: each key is a domain, its value empty or the labels that a
-// Route must have for it. Without a domain for all other Routes, the one there was before stays.
+// parseDomain sets the values of config-domain in s. Each key is a domain. Its value is empty or the labels that select Routes.
+// Without a domain for all other Routes, the previous one remains.
 func parseDomain(p *parser, s *Settings) error {
 	var domains []DomainSelector
 	fallback := false
@@ -48,7 +48,7 @@ func parseDomain(p *parser, s *Settings) error {
 	if !fallback {
 		domains = append(domains, DomainSelector{Domain: s.Domain.For(nil)})
 	}
-	// Between selectors of as many labels the name decides, so that the same one wins every time.
+	// Selectors with the same number of labels are ordered by name, so that the result is deterministic.
 	slices.SortStableFunc(domains, func(a, b DomainSelector) int {
 		return cmp.Or(cmp.Compare(len(b.Labels), len(a.Labels)), cmp.Compare(a.Domain, b.Domain))
 	})
@@ -56,12 +56,11 @@ func parseDomain(p *parser, s *Settings) error {
 	return p.done()
 }
 
-// parseSelector reads the value of a domain. It is strict, because a misspelt selector would give the domain
-// to every Route.
+// parseSelector parses the value of a domain. It is strict, because a misspelt selector would apply the domain to all Routes.
 func parseSelector(value string) (map[string]string, bool) {
 	var config struct {
 		Selector map[string]string `json:"selector"`
-		// Type says how certificates are made in Knative; there is no choice here.
+		// Type selects a certificate issuer in Knative; it has no effect here.
 		Type string `json:"type"`
 	}
 	err := yaml.UnmarshalStrict([]byte(value), &config)

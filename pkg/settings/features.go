@@ -7,11 +7,11 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// parseFeatures writes what config-features says to s.
+// parseFeatures sets the values of config-features in s.
 func parseFeatures(p *parser, s *Settings) error {
 	features, err := servingv1.FeaturesFromConfigMap(p.data)
 	s.API.Features = features
-	// Templates may ask for what is allowed. Requests have no such choice, so allowed is not enabled here.
+	// For templates, allowed enables a feature on request. Requests cannot do so, so allowed does not enable it here.
 	read(p, &s.TagHeader, func(value string) (bool, bool) {
 		switch strings.ToLower(value) {
 		case "enabled":

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// GCConfigMapName is the ConfigMap that says which Revisions are kept.
+// GCConfigMapName is the name of the ConfigMap with the settings of Revision garbage collection.
 const GCConfigMapName = "config-gc"
 
-// disabled is the value of a bound that does not apply.
+// disabled is the value of a disabled bound.
 const disabled = "disabled"
 
-// parseGC writes what config-gc says to s.
+// parseGC sets the values of config-gc in s.
 func parseGC(p *parser, s *Settings) error {
 	g := &s.GC
 	duration := orDisabled(period(func(d time.Duration) bool { return d >= 0 }))
@@ -24,7 +24,7 @@ func parseGC(p *parser, s *Settings) error {
 	return p.done()
 }
 
-// orDisabled parses "disabled" as -1, and everything else by parse.
+// orDisabled parses "disabled" as -1, and other values with parse.
 func orDisabled[T time.Duration | int](parse func(string) (T, bool)) func(string) (T, bool) {
 	return func(value string) (T, bool) {
 		if strings.EqualFold(value, disabled) {

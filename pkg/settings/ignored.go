@@ -15,10 +15,10 @@ type UnusedKey struct {
 	Key, Reason string
 }
 
-// String returns the key with the reason.
+// String returns the key and the reason.
 func (k UnusedKey) String() string { return fmt.Sprintf("'%s' (%s)", k.Key, k.Reason) }
 
-// JoinUnused returns keys in one line.
+// JoinUnused formats keys on one line.
 func JoinUnused(keys []UnusedKey) string {
 	parts := make([]string, len(keys))
 	for i, key := range keys {
@@ -27,15 +27,15 @@ func JoinUnused(keys []UnusedKey) string {
 	return strings.Join(parts, ", ")
 }
 
-// unknown is the reason of a key that Knative's releases do not have.
+// unknown is the reason for a key that Knative's releases do not have.
 const unknown = "it is misspelt or not a setting of this server"
 
-// ignoredKeys are keys of a ConfigMap that Knative's releases read and that have no effect here.
+// ignoredKeys are keys of a ConfigMap that Knative's releases read, but which have no effect here.
 type ignoredKeys struct {
 	configMap string
-	// reason says why, or what to use instead.
+	// reason is the reason, or the alternative.
 	reason string
-	// keys are all other keys if they are nil.
+	// keys are the keys. Nil means all other keys.
 	keys []string
 }
 
@@ -53,7 +53,7 @@ const (
 	seeOperating = "see docs/operations.md of this server"
 )
 
-// ignored returns the keys without effect. Some ConfigMaps have only such keys; tools expect that they exist.
+// ignored returns the keys without effect. Some ConfigMaps have only such keys; tools expect that the ConfigMaps exist.
 func ignored() []ignoredKeys {
 	const (
 		certManager, kreferences, election = "config-certmanager", "config-kreference-mapping", "config-leader-election"
@@ -123,7 +123,7 @@ func ignored() []ignoredKeys {
 	}
 }
 
-// reasons returns why keys of a ConfigMap have no effect, by key, and why all others have none unless they are read.
+// reasons returns the reason for each key of a ConfigMap without effect, and the reason for all other keys that are not read.
 func reasons(configMap string) (known map[string]string, otherwise string) {
 	known, otherwise = map[string]string{}, unknown
 	for _, i := range ignored() {
@@ -156,8 +156,7 @@ func Unused(name string, data map[string]string) []UnusedKey {
 	return keys
 }
 
-// Keys returns the keys of a ConfigMap that Knative's releases document, each in its present spelling: keys that are read,
-// and keys without effect.
+// Keys returns the current names of the keys of a ConfigMap that Knative's releases document, with and without effect.
 func Keys(name string) []string {
 	known, _ := reasons(name)
 	keys := slices.AppendSeq(readKeys(name, nil).present, maps.Keys(known))
@@ -170,7 +169,7 @@ func readKeys(name string, data map[string]string) *parser {
 	p, s := newParser(name, data), Default("example.com")
 	for _, c := range configMaps() {
 		if c.name == name {
-			// Update reports the faults.
+			// Store.Update reports errors in the data.
 			_ = c.parse(p, &s)
 		}
 	}

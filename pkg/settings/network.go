@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// NetworkConfigMapName is the ConfigMap of host names, schemes and rollouts.
+// NetworkConfigMapName is the name of the ConfigMap with the settings of host names, schemes and rollouts.
 const NetworkConfigMapName = "config-network"
 
-// hostValues are what a domain template may use.
+// hostValues are the values available in a domain template.
 type hostValues struct {
 	Name, Namespace, Domain string
 	Annotations, Labels     map[string]string
 }
 
-// tagValues are what a tag template may use.
+// tagValues are the values available in a tag template.
 type tagValues struct{ Tag, Name string }
 
 func defaultNetwork() Network {
@@ -28,24 +28,24 @@ func defaultNetwork() Network {
 	return n
 }
 
-// Hostname returns the public host name of a Route, in lower case; name is that of the Route, or of TagName.
-// The error says that the template, or what it was given, makes no DNS name.
+// Hostname returns the public host name of a Route, in lower case; name is the name of the Route, or the result of TagName.
+// It fails if the template does not render a DNS name.
 func (n Network) Hostname(name, namespace, domain string, labels, annotations map[string]string) (string, error) {
 	return render(n.domain, n.DomainTemplate, "domain-template",
 		hostValues{Name: name, Namespace: namespace, Domain: domain, Labels: labels, Annotations: annotations})
 }
 
-// TagName returns what stands for the Route's name in the host name of one of its tags.
+// TagName returns the name that replaces the Route's name in the host name of a tag.
 func (n Network) TagName(tag, name string) (string, error) {
 	return render(n.tag, n.TagTemplate, "tag-template", tagValues{Tag: tag, Name: name})
 }
 
-// parseNetwork writes what config-network says to s.
+// parseNetwork sets the values of config-network in s.
 func parseNetwork(p *parser, s *Settings) error {
 	n := &s.Network
-	const must = "a text/template that makes a DNS name of"
-	read(p, &n.domain, parseDomainTemplate, must+" .Name, .Namespace, .Domain, .Annotations and .Labels, and another one of another .Name", "domain-template", "domainTemplate")
-	read(p, &n.tag, parseTagTemplate, must+" .Tag and .Name, and another one of another .Tag or .Name", "tag-template", "tagTemplate")
+	const must = "a text/template that renders a DNS name from"
+	read(p, &n.domain, parseDomainTemplate, must+" .Name, .Namespace, .Domain, .Annotations and .Labels, different for each .Name", "domain-template", "domainTemplate")
+	read(p, &n.tag, parseTagTemplate, must+" .Tag and .Name, different for each .Tag or .Name", "tag-template", "tagTemplate")
 	if _, value, ok := p.lookup("domain-template", "domainTemplate"); ok {
 		n.DomainTemplate = value
 	}
@@ -67,13 +67,13 @@ func parseTemplate(text string) (*template.Template, error) {
 	return template.New("").Option("missingkey=zero").Parse(text)
 }
 
-// parseDomainTemplate parses a template and tries it.
+// parseDomainTemplate parses and tests a template.
 func parseDomainTemplate(text string) (*template.Template, bool) {
 	t, err := parseTemplate(text)
 	if err != nil {
 		return nil, false
 	}
-	// Whatever annotations and labels the template asks for, it gets; but it may as well need none of them.
+	// The template may use any annotations and labels, or none.
 	for _, sample := range []map[string]string{{}, sampleValues(text)} {
 		values := hostValues{Name: "a", Namespace: "b", Domain: "example.com", Annotations: sample, Labels: sample}
 		one, err := execute(t, values)
@@ -86,7 +86,7 @@ func parseDomainTemplate(text string) (*template.Template, bool) {
 	return nil, false
 }
 
-// sampleValues has a value for each word that a template could use as a key.
+// sampleValues returns a value for each word that a template could use as a key.
 func sampleValues(text string) map[string]string {
 	sample := map[string]string{}
 	for _, word := range regexp.MustCompile(`[A-Za-z0-9._/-]+`).FindAllString(text, -1) {
@@ -98,7 +98,7 @@ func sampleValues(text string) map[string]string {
 	return sample
 }
 
-// parseTagTemplate parses a template and tries it.
+// parseTagTemplate parses and tests a template.
 func parseTagTemplate(text string) (*template.Template, bool) {
 	t, err := parseTemplate(text)
 	if err != nil {
@@ -115,7 +115,7 @@ func parseTagTemplate(text string) (*template.Template, bool) {
 	return t, true
 }
 
-// render executes a template that may not have been parsed yet.
+// render executes a template, which it parses if necessary.
 func render(t *template.Template, text, key string, values any) (string, error) {
 	if t == nil {
 		var err error
@@ -130,7 +130,7 @@ func render(t *template.Template, text, key string, values any) (string, error) 
 	return name, nil
 }
 
-// execute returns the DNS name that a template makes.
+// execute executes a template and returns the DNS name that it renders.
 func execute(t *template.Template, values any) (string, error) {
 	var out strings.Builder
 	if err := t.Execute(&out, values); err != nil {
@@ -140,11 +140,11 @@ func execute(t *template.Template, values any) (string, error) {
 	faults := validation.IsDNS1123Subdomain(name)
 	for label := range strings.SplitSeq(name, ".") {
 		if len(label) > validation.DNS1123LabelMaxLength {
-			faults = append(faults, fmt.Sprintf("its part '%s' has more than %d characters", label, validation.DNS1123LabelMaxLength))
+			faults = append(faults, fmt.Sprintf("its label '%s' has more than %d characters", label, validation.DNS1123LabelMaxLength))
 		}
 	}
 	if len(faults) > 0 {
-		return "", fmt.Errorf("'%s' is no DNS name: %s", name, strings.Join(faults, ", "))
+		return "", fmt.Errorf("'%s' is not a DNS name: %s", name, strings.Join(faults, ", "))
 	}
 	return name, nil
 }

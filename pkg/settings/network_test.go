@@ -29,7 +29,7 @@ func TestHostname(t *testing.T) {
 				t.Fatal(faults)
 			}
 			check(t, s.Network, tc.route, labels, annotations, tc.want, tc.err)
-			// A value that was not parsed behaves alike.
+			// A value without a parsed template behaves identically.
 			check(t, Network{DomainTemplate: s.Network.DomainTemplate}, tc.route, labels, annotations, tc.want, tc.err)
 		})
 	}
@@ -95,7 +95,7 @@ func TestDomainFor(t *testing.T) {
 	}
 }
 
-// Without a domain for everything, that of the command line is it.
+// Without a domain for all other Routes, the domain of the command line applies.
 func TestDomainFallback(t *testing.T) {
 	s, _ := set(map[string]map[string]string{"config-domain": {"app.example": "selector: {app: x}"}})
 	if got := s.Domain.For(map[string]string{"app": "y"}); got != "example.com" {
@@ -103,7 +103,7 @@ func TestDomainFallback(t *testing.T) {
 	}
 }
 
-// Whatever templates are accepted, host names are DNS names or errors, and distinct Routes keep distinct names.
+// With all accepted templates, host names are DNS names or errors, and distinct Routes have distinct names.
 func FuzzNetwork(f *testing.F) {
 	f.Add("{{.Name}}.{{.Namespace}}.{{.Domain}}", "{{.Tag}}-{{.Name}}", "hello", "canary")
 	f.Add(`{{if index .Labels "x"}}{{.Name}}-x{{else}}{{.Name}}{{end}}.{{.Domain}}`, "{{.Name}}--{{.Tag}}", "Hello", "v1.0")

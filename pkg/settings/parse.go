@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// exampleKey holds a description of all keys in the ConfigMaps that Knative ships. It sets nothing.
+// exampleKey is the key of the documentation in the ConfigMaps that Knative ships. It has no effect.
 const exampleKey = "_example"
 
-// parser reads the data of one ConfigMap and collects what is wrong with it.
+// parser reads the data of one ConfigMap and collects its errors.
 type parser struct {
 	configMap string
 	data      map[string]string
-	// known are the keys that are read, in all spellings; present those in their present spelling.
+	// known are the names of the keys that are read, including former names; present are the current names.
 	known   sets.Set[string]
 	present []string
 	errs    []error
@@ -28,7 +28,7 @@ func newParser(configMap string, data map[string]string) *parser {
 	return &parser{configMap: configMap, data: data, known: sets.New(exampleKey)}
 }
 
-// lookup returns the value of the first of the keys that is there: the present spelling, then older ones.
+// lookup returns the value of the first key that exists: the current name first, then former names.
 func (p *parser) lookup(keys ...string) (key, value string, ok bool) {
 	p.known.Insert(keys...)
 	p.present = append(p.present, keys[0])
@@ -40,8 +40,8 @@ func (p *parser) lookup(keys ...string) (key, value string, ok bool) {
 	return "", "", false
 }
 
-// read sets into to the value of the first of the keys that is there. A value that parse refuses is a fault;
-// allowed completes "must be".
+// read sets into to the value of the first key that exists. If parse rejects the value, the error states that it must be
+// allowed.
 func read[T any](p *parser, into *T, parse func(string) (T, bool), allowed string, keys ...string) {
 	key, value, ok := p.lookup(keys...)
 	if !ok {
@@ -55,14 +55,14 @@ func read[T any](p *parser, into *T, parse func(string) (T, bool), allowed strin
 	*into = parsed
 }
 
-// check records a fault unless ok: what the keys given say together. must completes "must ...".
+// check records an error unless ok, for combinations of keys. must is the predicate of "must ...".
 func (p *parser) check(ok bool, key, must string, args ...any) {
 	if !ok {
 		p.errs = append(p.errs, fmt.Errorf("key '%s' of %s must %s", key, p.configMap, fmt.Sprintf(must, args...)))
 	}
 }
 
-// done returns all faults. Keys without effect are none.
+// done returns all errors. Keys without effect are not errors.
 func (p *parser) done() error { return errors.Join(p.errs...) }
 
 func boolean(value string) (bool, bool) {
@@ -70,7 +70,7 @@ func boolean(value string) (bool, bool) {
 	return b, err == nil
 }
 
-// number parses numbers that are finite and accepted by ok.
+// number returns a parser of finite numbers that ok accepts.
 func number(ok func(float64) bool) func(string) (float64, bool) {
 	return func(value string) (float64, bool) {
 		n, err := strconv.ParseFloat(value, 64)
@@ -78,7 +78,7 @@ func number(ok func(float64) bool) func(string) (float64, bool) {
 	}
 }
 
-// whole parses whole numbers of at least lower that fit T.
+// whole returns a parser of integers of at least lower that fit T.
 func whole[T int | int32 | int64](lower T) func(string) (T, bool) {
 	return func(value string) (T, bool) {
 		n, err := strconv.ParseInt(value, 10, 64)
@@ -86,7 +86,7 @@ func whole[T int | int32 | int64](lower T) func(string) (T, bool) {
 	}
 }
 
-// period parses durations that ok accepts.
+// period returns a parser of durations that ok accepts.
 func period(ok func(time.Duration) bool) func(string) (time.Duration, bool) {
 	return func(value string) (time.Duration, bool) {
 		d, err := time.ParseDuration(value)

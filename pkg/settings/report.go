@@ -5,16 +5,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Reporter is notified of the state of the ConfigMaps, once for each change. Its methods must not block. name is the name of
-// the ConfigMap, or the path of a file or directory that cannot be read; settings in files have no UID.
+// Reporter receives the state of the ConfigMaps, once for each change. Its methods must not block. name is the name of the
+// ConfigMap, or the path of an unreadable file or directory. Settings in files have no UID.
 type Reporter interface {
-	// Fault reports the error of a ConfigMap whose last known good settings stay in force, and nil once it has none.
+	// Fault receives the error of a ConfigMap whose last valid settings remain in effect, and nil once it is valid.
 	Fault(name string, uid types.UID, err error)
-	// Unused reports the keys of a ConfigMap that have no effect, and none once all have one.
+	// Unused receives the keys of a ConfigMap that have no effect, and none once all of them have one.
 	Unused(name string, uid types.UID, keys []UnusedKey)
 }
 
-// reports passes each change to the log and a Reporter.
+// reports sends each change to the log and a Reporter.
 type reports struct {
 	to Reporter
 	// faults and unused are the last reports, by the name of the ConfigMap or the path.
@@ -25,7 +25,7 @@ func newReports(to Reporter) *reports {
 	return &reports{to: to, faults: map[string]string{}, unused: map[string]string{}}
 }
 
-// fault reports an error, or nil, if it is another one than before.
+// fault reports an error, or nil, if it differs from the last report.
 func (r *reports) fault(name string, uid types.UID, err error) {
 	before, faulty := r.faults[name]
 	switch {
@@ -40,7 +40,7 @@ func (r *reports) fault(name string, uid types.UID, err error) {
 	}
 }
 
-// unusedKeys reports the keys without effect, if they are others than before.
+// unusedKeys reports the keys without effect if they differ from the last report.
 func (r *reports) unusedKeys(name string, uid types.UID, keys []UnusedKey) {
 	now := JoinUnused(keys)
 	if r.unused[name] == now {

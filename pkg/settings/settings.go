@@ -1,4 +1,4 @@
-// Package settings holds the operator's choices: the ConfigMaps that Knative operators know, parsed.
+// Package settings parses and watches the operator's ConfigMaps.
 package settings
 
 import (
@@ -10,82 +10,81 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// Settings are all the operator's choices at one moment. Immutable.
+// Settings is an immutable snapshot of all settings of the operator.
 type Settings struct {
-	// API is what defaulting and validation depend on (config-defaults, config-features, config-autoscaler).
+	// API are the settings of defaulting and validation (config-defaults, config-features, config-autoscaler).
 	API servingv1.Settings
-	// Eventing is what new Brokers get that leave something out (config-br-defaults).
+	// Eventing are the defaults of Brokers (config-br-defaults).
 	Eventing eventingv1.Settings
-	// Messaging is what new Channels get that have no template (default-ch-webhook).
+	// Messaging are the defaults of Channels (default-ch-webhook).
 	Messaging  messagingv1.Settings
 	Autoscaler Autoscaler
 	Deployment Deployment
 	Domain     Domain
 	GC         GC
 	Network    Network
-	// TagHeader lets the Knative-Serving-Tag header of a request pick a tag of its Route
-	// (tag-header-based-routing of config-features).
+	// TagHeader makes the request header Knative-Serving-Tag select a tag of the Route (tag-header-based-routing of
+	// config-features).
 	TagHeader bool
 }
 
-// Autoscaler is config-autoscaler: how revisions scale where their annotations say nothing else.
+// Autoscaler is config-autoscaler: the scaling of Revisions unless their annotations override it.
 type Autoscaler struct {
-	// TargetUtilization is the share of its target that an instance is to use, 0 to 1
+	// TargetUtilization is the fraction of its target that a backend should use, 0 to 1
 	// (container-concurrency-target-percentage).
 	TargetUtilization float64
-	// ConcurrencyTarget and RPSTarget are what one instance is to handle at a time and per second
+	// ConcurrencyTarget and RPSTarget are the target numbers of concurrent requests and of requests per second of a backend
 	// (container-concurrency-target-default, requests-per-second-target-default).
 	ConcurrencyTarget, RPSTarget float64
-	// TargetBurstCapacity is how many requests a burst may bring; -1 means any number (target-burst-capacity).
+	// TargetBurstCapacity is the number of requests in a burst; -1 means unlimited (target-burst-capacity).
 	TargetBurstCapacity float64
-	// StableWindow is averaged over; PanicWindowPercentage of it, 1 to 100, in panic mode, which begins at
-	// PanicThresholdPercentage of what the instances are to handle, 110 to 1000.
+	// StableWindow is the averaging window. PanicWindowPercentage is the percentage of it, 1 to 100, used in panic mode,
+	// which begins at PanicThresholdPercentage of the capacity of the backends, 110 to 1000.
 	StableWindow                                    time.Duration
 	PanicWindowPercentage, PanicThresholdPercentage float64
 	// MaxScaleUpRate and MaxScaleDownRate bound the factor by which one decision changes the scale.
 	MaxScaleUpRate, MaxScaleDownRate float64
-	// EnableScaleToZero lets revisions without requests run no instance.
+	// EnableScaleToZero allows Revisions without requests to scale to zero.
 	EnableScaleToZero                                   bool
 	ScaleToZeroGracePeriod, ScaleToZeroPodRetentionTime time.Duration
 	ScaleDownDelay                                      time.Duration
-	// InitialScale, MinScale, MaxScale and MaxScaleLimit are numbers of instances; 0 as a maximum means no limit.
+	// InitialScale, MinScale, MaxScale and MaxScaleLimit are numbers of backends; 0 as a maximum means unlimited.
 	InitialScale, MinScale, MaxScale, MaxScaleLimit int32
 }
 
-// Deployment is config-deployment: how the instances of revisions are deployed.
+// Deployment is config-deployment: the deployment of Revisions.
 type Deployment struct {
-	// SkipTagResolving are the registries whose tags stay as they are (registries-skipping-tag-resolving).
+	// SkipTagResolving are the registries whose tags are not resolved (registries-skipping-tag-resolving).
 	SkipTagResolving []string
-	// DigestTimeout bounds how long the tags of a revision's images are looked up (digest-resolution-timeout).
+	// DigestTimeout bounds the resolution of a Revision's image tags (digest-resolution-timeout).
 	DigestTimeout time.Duration
-	// ProgressDeadline is how long a revision may take to become ready whose annotations say nothing else
-	// (progress-deadline). Whole seconds.
+	// ProgressDeadline is the default time for a Revision to become ready (progress-deadline), in whole seconds.
 	ProgressDeadline time.Duration
-	// RuntimeClasses are the runtime classes of Pods if their templates name none (runtime-class-name).
+	// RuntimeClasses are the default runtime classes of Pods (runtime-class-name).
 	RuntimeClasses RuntimeClasses
 	// SpreadOverNodes makes the scheduler prefer nodes without a Pod of the same Revision (default-affinity-type).
 	SpreadOverNodes bool
-	// AlwaysSchedulable is true if a Pod without a node is no failure, because nodes are added when they are needed
+	// AlwaysSchedulable is true if an unschedulable Pod is not a failure, because nodes are added on demand
 	// (pod-is-always-schedulable).
 	AlwaysSchedulable bool
 }
 
-// RuntimeClasses selects runtime classes by the labels that a Revision must have, by name.
+// RuntimeClasses maps the names of runtime classes to the labels that select Revisions.
 type RuntimeClasses map[string]map[string]string
 
 // Domain is config-domain: the domain of a Route's public host names.
 type Domain struct {
-	// Domains are tried from the most specific selector on; that without selector comes last.
+	// Domains are ordered from the most specific selector; the domain without a selector is last.
 	Domains []DomainSelector
 }
 
-// DomainSelector gives the Routes that have all of some labels a domain.
+// DomainSelector assigns a domain to the Routes with all of the labels.
 type DomainSelector struct {
 	Domain string
 	Labels map[string]string
 }
 
-// GC is config-gc: which Revisions are kept. A negative duration or number means without bound ("disabled").
+// GC is config-gc: the retention of Revisions. A negative duration or number means unlimited ("disabled").
 type GC struct {
 	RetainSinceCreateTime, RetainSinceLastActiveTime time.Duration
 	MinNonActiveRevisions, MaxNonActiveRevisions     int
@@ -95,16 +94,16 @@ type GC struct {
 type Network struct {
 	// DomainTemplate and TagTemplate are text/templates over Name, Namespace, Domain, Annotations, Labels, Tag.
 	DomainTemplate, TagTemplate string
-	// RolloutDuration is how long traffic takes to move to a new Revision; 0 means at once.
+	// RolloutDuration is the time in which traffic moves to a new Revision; 0 means immediately.
 	RolloutDuration time.Duration
 	// DefaultExternalScheme is http or https.
 	DefaultExternalScheme string
 
-	// domain and tag are the templates parsed, or nil where nobody has done so yet.
+	// domain and tag are the parsed templates, nil until they are parsed.
 	domain, tag *template.Template
 }
 
-// Default returns what holds where no ConfigMap says otherwise. domain is that of public host names.
+// Default returns the default settings. domain is the domain of public host names.
 func Default(domain string) Settings {
 	return Settings{
 		API:       servingv1.DefaultSettings(),

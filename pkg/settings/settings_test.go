@@ -14,20 +14,20 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// compared are the settings without what is made of them.
+// compared is Settings without derived values.
 var compared = cmp.Options{
 	cmpopts.IgnoreUnexported(Network{}),
 	cmpopts.EquateEmpty(),
 }
 
-// set is a Store after one Update.
+// set returns a Store after one Update.
 func set(data map[string]map[string]string) (Settings, map[string]error) {
 	s := NewStore(Default("example.com"))
 	faults := s.Update(data)
 	return *s.Get(), faults
 }
 
-// Every key sets what it is for, and nothing else.
+// Every key sets its value, and no other.
 func TestValues(t *testing.T) {
 	for _, tc := range []struct {
 		configMap, key, value string
@@ -132,7 +132,7 @@ func limit(name corev1.ResourceName, quantity string) func(*Settings) {
 	return func(s *Settings) { s.API.Limits = corev1.ResourceList{name: resource.MustParse(quantity)} }
 }
 
-// A bad value is an error that names the ConfigMap, the key and what is allowed.
+// The error of an invalid value contains the ConfigMap, the key and the valid values.
 func TestBadValues(t *testing.T) {
 	for _, tc := range []struct {
 		configMap string
@@ -189,9 +189,9 @@ func TestBadValues(t *testing.T) {
 		{"config-defaults", map[string]string{"container-concurrency-max-limit": "0"}, "at least 1"},
 		{"config-defaults", map[string]string{"allow-container-concurrency-zero": "2"}, "true or false"},
 		{"config-defaults", map[string]string{"enable-service-links": "maybe"}, "'true', 'false' or 'default'"},
-		{"config-defaults", map[string]string{"container-name-template": "{{.Nome}}"}, "makes a DNS label"},
-		{"config-defaults", map[string]string{"container-name-template": "{{"}, "makes a DNS label"},
-		{"config-defaults", map[string]string{"init-container-name-template": "A_B"}, "makes a DNS label"},
+		{"config-defaults", map[string]string{"container-name-template": "{{.Nome}}"}, "as a DNS label"},
+		{"config-defaults", map[string]string{"container-name-template": "{{"}, "as a DNS label"},
+		{"config-defaults", map[string]string{"init-container-name-template": "A_B"}, "as a DNS label"},
 
 		{"config-domain", map[string]string{"not_a_name": ""}, "key 'not_a_name' of config-domain must be a DNS name"},
 		{"config-domain", map[string]string{"example.org": "selectors: {app: x}"}, "key 'example.org' of config-domain must be empty or 'selector:'"},
@@ -207,11 +207,11 @@ func TestBadValues(t *testing.T) {
 
 		{"config-network", map[string]string{"domain-template": "{{.Name}"}, "key 'domain-template' of config-network must be a text/template"},
 		{"config-network", map[string]string{"domain-template": "{{.Nome}}.{{.Domain}}"}, "a text/template"},
-		{"config-network", map[string]string{"domain-template": "{{.Domain}}"}, "another one of another .Name"},
+		{"config-network", map[string]string{"domain-template": "{{.Domain}}"}, "different for each .Name"},
 		{"config-network", map[string]string{"domain-template": "{{.Name}}_{{.Domain}}"}, "a DNS name"},
 		{"config-network", map[string]string{"domain-template": ""}, "a DNS name"},
 		{"config-network", map[string]string{"domainTemplate": "x"}, "key 'domainTemplate' of config-network"},
-		{"config-network", map[string]string{"tag-template": "{{.Name}}"}, "another one of another .Tag"},
+		{"config-network", map[string]string{"tag-template": "{{.Name}}"}, "different for each .Tag"},
 		{"config-network", map[string]string{"tag-template": "{{.Tag}}"}, "or .Name"},
 		{"config-network", map[string]string{"tag-template": "{{.Tag}}/{{.Name}}"}, "a DNS name"},
 		{"config-network", map[string]string{"rollout-duration": "-1"}, "a whole number of seconds, 0 or more"},
@@ -231,7 +231,7 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-// All faults are told at once.
+// All errors are reported at once.
 func TestAllFaultsOfAConfigMap(t *testing.T) {
 	_, faults := set(map[string]map[string]string{"config-gc": {"retain-since-create-time": "x", "retain-since-last-active-time": "y"}})
 	for _, key := range []string{"retain-since-create-time", "retain-since-last-active-time"} {
@@ -241,7 +241,7 @@ func TestAllFaultsOfAConfigMap(t *testing.T) {
 	}
 }
 
-// Values that are only right together.
+// Values that are valid only in combination.
 func TestValuesTogether(t *testing.T) {
 	for name, data := range map[string]map[string]map[string]string{
 		"initial scale 0":  {"config-autoscaler": {"initial-scale": "0", "allow-zero-initial-scale": "true"}},
@@ -257,7 +257,7 @@ func TestValuesTogether(t *testing.T) {
 	}
 }
 
-// Present spellings win over older ones.
+// Current names of keys override former ones.
 func TestLegacySpelling(t *testing.T) {
 	got, _ := set(map[string]map[string]string{"config-network": {"rolloutDuration": "1", "rollout-duration": "2"}})
 	if got.Network.RolloutDuration != 2*time.Second {
@@ -265,7 +265,7 @@ func TestLegacySpelling(t *testing.T) {
 	}
 }
 
-// Names and keys do not drift apart from those in the API's package.
+// Names and keys match the constants in the API packages.
 func TestKnown(t *testing.T) {
 	for _, name := range []string{
 		"config-autoscaler", "config-br-default-channel", "config-br-defaults", "config-certmanager", "config-defaults", "config-deployment", "config-domain", "config-features", "config-gc",

@@ -11,19 +11,19 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// configMap is a ConfigMap that holds settings, and how it is read. parse writes to a value of its own, which
-// is dropped if it fails; no two ConfigMaps write the same fields.
+// configMap describes a ConfigMap with settings. parse writes to a new value, which is dropped if it fails; no two ConfigMaps
+// write the same fields.
 type configMap struct {
 	name  string
 	parse func(p *parser, s *Settings) error
 }
 
-// read writes the settings in data to s, and returns their faults.
+// read sets the values of data in s, and returns all errors.
 func (c configMap) read(s *Settings, data map[string]string) error {
 	return c.parse(newParser(c.name, data), s)
 }
 
-// configMaps are all ConfigMaps that are read.
+// configMaps returns all ConfigMaps that are read.
 func configMaps() []configMap {
 	return []configMap{
 		{AutoscalerConfigMapName, parseAutoscaler},
@@ -38,10 +38,10 @@ func configMaps() []configMap {
 	}
 }
 
-// Known reports whether a ConfigMap of this name holds settings, with or without effect.
+// Known reports whether a ConfigMap of this name contains settings, with or without effect.
 func Known(name string) bool { return slices.Contains(Names(), name) }
 
-// Names returns the names of the ConfigMaps of settings, sorted, with and without effect.
+// Names returns the sorted names of the ConfigMaps with settings, including the ones without effect.
 func Names() []string {
 	var names []string
 	for _, c := range configMaps() {
@@ -54,48 +54,48 @@ func Names() []string {
 	return slices.Compact(names)
 }
 
-// Store holds the settings in force. It may be used concurrently.
+// Store holds the current settings. It is safe for concurrent use.
 type Store struct {
 	current atomic.Pointer[Settings]
 
 	defaults Settings
-	// mu guards what follows, and orders the changes of current.
+	// mu guards the fields below, and orders the changes of current.
 	mu sync.Mutex
-	// good is the data that each ConfigMap last had in which nothing was wrong.
+	// good is the last valid data of each ConfigMap.
 	good        map[string]map[string]string
 	subscribers []func()
 }
 
-// NewStore returns a Store with the settings that hold where no ConfigMap says otherwise.
+// NewStore returns a Store with the given default settings.
 func NewStore(defaults Settings) *Store {
 	s := &Store{defaults: defaults, good: map[string]map[string]string{}}
 	s.current.Store(&defaults)
 	return s
 }
 
-// Get returns the settings in force. They are not to be changed.
+// Get returns the current settings. They must not be modified.
 func (s *Store) Get() *Settings { return s.current.Load() }
 
-// API returns those settings in force that the API depends on.
+// API returns the current settings of the API.
 func (s *Store) API() servingv1.Settings { return s.Get().API }
 
-// Eventing returns those settings in force that new Brokers depend on.
+// Eventing returns the current defaults of Brokers.
 func (s *Store) Eventing() eventingv1.Settings { return s.Get().Eventing }
 
-// Messaging returns those settings in force that new Channels depend on.
+// Messaging returns the current defaults of Channels.
 func (s *Store) Messaging() messagingv1.Settings { return s.Get().Messaging }
 
-// Subscribe has fn called after each change of the settings, one call at a time. fn must not block, nor
-// change the settings.
+// Subscribe registers fn to be called after each change of the settings, not concurrently. fn must neither block nor change
+// the settings.
 func (s *Store) Subscribe(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.subscribers = append(s.subscribers, fn)
 }
 
-// Update takes over the data of some ConfigMaps, by name; nil data says that there is no such ConfigMap, so that
-// its defaults hold. Where something is wrong with the data of a ConfigMap, that whole ConfigMap keeps what it
-// had, and the error is in the result, by its name. Other ConfigMaps are ignored.
+// Update applies the data of ConfigMaps, by name; nil means that the ConfigMap does not exist, so that its defaults apply. If
+// the data of a ConfigMap is invalid, the whole ConfigMap keeps its last valid data, and the result contains the error by its
+// name. Other ConfigMaps are ignored.
 func (s *Store) Update(data map[string]map[string]string) map[string]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Store) Update(data map[string]map[string]string) map[string]error {
 	}
 	next := s.defaults
 	for _, c := range configMaps() {
-		// This data was parsed before, when nothing was wrong with it.
+		// This data was valid when it was parsed before.
 		if err := c.read(&next, good[c.name]); err != nil {
 			faults[c.name] = err
 			return faults

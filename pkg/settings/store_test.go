@@ -25,11 +25,11 @@ func TestStoreNotifiesOfChangesOnly(t *testing.T) {
 		t.Errorf("subscriber saw %v", seen)
 	}
 	if before.Autoscaler.StableWindow != time.Minute || before == s.Get() {
-		t.Error("settings that were handed out changed")
+		t.Error("settings that were returned changed")
 	}
 }
 
-// Data belongs to the caller again once it was taken over.
+// The caller may modify data after Update.
 func TestStoreKeepsNoDataOfItsCaller(t *testing.T) {
 	s := NewStore(Default("example.com"))
 	data := map[string]string{"stable-window": "20s"}

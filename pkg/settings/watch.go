@@ -13,36 +13,36 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Files change in bursts. They are read once nothing happened for a while, but within a bound.
+// Changes of files come in bursts. The files are read after a quiet period, but at most after a bound.
 const (
 	quietPeriod  = 100 * time.Millisecond
 	longestBurst = time.Second
 )
 
-// WatchDir takes over the ConfigMaps in the files of a directory, and again whenever they change, until ctx
-// ends. Each *.yaml or *.yml file may hold several, recognized by kind and name; all else is ignored. The
-// directory may be a mounted ConfigMap or a symbolic link that moves.
+// WatchDir applies the ConfigMaps in the files of a directory, whenever they change, until ctx ends. Each *.yaml or *.yml file
+// may contain several, recognized by kind and name; other objects are ignored. The directory may be a mounted ConfigMap or a
+// symbolic link that changes.
 //
-// A ConfigMap with a fault keeps the settings that it last had, which are the defaults at first; the log and
-// reporter name the fault, once. The error says that the directory cannot be watched or read at the start.
+// An invalid ConfigMap keeps its last valid settings, initially the defaults. The log and reporter report the error once. It
+// returns an error if the directory cannot initially be watched or read.
 func (s *Store) WatchDir(ctx context.Context, dir string, reporter Reporter) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return fmt.Errorf("finding the directory of the settings: %w", err)
+		return fmt.Errorf("find settings directory: %w", err)
 	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watching the settings in %s: %w", dir, err)
+		return fmt.Errorf("watch settings in %s: %w", dir, err)
 	}
 	w := &dirWatch{store: s, dir: configDir{path: dir}, watcher: watcher, reports: newReports(reporter)}
 	if err := w.start(); err != nil {
-		return errors.Join(fmt.Errorf("reading the settings in %s: %w", dir, err), watcher.Close())
+		return errors.Join(fmt.Errorf("read settings in %s: %w", dir, err), watcher.Close())
 	}
 	go w.run(ctx)
 	return nil
 }
 
-// dirWatch keeps a Store in step with a directory.
+// dirWatch updates a Store from a directory.
 type dirWatch struct {
 	store   *Store
 	dir     configDir
@@ -51,19 +51,19 @@ type dirWatch struct {
 }
 
 func (w *dirWatch) start() error {
-	// The watch comes first: what changes while the files are read is read again.
+	// Watch first, so that changes during the read cause another one.
 	if err := w.watcher.Add(w.dir.path); err != nil {
 		return err
 	}
-	// A watch follows links to what is there now. Its parent tells when that is replaced.
+	// A watch follows links to the current target. A watch of the parent directory detects its replacement.
 	if err := w.watcher.Add(filepath.Dir(w.dir.path)); err != nil {
-		klog.V(2).InfoS("Not noticing when the directory of the settings is replaced", "dir", w.dir.path, "reason", err.Error())
+		klog.V(2).InfoS("Failed to watch parent of settings directory; its replacement will not be detected", "dir", w.dir.path, "reason", err.Error())
 	}
 	contents, err := w.dir.read()
 	if err != nil {
 		return err
 	}
-	w.take(contents)
+	w.apply(contents)
 	return nil
 }
 
@@ -79,8 +79,8 @@ func (w *dirWatch) run(ctx context.Context) {
 				continue
 			}
 		case err := <-w.watcher.Errors:
-			// Events may be lost, so look.
-			klog.ErrorS(err, "Watching the settings", "dir", w.dir.path)
+			// Events may have been lost, so read the directory.
+			klog.ErrorS(err, "Failed to watch settings", "dir", w.dir.path)
 		case <-quiet:
 			w.reload()
 			quiet, latest = nil, nil
@@ -97,34 +97,34 @@ func (w *dirWatch) run(ctx context.Context) {
 	}
 }
 
-// concerns tells whether the files may differ after an event, and watches the directory anew if it is another.
+// concerns reports whether an event may have changed the files. It restarts the watch if the directory was replaced.
 func (w *dirWatch) concerns(event fsnotify.Event) bool {
 	if event.Name != w.dir.path {
 		return filepath.Dir(event.Name) == w.dir.path && event.Op != fsnotify.Chmod
 	}
 	if err := w.watcher.Remove(w.dir.path); err != nil && !errors.Is(err, fsnotify.ErrNonExistentWatch) {
-		klog.V(2).InfoS("Not ending the watch of the former settings", "dir", w.dir.path, "reason", err.Error())
+		klog.V(2).InfoS("Failed to stop watching replaced settings directory", "dir", w.dir.path, "reason", err.Error())
 	}
 	if err := w.watcher.Add(w.dir.path); err != nil {
-		klog.V(2).InfoS("Waiting for the directory of the settings", "dir", w.dir.path, "reason", err.Error())
+		klog.V(2).InfoS("Waiting for settings directory", "dir", w.dir.path, "reason", err.Error())
 	}
 	return true
 }
 
-// reload reads the directory. While there is none, everything stays.
+// reload reads the directory. If it does not exist, the settings do not change.
 func (w *dirWatch) reload() {
 	contents, err := w.dir.read()
 	if err != nil {
-		w.tell(map[string]error{w.dir.path: fmt.Errorf("reading the settings: %w", err)})
+		w.report(map[string]error{w.dir.path: fmt.Errorf("read settings: %w", err)})
 		return
 	}
-	w.take(contents)
+	w.apply(contents)
 }
 
-func (w *dirWatch) take(contents *dirContents) {
+func (w *dirWatch) apply(contents *dirContents) {
 	faults := contents.faults
 	maps.Copy(faults, w.store.Update(contents.changes()))
-	w.tell(faults)
+	w.report(faults)
 	for _, name := range Names() {
 		if !contents.broken.Has(name) {
 			w.reports.unusedKeys(name, "", Unused(name, contents.data[name]))
@@ -132,8 +132,8 @@ func (w *dirWatch) take(contents *dirContents) {
 	}
 }
 
-// tell reports faults that are new, and those that are gone.
-func (w *dirWatch) tell(faults map[string]error) {
+// report reports new errors and corrected ones.
+func (w *dirWatch) report(faults map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(w.reports.faults)) {
 		if faults[name] == nil {
 			w.reports.fault(name, "", nil)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// watched is a Store that watches a directory, with what was reported.
+// watched is a Store that watches a directory, with its reports.
 type watched struct {
 	*Store
 	dir string
@@ -24,7 +24,7 @@ type watched struct {
 	reports []string
 }
 
-// watch watches dir, in which files are written first, by name.
+// watch creates files in dir, by name, and then watches it.
 func watch(t *testing.T, dir string, files map[string]string) *watched {
 	t.Helper()
 	w := &watched{Store: NewStore(Default("example.com")), dir: dir}
@@ -57,7 +57,7 @@ func (w *watched) Unused(name string, _ types.UID, keys []UnusedKey) {
 	w.reports = append(w.reports, name+" unused: "+JoinUnused(keys))
 }
 
-// reported tells whether the last report starts with prefix and contains part.
+// reported reports whether the last report starts with prefix and contains part.
 func (w *watched) reported(prefix, part string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func (w *watched) write(t *testing.T, name, content string) {
 	}
 }
 
-// eventually waits until ok.
+// eventually waits until ok returns true.
 func (w *watched) eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return ok(), nil })
@@ -115,7 +115,7 @@ func TestWatchDirReadsAtTheStart(t *testing.T) {
 		t.Errorf("settings are %+v", w.Get())
 	}
 	if got := w.API().ContainerConcurrency; got != 0 {
-		t.Errorf("containerConcurrency %d came from what is no ConfigMap", got)
+		t.Errorf("containerConcurrency %d came from an object that is not a ConfigMap", got)
 	}
 	if len(w.reports) > 0 {
 		t.Errorf("reported %q", w.reports)
@@ -171,7 +171,7 @@ func TestWatchDirFollowsFiles(t *testing.T) {
 	}
 }
 
-// A bad value keeps the whole ConfigMap as it was and lets the others move, and is reported once.
+// An invalid value keeps all values of its ConfigMap, applies the other ConfigMaps, and is reported once.
 func TestWatchDirKeepsTheLastGood(t *testing.T) {
 	w := watch(t, t.TempDir(), map[string]string{
 		"a.yaml": stableWindow("20s"),
@@ -189,7 +189,7 @@ func TestWatchDirKeepsTheLastGood(t *testing.T) {
 		t.Errorf("settings are %+v", w.Get())
 	}
 
-	// What is no YAML at all.
+	// Invalid YAML.
 	w.write(t, "b.yaml", "{")
 	w.eventually(t, "reported", func() bool { return w.reported("config-gc: ", "b.yaml") })
 	w.write(t, "a.yaml", stableWindow("25s"))
@@ -199,7 +199,7 @@ func TestWatchDirKeepsTheLastGood(t *testing.T) {
 		t.Errorf("a broken file lost its settings: %+v", w.Get().GC)
 	}
 	w.write(t, "c.yaml", "{")
-	w.eventually(t, "reported by path", func() bool { return w.reported(filepath.Join(w.dir, "c.yaml")+": ", "reading") })
+	w.eventually(t, "reported by path", func() bool { return w.reported(filepath.Join(w.dir, "c.yaml")+": ", "read ") })
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,7 +208,7 @@ func TestWatchDirKeepsTheLastGood(t *testing.T) {
 	}
 }
 
-// Of a file with several ConfigMaps, those that can be read move.
+// The valid ConfigMaps of a file with several are applied.
 func TestWatchDirBrokenDocument(t *testing.T) {
 	w := watch(t, t.TempDir(), map[string]string{
 		"all.yaml": stableWindow("20s") + "---\n" + configMapOf("config-gc", `min-non-active-revisions: "2"`),
@@ -248,14 +248,14 @@ func TestWatchDirFileOfAKnownName(t *testing.T) {
 		t.Errorf("reported %q", w.reports)
 	}
 	w = watch(t, t.TempDir(), map[string]string{"a.yaml": stableWindow("{a: b}")})
-	if !w.reported("config-autoscaler: ", "must be a ConfigMap whose data are strings") {
+	if !w.reported("config-autoscaler: ", "must be a ConfigMap with string values") {
 		t.Errorf("reported %q", w.reports)
 	}
 }
 
 func TestWatchDirRefusesTwoOfAName(t *testing.T) {
 	w := watch(t, t.TempDir(), map[string]string{"a.yaml": stableWindow("20s"), "b.yaml": stableWindow("21s")})
-	if !w.reported("config-autoscaler: ", "not in "+filepath.Join(w.dir, "a.yaml")+" and in "+filepath.Join(w.dir, "b.yaml")) {
+	if !w.reported("config-autoscaler: ", "is in "+filepath.Join(w.dir, "a.yaml")+" and "+filepath.Join(w.dir, "b.yaml")) {
 		t.Errorf("reported %q", w.reports)
 	}
 	if !w.stableWindowIs(time.Minute)() {
@@ -286,7 +286,7 @@ func TestWatchDirMounted(t *testing.T) {
 	w.eventually(t, "swapped", w.stableWindowIs(21*time.Second))
 }
 
-// The directory itself is a link that is swapped, or is replaced.
+// The directory itself is a link that changes, or is replaced.
 func TestWatchDirReplaced(t *testing.T) {
 	root := t.TempDir()
 	version := func(name, window string) string {
@@ -311,7 +311,7 @@ func TestWatchDirReplaced(t *testing.T) {
 	if err := os.Remove(current); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, "reported", func() bool { return w.reported(current+": ", "reading the settings") })
+	w.eventually(t, "reported", func() bool { return w.reported(current+": ", "read settings") })
 	if !w.stableWindowIs(22 * time.Second)() {
 		t.Errorf("without a directory: %+v", w.Get().Autoscaler)
 	}
@@ -322,7 +322,7 @@ func TestWatchDirReplaced(t *testing.T) {
 	w.eventually(t, "in order", func() bool { return w.reported(current+" ok", "") })
 }
 
-// link makes or atomically replaces a symbolic link.
+// link creates or atomically replaces a symbolic link.
 func link(t *testing.T, target, path string) {
 	t.Helper()
 	if err := os.Symlink(target, path+".next"); err != nil {
