@@ -16,29 +16,29 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/admission/podtemplate"
 )
 
-// addAdmissionPlugins adds ours to those that every aggregated server runs (namespace lifecycle, webhooks,
-// policies). Quota comes last, as in kube-apiserver: it charges only for what everything else let through.
+// addAdmissionPlugins adds this server's plugins to the plugins of every aggregated server (namespace lifecycle, webhooks,
+// policies). Quota is last, as in kube-apiserver: it charges only for objects that all other plugins admitted.
 func addAdmissionPlugins(options *genericoptions.AdmissionOptions) {
 	podtemplate.Register(options.Plugins)
 	resourcequota.Register(options.Plugins)
 	options.RecommendedPluginOrder = append(options.RecommendedPluginOrder, podtemplate.PluginName, resourcequota.PluginName)
 }
 
-// admissionInitializers returns the initializers of this server's plugins.
+// admissionInitializers returns the initializers of this server's plugins, in addition to the generic ones.
 func (o *Options) admissionInitializers(config *genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
-	// Each write of a template asks the host once. The host's own fairness, not our client, holds back too
-	// many of them.
+	// Each write of a template sends one request to the host. The host's priority and fairness limits them, not the
+	// client.
 	hostConfig := rest.CopyConfig(config.ClientConfig)
 	hostConfig.QPS = -1
 	hostConfig.ContentType = runtime.ContentTypeProtobuf
 	host, err := kubernetes.NewForConfig(hostConfig)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster for admission: %w", err)
+		return nil, fmt.Errorf("create client of the host cluster for admission: %w", err)
 	}
 	return []admission.PluginInitializer{podtemplate.Initializer(host, config.SharedInformerFactory, o.PodDefaults), quotaInitializer{}}, nil
 }
 
-// quotaInitializer configures object count quota: every resource of ours counts as count/<resource>.<group>.
+// quotaInitializer configures object count quota: every resource of this server counts as count/<resource>.<group>.
 type quotaInitializer struct{}
 
 func (quotaInitializer) Initialize(plugin admission.Interface) {

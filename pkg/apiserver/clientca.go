@@ -11,12 +11,11 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// clientCATimeout bounds how long the host may take to tell by which authority its front proxy is known.
+// clientCATimeout bounds the time for the host to publish the CA of its front proxy.
 const clientCATimeout = 30 * time.Second
 
-// awaitFrontProxyCA starts to follow the authorities of client certificates that the host publishes, and
-// returns once that of the front proxy is known. The library alone would start to follow them with serving:
-// users whose requests come first would be taken for anonymous and forbidden what they may do.
+// awaitFrontProxyCA starts watching the client CAs that the host publishes, and returns once the front proxy's CA is known. The
+// library alone starts watching them when serving starts: the first requests would be treated as anonymous and rejected.
 func awaitFrontProxyCA(ctx context.Context, config *genericapiserver.Config) error {
 	runner, ok := config.SecureServing.ClientCA.(dynamiccertificates.ControllerRunner)
 	if !ok || config.Authentication.RequestHeaderConfig == nil {
@@ -30,12 +29,12 @@ func awaitFrontProxyCA(ctx context.Context, config *genericapiserver.Config) err
 		return len(known.CurrentCABundleContent()) > 0, nil
 	})
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("waiting for the authority of the host's front proxy (%s): %w", known.Name(), err)
+		return fmt.Errorf("wait for CA of the host's front proxy (%s): %w", known.Name(), err)
 	}
 	return err
 }
 
-// following hides that a provider has to be run, because it runs already.
+// following hides the Run method of a provider, because the provider runs already.
 type following struct {
 	dynamiccertificates.CAContentProvider
 }

@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	// frontProxyTTL is how long a certificate that was verified is taken for verified.
+	// frontProxyTTL is how long a verification is cached.
 	frontProxyTTL = time.Minute
-	// frontProxyCount bounds how many certificates are remembered. There is one for each kube-apiserver.
+	// frontProxyCount bounds the number of cached certificates. Each kube-apiserver has one.
 	frontProxyCount = 64
 )
 
-// frontProxy authenticates requests that kube-aggregator passes on, as the library does, but remembers whose
-// certificate it has verified: it is the same one for all of them, and verifying its signature again for
-// each request takes an eighth of the time of a read.
+// frontProxy authenticates requests that kube-aggregator forwards, as the library does, but caches the verification of
+// certificates: all requests use the same certificate, and verifying its signature for each request takes an eighth of the time of
+// a read.
 type frontProxy struct {
 	config *authenticatorfactory.RequestHeaderConfig
-	// verifying checks the certificate and then reads the headers, reading does the second alone.
+	// verifying checks the certificate and then reads the headers; reading only reads the headers.
 	verifying, reading authenticator.Request
 	verified           *cache.LRUExpireCache
 	now                func() time.Time
 }
 
-// newFrontProxy returns an authenticator for requests of the front proxy. It knows nothing of any other
-// request, and has no opinion on it.
+// newFrontProxy returns an authenticator for requests of the front proxy. For other requests it returns no user and no error.
 func newFrontProxy(config *authenticatorfactory.RequestHeaderConfig) *frontProxy {
 	return &frontProxy{
 		config: config,
@@ -45,13 +44,13 @@ func newFrontProxy(config *authenticatorfactory.RequestHeaderConfig) *frontProxy
 	}
 }
 
-// verifiedKey is what makes a verification hold: the certificate, the authorities and the allowed names.
+// verifiedKey identifies a verification: the certificate, the authorities and the allowed names.
 type verifiedKey struct {
 	certificate, authorities [sha256.Size]byte
 	names                    string
 }
 
-// AuthenticateRequest returns the user that the front proxy names in its headers.
+// AuthenticateRequest returns the user in the headers set by the front proxy.
 func (f *frontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
@@ -67,7 +66,7 @@ func (f *frontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	}
 	response, ok, err := f.verifying.AuthenticateRequest(r)
 	if err != nil {
-		return nil, false, nil //nolint:nilerr // not the front proxy: the authenticators of other certificates come next
+		return nil, false, nil //nolint:nilerr // not the front proxy: the authenticators of other certificates follow
 	}
 	if ok {
 		if ttl := min(frontProxyTTL, certificate.NotAfter.Sub(f.now())); ttl > 0 {

@@ -101,7 +101,7 @@ func requestOf(certificate *x509.Certificate, remoteUser string) *http.Request {
 	return r
 }
 
-// P11: the headers of nobody but the front proxy count, the second time no more than the first.
+// P11: only headers from the front proxy are trusted, also for cached certificates.
 func TestFrontProxyTrustsItsCertificateAlone(t *testing.T) {
 	ca, other := newTestCA(t), newTestCA(t)
 	later := time.Now().Add(time.Hour)
@@ -111,7 +111,7 @@ func TestFrontProxyTrustsItsCertificateAlone(t *testing.T) {
 		want string
 	}{
 		{"the front proxy", func() *http.Request { return requestOf(ca.client(t, "front-proxy", later), "alice") }, "alice"},
-		{"a name that is not allowed", func() *http.Request { return requestOf(ca.client(t, "somebody", later), "alice") }, ""},
+		{"a name that is not allowed", func() *http.Request { return requestOf(ca.client(t, "mallory", later), "alice") }, ""},
 		{"another authority", func() *http.Request { return requestOf(other.client(t, "front-proxy", later), "alice") }, ""},
 		{"an expired certificate", func() *http.Request {
 			return requestOf(ca.client(t, "front-proxy", time.Now().Add(-time.Minute)), "alice")
@@ -139,7 +139,7 @@ func TestFrontProxyTrustsItsCertificateAlone(t *testing.T) {
 	}
 }
 
-// countingAuthenticator counts how often a certificate is verified.
+// countingAuthenticator counts verifications of certificates.
 type countingAuthenticator struct {
 	authenticator.Request
 	calls int
@@ -168,7 +168,7 @@ func TestFrontProxyIsVerifiedOnceUntilSomethingChanges(t *testing.T) {
 		{"again", func() {}, true, 1},
 		{"another certificate", func() { certificate = ca.client(t, "front-proxy", time.Now().Add(time.Hour)) }, true, 2},
 		{"other names", func() { config.AllowedClientNames = headerrequest.StaticStringSlice{"front-proxy", "other"} }, true, 3},
-		// The verification itself was set up with the first authority; what counts is that it is asked.
+		// The verification itself uses the first authority; the test checks that it is called.
 		{"another authority", func() { config.CAContentProvider = newTestCA(t).provider(t) }, true, 4},
 	}
 	for _, step := range steps {

@@ -33,7 +33,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
 )
 
-// groups builds what is served, one list for each API group.
+// groups builds the served resources, one list for each API group.
 type groups struct {
 	scheme      *runtime.Scheme
 	codecs      serializer.CodecFactory
@@ -43,7 +43,7 @@ type groups struct {
 	eventing    func() eventingv1.Settings
 	messaging   func() messagingv1.Settings
 	logs        revision.LogOptions
-	// processes is true where Revisions run as processes of this machine.
+	// processes is true if Revisions run as processes of this machine.
 	processes bool
 	encoded   *lru.Cache
 }
@@ -83,8 +83,8 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	return []*genericapiserver.APIGroupInfo{serving, eventing, messaging}, nil
 }
 
-// core returns the resources of core/v1 that a server without a host cluster serves, and makes namespaces admit objects by
-// the Namespaces among them.
+// core returns the resources of core/v1 that a server without a host cluster serves, and configures namespaces to admit
+// objects by the stored Namespaces.
 func (g *groups) core(namespaces *namespacelifecycle.Lifecycle) (*genericapiserver.APIGroupInfo, error) {
 	stored := g.storage(namespace.NewStorage(g.scheme, g.getter))
 	if storage, ok := stored.paths["namespaces"].(namespacelifecycle.Storage); ok {
@@ -100,12 +100,12 @@ func (g *groups) core(namespaces *namespacelifecycle.Lifecycle) (*genericapiserv
 	if err != nil {
 		return nil, err
 	}
-	// Unlike the server's own kinds, these have a protobuf encoding, which typed clients prefer.
+	// In contrast to the server's own kinds, these have a protobuf encoding, which typed clients prefer.
 	info.NegotiatedSerializer = g.codecs
 	return info, nil
 }
 
-// resourceStorage is the outcome of building one resource's storage.
+// resourceStorage is the result of building one resource's storage.
 type resourceStorage struct {
 	paths map[string]rest.Storage
 	err   error

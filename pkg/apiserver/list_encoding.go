@@ -15,21 +15,20 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// An object that is stored does not change until its resourceVersion does, so its JSON is made once and
-// serves every list it is in. Our kinds have many small fields, which cost several times what the same
-// number of bytes costs in a ConfigMap.
+// A stored object does not change without a new resourceVersion, so its JSON is cached and reused in lists. The kinds of this
+// server have many small fields, which cost several times as much to encode as a ConfigMap of the same size.
 
 const (
-	// encodedObjects is how many encoded objects are kept; usually about a kilobyte each.
+	// encodedObjects is the number of cached objects, usually about a kilobyte each.
 	encodedObjects = 16384
-	// encodedObjectBytes is how large an object may be to be kept.
+	// encodedObjectBytes is the size limit of a cached object.
 	encodedObjectBytes = 8 << 10
-	// listBufferBytes is how much of a list is written at a time.
+	// listBufferBytes is the size of the write buffer.
 	listBufferBytes = 32 << 10
 )
 
-// listSerializer encodes lists to JSON, from objects that it has encoded before where it can. Everything
-// else is the serializer's.
+// listSerializer encodes lists to JSON, using cached encodings of their items. It passes everything else to the embedded
+// Serializer.
 type listSerializer struct {
 	runtime.Serializer
 	encoded *lru.Cache
@@ -37,7 +36,7 @@ type listSerializer struct {
 
 func newListCache() *lru.Cache { return lru.New(encodedObjects) }
 
-// encodedKey names an object in one state, in one representation.
+// encodedKey identifies one version of an object in one representation.
 type encodedKey struct {
 	kind            reflect.Type
 	uid             types.UID
@@ -64,14 +63,14 @@ func (s listSerializer) Encode(obj runtime.Object, w io.Writer) error {
 		metav1.ListMeta `json:"metadata"`
 	}{gvk.Kind, gvk.GroupVersion().String(), *listMeta})
 	if err != nil {
-		return fmt.Errorf("encoding the metadata of a list: %w", err)
+		return fmt.Errorf("encode metadata of list: %w", err)
 	}
-	// A first write of one byte is how the library recognizes an answer in pieces, which it then gathers until
-	// there is enough to decide whether to compress it.
+	// A first write of one byte marks a chunked response for the library, which then buffers it until it can decide whether
+	// to compress it.
 	if _, err := w.Write(head[:1]); err != nil {
 		return err
 	}
-	// It keeps the first error of a write, and returns it from all later ones and from Flush.
+	// The bufio.Writer keeps the first write error and returns it from all later writes and from Flush.
 	out := bufio.NewWriterSize(w, listBufferBytes)
 	_, _ = out.Write(bytes.TrimSuffix(head[1:], []byte("}")))
 	_, _ = out.WriteString(`,"items":[`)

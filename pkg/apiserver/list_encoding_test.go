@@ -27,7 +27,7 @@ func routeNamed(name, uid, resourceVersion string) servingv1.Route {
 	return servingv1.Route{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: resourceVersion}}
 }
 
-// Whatever is kept from earlier, a list is what the library would have written.
+// With and without cached items, a list has the same encoding as from the library.
 func TestListsAreEncodedAsEver(t *testing.T) {
 	kind := metav1.TypeMeta{Kind: "RouteList", APIVersion: "serving.knative.dev/v1"}
 	tests := []struct {
@@ -75,7 +75,7 @@ func TestLargeObjectsAreNotKept(t *testing.T) {
 	}
 }
 
-// firstWrite remembers how long the first write was.
+// firstWrite records the length of the first write.
 type firstWrite struct{ length int }
 
 func (w *firstWrite) Write(b []byte) (int, error) {
@@ -85,7 +85,7 @@ func (w *firstWrite) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The library compresses answers in pieces only when it recognizes them by a first write of one byte.
+// The library compresses chunked responses only if the first write has one byte.
 func TestListsAreCompressible(t *testing.T) {
 	w := &firstWrite{}
 	if err := jsonSerializer(t).Encode(&servingv1.RouteList{Items: []servingv1.Route{routeNamed("a", "1", "1")}}, w); err != nil {

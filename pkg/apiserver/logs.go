@@ -14,19 +14,19 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
 )
 
-// longRunning tells the requests that no timeout cuts off: watches and logs.
+// longRunning matches requests without a timeout: watches and logs.
 var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log"))
 
-// logOptions returns what logs are served from: those of the host cluster's Pods where there is one, until source is
-// set. Logs that are followed end as soon as the server is told to end.
+// logOptions returns the options of the subresource log. The source is the logs of the host cluster's Pods, if any, until
+// SetLogs replaces it. Followed logs end as soon as the server begins to shut down.
 func logOptions(server *genericapiserver.GenericAPIServer, host *rest.Config, source *revisionlog.Late) (revision.LogOptions, error) {
 	if host != nil {
 		config := rest.CopyConfig(host)
-		// Each namespace has a limit of its own besides, so that its users do not wait for users of others.
+		// A separate limit per namespace prevents users from waiting for other namespaces.
 		config.QPS, config.Burst = 200, 400
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
-			return revision.LogOptions{}, fmt.Errorf("making a client of the host cluster's logs: %w", err)
+			return revision.LogOptions{}, fmt.Errorf("create client of the host cluster for logs: %w", err)
 		}
 		source.Set(&revisionlog.Pods{Client: client})
 	}
@@ -39,5 +39,5 @@ func logOptions(server *genericapiserver.GenericAPIServer, host *rest.Config, so
 	return revision.LogOptions{Source: source, Stopping: stopping.Done()}, nil
 }
 
-// SetLogs has the logs of Revisions read from a source, where these do not run as Pods of a host cluster.
+// SetLogs sets the source of Revision logs, for Revisions that do not run as Pods of a host cluster.
 func (s *Server) SetLogs(source revisionlog.Source) { s.logs.Set(source) }

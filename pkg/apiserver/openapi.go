@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/openapi"
 )
 
-// configureOpenAPI has both OpenAPI documents served; kubectl apply, explain and diff live on them.
+// configureOpenAPI serves both OpenAPI documents, which kubectl apply, explain and diff require.
 func configureOpenAPI(config *genericapiserver.Config, version string) {
 	namer := endpointsopenapi.NewDefinitionNamer(newPublishedScheme())
 	info := spec.InfoProps{Title: "knative-apiserver", Version: version}
@@ -28,7 +28,7 @@ func configureOpenAPI(config *genericapiserver.Config, version string) {
 	config.OpenAPIV3Config.PostProcessSpec = hideStrategicMergePatchV3
 }
 
-// Names of models that are not quite the Go types they come from.
+// Names of models that differ from their Go types.
 const (
 	revisionSpecModel  = "dev.knative.serving.v1.RevisionSpec"
 	containerModel     = "dev.knative.serving.v1.Container"
@@ -38,9 +38,9 @@ const (
 	coreContainerPortModel = "io.k8s.api.core.v1.ContainerPort"
 )
 
-// definitions are the generated models with one difference: in a revision template a container may go
-// without a name, and a port without a number. Server-side apply looks list items up by these keys, so
-// their defaults have to stand in the schema; core/v1's own models, which have none, stay as they are.
+// definitions returns the generated models with one difference: in a revision template, the name of a container and the number
+// of a port are optional. Server-side apply identifies list items by these keys, so the schema must contain their defaults. The
+// models of core/v1, which have none, stay unchanged.
 func definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := openapi.GetOpenAPIDefinitions(ref)
 
@@ -97,12 +97,11 @@ func copyProperties(properties map[string]spec.Schema) map[string]spec.Schema {
 	return copied
 }
 
-// templateKinds are the kinds with a revision template, whose containers may go without a name.
+// templateKinds are the kinds with a revision template, in which container names are optional.
 //
-// Clients that compute a strategic merge patch themselves cannot find such containers: kubectl apply would
-// print two warnings before it falls back to a JSON merge patch, which is what it has always sent for
-// Knative's kinds. The documents therefore do not offer the strategic kind for them; the server takes it
-// from those who send it.
+// Clients that compute a strategic merge patch themselves cannot find such containers: kubectl apply would print two warnings
+// before it falls back to a JSON merge patch, which it has always sent for Knative's kinds. The documents therefore do not
+// advertise strategic merge patches for them. The server still accepts them.
 var templateKinds = sets.New("Service", "Configuration")
 
 const kindExtension = "x-kubernetes-group-version-kind"

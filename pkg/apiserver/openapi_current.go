@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// serveCurrentOpenAPI answers a request for an OpenAPI document of an earlier hash with the current document.
-// The library redirects to it, but kube-aggregator follows no redirect and would answer 502 until it has
-// read the list of documents again, which makes kubectl explain and apply fail after an upgrade.
+// serveCurrentOpenAPI responds to a request for an OpenAPI document of an earlier hash with the current document. The library
+// redirects to it, but kube-aggregator does not follow redirects and would respond with status 502 until it refreshes the list
+// of documents, so that kubectl explain and apply would fail after an upgrade.
 func serveCurrentOpenAPI(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
@@ -30,13 +30,13 @@ func serveCurrentOpenAPI(handler http.Handler) http.Handler {
 	})
 }
 
-// unlessRedirected passes an answer on unless it is a redirect, which it swallows.
+// unlessRedirected passes a response through unless it is a redirect, which it discards.
 type unlessRedirected struct {
 	http.ResponseWriter
 	redirected bool
 }
 
-// WriteHeader begins the answer.
+// WriteHeader implements http.ResponseWriter.
 func (w *unlessRedirected) WriteHeader(code int) {
 	if code/100 == 3 && code != http.StatusNotModified {
 		w.redirected = true
@@ -45,7 +45,7 @@ func (w *unlessRedirected) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Write goes on with it.
+// Write implements http.ResponseWriter.
 func (w *unlessRedirected) Write(b []byte) (int, error) {
 	if w.redirected {
 		return len(b), nil

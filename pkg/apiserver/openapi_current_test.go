@@ -8,7 +8,7 @@ import (
 )
 
 func TestServeCurrentOpenAPI(t *testing.T) {
-	// As kube-openapi does it.
+	// Like kube-openapi.
 	library := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if hash := r.URL.Query().Get("hash"); hash != "" && hash != "current" {
 			http.Redirect(w, r, r.URL.Path+"?hash=current", http.StatusMovedPermanently)

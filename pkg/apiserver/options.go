@@ -31,43 +31,43 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/reconnect"
 )
 
-// etcdPrefix is where our objects live in etcd, unless --etcd-prefix says otherwise.
+// etcdPrefix is the default prefix of objects in etcd. --etcd-prefix overrides it.
 const etcdPrefix = "/registry/knative"
 
-// watchGracePeriod bounds how long a server that ends waits for watches to close, which it tells to.
+// watchGracePeriod bounds the wait for watches to close during shutdown.
 const watchGracePeriod = 5 * time.Second
 
-// Options are the flags of a server behind kube-aggregator.
+// Options configure an aggregated API server.
 type Options struct {
 	Recommended *genericoptions.RecommendedOptions
 	Run         *genericoptions.ServerRunOptions
-	// DataDir holds the embedded etcd's data, where no etcd servers are given.
+	// DataDir is the data directory of the embedded etcd, used if no etcd servers are configured.
 	DataDir string
-	// ControllersUsers also count as the controllers; see identity.Controllers.
+	// ControllersUsers are further users that count as controllers; see identity.Controllers.
 	ControllersUsers []string
 	// SystemNamespace is the namespace of the server in the host cluster. Restores are completed if it is set.
 	SystemNamespace string
-	// NoAPI leaves out the API groups, and with them etcd and admission: what is served are health checks and metrics.
+	// NoAPI disables the API groups, etcd and admission, so that only health checks and metrics are served.
 	NoAPI bool
-	// StartEtcd starts the embedded etcd, where no etcd servers are given. Nil means one member on DataDir.
+	// StartEtcd starts the embedded etcd if no etcd servers are configured. Nil starts a single member on DataDir.
 	StartEtcd func(ctx context.Context) (*etcd.Embedded, error)
-	// Settings, EventingSettings and MessagingSettings return the operator's settings in force. Nil means the defaults.
+	// Settings, EventingSettings and MessagingSettings return the current operator settings. Nil means the defaults.
 	Settings          func() servingv1.Settings
 	EventingSettings  func() eventingv1.Settings
 	MessagingSettings func() messagingv1.Settings
-	// PodDefaults returns the operator's defaults for the Pods of Revisions. Nil means that there are none.
+	// PodDefaults returns the operator's defaults of the Pods of Revisions. Nil means no defaults.
 	PodDefaults podtemplate.Defaults
-	// Start starts what runs beside the API, once that is served. The context ends when the server has told for
-	// --shutdown-delay-duration that it will end. An error stops the server. Nil means that nothing does.
+	// Start starts the components that use the API, once the API is served. The context ends --shutdown-delay-duration
+	// after the shutdown of the server begins. An error stops the server. Nil starts nothing.
 	Start func(ctx context.Context, server *Server) error
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
-	// embedded is the embedded etcd, if there is one.
+	// embedded is the embedded etcd, nil if etcd servers are configured.
 	embedded *etcd.Embedded
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns options with default values.
 func NewOptions() *Options {
 	scheme := newScheme()
 	codecs := serializer.NewCodecFactory(scheme)
@@ -75,8 +75,8 @@ func NewOptions() *Options {
 	recommended.Etcd.StorageConfig.EncodeVersioner = schema.GroupVersions(storedVersions())
 	addAdmissionPlugins(recommended.Admission)
 	run := genericoptions.NewServerRunOptions()
-	// Somebody always watches: the host's garbage collector. By the library's default of 0 their connections
-	// would hold up the end of the process for a minute, in which nothing is served.
+	// The host's garbage collector always has open watches. With the library's default of 0, their connections would
+	// delay the end of the process for a minute without serving requests.
 	run.ShutdownWatchTerminationGracePeriod = watchGracePeriod
 	return &Options{
 		Recommended: recommended,
@@ -92,27 +92,27 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Recommended.AddFlags(flags)
 	o.Run.AddUniversalFlags(flags)
 	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
-		"Directory of the embedded etcd's data, used when --etcd-servers is not given, and of the embedded event log's.")
+		"Directory of the embedded etcd's data, which is used if --etcd-servers is empty, and of the embedded event log's data.")
 	addControllersUserFlag(flags, &o.ControllersUsers)
 }
 
-// addControllersUserFlag registers the flag of users that count as the controllers.
+// addControllersUserFlag registers the flag of further users that count as controllers.
 func addControllersUserFlag(flags *pflag.FlagSet, users *[]string) {
 	flags.StringSliceVar(users, "controllers-user", *users,
-		"Names of users that may create Revisions, set the subscribers of Channels and write status, like the controllers in this process. "+
-			"Users that may impersonate one of them have these rights too. Empty allows no other user.")
+		"Names of users with the permissions of the in-process controllers: creating Revisions, setting the subscribers of Channels and writing status. "+
+			"Users that may impersonate one of them have these permissions too. Empty allows no other users.")
 }
 
-// Validate returns all that is wrong with the flags.
+// Validate returns all errors of the options.
 func (o *Options) Validate() error {
 	var errs []error
 	if o.NoAPI {
 		o.Recommended.Etcd = nil
 	} else if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
 		if o.DataDir == "" {
-			errs = append(errs, errors.New("one of --etcd-servers and --data-dir must be given"))
+			errs = append(errs, errors.New("one of --etcd-servers and --data-dir must be set"))
 		}
-		// The embedded etcd's address is known once it runs.
+		// The address of the embedded etcd is known once it runs.
 		o.Recommended.Etcd.StorageConfig.Transport.ServerList = []string{embeddedEtcd}
 		defer func() { o.Recommended.Etcd.StorageConfig.Transport.ServerList = nil }()
 	}
@@ -121,11 +121,11 @@ func (o *Options) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// componentsCheck is the check of /readyz that what runs beside the API has started. How it fares from then on decides
-// nothing about the API.
+// componentsCheck is the name of the /readyz check that the components have started. Their later health does not affect the
+// readiness of the API.
 const componentsCheck = "components"
 
-// embeddedEtcd stands for the address of the embedded etcd while flags are checked.
+// embeddedEtcd is a placeholder for the address of the embedded etcd during validation.
 const embeddedEtcd = "embedded"
 
 // RunServer serves until ctx ends.
@@ -191,19 +191,19 @@ func (o *Options) RunServer(ctx context.Context) error {
 	})
 }
 
-// HostConfig returns how the host cluster is reached as this server: by --kubeconfig, or as its ServiceAccount. Watches go on
-// soon after it was away.
+// HostConfig returns the client configuration of the host cluster, from --kubeconfig or the ServiceAccount. Watches resume
+// shortly after an outage.
 func (o *Options) HostConfig() (*rest.Config, error) {
 	path := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
-		return nil, fmt.Errorf("finding the host cluster: %w", err)
+		return nil, fmt.Errorf("configure client of the host cluster: %w", err)
 	}
 	config.Wrap(reconnect.Watches)
 	return config, nil
 }
 
-// preflight looks at the host cluster before anything is served.
+// preflight checks the host cluster before the API is served.
 func (o *Options) preflight(ctx context.Context, config *Config) error {
 	hostClient, err := kubernetes.NewForConfig(config.Generic.ClientConfig)
 	if err != nil {
@@ -221,7 +221,7 @@ func (o *Options) preflight(ctx context.Context, config *Config) error {
 	return checkNoCRDs(ctx, dynamicClient)
 }
 
-// startEmbeddedEtcd runs an etcd on the data directory and has objects stored there.
+// startEmbeddedEtcd starts etcd on the data directory and configures it as the storage.
 func (o *Options) startEmbeddedEtcd(ctx context.Context) (stop func(), err error) {
 	start := o.StartEtcd
 	if start == nil {
@@ -236,14 +236,14 @@ func (o *Options) startEmbeddedEtcd(ctx context.Context) (stop func(), err error
 	return embedded.Stop, nil
 }
 
-// applyTo completes config from the flags.
+// applyTo applies the options to config.
 func (o *Options) applyTo(config *Config) error {
 	if err := o.Run.ApplyTo(&config.Generic.Config); err != nil {
-		return fmt.Errorf("applying the options: %w", err)
+		return fmt.Errorf("apply options: %w", err)
 	}
 	o.Recommended.FeatureGate = config.Generic.FeatureGate
 	if o.Recommended.Admission != nil {
-		// They need a host cluster, which a standalone server has not.
+		// The initializers require a host cluster, which a standalone server does not have.
 		o.Recommended.ExtraAdmissionInitializers = o.admissionInitializers
 	}
 	recommended := *o.Recommended
@@ -254,7 +254,7 @@ func (o *Options) applyTo(config *Config) error {
 		recommended.CoreAPI = nil
 	}
 	if err := recommended.ApplyTo(config.Generic); err != nil {
-		return fmt.Errorf("applying the options: %w", err)
+		return fmt.Errorf("apply options: %w", err)
 	}
 	if o.embedded != nil {
 		config.Generic.AddReadyzChecks(healthz.NamedCheck("etcd-member", func(r *http.Request) error { return o.embedded.Health(r.Context()) }))
@@ -262,22 +262,22 @@ func (o *Options) applyTo(config *Config) error {
 	return nil
 }
 
-// hostResync is how often what admission knows of the host cluster is gone through again, as by CoreAPIOptions.
+// hostResync is the resync period of admission's informers, as in CoreAPIOptions.
 const hostResync = 10 * time.Minute
 
-// followHost does what CoreAPIOptions do, by HostConfig, and has authentication reach the host like that too: informers go on soon
-// after the host API server was away. By them admission learns of namespaces, quotas, policies and webhooks, and fairness of its
-// levels.
+// followHost replaces CoreAPIOptions with a client from HostConfig, and configures authentication to use the same transport, so
+// that informers resume shortly after an outage of the host API server. Admission uses them for namespaces, quotas, policies and
+// webhooks, and fairness for its priority levels.
 func (o *Options) followHost(config *genericapiserver.RecommendedConfig) error {
 	host, err := o.HostConfig()
 	if err != nil {
 		return err
 	}
-	// The provider is known once the other options are applied, before the client of admission is made.
+	// The TracerProvider is set once the other options are applied, before the client of admission is created.
 	host.Wrap(func(next http.RoundTripper) http.RoundTripper { return tracing.WrapperFor(config.TracerProvider)(next) })
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
-		return fmt.Errorf("making the API's client of the host cluster: %w", err)
+		return fmt.Errorf("create client of the host cluster: %w", err)
 	}
 	config.ClientConfig = host
 	config.SharedInformerFactory = informers.NewSharedInformerFactory(client, hostResync)

@@ -13,20 +13,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Where kube-apiserver publishes how its front proxy identifies itself.
+// The ConfigMap in which kube-apiserver publishes the CA of its front proxy.
 const (
 	authenticationNamespace = metav1.NamespaceSystem
 	authenticationConfigMap = "extension-apiserver-authentication"
 	requestHeaderCAKey      = "requestheader-client-ca-file"
 )
 
-// checkFrontProxy makes sure that the host tells us whose X-Remote-User headers to trust. Without that
-// every request through kube-aggregator would be anonymous.
+// checkFrontProxy checks that the host publishes the CA of its front proxy. Without it, every request through
+// kube-aggregator would be anonymous.
 func checkFrontProxy(ctx context.Context, host kubernetes.Interface) error {
 	where := authenticationNamespace + "/" + authenticationConfigMap
 	configMap, err := host.CoreV1().ConfigMaps(authenticationNamespace).Get(ctx, authenticationConfigMap, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("reading ConfigMap %s of the host cluster, which tells whose user headers to trust "+
+		return fmt.Errorf("read ConfigMap %s of the host cluster with the CA of its front proxy "+
 			"(the Role extension-apiserver-authentication-reader allows it): %w", where, err)
 	}
 	if configMap.Data[requestHeaderCAKey] == "" {
@@ -38,15 +38,15 @@ func checkFrontProxy(ctx context.Context, host kubernetes.Interface) error {
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// checkNoCRDs refuses to serve next to CustomResourceDefinitions of the same API group and version: the
-// host would serve one or the other, with one OpenAPI document for both.
+// checkNoCRDs returns an error if the host cluster has CustomResourceDefinitions of the same API group and version: the host
+// would serve one or the other, with one OpenAPI document for both.
 func checkNoCRDs(ctx context.Context, host dynamic.Interface) error {
 	list, err := host.Resource(crdResource).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("listing the host cluster's CustomResourceDefinitions, to make sure that none is of our API groups: %w", err)
+		return fmt.Errorf("list CustomResourceDefinitions of the host cluster: %w", err)
 	}
 	var conflicts []string
 	for i := range list.Items {
@@ -57,7 +57,7 @@ func checkNoCRDs(ctx context.Context, host dynamic.Interface) error {
 	if len(conflicts) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the host cluster serves CustomResourceDefinitions of our API groups: %s. Save their objects "+
+	return fmt.Errorf("the host cluster has CustomResourceDefinitions in the API groups of this server: %s. Save their objects "+
 		"(kubectl get <kind> -A -o yaml), uninstall Knative and delete these definitions, start this server, and apply the objects again; "+
 		"docs/operations.md has the steps", strings.Join(conflicts, ", "))
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// P11: without the front proxy's CA every request would be anonymous.
+// P11: without the front proxy's CA, every request would be anonymous.
 func TestCheckFrontProxy(t *testing.T) {
 	configMap := func(data map[string]string) runtime.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}, Data: data}
@@ -35,7 +35,7 @@ func TestCheckFrontProxy(t *testing.T) {
 	}
 }
 
-// P4: a CRD and an APIService of one group-version cannot live side by side.
+// P4: a CRD and an APIService of one group and version cannot coexist.
 func TestCheckNoCRDs(t *testing.T) {
 	crd := func(name, group, version string, served bool) runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{
@@ -57,7 +57,7 @@ func TestCheckNoCRDs(t *testing.T) {
 		{"another group", []runtime.Object{crd("services.example.com", "example.com", "v1", true)}, nil},
 		{"another version of our group", []runtime.Object{crd("domainmappings.serving.knative.dev", "serving.knative.dev", "v1beta1", true)}, nil},
 		{"not served", []runtime.Object{crd("services.serving.knative.dev", "serving.knative.dev", "v1", false)}, nil},
-		{"two of ours", []runtime.Object{
+		{"two of this server", []runtime.Object{
 			crd("services.serving.knative.dev", "serving.knative.dev", "v1", true),
 			crd("inmemorychannels.messaging.knative.dev", "messaging.knative.dev", "v1", true),
 		}, []string{"services.serving.knative.dev", "inmemorychannels.messaging.knative.dev", "docs/operations.md"}},
@@ -71,7 +71,7 @@ func TestCheckNoCRDs(t *testing.T) {
 	}
 }
 
-// requireError wants an error that holds all the parts, or none when there are no parts.
+// requireError expects an error that contains all the parts, or no error if parts is empty.
 func requireError(t *testing.T, err error, parts []string) {
 	t.Helper()
 	if (err != nil) != (len(parts) > 0) {

@@ -16,8 +16,8 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// refuseMalformed answers what the library would take wrongly: namespaces that are no part of a path ('..')
-// would be an internal error of storage, and text that is not UTF-8 would be stored as other text.
+// refuseMalformed rejects requests that the library would mishandle: namespaces that are not a path segment ('..') would cause
+// an internal error of storage, and text that is not valid UTF-8 would be stored as different text.
 func refuseMalformed(handler http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Namespace != "" {
@@ -34,7 +34,7 @@ func refuseMalformed(handler http.Handler, codecs runtime.NegotiatedSerializer) 
 	})
 }
 
-// isText tells whether bodies of a media type are text; an unset one is taken for JSON.
+// isText reports whether bodies of a media type are text. The default media type is JSON.
 func isText(mediaType string) bool {
 	return mediaType == "" || strings.Contains(mediaType, "json") || strings.Contains(mediaType, "yaml")
 }
@@ -42,11 +42,11 @@ func isText(mediaType string) bool {
 // utf8Body is a request body that must be UTF-8.
 type utf8Body struct {
 	io.ReadCloser
-	// rest is the beginning of a character that the last read cut through.
+	// rest is the beginning of a character that is incomplete so far.
 	rest []byte
 }
 
-// Read fails with a Status for the client where the text is not UTF-8.
+// Read returns a Status error if the text is not valid UTF-8.
 func (b *utf8Body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	text := p[:n]
@@ -61,7 +61,7 @@ func (b *utf8Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unfinished is how many bytes at the end of text begin a character that goes on.
+// unfinished returns the number of bytes at the end of text that form an incomplete character.
 func unfinished(text []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
 		if end := text[len(text)-i:]; utf8.RuneStart(end[0]) {
@@ -74,7 +74,7 @@ func unfinished(text []byte) int {
 	return 0
 }
 
-// handlerChain is the library's, with our own handlers between authorization and the resources.
+// handlerChain adds handlers to the library's chain, between authorization and the resources.
 func handlerChain(codecs runtime.NegotiatedSerializer) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, config *genericapiserver.Config) http.Handler {
 		return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(serveCurrentOpenAPI(handler), codecs), config)

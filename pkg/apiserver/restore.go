@@ -35,7 +35,7 @@ func (o *Options) completeRestore(ctx context.Context, config *Config) error {
 		return fmt.Errorf("connect to etcd: %w", err)
 	}
 	defer etcd.Close()
-	// The API is not served until all host objects are patched. Their number at a time is limited already.
+	// The API is not served until all host objects are patched. Their concurrency is limited already.
 	unlimited := rest.CopyConfig(config.Generic.ClientConfig)
 	unlimited.QPS = -1
 	host, err := kubernetes.NewForConfig(unlimited)
@@ -59,7 +59,7 @@ func (o *Options) completeRestore(ctx context.Context, config *Config) error {
 	return restore.Complete(ctx, options)
 }
 
-// storedResources are the resources of the Knative API groups.
+// storedResources returns the resources of this server's API groups.
 func storedResources() []schema.GroupResource {
 	return []schema.GroupResource{
 		servingv1.Resource("services"), servingv1.Resource("configurations"), servingv1.Resource("revisions"), servingv1.Resource("routes"),

@@ -19,7 +19,7 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 )
 
-// TestRoundTrip sends random objects of every kind through JSON, YAML and CBOR and back: nothing is lost.
+// TestRoundTrip encodes and decodes random objects of every kind in JSON, YAML and CBOR: no field is lost.
 func TestRoundTrip(t *testing.T) {
 	scheme := newPublishedScheme()
 	codecs := serializer.NewCodecFactory(scheme)
@@ -42,7 +42,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// roundTrip sends random objects of a kind through a serializer and back.
+// roundTrip encodes and decodes random objects of a kind with a serializer.
 func roundTrip(t *testing.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind, serializer runtime.Serializer, fill *randfill.Filler) {
 	for range 20 {
 		obj, err := scheme.New(gvk)
@@ -65,7 +65,7 @@ func roundTrip(t *testing.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind
 	}
 }
 
-// isMeta tells of kinds that every group has: options and the events of a watch.
+// isMeta matches kinds that every group has: options and watch events.
 func isMeta(kind string) bool {
 	switch kind {
 	case "ListOptions", "CreateOptions", "UpdateOptions", "PatchOptions", "DeleteOptions", "GetOptions", "WatchEvent", "InternalEvent":
@@ -74,7 +74,7 @@ func isMeta(kind string) bool {
 	return false
 }
 
-// fillers are for fields that random values would make something no client can send.
+// fillers are for fields whose random values a client could not send.
 func fillers(serializer.CodecFactory) []any {
 	return []any{
 		func(s *messagingv1.ChannelTemplateSpec, c randfill.Continue) {

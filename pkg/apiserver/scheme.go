@@ -26,12 +26,12 @@ var groupVersions = []schema.GroupVersion{
 	messagingv1.SchemeGroupVersion,
 }
 
-// storedVersions are the versions in which objects are stored: the versions of the Knative groups, and core/v1 of Kubernetes.
+// storedVersions are the versions in which objects are stored: the versions of this server's groups, and core/v1.
 func storedVersions() []schema.GroupVersion {
 	return append(slices.Clone(groupVersions), corev1.SchemeGroupVersion)
 }
 
-// coreKinds are the kinds of Kubernetes' own core group that a server without a host cluster serves.
+// coreKinds are the kinds of the core group that a server without a host cluster serves.
 func coreKinds() []runtime.Object {
 	return []runtime.Object{
 		&corev1.Event{}, &corev1.EventList{},
@@ -42,8 +42,8 @@ func coreKinds() []runtime.Object {
 	}
 }
 
-// newScheme returns the scheme of the API server. The v1 types are their own internal version: there is
-// nothing to convert until a second version exists.
+// newScheme returns the scheme of the API server. The v1 types are also the internal version: no conversion is required
+// until a second version exists.
 func newScheme() *runtime.Scheme {
 	scheme := newPublishedScheme()
 	internal := func(group string, kinds []runtime.Object) {
@@ -56,7 +56,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newPublishedScheme returns the scheme without the internal version, from which OpenAPI names its models.
+// newPublishedScheme returns the scheme without the internal version. OpenAPI derives the names of models from it.
 func newPublishedScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(servingv1.AddToScheme(scheme))
@@ -67,7 +67,7 @@ func newPublishedScheme() *runtime.Scheme {
 	utilruntime.Must(namespace.Resource().AddFieldLabels(scheme, "Namespace"))
 	utilruntime.Must(secret.Resource().AddFieldLabels(scheme, "Secret"))
 	scheme.AddKnownTypes(autoscalingv1.SchemeGroupVersion, &autoscalingv1.Scale{})
-	// Options and Status are read and written in the legacy group's v1, whatever group is served.
+	// Options and Status are encoded in the legacy group's v1 for all groups.
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, v1)
 	scheme.AddUnversionedTypes(v1,
@@ -80,7 +80,7 @@ func newPublishedScheme() *runtime.Scheme {
 	return scheme
 }
 
-// storageCodec encodes objects for etcd, explicitly as v1.
+// storageCodec encodes objects for etcd as v1.
 func storageCodec(codecs serializer.CodecFactory) runtime.Codec {
 	return codecs.LegacyCodec(storedVersions()...)
 }

@@ -5,9 +5,8 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// negotiatedSerializer offers what our kinds can be read and written in. Protobuf is not among it: a client that would
-// rather have protobuf then gets the next best it accepts, such as JSON; else it would be told 406, although
-// JSON was on its list.
+// negotiatedSerializer offers the encodings of this server's kinds. Without protobuf in the list, a client that prefers
+// protobuf gets the next encoding it accepts, such as JSON. Otherwise it would receive status 406, even though it accepts JSON.
 type negotiatedSerializer struct {
 	runtime.NegotiatedSerializer
 	mediaTypes []runtime.SerializerInfo
@@ -27,5 +26,5 @@ func newNegotiatedSerializer(generic runtime.NegotiatedSerializer, encoded *lru.
 	return s
 }
 
-// SupportedMediaTypes returns the encodings of requests and answers.
+// SupportedMediaTypes returns the encodings of requests and responses.
 func (s negotiatedSerializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.mediaTypes }

@@ -1,5 +1,4 @@
-// Package apiserver builds the API server from its options: aggregated behind a host cluster's
-// kube-apiserver, or standalone.
+// Package apiserver builds the API server from its options: aggregated behind a host cluster's kube-apiserver, or standalone.
 package apiserver
 
 import (
@@ -26,38 +25,38 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
 )
 
-// Config is what a server is made from.
+// Config is the configuration of a Server.
 type Config struct {
 	// Generic configures serving, security and storage.
 	Generic *genericapiserver.RecommendedConfig
-	// Controllers recognizes writes that only controllers may make.
+	// Controllers recognizes writes by controllers.
 	Controllers identity.Controllers
-	// Settings returns the operator's settings in force.
+	// Settings returns the current operator settings for Serving.
 	Settings func() servingv1.Settings
-	// EventingSettings returns those of them that are for Eventing.
+	// EventingSettings returns the current operator settings for Eventing.
 	EventingSettings func() eventingv1.Settings
-	// MessagingSettings returns the settings for Channels.
+	// MessagingSettings returns the current operator settings for Channels.
 	MessagingSettings func() messagingv1.Settings
-	// NoAPI leaves out the API groups.
+	// NoAPI disables the API groups.
 	NoAPI bool
-	// Core serves Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events of core/v1, which a host cluster serves where
-	// there is one.
+	// Core serves Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events of core/v1. Otherwise the host cluster serves
+	// them.
 	Core bool
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
 }
 
-// Server is an API server that serves our groups.
+// Server is an API server that serves the Knative API groups.
 type Server struct {
-	// GenericAPIServer does the serving.
+	// GenericAPIServer serves the requests.
 	GenericAPIServer *genericapiserver.GenericAPIServer
 
 	controllersToken string
 	logs             *revisionlog.Late
 }
 
-// newConfig returns a configuration of everything that does not depend on options.
+// newConfig returns the configuration that does not depend on options.
 func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory) *Config {
 	generic := genericapiserver.NewRecommendedConfig(codecs)
 	generic.BuildHandlerChainFunc = handlerChain(codecs)
@@ -77,7 +76,7 @@ func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory) *Config {
 func (c *Config) New() (*Server, error) {
 	token := identity.NewToken()
 	if c.Generic.Authentication.Authenticator == nil {
-		return nil, errors.New("no way to authenticate requests is configured")
+		return nil, errors.New("no authenticator configured")
 	}
 	authenticators := []authenticator.Request{identity.Authenticator(token)}
 	if headers := c.Generic.Authentication.RequestHeaderConfig; headers != nil {
@@ -121,7 +120,7 @@ func (c *Config) New() (*Server, error) {
 	}
 	for _, info := range infos {
 		if err := server.InstallAPIGroup(info); err != nil {
-			return nil, fmt.Errorf("installing API group %s: %w", info.PrioritizedVersions[0].Group, err)
+			return nil, fmt.Errorf("install API group %s: %w", info.PrioritizedVersions[0].Group, err)
 		}
 	}
 	if c.Core {
@@ -136,17 +135,17 @@ func (c *Config) New() (*Server, error) {
 	return built, nil
 }
 
-// ControllersConfig returns how the in-process controllers reach the server: as the one identity that may
-// create Revisions.
+// ControllersConfig returns the client configuration of the in-process controllers, with the only identity that may create
+// Revisions.
 func (s *Server) ControllersConfig() *rest.Config {
 	config := rest.CopyConfig(s.GenericAPIServer.LoopbackClientConfig)
 	config.BearerToken = s.controllersToken
 	return config
 }
 
-// Run serves until ctx ends, and calls ready once the server is. The context that ready gets ends when the server
-// stops to take requests, which is the shutdown delay after ctx ends; Run returns after ready. An error of ready ends
-// the server, and Run returns it.
+// Run serves until ctx ends, and calls ready once the API is served. The context of ready ends when the server stops accepting
+// requests, which is the shutdown delay after ctx ends. Run returns after ready. An error of ready stops the server, and Run
+// returns it.
 func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error) error {
 	prepared := s.GenericAPIServer.PrepareRun()
 	running, fail := context.WithCancelCause(ctx)
@@ -171,8 +170,8 @@ func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error)
 	return err
 }
 
-// waitUntilReady returns once /readyz answers 200 about the API, or with the error of ctx. It asks in process: start-up is
-// the one time when there is nothing to watch yet.
+// waitUntilReady returns when /readyz of the API reports success, or with the error of ctx. It polls in process, because no
+// watch is available during startup.
 func (s *Server) waitUntilReady(ctx context.Context) error {
 	client, err := rest.HTTPClientFor(s.GenericAPIServer.LoopbackClientConfig)
 	if err != nil {

@@ -25,38 +25,37 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver/standalone"
 )
 
-// StandaloneOptions are the flags of a server that needs no cluster: the same server, with an embedded
-// etcd, certificates of its own making, and no host to ask.
+// StandaloneOptions configure a server without a host cluster: the same server with an embedded etcd and self-signed
+// certificates.
 type StandaloneOptions struct {
 	DataDir    string
 	BindHost   net.IP
 	SecurePort int
-	// ControllersUsers also count as the controllers; see identity.Controllers.
+	// ControllersUsers are further users that count as controllers; see identity.Controllers.
 	ControllersUsers []string
-	// Settings, EventingSettings and MessagingSettings return the operator's settings in force. Nil means the defaults.
+	// Settings, EventingSettings and MessagingSettings return the current operator settings. Nil means the defaults.
 	Settings          func() servingv1.Settings
 	EventingSettings  func() eventingv1.Settings
 	MessagingSettings func() messagingv1.Settings
-	// Start starts what runs beside the API, once that is served, and returns where else the server can be
-	// reached, for the line that tells it is ready. Its context ends with the server. An error stops the server.
-	// Nil means that nothing does.
+	// Start starts the components that use the API, once the API is served, and returns further addresses of the server for
+	// the message that it is ready. Its context ends with the server. An error stops the server. Nil starts nothing.
 	Start func(ctx context.Context, server *Server) (addresses []string, err error)
 }
 
-// NewStandaloneOptions returns the defaults.
+// NewStandaloneOptions returns options with default values.
 func NewStandaloneOptions() *StandaloneOptions {
 	return &StandaloneOptions{DataDir: "knative-apiserver-data", BindHost: net.IPv4(127, 0, 0, 1), SecurePort: 7443}
 }
 
 // AddFlags registers the flags.
 func (o *StandaloneOptions) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of everything that is kept: objects, certificates, kubeconfig.")
+	flags.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of all persistent data: objects, certificates, kubeconfig.")
 	flags.IPVar(&o.BindHost, "bind-address", o.BindHost, "Address to serve HTTPS on.")
-	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on; 0 picks a free one.")
+	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on. 0 selects a free port.")
 	addControllersUserFlag(flags, &o.ControllersUsers)
 }
 
-// Validate returns all that is wrong with the flags.
+// Validate returns all errors of the options.
 func (o *StandaloneOptions) Validate() error {
 	var errs []error
 	if o.DataDir == "" {
@@ -72,13 +71,13 @@ func (o *StandaloneOptions) Validate() error {
 func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.BindHost.String(), strconv.Itoa(o.SecurePort)))
 	if err != nil {
-		return fmt.Errorf("opening --secure-port %d: %w", o.SecurePort, err)
+		return fmt.Errorf("listen on --secure-port %d: %w", o.SecurePort, err)
 	}
 	defer listener.Close()
 
 	options := NewOptions()
 	options.DataDir = o.DataDir
-	// etcd takes the lock of the data directory, so it comes before everything that writes there.
+	// etcd locks the data directory, so it starts before other components write there.
 	stopEtcd, err := options.startEmbeddedEtcd(ctx)
 	if err != nil {
 		return err
@@ -133,8 +132,8 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	})
 }
 
-// adjust sets the options of an aggregated server for one without a host cluster: nobody to delegate to, no
-// admission objects to read, our own certificates.
+// adjust changes the options of an aggregated server for a server without a host cluster: no delegation of authentication, no
+// admission plugins that read host objects, and self-signed certificates.
 func (o *StandaloneOptions) adjust(options *Options, certificates *standalone.Certificates, listener net.Listener) {
 	r := options.Recommended
 	r.CoreAPI, r.Admission, r.Authentication, r.Authorization = nil, nil, nil, nil
@@ -146,19 +145,19 @@ func (o *StandaloneOptions) adjust(options *Options, certificates *standalone.Ce
 	r.SecureServing.ServerCert.CertKey.KeyFile = certificates.ServingKey
 }
 
-// healthPaths may be asked without a certificate.
+// healthPaths are accessible without a certificate.
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// authenticateByCertificate lets in who has a certificate of our own authority, with full rights for
-// system:masters, and anyone to the health checks.
+// authenticateByCertificate accepts clients with a certificate of the server's own authority, with full permissions for
+// system:masters, and allows anonymous health checks.
 func authenticateByCertificate(config *Config, caFile string) error {
 	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", caFile)
 	if err != nil {
-		return fmt.Errorf("loading the certificate authority: %w", err)
+		return fmt.Errorf("load certificate authority: %w", err)
 	}
 	generic := &config.Generic.Config
 	if err := generic.Authentication.ApplyClientCert(ca, generic.SecureServing); err != nil {
-		return fmt.Errorf("asking clients for certificates: %w", err)
+		return fmt.Errorf("configure client certificates: %w", err)
 	}
 	anonymous := &apiserver.AnonymousAuthConfig{Enabled: true}
 	for _, p := range healthPaths {
@@ -169,7 +168,7 @@ func authenticateByCertificate(config *Config, caFile string) error {
 		ClientCertificateCAContentProvider: ca,
 	}.New()
 	if err != nil {
-		return fmt.Errorf("setting up authentication: %w", err)
+		return fmt.Errorf("configure authentication: %w", err)
 	}
 	generic.Authentication.Authenticator = authenticator
 

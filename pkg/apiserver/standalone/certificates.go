@@ -1,4 +1,4 @@
-// Package standalone makes what a host cluster would otherwise provide: certificates and a kubeconfig.
+// Package standalone creates the certificates and the kubeconfig of a server without a host cluster.
 package standalone
 
 import (
@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Certificates are the paths of PEM files: an authority, the server's certificate and the administrator's.
+// Certificates are the paths of PEM files: the authority, the server's certificate and the administrator's certificate.
 type Certificates struct {
 	CA                      string
 	ServingCert, ServingKey string
@@ -34,15 +34,15 @@ type Certificates struct {
 const (
 	authorityLifetime   = 10 * 365 * 24 * time.Hour
 	certificateLifetime = 365 * 24 * time.Hour
-	// renewBefore is how close to its end a certificate is replaced at start.
+	// renewBefore is the remaining validity at which a certificate is replaced during startup.
 	renewBefore = 30 * 24 * time.Hour
 )
 
-// EnsureCertificates makes what is missing or about to expire in dir: an authority, a serving certificate
-// for host and localhost, and a client certificate with full rights.
+// EnsureCertificates creates missing or expiring certificates in dir: an authority, a serving certificate for host and
+// localhost, and a client certificate with full permissions.
 func EnsureCertificates(dir string, host net.IP) (*Certificates, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the certificate directory: %w", err)
+		return nil, fmt.Errorf("create certificate directory: %w", err)
 	}
 	path := func(name string) string { return filepath.Join(dir, name) }
 	c := &Certificates{
@@ -52,7 +52,7 @@ func EnsureCertificates(dir string, host net.IP) (*Certificates, error) {
 	}
 	authority, err := ensureAuthority(c.CA, path("ca.key"))
 	if err != nil {
-		return nil, fmt.Errorf("the certificate authority in %s: %w", dir, err)
+		return nil, fmt.Errorf("certificate authority in %s: %w", dir, err)
 	}
 	serving := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "knative-apiserver"},
@@ -64,14 +64,14 @@ func EnsureCertificates(dir string, host net.IP) (*Certificates, error) {
 		serving.IPAddresses = append(serving.IPAddresses, host)
 	}
 	if err := authority.ensure(c.ServingCert, c.ServingKey, serving); err != nil {
-		return nil, fmt.Errorf("the serving certificate in %s: %w", dir, err)
+		return nil, fmt.Errorf("serving certificate in %s: %w", dir, err)
 	}
 	client := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "admin", Organization: []string{user.SystemPrivilegedGroup}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if err := authority.ensure(c.ClientCert, c.ClientKey, client); err != nil {
-		return nil, fmt.Errorf("the administrator's certificate in %s: %w", dir, err)
+		return nil, fmt.Errorf("administrator's certificate in %s: %w", dir, err)
 	}
 	return c, nil
 }
@@ -91,7 +91,7 @@ func (c *Certificates) WriteKubeconfig(path, address string) (string, error) {
 		c.ClientKey:  &admin.ClientKeyData,
 	} {
 		if *data, err = os.ReadFile(file); err != nil {
-			return "", fmt.Errorf("writing the kubeconfig: %w", err)
+			return "", fmt.Errorf("write kubeconfig: %w", err)
 		}
 	}
 	const name = "knative-apiserver"
@@ -100,7 +100,7 @@ func (c *Certificates) WriteKubeconfig(path, address string) (string, error) {
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: "admin", Namespace: "default"}
 	config.CurrentContext = name
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		return "", fmt.Errorf("writing the kubeconfig: %w", err)
+		return "", fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return path, nil
 }
@@ -134,7 +134,7 @@ func ensureAuthority(certFile, keyFile string) (*authority, error) {
 	return a, write(a.certificate, key, certFile, keyFile)
 }
 
-// ensure makes a certificate like template unless the files hold one of this authority that will do.
+// ensure creates a certificate from template unless the files contain a usable one of this authority.
 func (a *authority) ensure(certFile, keyFile string, template *x509.Certificate) error {
 	if certificate, _, err := load(certFile, keyFile); err != nil {
 		return err
@@ -179,7 +179,7 @@ func covers(c, template *x509.Certificate) bool {
 	return true
 }
 
-// load reads a certificate and its key; both are nil when there are none.
+// load reads a certificate and its key. Both are nil if they do not exist.
 func load(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error) {
 	certificates, err := cert.CertsFromFile(certFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -197,12 +197,12 @@ func load(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error) {
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, nil, fmt.Errorf("the key in %s cannot sign", keyFile)
+		return nil, nil, fmt.Errorf("key in %s does not implement crypto.Signer", keyFile)
 	}
 	return certificates[0], signer, nil
 }
 
-// write stores the key before the certificate: a certificate alone would look complete after a crash.
+// write stores the key before the certificate: a certificate without a key would look complete after a crash.
 func write(certificate *x509.Certificate, key crypto.Signer, certFile, keyFile string) error {
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
@@ -212,7 +212,7 @@ func write(certificate *x509.Certificate, key crypto.Signer, certFile, keyFile s
 	if err != nil {
 		return err
 	}
-	// A certificate of an earlier key must not stand beside the new one.
+	// A certificate of the previous key must not remain beside the new key.
 	if err := os.Remove(certFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

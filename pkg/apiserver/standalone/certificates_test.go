@@ -29,7 +29,7 @@ func TestCertificatesAreKept(t *testing.T) {
 	}
 }
 
-// What a crash between two files leaves behind is mended, and what is mended fits together.
+// Incomplete files after a crash are repaired, and the repaired files match.
 func TestMissingFilesAreMade(t *testing.T) {
 	for _, missing := range []string{"ca.crt", "ca.key", "serving.crt", "serving.key", "admin.crt", "admin.key"} {
 		t.Run(missing, func(t *testing.T) {

@@ -166,9 +166,9 @@ func TestStartupWithoutRights(t *testing.T) {
 		has  []role
 		says []string
 	}{
-		"none":               {says: []string{"reading the settings", "configmaps is forbidden"}},
+		"none":               {says: []string{"read settings", "configmaps is forbidden"}},
 		"not-on-front-proxy": {[]role{settings}, []string{"extension-apiserver-authentication", "forbidden"}},
-		"not-on-definitions": {[]role{settings, frontProxy}, []string{"listing the host cluster's CustomResourceDefinitions", "forbidden"}},
+		"not-on-definitions": {[]role{settings, frontProxy}, []string{"list CustomResourceDefinitions of the host cluster", "forbidden"}},
 	} {
 		t.Run(account, func(t *testing.T) {
 			t.Parallel()
