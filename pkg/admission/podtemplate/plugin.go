@@ -60,7 +60,7 @@ func New() *Plugin {
 }
 
 // Initializer sets the plugin's client of the host cluster, the informers of host objects that influence whether the host
-// accepts a Pod, and the operator's defaults for Pods; nil means that there are none.
+// accepts a Pod, and the operator's defaults of Pods; nil means no defaults.
 func Initializer(client kubernetes.Interface, watch informers.SharedInformerFactory, defaults Defaults) admission.PluginInitializer {
 	return hostInitializer{client, watch, defaults}
 }

@@ -33,7 +33,7 @@ func serviceWith(image string) *servingv1.Service {
 	return s
 }
 
-// operatorDefaults are those of a cluster with a runtime class for some Revisions.
+// operatorDefaults returns the defaults of a cluster with a runtime class for some Revisions.
 func operatorDefaults(labels map[string]string) (runtimeClass string, spread bool) {
 	if labels["sandbox"] == "yes" {
 		return "kata", true
@@ -150,7 +150,7 @@ func TestPodIsTheOneOfARevision(t *testing.T) {
 	}
 }
 
-// TestFieldOfAVariable covers that rejections of environment variables name those of the template.
+// TestFieldOfAVariable covers that rejections of environment variables name the variables of the template.
 func TestFieldOfAVariable(t *testing.T) {
 	s := serviceWith("image")
 	s.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A"}, {Name: "B"}}
