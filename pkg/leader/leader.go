@@ -1,51 +1,30 @@
-// Package leader keeps the replicas of this server that do not lead from writing. All replicas reconcile, so that the
-// data plane of each is told everything; what they write is left to the one that leads.
+// Package leader elects the replica that writes what belongs to no other replica, and detects replicas that write although they do
+// not own what they write. All replicas reconcile, so that each has a complete data plane.
 package leader
 
 import (
 	"context"
 	"errors"
 	"net/http"
+
+	"k8s.io/klog/v2"
 )
 
-// ErrFollowing is why a write was not made: the replica does not lead. It is no failure: the one that leads writes.
-var ErrFollowing = errors.New("another replica writes")
+// ErrFollowing is the error of a write by a replica that does not own the object.
+var ErrFollowing = errors.New("write by a replica that does not own the object")
 
 type followingKey struct{}
 
-// Following returns a context by which nothing is written through a Guard.
+// Following returns a context that marks work of a replica that does not own the object and must not write.
 func Following(ctx context.Context) context.Context {
 	return context.WithValue(ctx, followingKey{}, true)
 }
 
-// IsFollowing tells whether ctx is one of Following.
+// IsFollowing reports whether ctx was returned by Following.
 func IsFollowing(ctx context.Context) bool { return ctx.Value(followingKey{}) != nil }
 
-// OnlyFollowing tells whether an error says nothing but that writes are left to another replica. One that joins
-// ErrFollowing with a failure of another kind does say more.
-func OnlyFollowing(err error) bool { return Only(err, ErrFollowing) }
-
-// Only tells whether an error is target, wrapped or joined with itself, and nothing else.
-func Only(err, target error) bool {
-	if !errors.Is(err, target) {
-		return false
-	}
-	for err != nil {
-		if joined, ok := err.(interface{ Unwrap() []error }); ok {
-			for _, err := range joined.Unwrap() {
-				if !Only(err, target) {
-					return false
-				}
-			}
-			return true
-		}
-		err = errors.Unwrap(err)
-	}
-	return true
-}
-
-// Guard returns a transport that lets through all requests but writes by contexts of Following, which fail with
-// ErrFollowing. It is meant for rest.Config.Wrap.
+// Guard returns a transport that refuses writes with a context of Following. Such a write is a bug of the caller, which has to decide
+// before it writes: Guard logs it. Use Guard with rest.Config.Wrap.
 func Guard(next http.RoundTripper) http.RoundTripper { return guard{next} }
 
 type guard struct{ next http.RoundTripper }
@@ -53,8 +32,9 @@ type guard struct{ next http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet && IsFollowing(r.Context()) {
+		klog.FromContext(r.Context()).Error(ErrFollowing, "Refused a write; this is a bug", "method", r.Method, "path", r.URL.Path)
 		if r.Body != nil {
-			// A transport closes the body whatever comes of the request.
+			// A transport closes the body in any case.
 			r.Body.Close()
 		}
 		return nil, ErrFollowing
@@ -62,5 +42,5 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// WrappedRoundTripper tells client-go what is behind the guard.
+// WrappedRoundTripper returns the transport behind the guard, for client-go.
 func (g guard) WrappedRoundTripper() http.RoundTripper { return g.next }

@@ -1,17 +1,16 @@
 package leader
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
 )
 
 // transport counts the requests that reach it.
@@ -22,6 +21,7 @@ func (t *transport) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
+// Guard refuses writes of a replica that does not own the object, and logs each as a bug.
 func TestGuard(t *testing.T) {
 	for _, test := range []struct {
 		method    string
@@ -34,7 +34,12 @@ func TestGuard(t *testing.T) {
 		{http.MethodPut, true, true},
 		{http.MethodDelete, true, true},
 	} {
-		ctx := t.Context()
+		var logged int
+		ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) {
+			if strings.Contains(args, test.method) {
+				logged++
+			}
+		}, funcr.Options{}))
 		if test.following {
 			ctx = Following(ctx)
 		}
@@ -47,29 +52,8 @@ func TestGuard(t *testing.T) {
 		if err == nil {
 			response.Body.Close()
 		}
-		if errors.Is(err, ErrFollowing) != test.refused || (next.n == 0) != test.refused {
-			t.Errorf("%s, following %t: %d requests, error %v", test.method, test.following, next.n, err)
-		}
-	}
-}
-
-func TestOnlyFollowing(t *testing.T) {
-	refused := fmt.Errorf("writing: %w", &url.Error{Op: "Put", URL: "http://server/", Err: ErrFollowing})
-	for name, test := range map[string]struct {
-		err  error
-		want bool
-	}{
-		"none":                         {nil, false},
-		"another":                      {context.Canceled, false},
-		"refused":                      {refused, true},
-		"joined with nothing":          {errors.Join(refused, nil), true},
-		"twice":                        {errors.Join(refused, refused), true},
-		"with a failure":               {errors.Join(refused, context.Canceled), false},
-		"with a failure further in":    {fmt.Errorf("all: %w", errors.Join(refused, context.Canceled)), false},
-		"with a failure by the format": {fmt.Errorf("%w, %w", refused, context.Canceled), false},
-	} {
-		if got := OnlyFollowing(test.err); got != test.want {
-			t.Errorf("%s: %t", name, got)
+		if errors.Is(err, ErrFollowing) != test.refused || (next.n == 0) != test.refused || (logged == 1) != test.refused {
+			t.Errorf("%s, following %t: %d requests, error %v, logged %d times", test.method, test.following, next.n, err, logged)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -55,12 +54,13 @@ func New(client eventingclient.EventingV1Interface, informers eventinginformers.
 	return controller, controller.Watch(informers.Brokers().Informer(), reconciler.KeyOf)
 }
 
-// Reconcile brings stream and status in line with a Broker, in this order: what the status promises is served
-// already. Brokers of other classes are left to their own controller, once it has written a status.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile applies a Broker to its stream and then to its status, which thereby promises only what is served already. Brokers of
+// other classes are left to their own controller once it has written a status.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	broker, ok, err := reconciler.Listed(r.Brokers.Brokers(key.Namespace), key.Name)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	var stream eventing.Stream
 	if ok {
@@ -69,42 +69,41 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	if !ok {
 		r.Tracker.Forget(key)
 		if err := r.Streams.RemoveStream(ctx, streams.BrokerKey(key)); err != nil {
-			return fmt.Errorf("removing the stream of %s: %w", streams.BrokerKey(key), err)
+			return reconciler.Result{}, fmt.Errorf("remove stream of %s: %w", streams.BrokerKey(key), err)
 		}
-		return r.reportForeign(ctx, broker)
+		return reconciler.Result{}, r.reportForeign(ctx, request.Status, broker)
 	}
 	failed := r.Streams.SetStream(ctx, stream)
 	refs := r.Tracker.Begin(key)
 	deadLetter, resolved, err := refs.DeadLetterSink(ctx, broker.Spec.Delivery)
 	if err != nil {
-		return fmt.Errorf("resolving the dead letter sink of %s: %w", stream.Key, err)
+		return reconciler.Result{}, fmt.Errorf("resolve dead letter sink of %s: %w", stream.Key, err)
 	}
 	refs.End()
 
 	updated := *broker
 	updated.Status = *broker.Status.DeepCopy()
 	updated.Status.DeliveryStatus = deadLetter
-	// An address that was given out stays: senders are told there to come back.
+	// A published address stays: it tells senders to retry.
 	if failed == nil {
 		address := r.Address(stream.Key)
 		updated.Status.Address = &address
 	}
 	found := append(serving(&updated, failed), resolved)
 	reconciler.Observe(&updated.Status.Status, broker.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
-	unwritten := reconciler.UpdateStatus(ctx, r.Client.Brokers(key.Namespace), broker, &updated)
-	if unwritten == nil {
+	written, err := request.Status.Write(ctx, reconciler.UpdateOf(r.Client.Brokers(key.Namespace), broker, &updated))
+	if written {
 		reconciler.RecordReady(r.Recorder, &updated, broker.Status.Conditions, updated.Status.Conditions)
 	}
 	if failed != nil {
-		failed = fmt.Errorf("setting the stream of %s: %w", stream.Key, failed)
+		failed = fmt.Errorf("set stream of %s: %w", stream.Key, failed)
 	}
-	// Replicas that may not write try the stream again nevertheless.
-	return errors.Join(failed, unwritten)
+	// A stream that could not be set is retried on every replica.
+	return reconciler.Result{}, errors.Join(failed, err)
 }
 
-// reportForeign writes the status of a Broker of another class, which is nil if the Broker does not exist, unless a user has
-// written one.
-func (r *Reconciler) reportForeign(ctx context.Context, broker *eventingv1.Broker) error {
+// reportForeign writes the first status of a Broker of another class, unless its controller has. broker is nil if it does not exist.
+func (r *Reconciler) reportForeign(ctx context.Context, status *reconciler.StatusWriter, broker *eventingv1.Broker) error {
 	if broker == nil || len(broker.Status.Conditions) > 0 || broker.Status.ObservedGeneration != 0 || broker.Status.Address.GetURL() != "" {
 		return nil
 	}
@@ -112,5 +111,6 @@ func (r *Reconciler) reportForeign(ctx context.Context, broker *eventingv1.Broke
 	updated.Status = *broker.Status.DeepCopy()
 	updated.Status.Conditions.Set(reconciler.Unknown(duckv1.ConditionReady, ReasonForeignClass, fmt.Sprintf(
 		"The controller of Broker class %q has not reported a status yet.", broker.Annotations[eventingv1.BrokerClassAnnotationKey])), metav1.NewTime(r.Clock.Now()))
-	return reconciler.UpdateStatus(ctx, r.Client.Brokers(broker.Namespace), broker, &updated)
+	_, err := status.Write(ctx, reconciler.UpdateOf(r.Client.Brokers(broker.Namespace), broker, &updated))
+	return err
 }

@@ -83,7 +83,7 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 func (f *fixture) status(t *testing.T) eventingv1.BrokerStatus {
 	t.Helper()
 	f.SyncEventing()
-	if err := f.Reconcile(t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(t.Context(), f, key); err != nil {
 		t.Fatal(err)
 	}
 	return f.stored(t).Status
@@ -221,7 +221,7 @@ func TestStreamFails(t *testing.T) {
 	full := errors.New("no space left on device")
 	f := start(t, newBroker())
 	f.streams.err = full
-	if err := f.Reconcile(t.Context(), key); !errors.Is(err, full) {
+	if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, full) {
 		t.Fatalf("got %v", err)
 	}
 	want := map[string]string{
@@ -245,7 +245,7 @@ func TestStreamFails(t *testing.T) {
 	}
 	f.streams.err = full
 	f.SyncEventing()
-	if err := f.Reconcile(t.Context(), key); !errors.Is(err, full) {
+	if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, full) {
 		t.Fatalf("got %v", err)
 	}
 	status = f.stored(t).Status
@@ -264,11 +264,11 @@ func TestRemove(t *testing.T) {
 	}
 	f.SyncEventing()
 	f.streams.err = errors.New("not now")
-	if err := f.Reconcile(t.Context(), key); !errors.Is(err, f.streams.err) {
+	if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, f.streams.err) {
 		t.Errorf("got %v, want to try again", err)
 	}
 	f.streams.err = nil
-	if err := f.Reconcile(t.Context(), key); err != nil || len(f.streams.set) > 0 {
+	if err := controllertest.Reconcile(t.Context(), f, key); err != nil || len(f.streams.set) > 0 {
 		t.Errorf("gone: %v, %v", f.streams.set, err)
 	}
 	again := newBroker(func(b *eventingv1.Broker) { b.UID = "two" })
@@ -295,7 +295,7 @@ func TestConflict(t *testing.T) {
 	f := start(t, newBroker())
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "brokers"}, key.Name, errors.New("changed"))
 	f.Fail("update", "brokers", conflict)
-	if err := f.Reconcile(t.Context(), key); !errors.Is(err, conflict) {
+	if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, conflict) {
 		t.Errorf("got %v, want %v", err, conflict)
 	}
 	if events := f.Events(); len(events) > 0 {

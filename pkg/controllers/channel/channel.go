@@ -106,13 +106,14 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 	return controller, nil
 }
 
-// Reconcile brings stream, core Service, subscribers and status in line with a Channel, in this order: what the status
-// promises is served already. Replicas that may not write have got as far as the stream by then. Channels whose template
-// names another kind are implemented by an object of that kind.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile applies a Channel to its stream, core Service, list of subscribers and status, in this order, so that the status
+// promises only what is served already. Replicas that do not write set the stream only. A Channel whose template names another
+// kind is implemented by an object of that kind.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	channel, ok, err := reconciler.Listed(r.Channels.Channels(key.Namespace), key.Name)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	var stream eventing.Stream
 	if ok {
@@ -126,29 +127,32 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 			r.Services.Forget(key)
 		}
 		if err := r.Streams.RemoveStream(ctx, streams.ChannelKey(key)); err != nil {
-			return fmt.Errorf("removing the stream of %s: %w", streams.ChannelKey(key), err)
+			return reconciler.Result{}, fmt.Errorf("remove stream of %s: %w", streams.ChannelKey(key), err)
 		}
 		if channel != nil {
-			return r.reconcileForeign(ctx, channel)
+			return reconciler.Result{}, r.reconcileForeign(ctx, request, channel)
 		}
-		return nil
+		return reconciler.Result{}, nil
 	}
 	failed := r.Streams.SetStream(ctx, stream)
 	refs := r.Tracker.Begin(key)
 	deadLetter, resolved, err := refs.DeadLetterSink(ctx, channel.Spec.Delivery)
 	if err != nil {
-		return fmt.Errorf("resolving the dead letter sink of %s: %w", stream.Key, err)
+		return reconciler.Result{}, fmt.Errorf("resolve dead letter sink of %s: %w", stream.Key, err)
 	}
 	refs.End()
+	if !request.Writes {
+		return reconciler.Result{}, failed
+	}
 
 	subscribers, states, err := r.subscribers(channel)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
-	// What Subscriptions are listed matters to who reads it, not to whether events are accepted.
+	// The list of Subscriptions is for readers: whether events are accepted does not depend on it.
 	channel, unlisted := r.list(ctx, channel, subscribers)
 	if apierrors.IsConflict(unlisted) {
-		return unlisted
+		return reconciler.Result{}, unlisted
 	}
 	updated := *channel
 	updated.Status = *channel.Status.DeepCopy()
@@ -156,13 +160,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 	found := []duckv1.Condition{resolved}
 	var unplaced error
 	if failed != nil {
-		// An address given out stays: senders are told there to come back.
+		// A published address stays: it tells senders to retry.
 		found = append(found, reconciler.False(messagingv1.ChannelConditionBackingChannelReady, ReasonStreamFailed,
 			fmt.Sprintf("The Channel's events cannot be kept: %v", failed)))
 	} else {
 		var addressable duckv1.Condition
 		if addressable, unplaced = r.place(ctx, channel); apierrors.IsConflict(unplaced) {
-			return unplaced
+			return reconciler.Result{}, unplaced
 		}
 		if addressable.Status == corev1.ConditionTrue {
 			address := r.Address(stream.Key)
@@ -171,11 +175,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 		found = append(found, reconciler.True(messagingv1.ChannelConditionBackingChannelReady), addressable)
 	}
 	reconciler.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
-	unwritten := reconciler.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated)
-	if unwritten == nil {
+	written, err := request.Status.Write(ctx, reconciler.UpdateOf(r.Client.Channels(key.Namespace), channel, &updated))
+	if written {
 		reconciler.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
 	}
-	return errors.Join(failed, unplaced, unlisted, unwritten)
+	return reconciler.Result{}, errors.Join(failed, unplaced, unlisted, err)
 }
 
 // list writes the subscribers of a Channel, and returns it as it is stored.
@@ -187,7 +191,7 @@ func (r *Reconciler) list(ctx context.Context, channel *messagingv1.Channel, sub
 	listing.Spec.Subscribers = subscribers
 	stored, err := r.Client.Channels(channel.Namespace).Update(ctx, &listing, metav1.UpdateOptions{})
 	if err != nil {
-		return channel, fmt.Errorf("listing the Subscriptions to Channel \"%s/%s\" in it: %w", channel.Namespace, channel.Name, err)
+		return channel, fmt.Errorf("list Subscriptions in Channel \"%s/%s\": %w", channel.Namespace, channel.Name, err)
 	}
 	return stored, nil
 }

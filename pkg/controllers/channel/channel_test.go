@@ -100,7 +100,7 @@ func TestStreamFails(t *testing.T) {
 				f.reconcile()
 			}
 			f.streams.err = broken
-			if err := f.Reconcile(t.Context(), key); !errors.Is(err, broken) {
+			if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, broken) {
 				t.Errorf("got error %v, want %v", err, broken)
 			}
 			const want = "False StreamFailed The Channel's events cannot be kept: no space left on device"
@@ -183,7 +183,7 @@ func TestDeletion(t *testing.T) {
 			f.SyncEventing()
 			if name != "made anew" {
 				f.streams.err = errors.New("busy")
-				if err := f.Reconcile(t.Context(), key); !errors.Is(err, f.streams.err) {
+				if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, f.streams.err) {
 					t.Errorf("got error %v, want %v", err, f.streams.err)
 				}
 				f.streams.err = nil
@@ -227,7 +227,7 @@ func TestListingFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream), subscription("a"))
 			f.FailOnce(0, test.err)
-			if err := f.Reconcile(t.Context(), key); !errors.Is(err, test.err) {
+			if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, test.err) {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
 			if got := f.condition(duckv1.ConditionReady); got != test.ready {
@@ -248,7 +248,7 @@ func TestInterrupted(t *testing.T) {
 		f = newFixture(t, channelOf(messagingv1.ChannelKindJetStream), subscription("a"))
 		return f.World, func() error {
 			f.SyncEventing()
-			return f.Reconcile(t.Context(), key)
+			return controllertest.Reconcile(t.Context(), f, key)
 		}
 	}
 	controllertest.Interrupted(t, 2, start, func(*controllertest.World) []any { return []any{f.channel(), f.streams.streams} })

@@ -89,7 +89,7 @@ func newHosted(t *testing.T, host *destination.Host, objects ...runtime.Object) 
 // reconcile returns what was written. The informers know of it afterwards.
 func (f *fixture) reconcile() []string {
 	f.t.Helper()
-	if err := f.Reconcile(f.t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(f.t.Context(), f, key); err != nil {
 		f.t.Fatal(err)
 	}
 	writes := f.Writes()

@@ -23,7 +23,6 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
 // Reasons of BackingChannelReady and Addressable of a Channel whose template names a kind that another controller serves.
@@ -60,24 +59,27 @@ type backingChannel struct {
 }
 
 // reconcileForeign creates the object that implements a Channel, and mirrors its status (eventing Channel Lifecycle).
-func (r *Reconciler) reconcileForeign(ctx context.Context, channel *messagingv1.Channel) error {
-	key := types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}
+func (r *Reconciler) reconcileForeign(ctx context.Context, request reconciler.Request, channel *messagingv1.Channel) error {
+	key := request.Key
 	refs := r.Tracker.Begin(key)
 	deadLetter, resolved, err := refs.DeadLetterSink(ctx, channel.Spec.Delivery)
 	if err != nil {
-		return fmt.Errorf("resolving the dead letter sink of %s: %w", streams.ChannelKey(key), err)
+		return fmt.Errorf("resolve dead letter sink of %s: %w", streams.ChannelKey(key), err)
 	}
-	backing, fault, again := r.backing(ctx, refs, channel)
-	if again != nil && fault == nil {
-		return again
+	backing, fault, failed := r.backing(ctx, refs, channel, request.Writes)
+	if failed != nil && fault == nil {
+		return failed
 	}
 	refs.End()
+	if !request.Writes {
+		return failed
+	}
 	updated := *channel
 	updated.Status = *channel.Status.DeepCopy()
 	updated.Status.DeliveryStatus, updated.Status.Subscribers = deadLetter, nil
 	found := []duckv1.Condition{resolved}
 	if fault != nil {
-		// An address that was given out stays.
+		// A published address stays.
 		addressable := *fault
 		addressable.Type = messagingv1.ChannelConditionAddressable
 		found = append(found, *fault, addressable)
@@ -90,19 +92,21 @@ func (r *Reconciler) reconcileForeign(ctx context.Context, channel *messagingv1.
 		found = append(found, backing.ready(), backing.addressable())
 	}
 	reconciler.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
-	unwritten := reconciler.UpdateStatus(ctx, r.Client.Channels(key.Namespace), channel, &updated)
-	if unwritten == nil {
+	written, err := request.Status.Write(ctx, reconciler.UpdateOf(r.Client.Channels(key.Namespace), channel, &updated))
+	if written {
 		reconciler.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
 	}
-	return errors.Join(again, unwritten)
+	return errors.Join(failed, err)
 }
 
-// backing returns the object that implements a Channel, or the condition BackingChannelReady with the reason if it does not exist.
-// again is why to try again; without fault nothing new is known.
-func (r *Reconciler) backing(ctx context.Context, refs *destination.References, channel *messagingv1.Channel) (found *backingChannel, fault *duckv1.Condition, again error) {
+// backing returns the object that implements a Channel, or the condition BackingChannelReady that says why it does not exist. An
+// error is to be retried; without a fault it means that the state of the object is unknown. Unless writes is true, backing only
+// follows the object, and returns nil if it would have to be created.
+func (r *Reconciler) backing(ctx context.Context, refs *destination.References, channel *messagingv1.Channel, writes bool,
+) (found *backingChannel, fault *duckv1.Condition, err error) {
 	const t = messagingv1.ChannelConditionBackingChannelReady
-	not := func(condition duckv1.Condition, again error) (*backingChannel, *duckv1.Condition, error) {
-		return nil, &condition, again
+	not := func(condition duckv1.Condition, err error) (*backingChannel, *duckv1.Condition, error) {
+		return nil, &condition, err
 	}
 	reference := channelable.BackingReference(channel)
 	kind := schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind)
@@ -124,19 +128,25 @@ func (r *Reconciler) backing(ctx context.Context, refs *destination.References, 
 		if err != nil || channel.DeletionTimestamp != nil {
 			return not(reconciler.Unknown(t, ReasonBackingChannelNotReady, unresolved.Message), err)
 		}
+		if !writes {
+			return nil, nil, nil
+		}
 		if obj, err = r.create(ctx, channel, mapping); err != nil {
 			return notWritten(err)
 		}
 	case isUnresolved:
 		return not(reconciler.Unknown(t, "BackingChannel"+unresolved.Reason, unresolved.Message), nil)
 	case err != nil:
-		return nil, nil, fmt.Errorf("reading %s of %s: %w", kind, streams.ChannelKey(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), err)
+		return nil, nil, fmt.Errorf("read %s of %s: %w", kind, streams.ChannelKey(types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name}), err)
 	case !metav1.IsControlledBy(obj, channel):
 		return not(reconciler.False(t, reconciler.ReasonNotOwned, fmt.Sprintf("%s %q exists and does not belong to the Channel. Delete it, or give the "+
 			"Channel another name.", kind, channel.Name)), nil)
 	}
 	if found, err = parse(obj); err != nil {
 		return not(reconciler.False(t, ReasonNotChannelable, fmt.Sprintf("%s does not have the fields of a channel: %v", kind, err)), nil)
+	}
+	if !writes {
+		return found, nil, nil
 	}
 	if err := r.updateDelivery(ctx, channel, kind, found); err != nil {
 		return notWritten(err)
@@ -155,7 +165,7 @@ func notWritten(err error) (*backingChannel, *duckv1.Condition, error) {
 	message := fmt.Sprintf("The backing channel cannot be written: %v", err)
 	condition := reconciler.Unknown(t, ReasonBackingChannelFailed, message)
 	switch {
-	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return nil, nil, err
 	case reconciler.Refused(err):
 		condition = reconciler.False(t, ReasonBackingChannelFailed, message)

@@ -154,7 +154,7 @@ func TestNoBackingChannel(t *testing.T) {
 					changes = append(changes, tt.change)
 				}
 				f := newHosted(t, host, channelOf("", changes...))
-				if err := f.Reconcile(t.Context(), key); (err != nil) != tt.fails {
+				if err := controllertest.Reconcile(t.Context(), f, key); (err != nil) != tt.fails {
 					t.Errorf("reconciling: %v", err)
 				}
 				if got := f.condition(duckv1.ConditionReady); !strings.HasPrefix(got, tt.want) {

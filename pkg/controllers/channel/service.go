@@ -14,7 +14,6 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
 // ChannelLabelKey on the core Service of a Channel holds its name.
@@ -62,15 +61,9 @@ func (r *Reconciler) place(ctx context.Context, channel *messagingv1.Channel) (d
 		return reconciler.False(t, reconciler.ReasonNotOwned, notOwned.Error()), nil
 	case reconciler.Refused(err):
 		return reconciler.False(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve: %v", err)), err
-	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err):
-		// Another replica or the next attempt knows what comes of it.
-		return known(channel), err
+	case apierrors.IsConflict(err):
+		// The next attempt decides.
+		return duckv1.Condition{}, err
 	}
 	return reconciler.Unknown(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve yet: %v", err)), err
-}
-
-// known is what is known of whether a Channel is Addressable.
-func known(channel *messagingv1.Channel) duckv1.Condition {
-	const t = messagingv1.ChannelConditionAddressable
-	return reconciler.Repeat(t, channel.Status.Conditions.Get(t))
 }

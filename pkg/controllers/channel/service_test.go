@@ -13,9 +13,9 @@ import (
 
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
 // fakeServices keeps the names that Channels have.
@@ -48,13 +48,12 @@ func TestService(t *testing.T) {
 		{"taken", taken, "False NotOwned " + taken.Error(), false},
 		{"quota", quota, "False ServiceFailed The Channel's address does not resolve: " + quota.Error(), true},
 		{"host down", down, "Unknown ServiceFailed The Channel's address does not resolve yet: connection refused", true},
-		{"another replica writes", leader.ErrFollowing, "Unknown", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
 			services := &fakeServices{err: tt.fault}
 			f.Services = services
-			if err := f.Reconcile(t.Context(), key); !errors.Is(err, tt.fault) && tt.again || err != nil && !tt.again {
+			if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, tt.fault) && tt.again || err != nil && !tt.again {
 				t.Errorf("error %v, want one to try again: %v", err, tt.again)
 			}
 			if diff := cmp.Diff([]string{"orders-kn-channel"}, services.names); diff != "" {
@@ -70,5 +69,22 @@ func TestService(t *testing.T) {
 				t.Error("no stream")
 			}
 		})
+	}
+}
+
+// TestFollowing covers that a replica that does not write sets the stream of a Channel, and nothing else.
+func TestFollowing(t *testing.T) {
+	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
+	services := &fakeServices{}
+	f.Services = services
+	f.World.Client.ClearActions()
+	if _, err := f.Reconcile(t.Context(), reconciler.NewRequest(key, false)); err != nil {
+		t.Fatal(err)
+	}
+	if _, kept := f.streams.streams[streams.ChannelKey(key)]; !kept {
+		t.Error("no stream")
+	}
+	if writes := f.Writes(); len(writes) > 0 || len(services.names) > 0 {
+		t.Errorf("writes are %v, core Services %v", writes, services.names)
 	}
 }

@@ -56,7 +56,6 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Recorder:       recorder,
 		Clock:          now,
 	})
-	controller.Postpone()
 	if err := controller.Watch(configurations, reconciler.KeyOf); err != nil {
 		return nil, err
 	}
@@ -90,33 +89,35 @@ func keysOfRevision(configurations cache.Indexer) func(metav1.Object) []types.Na
 	}
 }
 
-// Reconcile makes the Revision of a Configuration's present template, if there is none, and writes the status.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile creates the Revision of a Configuration's current template if it does not exist, and writes the status.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	configuration, ok, err := reconciler.Live(r.Configurations.Configurations(key.Namespace), key.Name)
-	if err != nil || !ok {
-		return err
+	if err != nil || !ok || !request.Writes {
+		return reconciler.Result{}, err
 	}
 	owned, err := reconciler.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	if err := r.label(ctx, configuration, owned); err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
-	current, fault, err := r.ensureRevision(ctx, configuration)
-	if err != nil && fault == nil {
-		return err
+	current, fault, failed := r.ensureRevision(ctx, configuration)
+	if failed != nil && fault == nil {
+		return reconciler.Result{}, failed
 	}
 	updated := *configuration
 	updated.Status = status(configuration, observation{revisions: owned, current: current, fault: fault}, metav1.NewTime(r.Clock.Now()))
-	if err := reconciler.UpdateStatus(ctx, r.Client.Configurations(key.Namespace), configuration, &updated); err != nil {
-		return err
+	written, err := request.Status.DeferUnknown(ctx, reconciler.UpdateOf(r.Client.Configurations(key.Namespace), configuration, &updated))
+	if err != nil {
+		return reconciler.Result{}, err
 	}
-	if metav1.GetControllerOfNoCopy(configuration) == nil {
-		// A Service says the same of itself.
+	if written && metav1.GetControllerOfNoCopy(configuration) == nil {
+		// A Service records the same Events about itself.
 		reconciler.RecordReady(r.Recorder, &updated, configuration.Status.Conditions, updated.Status.Conditions)
 	}
-	return err
+	return reconciler.Result{}, failed
 }
 
 // ensureRevision returns the Revision of the Configuration's present template, making it if need be. If there

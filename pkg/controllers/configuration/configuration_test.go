@@ -113,7 +113,7 @@ func TestCreate(t *testing.T) {
 		if step.sync {
 			w.Sync()
 		}
-		if err := r.Reconcile(t.Context(), key); err != nil {
+		if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(step.want, w.Writes()); diff != "" {
@@ -185,7 +185,7 @@ func TestStatus(t *testing.T) {
 			w := controllertest.New(t, objects...)
 			r := newReconciler(t, w)
 			w.Sync()
-			if err := r.Reconcile(t.Context(), key); err != nil {
+			if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, summarize(statusOf(t, w))); diff != "" {
@@ -208,7 +208,7 @@ func TestLabelsAreGivenBack(t *testing.T) {
 	r := newReconciler(t, w)
 	for _, want := range [][]string{{"patch revisions", "update configurations/status"}, nil} {
 		w.Sync()
-		if err := r.Reconcile(t.Context(), key); err != nil {
+		if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, w.Writes()); diff != "" {
@@ -235,7 +235,7 @@ func TestRollback(t *testing.T) {
 	step := func(want summary) {
 		t.Helper()
 		w.Sync()
-		if err := r.Reconcile(t.Context(), key); err != nil {
+		if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, summarize(statusOf(t, w))); diff != "" {
@@ -300,7 +300,7 @@ func TestRevisionNameTaken(t *testing.T) {
 				if known {
 					w.Sync()
 				}
-				if err := r.Reconcile(t.Context(), key); err != nil {
+				if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 					t.Fatal(err)
 				}
 				want := summary{"False", revisionref.ReasonRevisionNameTaken, test.message, "hello-00001", ""}

@@ -35,7 +35,7 @@ func TestCreationErrors(t *testing.T) {
 			r := newReconciler(t, w)
 			w.Sync()
 			w.Fail("create", "revisions", test.err)
-			if err := r.Reconcile(t.Context(), key); !errors.Is(err, test.err) {
+			if err := controllertest.Reconcile(t.Context(), r, key); !errors.Is(err, test.err) {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
 			if diff := cmp.Diff(test.want, summarize(statusOf(t, w))); diff != "" {
@@ -54,7 +54,7 @@ func TestGoneAndConflict(t *testing.T) {
 	r := newReconciler(t, w)
 	w.Sync()
 	for _, name := range []string{"hello", "nobody"} {
-		if err := r.Reconcile(t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
+		if err := controllertest.Reconcile(t.Context(), r, types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestGoneAndConflict(t *testing.T) {
 	r = newReconciler(t, w)
 	w.Sync()
 	w.Fail("update", "configurations", apierrors.NewConflict(servingv1.Resource("configurations"), "hello", errors.New("changed")))
-	if err := r.Reconcile(t.Context(), key); !apierrors.IsConflict(err) {
+	if err := controllertest.Reconcile(t.Context(), r, key); !apierrors.IsConflict(err) {
 		t.Errorf("got error %v, want a Conflict", err)
 	}
 }
@@ -90,7 +90,7 @@ func TestInterrupted(t *testing.T) {
 	start := func() (*controllertest.World, func() error) {
 		w := controllertest.New(t, configuration(1, "hello"))
 		r := newReconciler(t, w)
-		return w, func() error { return r.Reconcile(t.Context(), key) }
+		return w, func() error { return controllertest.Reconcile(t.Context(), r, key) }
 	}
 	controllertest.Interrupted(t, 2, start, func(w *controllertest.World) []any {
 		revisions, err := w.Informers.Revisions().Lister().List(labels.Everything())

@@ -71,7 +71,7 @@ func readyCondition(status *servingv1.ConfigurationStatus, seen observation, los
 	if seen.fault != nil {
 		return reconciler.False(t, seen.fault.reason, seen.fault.message)
 	}
-	ready := reconciler.Repeat(t, reconciler.Ready(seen.current, &seen.current.Status.Status))
+	ready := reconciler.Repeat(t, reconciler.Ready(seen.current))
 	switch {
 	case ready.Status == corev1.ConditionTrue:
 		return reconciler.True(t)
@@ -160,6 +160,6 @@ func recordedRank(configuration *servingv1.Configuration, generation int64) int6
 }
 
 func isReady(revision *servingv1.Revision) bool {
-	ready := reconciler.Ready(revision, &revision.Status.Status)
+	ready := reconciler.Ready(revision)
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }

@@ -66,11 +66,11 @@ type follower struct {
 	seen []string
 }
 
-func (f *follower) Reconcile(ctx context.Context, key types.NamespacedName) error {
+func (f *follower) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	f.mu.Lock()
 	to := f.to
 	f.mu.Unlock()
-	refs := f.tracker.Begin(key)
+	refs := f.tracker.Begin(request.Key)
 	found := "nothing"
 	if to != nil {
 		address, err := refs.Resolve(ctx, to)
@@ -82,7 +82,7 @@ func (f *follower) Reconcile(ctx context.Context, key types.NamespacedName) erro
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seen = append(f.seen, found)
-	return nil
+	return reconciler.Result{}, nil
 }
 
 func (f *follower) refer(to *duckv1.Destination) {

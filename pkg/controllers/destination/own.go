@@ -1,7 +1,6 @@
 package destination
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -17,40 +16,26 @@ import (
 func ownKinds(informers externalversions.SharedInformerFactory) map[schema.GroupVersionKind]ownKind {
 	serving, eventing, messaging := informers.Serving().V1(), informers.Eventing().V1(), informers.Messaging().V1()
 	return map[schema.GroupVersionKind]ownKind{
-		servingv1.SchemeGroupVersion.WithKind("Service"): kindOf(serving.Services().Informer(),
-			func(o *servingv1.Service) (*duckv1.Status, *duckv1.Addressable) {
-				return &o.Status.Status, o.Status.Address
-			}),
-		servingv1.SchemeGroupVersion.WithKind("Route"): kindOf(serving.Routes().Informer(),
-			func(o *servingv1.Route) (*duckv1.Status, *duckv1.Addressable) {
-				return &o.Status.Status, o.Status.Address
-			}),
-		servingv1.SchemeGroupVersion.WithKind("Configuration"): kindOf(serving.Configurations().Informer(),
-			func(o *servingv1.Configuration) (*duckv1.Status, *duckv1.Addressable) { return &o.Status.Status, nil }),
-		servingv1.SchemeGroupVersion.WithKind("Revision"): kindOf(serving.Revisions().Informer(),
-			func(o *servingv1.Revision) (*duckv1.Status, *duckv1.Addressable) { return &o.Status.Status, nil }),
-		eventingv1.SchemeGroupVersion.WithKind("Broker"): kindOf(eventing.Brokers().Informer(),
-			func(o *eventingv1.Broker) (*duckv1.Status, *duckv1.Addressable) {
-				return &o.Status.Status, o.Status.Address
-			}),
-		eventingv1.SchemeGroupVersion.WithKind("Trigger"): kindOf(eventing.Triggers().Informer(),
-			func(o *eventingv1.Trigger) (*duckv1.Status, *duckv1.Addressable) { return &o.Status.Status, nil }),
-		messagingv1.SchemeGroupVersion.WithKind("Channel"): kindOf(messaging.Channels().Informer(),
-			func(o *messagingv1.Channel) (*duckv1.Status, *duckv1.Addressable) {
-				return &o.Status.Status, o.Status.Address
-			}),
-		messagingv1.SchemeGroupVersion.WithKind("Subscription"): kindOf(messaging.Subscriptions().Informer(),
-			func(o *messagingv1.Subscription) (*duckv1.Status, *duckv1.Addressable) { return &o.Status.Status, nil }),
+		servingv1.SchemeGroupVersion.WithKind("Service"):        kindOf(serving.Services().Informer(), func(o *servingv1.Service) *duckv1.Addressable { return o.Status.Address }),
+		servingv1.SchemeGroupVersion.WithKind("Route"):          kindOf(serving.Routes().Informer(), func(o *servingv1.Route) *duckv1.Addressable { return o.Status.Address }),
+		servingv1.SchemeGroupVersion.WithKind("Configuration"):  kindOf(serving.Configurations().Informer(), unaddressed[*servingv1.Configuration]),
+		servingv1.SchemeGroupVersion.WithKind("Revision"):       kindOf(serving.Revisions().Informer(), unaddressed[*servingv1.Revision]),
+		eventingv1.SchemeGroupVersion.WithKind("Broker"):        kindOf(eventing.Brokers().Informer(), func(o *eventingv1.Broker) *duckv1.Addressable { return o.Status.Address }),
+		eventingv1.SchemeGroupVersion.WithKind("Trigger"):       kindOf(eventing.Triggers().Informer(), unaddressed[*eventingv1.Trigger]),
+		messagingv1.SchemeGroupVersion.WithKind("Channel"):      kindOf(messaging.Channels().Informer(), func(o *messagingv1.Channel) *duckv1.Addressable { return o.Status.Address }),
+		messagingv1.SchemeGroupVersion.WithKind("Subscription"): kindOf(messaging.Subscriptions().Informer(), unaddressed[*messagingv1.Subscription]),
 	}
 }
 
-func kindOf[O metav1.Object](informer cache.SharedIndexInformer, status func(O) (*duckv1.Status, *duckv1.Addressable)) ownKind {
+func kindOf[O reconciler.Object](informer cache.SharedIndexInformer, addressOf func(O) *duckv1.Addressable) ownKind {
 	return ownKind{informer: informer, read: func(obj any) (state, bool) {
 		o, ok := obj.(O)
 		if !ok {
 			return state{}, false
 		}
-		common, address := status(o)
-		return state{address: address, ready: reconciler.Ready(o, common), granted: o.GetAnnotations()[AllowFromAnnotationKey]}, true
+		return state{address: addressOf(o), ready: reconciler.Ready(o), granted: o.GetAnnotations()[AllowFromAnnotationKey]}, true
 	}}
 }
+
+// unaddressed returns the address of objects of kinds without one.
+func unaddressed[O reconciler.Object](O) *duckv1.Addressable { return nil }

@@ -11,27 +11,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// Reconcile deletes an object whose owners are all gone, and lets one that waits for its dependents go once it
-// can.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
-	k, name := r.split(key)
-	if k == nil {
-		return nil
+// Reconcile deletes an object whose owners are all gone, and removes the finalizer of an object that waited for its dependents.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	k, name := r.split(request.Key)
+	if k == nil || !request.Writes {
+		return reconciler.Result{}, nil
 	}
-	obj := k.find(key.Namespace, name)
+	obj := k.find(request.Key.Namespace, name)
 	switch {
 	case obj == nil:
-		return nil
+		return reconciler.Result{}, nil
 	case awaits(obj, metav1.FinalizerDeleteDependents):
-		return r.finish(ctx, k, obj)
+		return reconciler.Result{}, r.finish(ctx, k, obj)
 	case awaits(obj, metav1.FinalizerOrphanDependents):
-		return r.orphan(ctx, k, obj)
+		return reconciler.Result{}, r.orphan(ctx, k, obj)
 	case obj.GetDeletionTimestamp() != nil:
-		return nil
+		return reconciler.Result{}, nil
 	default:
-		return r.collect(ctx, k, obj)
+		return reconciler.Result{}, r.collect(ctx, k, obj)
 	}
 }
 

@@ -84,7 +84,7 @@ func newWorld(t *testing.T, stored, unknown []*metav1.PartialObjectMetadata) wor
 
 func (w world) reconcile(t *testing.T, obj *metav1.PartialObjectMetadata) error {
 	t.Helper()
-	return w.Reconcile(t.Context(), w.kindOf(ref(obj.Kind, obj.Name)).key(obj.Namespace, obj.Name))
+	return controllertest.Reconcile(t.Context(), w, w.kindOf(ref(obj.Kind, obj.Name)).key(obj.Namespace, obj.Name))
 }
 
 // writes tells what was written: "delete services a Background", "patch routes b {...}".

@@ -40,11 +40,11 @@ type world struct {
 	keys []string
 }
 
-func (w *world) Reconcile(_ context.Context, key types.NamespacedName) error {
+func (w *world) Reconcile(_ context.Context, request reconciler.Request) (reconciler.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.keys = append(w.keys, key.Name)
-	return nil
+	w.keys = append(w.keys, request.Key.Name)
+	return reconciler.Result{}, nil
 }
 
 // reconciled returns what was since the last call.

@@ -48,8 +48,6 @@ type Reconciler struct {
 	clock      clock.PassiveClock
 	namespaces cache.Store
 	accounts   cache.Store
-	// requeue reconciles a Namespace again after some time.
-	requeue func(key types.NamespacedName, after time.Duration)
 }
 
 // New returns the controller of Namespaces. resources are those that a Namespace contains, owners before their dependents.
@@ -59,7 +57,6 @@ func New(kubernetes kubernetes.Interface, objects metadata.Interface, informers 
 		namespaces: informers.Namespaces.GetStore(), accounts: informers.ServiceAccounts.GetStore(),
 	}
 	controller := reconciler.New("namespaces", r)
-	r.requeue = controller.EnqueueAfter
 	if err := controller.Watch(informers.Namespaces, reconciler.KeyOf); err != nil {
 		return nil, err
 	}
@@ -76,13 +73,14 @@ func New(kubernetes kubernetes.Interface, objects metadata.Interface, informers 
 }
 
 // Reconcile creates the default ServiceAccount of a Namespace, or empties a Namespace that is being deleted.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	found, exists, err := r.namespaces.GetByKey(key.Name)
-	if err != nil || !exists {
-		return err
+	if err != nil || !exists || !request.Writes {
+		return reconciler.Result{}, err
 	}
 	if n, ok := found.(metav1.Object); ok && n.GetDeletionTimestamp() == nil {
-		return r.createServiceAccount(ctx, key.Name)
+		return reconciler.Result{}, r.createServiceAccount(ctx, key.Name)
 	}
 	return r.terminate(ctx, key)
 }
@@ -100,33 +98,32 @@ func (r *Reconciler) createServiceAccount(ctx context.Context, namespace string)
 }
 
 // terminate deletes the content of a Namespace, and the Namespace once it is empty.
-func (r *Reconciler) terminate(ctx context.Context, key types.NamespacedName) error {
+func (r *Reconciler) terminate(ctx context.Context, key types.NamespacedName) (reconciler.Result, error) {
 	n, err := r.kubernetes.CoreV1().Namespaces().Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil
+		return reconciler.Result{}, nil
 	}
 	if err != nil || n.DeletionTimestamp == nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
-		return r.remove(ctx, n)
+		return reconciler.Result{}, r.remove(ctx, n)
 	}
 	left, err := r.empty(ctx, key.Name)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	if len(left.counts) > 0 {
-		r.requeue(key, recheckPeriod)
-		return r.report(ctx, n, left)
+		return reconciler.Result{RequeueAfter: recheckPeriod}, r.report(ctx, n, left)
 	}
 	n.Spec.Finalizers = slices.DeleteFunc(n.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 	if n, err = r.kubernetes.CoreV1().Namespaces().Finalize(ctx, n, metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil
+			return reconciler.Result{}, nil
 		}
-		return fmt.Errorf("finalize namespace %q: %w", key.Name, err)
+		return reconciler.Result{}, fmt.Errorf("finalize namespace %q: %w", key.Name, err)
 	}
-	return r.remove(ctx, n)
+	return reconciler.Result{}, r.remove(ctx, n)
 }
 
 // remove deletes a Namespace from storage, unless it has other finalizers.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
@@ -57,7 +59,6 @@ func newFixture(t *testing.T, n *corev1.Namespace, content ...runtime.Object) *f
 		kubernetes: f.kubernetes, objects: objects, resources: []schema.GroupVersionResource{configMaps},
 		clock:      clocktesting.NewFakePassiveClock(time.Unix(1000, 0)),
 		namespaces: cache.NewStore(cache.MetaNamespaceKeyFunc), accounts: cache.NewStore(cache.MetaNamespaceKeyFunc),
-		requeue: func(key types.NamespacedName, _ time.Duration) { f.requeued = append(f.requeued, key) },
 	}
 	if err := f.namespaces.Add(n); err != nil {
 		t.Fatal(err)
@@ -68,8 +69,13 @@ func newFixture(t *testing.T, n *corev1.Namespace, content ...runtime.Object) *f
 func (f *fixture) reconcile(t *testing.T, name string) []string {
 	t.Helper()
 	f.kubernetes.ClearActions()
-	if err := f.Reconcile(t.Context(), types.NamespacedName{Name: name}); err != nil {
+	key := types.NamespacedName{Name: name}
+	result, err := f.Reconcile(t.Context(), reconciler.NewRequest(key, true))
+	if err != nil {
 		t.Fatal(err)
+	}
+	if result.RequeueAfter > 0 {
+		f.requeued = append(f.requeued, key)
 	}
 	var writes []string
 	for _, action := range f.kubernetes.Actions() {

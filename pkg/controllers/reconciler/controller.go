@@ -1,4 +1,5 @@
-// Package reconciler runs reconcilers: it queues keys, limits retries and writes statuses. Each kind has a package of its own.
+// Package reconciler runs reconcilers: it queues the keys of objects, limits retries, decides which replica writes, and writes
+// statuses. Each kind has a package of its own beside this one.
 package reconciler
 
 import (
@@ -19,18 +20,38 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
-// Reconciler brings one object nearer to its desired state. It reads what is from listers, is called again
-// after an error, and returns nil where there is nothing to do, which includes objects that are gone.
+// Reconciler brings one object closer to its desired state. Reconcile reads the current state from listers, is retried after an
+// error, and returns nil if nothing is to be done, for example because the object is gone.
 type Reconciler interface {
-	Reconcile(ctx context.Context, key types.NamespacedName) error
+	Reconcile(ctx context.Context, request Request) (Result, error)
 }
 
-// timeout bounds one call of a Reconciler. It is tried again, so that neither a worker nor the first pass hangs on
-// a server that does not answer.
+// Request asks a Reconciler to reconcile one object.
+type Request struct {
+	Key types.NamespacedName
+	// Writes is true on the replica that owns the object. That replica alone creates, updates and deletes API objects; all
+	// replicas update their own data plane.
+	Writes bool
+	// Status writes the status of the object if Writes is true, and nothing otherwise.
+	Status *StatusWriter
+}
+
+// NewRequest returns a request whose status updates are not deferred.
+func NewRequest(key types.NamespacedName, writes bool) Request {
+	return Request{Key: key, Writes: writes, Status: &StatusWriter{writes: writes}}
+}
+
+// Result says when to reconcile an object again.
+type Result struct {
+	// RequeueAfter is the time until the object is reconciled again even if nothing changes; 0 waits for a change. After an
+	// error the object is also retried with backoff, which may be sooner.
+	RequeueAfter time.Duration
+}
+
+// timeout bounds one call of a Reconciler, so that a server that does not respond blocks neither a worker nor the first pass.
 const timeout = 30 * time.Second
 
-// Controller calls a Reconciler for each key that was enqueued: one call at a time for a key, and again with
-// exponential delay where it fails.
+// Controller calls a Reconciler for each enqueued key: one call at a time per key, with exponential backoff after errors.
 type Controller struct {
 	name       string
 	reconciler Reconciler
@@ -38,36 +59,35 @@ type Controller struct {
 	synced     []cache.InformerSynced
 	sources    []source
 	first      *firstPass
-	// owns tells the objects that this replica writes about; nil stands for all.
-	owns func(key types.NamespacedName) bool
-	// postponed is nil where Postpone was not called.
-	postponed *postponed
+	// owns reports whether this replica writes about an object; nil means all objects.
+	owns      func(key types.NamespacedName) bool
+	deferrals *deferrals
 }
 
-// source is an informer that is watched, and the keys that each of its objects concerns.
+// source is a watched informer with the keys to enqueue for each of its objects.
 type source struct {
 	informer cache.SharedIndexInformer
 	keys     func(obj metav1.Object) []types.NamespacedName
 }
 
-// New returns a controller whose name is that of its queue in metrics and logs.
+// New returns a controller. name names its queue in metrics and logs.
 func New(name string, reconciler Reconciler) *Controller {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond, time.Minute)
 	return &Controller{
 		name:       name,
 		reconciler: reconciler,
 		first:      newFirstPass(),
+		deferrals:  newDeferrals(),
 		queue:      workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: name}),
 	}
 }
 
-// Lead leaves to other replicas what is written about objects that owns is false for: reconciling them tells the data
-// plane of this replica, and ends in success where it comes to a write. owns is asked before each reconciliation. Call it
-// before Run.
+// Lead restricts writes to the objects for which owns returns true, in the other replicas' favor: see Request.Writes. owns is
+// called before each reconciliation. Call Lead before Run.
 func (c *Controller) Lead(owns func(key types.NamespacedName) bool) { c.owns = owns }
 
-// Requeue has all keys reconciled that the watched objects concern and which is true for. It is to be called when this
-// replica begins to own objects, with those.
+// Requeue enqueues the keys of all watched objects for which the function returns true. Call it when this replica becomes the
+// owner of objects, with those objects.
 func (c *Controller) Requeue(which func(key types.NamespacedName) bool) {
 	for _, s := range c.sources {
 		for _, obj := range s.informer.GetStore().List() {
@@ -84,19 +104,19 @@ func (c *Controller) Requeue(which func(key types.NamespacedName) bool) {
 	}
 }
 
-// Enqueue has a key reconciled.
+// Enqueue adds a key to the queue.
 func (c *Controller) Enqueue(key types.NamespacedName) {
 	c.first.enqueued(key)
 	c.queue.Add(key)
 }
 
-// EnqueueAfter has a key reconciled after some time.
+// EnqueueAfter adds a key to the queue after a delay.
 func (c *Controller) EnqueueAfter(key types.NamespacedName, after time.Duration) {
 	c.queue.AddAfter(key, after)
 }
 
-// Watch enqueues keys(object) whenever an object of the informer changes. Changes of an object hand over
-// both its old and its new state. Call it before Run.
+// Watch enqueues keys(object) whenever an object of the informer changes. For an update, keys is called with both the old and
+// the new object. Call Watch before Run.
 func (c *Controller) Watch(informer cache.SharedIndexInformer, keys func(obj metav1.Object) []types.NamespacedName) error {
 	enqueue := func(obj any) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -114,19 +134,19 @@ func (c *Controller) Watch(informer cache.SharedIndexInformer, keys func(obj met
 		DeleteFunc: enqueue,
 	})
 	if err != nil {
-		return fmt.Errorf("watching for %s: %w", c.name, err)
+		return fmt.Errorf("add event handler of controller %q: %w", c.name, err)
 	}
 	c.synced = append(c.synced, registration.HasSynced)
 	c.sources = append(c.sources, source{informer, keys})
 	return nil
 }
 
-// KeyOf is the key of the object itself.
+// KeyOf returns the key of the object itself.
 func KeyOf(obj metav1.Object) []types.NamespacedName {
 	return []types.NamespacedName{{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
 }
 
-// ControllerOf returns a function that gives the key of the object's controller, if that is of a kind.
+// ControllerOf returns a function that returns the key of an object's controller if the controller is of the given kind.
 func ControllerOf(kind string) func(obj metav1.Object) []types.NamespacedName {
 	return func(obj metav1.Object) []types.NamespacedName {
 		if owner := metav1.GetControllerOfNoCopy(obj); owner != nil && owner.Kind == kind {
@@ -136,11 +156,11 @@ func ControllerOf(kind string) func(obj metav1.Object) []types.NamespacedName {
 	}
 }
 
-// Primed is closed once every object that there was when Run began has been reconciled once, with whatever
-// outcome.
+// Primed returns a channel that is closed once every object that existed when Run started has been reconciled once, with or
+// without an error.
 func (c *Controller) Primed() <-chan struct{} { return c.first.over }
 
-// Run reconciles by a number of workers until ctx ends, from when the watched informers have synced.
+// Run waits for the watched informers to sync and reconciles with the given number of workers until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	defer c.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
@@ -172,31 +192,34 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 	logger := klog.FromContext(ctx).WithValues("controller", c.name, "object", key)
 	limited, cancel := context.WithTimeout(klog.NewContext(ctx, logger), timeout)
 	defer cancel()
-	if c.owns != nil && !c.owns(key) {
+	request := NewRequest(key, c.owns == nil || c.owns(key))
+	if request.Status.deferrable = c.deferrals.allow(key); !request.Writes {
 		limited = leader.Following(limited)
 	}
-	err := c.reconciler.Reconcile(c.postponed.allow(limited, key), key)
-	later, due := c.postponed.note(key, err)
+	result, err := c.reconciler.Reconcile(limited, request)
+	delay, due := c.deferrals.note(key, request.Status.deferred)
 	for _, other := range due {
 		c.queue.Add(other)
 	}
+	if result.RequeueAfter > 0 {
+		c.EnqueueAfter(key, result.RequeueAfter)
+	}
 	switch {
-	case err == nil, leader.OnlyFollowing(err):
+	case err == nil:
 		c.queue.Forget(key)
-		return
-	case leader.Only(err, errPostponed):
-		c.queue.Forget(key)
-		c.EnqueueAfter(key, later)
+		if request.Status.deferred {
+			c.EnqueueAfter(key, delay)
+		}
 		return
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		// The object will be deleted as well.
-		logger.V(4).Info("The namespace is being deleted", "reason", err.Error())
+		logger.V(4).Info("Namespace is being deleted", "reason", err.Error())
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err):
-		// The informers lag behind; they will bring the newer object.
-		logger.V(4).Info("Trying again", "reason", err.Error())
+		// The informers lag behind and will deliver the newer object.
+		logger.V(4).Info("Retrying after a conflict", "reason", err.Error())
 	default:
-		logger.Error(err, "Reconciling failed")
+		logger.Error(err, "Failed to reconcile")
 	}
 	c.queue.AddRateLimited(key)
 }

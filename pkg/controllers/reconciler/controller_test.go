@@ -16,9 +16,11 @@ import (
 )
 
 // reconcile is a Reconciler.
-type reconcile func(ctx context.Context, key types.NamespacedName) error
+type reconcile func(ctx context.Context, request Request) error
 
-func (r reconcile) Reconcile(ctx context.Context, key types.NamespacedName) error { return r(ctx, key) }
+func (r reconcile) Reconcile(ctx context.Context, request Request) (Result, error) {
+	return Result{}, r(ctx, request)
+}
 
 func named(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "default", Name: name}
@@ -52,8 +54,8 @@ func isPrimed(c *Controller) bool {
 func TestPrimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := make(chan struct{})
-		c := New("test", reconcile(func(_ context.Context, key types.NamespacedName) error {
-			if key.Name == "held" {
+		c := New("test", reconcile(func(_ context.Context, request Request) error {
+			if request.Key.Name == "held" {
 				<-held
 			}
 			return errors.New("broken")
@@ -84,7 +86,7 @@ func TestPrimed(t *testing.T) {
 // A server that does not answer holds up a worker for a bounded time.
 func TestReconcileIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New("test", reconcile(func(ctx context.Context, _ types.NamespacedName) error {
+		c := New("test", reconcile(func(ctx context.Context, _ Request) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}))
@@ -106,7 +108,7 @@ func TestReconcileIsBounded(t *testing.T) {
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Time
-		c := New("test", reconcile(func(context.Context, types.NamespacedName) error {
+		c := New("test", reconcile(func(context.Context, Request) error {
 			if at = append(at, time.Now()); len(at) < 4 {
 				return errors.New("broken")
 			}
@@ -126,6 +128,45 @@ func TestRetries(t *testing.T) {
 			}
 		})
 	})
+}
+
+// requeueing is a Reconciler that returns the same result and error each time.
+type requeueing struct {
+	result Result
+	err    error
+	calls  []time.Duration
+	start  time.Time
+}
+
+func (r *requeueing) Reconcile(context.Context, Request) (Result, error) {
+	r.calls = append(r.calls, time.Since(r.start))
+	return r.result, r.err
+}
+
+// A Reconciler is called again after the time that it asks for, also if it returns an error whose backoff is longer by then.
+func TestRequeueAfter(t *testing.T) {
+	for name, err := range map[string]error{"success": nil, "error": errors.New("broken")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &requeueing{result: Result{RequeueAfter: time.Second}, err: err}
+				c := New("test", r)
+				run(t, c, 1, func() {
+					r.start = time.Now()
+					c.Enqueue(named("a"))
+					<-time.After(time.Hour)
+					synctest.Wait()
+				})
+				for i := 1; i < len(r.calls); i++ {
+					if pause := r.calls[i] - r.calls[i-1]; pause > time.Second || err == nil && pause != time.Second {
+						t.Fatalf("call %d comes after %v", i, pause)
+					}
+				}
+				if len(r.calls) < 3600 {
+					t.Errorf("%d calls in an hour", len(r.calls))
+				}
+			})
+		})
+	}
 }
 
 // Changes concern the keys of an object's old and of its new state, and of one that was missed going.

@@ -14,7 +14,6 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
 // written is a StatusClient that keeps what was written last, and when.
@@ -30,9 +29,9 @@ func (w *written) UpdateStatus(_ context.Context, service *servingv1.Service, _ 
 	return service, nil
 }
 
-// A status is written at once where it tells something new, later where it is a reason why nothing is known yet, and not at
-// all where that is over by then.
-func TestPostpone(t *testing.T) {
+// A status with news is written at once. One that only changes why Ready is Unknown is written later, or not at all if it is
+// outdated by then.
+func TestDeferUnknown(t *testing.T) {
 	unknown := func(reason string) duckv1.Condition { return Unknown(duckv1.ConditionReady, reason, "") }
 	type step struct {
 		after      time.Duration
@@ -48,28 +47,28 @@ func TestPostpone(t *testing.T) {
 			[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}, {soon, unknown("C"), 1}, {soon, True(duckv1.ConditionReady), 1}},
 			[]time.Duration{3 * soon},
 		},
-		"a reason that stays": {[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}}, []time.Duration{postponement}},
+		"a reason that stays": {[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}}, []time.Duration{deferral}},
 		"reasons that go on changing": {
-			[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}, {postponement, unknown("C"), 1}, {soon, unknown("D"), 1}},
-			[]time.Duration{postponement, soon + 2*postponement},
+			[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}, {deferral, unknown("C"), 1}, {soon, unknown("D"), 1}},
+			[]time.Duration{deferral, soon + 2*deferral},
 		},
 		"failure": {[]step{{0, unknown("A"), 1}, {soon, False(duckv1.ConditionReady, "F", ""), 1}}, []time.Duration{soon}},
 		"another generation": {
 			[]step{{0, unknown("A"), 1}, {time.Second, unknown("A"), 2}, {soon, True(duckv1.ConditionReady), 2}, {soon, unknown("B"), 3}},
-			[]time.Duration{postponement, time.Second, time.Second + soon, time.Second + 2*soon},
+			[]time.Duration{deferral, time.Second, time.Second + soon, time.Second + 2*soon},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &written{}
 				var desired duckv1.Status
-				c := New("test", reconcile(func(ctx context.Context, _ types.NamespacedName) error {
+				c := New("test", reconcile(func(ctx context.Context, request Request) error {
 					observed := store.object
 					current := observed
 					current.Status.Status = desired
-					return UpdateStatus(ctx, store, &observed, &current)
+					_, err := request.Status.DeferUnknown(ctx, UpdateOf(store, &observed, &current))
+					return err
 				}))
-				c.Postpone()
 				run(t, c, 1, func() {
 					store.start = time.Now()
 					for _, s := range test.steps {
@@ -97,93 +96,116 @@ func TestPostpone(t *testing.T) {
 	}
 }
 
-// Where many objects of a namespace are on their way their reasons wait until few are left, or for long. Those of another
+// If many objects of a namespace have deferred updates, these wait until few are left, or until the limit. Updates in another
 // namespace do not wait for them.
-func TestPostponeMany(t *testing.T) {
+func TestDeferralsMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPostponed()
+		p := newDeferrals()
 		key := func(i int) types.NamespacedName { return named(fmt.Sprint(i)) }
-		mayWait := func(key types.NamespacedName) bool { return p.allow(t.Context(), key).Value(postponing{}) != nil }
+		mayWait := func(key types.NamespacedName) bool { return p.allow(key) }
 		for i := range few + 2 {
-			want := postponement
+			want := deferral
 			if i >= few {
-				want = maxPostponement
+				want = maxDeferral
 			}
-			if got, _ := p.note(key(i), errPostponed); got != want {
+			if got, _ := p.note(key(i), true); got != want {
 				t.Errorf("with %d others a reason is written after %v, want %v", i, got, want)
 			}
 		}
 		elsewhere := types.NamespacedName{Namespace: "elsewhere", Name: "a"}
-		if got, _ := p.note(elsewhere, errPostponed); got != postponement {
-			t.Errorf("in another namespace a reason is written after %v, want %v", got, postponement)
+		if got, _ := p.note(elsewhere, true); got != deferral {
+			t.Errorf("in another namespace a reason is written after %v, want %v", got, deferral)
 		}
-		<-time.After(postponement)
+		<-time.After(deferral)
 		if !mayWait(key(0)) || mayWait(elsewhere) {
 			t.Error("after a while the reasons of the one namespace may not wait, or those of the other may")
 		}
-		if got, _ := p.note(key(0), errPostponed); got != maxPostponement-postponement {
-			t.Errorf("one that came first is written after %v, want %v", got, maxPostponement-postponement)
+		if got, _ := p.note(key(0), true); got != maxDeferral-deferral {
+			t.Errorf("one that came first is written after %v, want %v", got, maxDeferral-deferral)
 		}
-		if _, due := p.note(key(0), nil); due != nil {
+		if _, due := p.note(key(0), false); due != nil {
 			t.Errorf("with more than few left %v are due", due)
 		}
-		if _, due := p.note(key(1), nil); len(due) != few || slices.Contains(due, key(0)) || slices.Contains(due, key(1)) {
+		if _, due := p.note(key(1), false); len(due) != few || slices.Contains(due, key(0)) || slices.Contains(due, key(1)) {
 			t.Errorf("when few are left %v are due", due)
 		}
 		if mayWait(key(2)) {
 			t.Error("when few are left a reason may still wait")
 		}
 		for i := range few + 2 {
-			p.note(key(i), nil)
+			p.note(key(i), false)
 		}
-		p.note(elsewhere, nil)
+		p.note(elsewhere, false)
 		if len(p.since) > 0 {
 			t.Errorf("%v are kept in mind", p.since)
 		}
 	})
 }
 
-// Long as it may be, nothing waits for ever.
-func TestPostponeAtMost(t *testing.T) {
+// No update is deferred without a limit.
+func TestDeferralsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPostponed()
+		p := newDeferrals()
 		for i := range 2 * few {
-			p.note(named(fmt.Sprint(i)), errPostponed)
+			p.note(named(fmt.Sprint(i)), true)
 		}
-		<-time.After(maxPostponement)
-		if p.allow(t.Context(), named("0")).Value(postponing{}) != nil {
-			t.Errorf("after %v a reason may still wait", maxPostponement)
+		<-time.After(maxDeferral)
+		if p.allow(named("0")) {
+			t.Errorf("after %v a reason may still wait", maxDeferral)
 		}
 	})
 }
 
-// A replica that leaves writing to others has nothing to postpone, nor has what is to be written at once.
-func TestPostponeNothing(t *testing.T) {
-	p := newPostponed()
-	for name, ctx := range map[string]context.Context{
-		"following": p.allow(leader.Following(t.Context()), named("b")),
-		"at once":   AtOnce(p.allow(t.Context(), named("b"))),
+// A replica that does not write defers nothing, Write never defers, and Defer defers any update.
+func TestStatusWriter(t *testing.T) {
+	unknown, ready := &servingv1.Service{}, &servingv1.Service{}
+	unknown.Status.Conditions.Set(Unknown(duckv1.ConditionReady, "A", ""), now)
+	ready.Status.Conditions.Set(True(duckv1.ConditionReady), now)
+	type call = func(*StatusWriter, context.Context, StatusUpdate) (bool, error)
+	for name, test := range map[string]struct {
+		writer         StatusWriter
+		call           call
+		current        *servingv1.Service
+		deferred, want bool
+	}{
+		"following":              {StatusWriter{deferrable: true}, (*StatusWriter).DeferUnknown, unknown, false, false},
+		"write":                  {StatusWriter{writes: true, deferrable: true}, (*StatusWriter).Write, unknown, false, true},
+		"defer":                  {StatusWriter{writes: true, deferrable: true}, (*StatusWriter).Defer, ready, true, false},
+		"defer too late":         {StatusWriter{writes: true}, (*StatusWriter).Defer, ready, false, true},
+		"defer unknown":          {StatusWriter{writes: true, deferrable: true}, (*StatusWriter).DeferUnknown, unknown, true, false},
+		"defer unknown if ready": {StatusWriter{writes: true, deferrable: true}, (*StatusWriter).DeferUnknown, ready, false, true},
+		"defer no change":        {StatusWriter{writes: true, deferrable: true}, (*StatusWriter).Defer, &servingv1.Service{}, false, false},
 	} {
-		if ctx.Value(postponing{}) != nil {
-			t.Errorf("%s: it may be postponed", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			store := &written{start: time.Now()}
+			got, err := test.call(&test.writer, t.Context(), UpdateOf(store, &servingv1.Service{}, test.current))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != test.want || len(store.at) > 0 != test.want || test.writer.deferred != test.deferred {
+				t.Errorf("returned %v, %d writes, deferred %v", got, len(store.at), test.writer.deferred)
+			}
+		})
 	}
 }
 
-// What failed beside a status that is postponed is tried again soon.
-func TestPostponeFailure(t *testing.T) {
+// An error beside a deferred status update is retried soon.
+func TestDeferralWithError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		c := New("test", reconcile(func(context.Context, types.NamespacedName) error {
-			if tries++; tries == 1 {
-				return errors.Join(errPostponed, errors.New("something else"))
+		c := New("test", reconcile(func(ctx context.Context, request Request) error {
+			current := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Name: "changed"}}
+			if _, err := request.Status.Defer(ctx, UpdateOf(&written{}, &servingv1.Service{}, current)); err != nil {
+				return err
 			}
-			return errPostponed
+			if tries++; tries == 1 {
+				return errors.New("something else")
+			}
+			return nil
 		}))
-		c.Postpone()
 		run(t, c, 1, func() {
 			c.Enqueue(named("a"))
-			<-time.After(postponement / 2)
+			<-time.After(deferral / 2)
 			synctest.Wait()
 			if tries != 2 {
 				t.Errorf("it was tried %d times, want twice", tries)

@@ -3,7 +3,6 @@ package reconciler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,21 +15,24 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 )
 
-// What another replica owns is reconciled once, without a write, unless something else fails; what comes to be owned is
-// reconciled again.
+// Objects of other replicas are reconciled once without a write, and retried after an error. Objects that this replica comes to own
+// are reconciled again.
 func TestLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes, calls := map[string]int{}, map[string]int{}
-		c := New("test", reconcile(func(ctx context.Context, key types.NamespacedName) error {
-			calls[key.Name]++
-			if leader.IsFollowing(ctx) {
-				err := fmt.Errorf("writing: %w", leader.ErrFollowing)
-				if key.Name == "failing" && calls[key.Name] == 1 {
-					err = errors.Join(err, errors.New("the data plane is broken"))
-				}
+		c := New("test", reconcile(func(ctx context.Context, request Request) error {
+			name := request.Key.Name
+			calls[name]++
+			if leader.IsFollowing(ctx) == request.Writes {
+				t.Errorf("%s: following %v, writes %v", name, leader.IsFollowing(ctx), request.Writes)
+			}
+			update := UpdateOf(counted(writes), &servingv1.Route{}, &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			if _, err := request.Status.Write(ctx, update); err != nil {
 				return err
 			}
-			writes[key.Name]++
+			if name == "failing" && calls[name] == 1 {
+				return errors.New("the data plane is broken")
+			}
 			return nil
 		}))
 		owned := map[string]bool{"mine": true}
@@ -69,6 +71,14 @@ func TestLead(t *testing.T) {
 			expect("then", "failing", 2, 0)
 		})
 	})
+}
+
+// counted is a StatusClient that counts the writes of each object.
+type counted map[string]int
+
+func (c counted) UpdateStatus(_ context.Context, route *servingv1.Route, _ metav1.UpdateOptions) (*servingv1.Route, error) {
+	c[route.Name]++
+	return route, nil
 }
 
 // storeInformer is a fakeInformer with objects.

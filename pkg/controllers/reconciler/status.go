@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -12,88 +11,83 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
+// Object is an object of a kind that has conditions.
+type Object interface {
+	metav1.Object
+	// GetStatus returns the part of the status that all kinds share.
+	GetStatus() *duckv1.Status
+}
+
 // StatusClient is the part of a generated client that writes the status of a kind.
 type StatusClient[O any] interface {
 	UpdateStatus(ctx context.Context, obj O, opts metav1.UpdateOptions) (O, error)
 }
 
-// UpdateStatus writes the status of current, a copy of the listed object observed in which only the status was
-// changed, if that changed in meaning. A Conflict means that observed is out of date: the informer brings the
-// newer object. An object that is gone needs no status.
-func UpdateStatus[O any](ctx context.Context, client StatusClient[O], observed, current O) error {
-	if ctx.Value(postponing{}) != nil && !mayWait(observed, current) {
-		ctx = AtOnce(ctx)
-	}
-	return UpdateStatusLater(ctx, client, observed, current)
+// StatusUpdate is a write of the status of one object.
+type StatusUpdate struct {
+	observed, current Object
+	write             func(ctx context.Context) error
 }
 
-// UpdateStatusLater is UpdateStatus of what is likely to be different in a moment, where the controller may Postpone it.
-func UpdateStatusLater[O any](ctx context.Context, client StatusClient[O], observed, current O) error {
-	if equality.Semantic.DeepEqual(observed, current) {
-		return nil
-	}
-	if ctx.Value(postponing{}) != nil {
-		return errPostponed
-	}
-	_, err := client.UpdateStatus(ctx, current, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+// UpdateOf returns the update that writes the status of current, a copy of the listed object observed in which only the status
+// differs.
+func UpdateOf[O Object](client StatusClient[O], observed, current O) StatusUpdate {
+	return StatusUpdate{observed: observed, current: current, write: func(ctx context.Context) error {
+		_, err := client.UpdateStatus(ctx, current, metav1.UpdateOptions{})
+		return err
+	}}
 }
 
-// True is a condition that holds.
-func True(t duckv1.ConditionType) duckv1.Condition {
-	return duckv1.Condition{Type: t, Status: corev1.ConditionTrue}
-}
+// changes reports whether the update changes the meaning of the object.
+func (u StatusUpdate) changes() bool { return !equality.Semantic.DeepEqual(u.observed, u.current) }
 
-// False is a condition that does not hold (serving 6-6).
-func False(t duckv1.ConditionType, reason, message string) duckv1.Condition {
-	return duckv1.Condition{Type: t, Status: corev1.ConditionFalse, Reason: reason, Message: message}
-}
-
-// Unknown is a condition of which it is not determined yet whether it holds (serving 6-7).
-func Unknown(t duckv1.ConditionType, reason, message string) duckv1.Condition {
-	return duckv1.Condition{Type: t, Status: corev1.ConditionUnknown, Reason: reason, Message: message}
-}
-
-// Repeat is a dependent condition of type t that says what another object's condition says. A missing one is
-// Unknown.
-func Repeat(t duckv1.ConditionType, of *duckv1.Condition) duckv1.Condition {
-	if of == nil {
-		return Unknown(t, "", "")
+// keepsUnknown reports whether Ready is Unknown before and after the update, for the same generation or for the first one.
+func (u StatusUpdate) keepsUnknown() bool {
+	unknown := func(s *duckv1.Status) bool {
+		ready := s.Conditions.Get(duckv1.ConditionReady)
+		return ready != nil && ready.Status == corev1.ConditionUnknown
 	}
-	return duckv1.Condition{Type: t, Status: of.Status, Reason: of.Reason, Message: of.Message}
+	before, after := u.observed.GetStatus(), u.current.GetStatus()
+	first := before.ObservedGeneration == 0 && len(before.Conditions) == 0
+	return unknown(after) && (first || before.ObservedGeneration == after.ObservedGeneration && unknown(before))
 }
 
-// Observe records the conditions found of an object's generation, and the generation as observed, for one
-// write (serving 9.1.3-4, 9.2.3-3). Dependents of which nothing was found stay as they are, but are Unknown
-// for a generation not observed before: what is known belongs to an older one. Ready sums all up
-// (serving 6-12, 6-13), unless it is among the conditions found.
-func Observe(status *duckv1.Status, generation int64, now metav1.Time, dependents []duckv1.ConditionType, found ...duckv1.Condition) {
-	has := func(t duckv1.ConditionType) bool {
-		return slices.ContainsFunc(found, func(c duckv1.Condition) bool { return c.Type == t })
+// StatusWriter writes the status of the object that is reconciled. On a replica that does not own the object it writes nothing.
+type StatusWriter struct {
+	writes bool
+	// deferrable is true while an update may be deferred, deferred once one was.
+	deferrable, deferred bool
+}
+
+// Write writes the update, unless it changes nothing, and reports whether it was stored. A Conflict means that the observed object
+// is outdated. An object that no longer exists needs no status.
+func (w *StatusWriter) Write(ctx context.Context, update StatusUpdate) (written bool, err error) {
+	if !w.writes || !update.changes() {
+		return false, nil
 	}
-	if status.ObservedGeneration != generation {
-		for _, t := range dependents {
-			if !has(t) {
-				status.Conditions.Set(Unknown(t, "", ""), now)
-			}
+	if err := update.write(ctx); err != nil {
+		if apierrors.IsNotFound(err) {
+			err = nil
 		}
+		return false, err
 	}
-	status.ObservedGeneration = generation
-	for _, condition := range found {
-		status.Conditions.Set(condition, now)
-	}
-	if !has(duckv1.ConditionReady) {
-		status.Conditions.Set(status.Conditions.Ready(dependents...), now)
-	}
+	return true, nil
 }
 
-// Ready returns the Ready condition if it belongs to the object's present generation, and nil otherwise.
-func Ready(obj metav1.Object, status *duckv1.Status) *duckv1.Condition {
-	if status.ObservedGeneration != obj.GetGeneration() {
-		return nil
+// Defer is like Write but may delay the write, because the status is expected to change again shortly. The object is reconciled
+// again when the write is due.
+func (w *StatusWriter) Defer(ctx context.Context, update StatusUpdate) (written bool, err error) {
+	if w.writes && w.deferrable && update.changes() {
+		w.deferred = true
+		return false, nil
 	}
-	return status.Conditions.Get(duckv1.ConditionReady)
+	return w.Write(ctx, update)
+}
+
+// DeferUnknown is like Defer for an update that only changes why Ready is Unknown, and like Write for any other.
+func (w *StatusWriter) DeferUnknown(ctx context.Context, update StatusUpdate) (written bool, err error) {
+	if update.keepsUnknown() {
+		return w.Defer(ctx, update)
+	}
+	return w.Write(ctx, update)
 }

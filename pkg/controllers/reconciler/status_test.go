@@ -63,17 +63,17 @@ func TestObserve(t *testing.T) {
 func TestReady(t *testing.T) {
 	revision := &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
 	revision.Status.Conditions.Set(True(duckv1.ConditionReady), now)
-	if got := Ready(revision, &revision.Status.Status); got != nil {
+	if got := Ready(revision); got != nil {
 		t.Errorf("Ready of an older generation is %v", got)
 	}
 	revision.Status.ObservedGeneration = 2
-	if got := Ready(revision, &revision.Status.Status); got == nil || got.Status != corev1.ConditionTrue {
+	if got := Ready(revision); got == nil || got.Status != corev1.ConditionTrue {
 		t.Errorf("Ready is %v, want True", got)
 	}
 }
 
-// A status is written once, if it changed in meaning. One of an object that is gone is nobody's concern.
-func TestUpdateStatus(t *testing.T) {
+// A status is written once, if it changed in meaning. An object that is gone is no error.
+func TestWrite(t *testing.T) {
 	observed := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}}
 	same, changed := observed.DeepCopy(), observed.DeepCopy()
 	same.Status.Traffic = []servingv1.TrafficTarget{}
@@ -89,8 +89,13 @@ func TestUpdateStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewSimpleClientset(test.stored...)
-			if err := UpdateStatus(t.Context(), client.ServingV1().Routes("default"), observed, test.current); err != nil {
+			request := NewRequest(named("hello"), true)
+			written, err := request.Status.Write(t.Context(), UpdateOf(client.ServingV1().Routes("default"), observed, test.current))
+			if err != nil {
 				t.Fatal(err)
+			}
+			if want := test.writes > 0 && test.stored != nil; written != want {
+				t.Errorf("written is %v, want %v", written, want)
 			}
 			if got := len(client.Actions()); got != test.writes {
 				t.Errorf("%d writes, want %d", got, test.writes)

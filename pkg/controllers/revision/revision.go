@@ -35,11 +35,6 @@ type Sink interface {
 	DeleteRevision(key routing.Key)
 }
 
-// Queue takes keys to be reconciled later.
-type Queue interface {
-	EnqueueAfter(key types.NamespacedName, after time.Duration)
-}
-
 // Reconciler hands Revisions to the runtime and the data plane, and writes their status.
 type Reconciler struct {
 	Client   servingclient.RevisionsGetter
@@ -49,7 +44,6 @@ type Reconciler struct {
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 	Settings func() *settings.Settings
-	Queue    Queue
 	// Since is when this process began to run Revisions. What it has not seen begin has all the time that it
 	// may take from then on, and no word of scale is written in the first moments, while the runtime still
 	// finds what it runs.
@@ -63,9 +57,9 @@ type Reconciler struct {
 // knowledge is what is kept of a Revision between two calls. Only the one call for its key that runs at a time
 // touches it.
 type knowledge struct {
-	// handed is what the sinks have.
-	handed *routing.Revision
-	// wrote is when its status was last written.
+	// published is the Revision in the form that the sinks have.
+	published *routing.Revision
+	// wrote is when the status was last written.
 	wrote time.Time
 }
 
@@ -85,25 +79,24 @@ func New(client servingclient.RevisionsGetter, informers servinginformers.Interf
 		Since:    now.Now(),
 	}
 	controller := reconciler.New("revision", r)
-	controller.Postpone()
-	r.Queue = controller
 	if err := controller.Watch(informers.Revisions().Informer(), reconciler.KeyOf); err != nil {
 		return nil, err
 	}
 	return controller, nil
 }
 
-// Reconcile has a Revision run and known, and writes what is observed of it.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile applies a Revision to the runtime and the data plane, and writes the observed state to its status.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	revision, ok, err := reconciler.Live(r.Lister.Revisions(key.Namespace), key.Name)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	if !ok {
-		return r.remove(ctx, key)
+		return reconciler.Result{}, r.remove(ctx, key)
 	}
 	if err := r.Runtime.Apply(ctx, revision); err != nil {
-		return fmt.Errorf("running Revision %q: %w", key, err)
+		return reconciler.Result{}, fmt.Errorf("run Revision %q: %w", key, err)
 	}
 	now, current := r.Clock.Now(), r.Settings()
 	status, next := observe(facts{
@@ -114,12 +107,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) er
 		since:    r.Since,
 		now:      now,
 	})
-	if next > 0 {
-		r.Queue.EnqueueAfter(key, next)
+	// The sinks get a Revision before its status says that it is ready.
+	known := r.publish(key, routed(revision, started(&status)))
+	rest, err := r.write(ctx, request.Status, revision, status, known, now)
+	if rest > 0 && (next == 0 || rest < next) {
+		next = rest
 	}
-	// The sinks know a Revision before its status says that it is ready.
-	known := r.hand(key, routed(revision, started(&status)))
-	return r.write(ctx, revision, status, known, now)
+	return reconciler.Result{RequeueAfter: next}, err
 }
 
 // state returns what the runtime observes of a Revision, or nil where it has not observed it yet.
@@ -149,8 +143,8 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error
 	return nil
 }
 
-// hand gives a Revision to the sinks that they do not have in this form.
-func (r *Reconciler) hand(key types.NamespacedName, revision *routing.Revision) *knowledge {
+// publish passes a Revision to the sinks, unless they have it in this form already.
+func (r *Reconciler) publish(key types.NamespacedName, revision *routing.Revision) *knowledge {
 	r.mu.Lock()
 	known := r.known[key]
 	if known == nil {
@@ -161,38 +155,40 @@ func (r *Reconciler) hand(key types.NamespacedName, revision *routing.Revision) 
 		r.known[key] = known
 	}
 	r.mu.Unlock()
-	if reflect.DeepEqual(known.handed, revision) {
+	if reflect.DeepEqual(known.published, revision) {
 		return known
 	}
-	known.handed = revision
+	known.published = revision
 	for _, sink := range r.Sinks {
 		sink.SetRevision(revision)
 	}
 	return known
 }
 
-// write stores a status, unless it says nothing new. Nothing but another scale waits until the status has been
-// left alone for a while, so that a scale that changes quickly is written once.
-func (r *Reconciler) write(ctx context.Context, observed *servingv1.Revision, status servingv1.RevisionStatus, known *knowledge, now time.Time) error {
+// write stores a status, unless it is stored already. If only the scale differs, the status is not written until it has been stored
+// unchanged for an interval, so that a scale that changes quickly is written once; write returns the rest of that interval.
+func (r *Reconciler) write(ctx context.Context, writer *reconciler.StatusWriter, observed *servingv1.Revision, status servingv1.RevisionStatus,
+	known *knowledge, now time.Time,
+) (rest time.Duration, err error) {
 	if equality.Semantic.DeepEqual(observed.Status, status) {
-		return nil
+		return 0, nil
 	}
-	if wait := known.wrote.Add(scaleInterval(&status)).Sub(now); wait > 0 && onlyScale(&observed.Status, &status) {
-		r.Queue.EnqueueAfter(types.NamespacedName{Namespace: observed.Namespace, Name: observed.Name}, wait)
-		return nil
-	}
-	if !equality.Semantic.DeepEqual(observed.Status.ContainerStatuses, status.ContainerStatuses) {
-		// Whoever leads next is to run the same images.
-		ctx = reconciler.AtOnce(ctx)
+	if rest := known.wrote.Add(scaleInterval(&status)).Sub(now); rest > 0 && onlyScale(&observed.Status, &status) {
+		return rest, nil
 	}
 	current := *observed
 	current.Status = status
-	if err := reconciler.UpdateStatus(ctx, r.Client.Revisions(observed.Namespace), observed, &current); err != nil {
-		return err
+	write := writer.DeferUnknown
+	if !equality.Semantic.DeepEqual(observed.Status.ContainerStatuses, status.ContainerStatuses) {
+		// The next leader must run the same images.
+		write = writer.Write
 	}
-	known.wrote = now
-	r.record(&current, &observed.Status)
-	return nil
+	written, err := write(ctx, reconciler.UpdateOf(r.Client.Revisions(observed.Namespace), observed, &current))
+	if written {
+		known.wrote = now
+		r.record(&current, &observed.Status)
+	}
+	return 0, err
 }
 
 // record makes Events of what a write changed.

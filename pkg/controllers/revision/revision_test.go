@@ -17,6 +17,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/fake"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -65,13 +66,6 @@ func (f *fakeSink) SetRevision(revision *routing.Revision) {
 
 func (f *fakeSink) DeleteRevision(key routing.Key) { delete(f.revisions, key) }
 
-// fakeQueue keeps the least delay asked for.
-type fakeQueue struct{ after []time.Duration }
-
-func (f *fakeQueue) EnqueueAfter(_ types.NamespacedName, after time.Duration) {
-	f.after = append(f.after, after)
-}
-
 // fixture is a Reconciler among fakes.
 type fixture struct {
 	*Reconciler
@@ -79,9 +73,10 @@ type fixture struct {
 	indexer cache.Indexer
 	runtime *fakeRuntime
 	sink    *fakeSink
-	queue   *fakeQueue
 	clock   *clocktesting.FakePassiveClock
 	events  *record.FakeRecorder
+	// result is that of the latest reconciliation.
+	result reconciler.Result
 }
 
 func newFixture(t *testing.T, revision *servingv1.Revision) *fixture {
@@ -99,11 +94,11 @@ func newFixture(t *testing.T, revision *servingv1.Revision) *fixture {
 
 // restart has a new Reconciler over the same objects.
 func (f *fixture) restart() {
-	f.sink, f.queue, f.events = &fakeSink{revisions: map[routing.Key]*routing.Revision{}}, &fakeQueue{}, record.NewFakeRecorder(100)
+	f.sink, f.events = &fakeSink{revisions: map[routing.Key]*routing.Revision{}}, record.NewFakeRecorder(100)
 	current := settings.Default("example.com")
 	f.Reconciler = &Reconciler{
 		Client: f.client.ServingV1(), Lister: servinglisters.NewRevisionLister(f.indexer), Runtime: f.runtime, Sinks: []Sink{f.sink},
-		Recorder: f.events, Clock: f.clock, Settings: func() *settings.Settings { return &current }, Queue: f.queue, Since: f.clock.Now(),
+		Recorder: f.events, Clock: f.clock, Settings: func() *settings.Settings { return &current }, Since: f.clock.Now(),
 	}
 }
 
@@ -123,7 +118,8 @@ func (f *fixture) list(t *testing.T) {
 func (f *fixture) reconcile(t *testing.T) (writes int, events []string) {
 	t.Helper()
 	f.client.ClearActions()
-	if err := f.Reconcile(t.Context(), key); err != nil {
+	var err error
+	if f.result, err = f.Reconcile(t.Context(), reconciler.NewRequest(key, true)); err != nil {
 		t.Fatalf("reconciling: %v", err)
 	}
 	for len(f.events.Events) > 0 {
@@ -195,8 +191,8 @@ func TestReconcileCoalescesScale(t *testing.T) {
 	}
 	f.clock.SetTime(began.Add(1200 * time.Millisecond))
 	f.observe(runtime.State{Desired: 3, Ready: 2})
-	if writes, _ := f.reconcile(t); writes != 0 || len(f.queue.after) == 0 || f.queue.after[len(f.queue.after)-1] != 800*time.Millisecond {
-		t.Errorf("a change soon after makes %d writes and delays of %v, want 0 and 800ms", writes, f.queue.after)
+	if writes, _ := f.reconcile(t); writes != 0 || f.result.RequeueAfter != 800*time.Millisecond {
+		t.Errorf("a change soon after makes %d writes and a delay of %v, want 0 and 800ms", writes, f.result.RequeueAfter)
 	}
 	f.clock.SetTime(began.Add(2 * time.Second))
 	if writes, _ := f.reconcile(t); writes != 1 || *f.stored(t).DesiredReplicas != 3 || *f.stored(t).ActualReplicas != 2 {

@@ -20,6 +20,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/fake"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -111,16 +112,9 @@ func (f *fakeGateway) shares(host string) string {
 	return strings.Join(found, " ")
 }
 
-type fakeQueue struct {
-	keys  []types.NamespacedName
-	after []time.Duration
-}
+type fakeQueue struct{ keys []types.NamespacedName }
 
 func (f *fakeQueue) Enqueue(key types.NamespacedName) { f.keys = append(f.keys, key) }
-
-func (f *fakeQueue) EnqueueAfter(_ types.NamespacedName, after time.Duration) {
-	f.after = append(f.after, after)
-}
 
 // fixture is a Reconciler among fakes.
 type fixture struct {
@@ -133,6 +127,8 @@ type fixture struct {
 	clock                            *clocktesting.FakePassiveClock
 	events                           *record.FakeRecorder
 	settings                         *settings.Settings
+	// result is that of the latest reconciliation.
+	result reconciler.Result
 }
 
 func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
@@ -245,7 +241,8 @@ func (f *fixture) restart() {
 func (f *fixture) reconcile(name string) (writes int, events []string) {
 	f.t.Helper()
 	f.client.ClearActions()
-	if err := f.Reconcile(f.t.Context(), named(name)); err != nil {
+	var err error
+	if f.result, err = f.Reconcile(f.t.Context(), reconciler.NewRequest(named(name), true)); err != nil {
 		f.t.Fatalf("reconciling %s: %v", name, err)
 	}
 	for len(f.events.Events) > 0 {

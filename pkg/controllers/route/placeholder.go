@@ -13,7 +13,6 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -77,8 +76,8 @@ func (r *Reconciler) place(ctx context.Context, route *servingv1.Route, named *a
 		// A change of the Service in the way has the Route reconciled.
 		condition := reconciler.False(t, reconciler.ReasonNotOwned, notOwned.Error())
 		return &condition, nil
-	case errors.Is(err, leader.ErrFollowing), apierrors.IsConflict(err):
-		// Another replica or the next attempt knows what comes of it.
+	case apierrors.IsConflict(err):
+		// The next attempt decides.
 		return nil, err
 	}
 	condition := reconciler.Unknown(t, ReasonPlaceholderFailed, fmt.Sprintf("A name of the Route does not resolve within the cluster yet: %v", err))

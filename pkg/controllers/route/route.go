@@ -24,7 +24,6 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -38,10 +37,9 @@ type Gateway interface {
 	ServedEverywhere(key routing.Key, then func()) bool
 }
 
-// Queue takes keys to be reconciled.
+// Queue accepts keys of Routes to reconcile.
 type Queue interface {
 	Enqueue(key types.NamespacedName)
-	EnqueueAfter(key types.NamespacedName, after time.Duration)
 }
 
 // Reconciler hands Routes to the gateway, has Revisions know that Routes refer to them, and writes the status of
@@ -64,62 +62,70 @@ type Reconciler struct {
 	Queue    Queue
 
 	claims claims
-	// mu guards handed: what the gateway has.
-	mu     sync.Mutex
-	handed map[routing.Key]*routing.Route
+	// mu guards published: the routes that the gateway has.
+	mu        sync.Mutex
+	published map[routing.Key]*routing.Route
 }
 
-// Reconcile brings gateway, core Services, Revisions and status in line with a Route, in this order, so that the
-// status never promises what is not served yet. Each of them follows from what is stored: what a crash cut off is
-// done again, and the gateways of replicas that may not write are told the same.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile applies a Route to the gateway, its core Services, the Revisions and its status, in this order, so that the status
+// promises only what is served already. Each step depends on stored state only: whatever a crash interrupts is repeated, and the
+// gateways of all replicas get the same routes. Replicas that do not write stop after the gateway.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	route, ok, err := reconciler.Live(r.Routes.Routes(key.Namespace), key.Name)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	if !ok {
-		return r.remove(ctx, key)
+		return reconciler.Result{}, r.remove(ctx, request)
 	}
 	current := r.Settings()
 	named, err := r.addresses(route, current)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
-	lost, wake, err := r.claims.set(route, named, current, r.all, r.addresses)
+	lost, affected, err := r.claims.set(route, named, current, r.all, r.addresses)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
-	r.enqueue(wake)
+	r.enqueue(affected)
 	now := r.Clock.Now()
 	found, err := r.assign(ctx, route, current, now)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
+	var result reconciler.Result
 	if !found.due.IsZero() {
-		r.Queue.EnqueueAfter(key, found.due.Sub(now))
+		result.RequeueAfter = found.due.Sub(now)
 	}
 	found.addresses, found.lost = named, lost
-	r.hand(key, table(key, named.hosts, found.targets, lost, current.TagHeader))
+	r.publish(key, table(key, named.hosts, found.targets, lost, current.TagHeader))
+	if !request.Writes {
+		return result, nil
+	}
 	var unplaced error
 	if found.placeholder, unplaced = r.place(ctx, route, &named, lost); apierrors.IsConflict(unplaced) {
-		return unplaced
+		return result, unplaced
 	}
-	// What Revisions say matters to their scale and to garbage collection, not to whether the Route serves.
-	return errors.Join(
+	// The scale of Revisions and garbage collection depend on the labels of Revisions, not whether the Route is served.
+	return result, errors.Join(
 		unplaced,
 		r.refer(ctx, key, route.Labels[servingv1.ServiceLabelKey], references(route, found.targets), found.latest()),
-		r.write(ctx, route, &found, now),
+		r.write(ctx, request.Status, route, &found, now),
 	)
 }
 
-// remove ends what a Route that is gone had.
-func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
-	r.hand(key, nil)
-	r.enqueue(r.claims.drop(key))
+// remove removes a Route that is gone from the gateway, the claims and the Revisions.
+func (r *Reconciler) remove(ctx context.Context, request reconciler.Request) error {
+	r.publish(request.Key, nil)
+	r.enqueue(r.claims.drop(request.Key))
 	if r.Placeholders != nil {
-		r.Placeholders.Forget(key)
+		r.Placeholders.Forget(request.Key)
 	}
-	return r.refer(ctx, key, "", nil, nil)
+	if !request.Writes {
+		return nil
+	}
+	return r.refer(ctx, request.Key, "", nil, nil)
 }
 
 // assign finds which Revisions a Route's requests are to go to now. If its spec cannot be met, these are those of
@@ -160,18 +166,18 @@ func (r *Reconciler) assign(ctx context.Context, route *servingv1.Route, current
 	return found, nil
 }
 
-// hand gives the gateway what it does not have in this form; nil takes the Route from it.
-func (r *Reconciler) hand(key routing.Key, route *routing.Route) {
+// publish passes a route to the gateway, unless it has it in this form already; nil removes the route.
+func (r *Reconciler) publish(key routing.Key, route *routing.Route) {
 	r.mu.Lock()
-	had, known := r.handed[key]
+	had, known := r.published[key]
 	same := reflect.DeepEqual(had, route)
-	if r.handed == nil {
-		r.handed = map[routing.Key]*routing.Route{}
+	if r.published == nil {
+		r.published = map[routing.Key]*routing.Route{}
 	}
 	if route != nil {
-		r.handed[key] = route
+		r.published[key] = route
 	} else {
-		delete(r.handed, key)
+		delete(r.published, key)
 	}
 	r.mu.Unlock()
 	switch {
@@ -182,8 +188,8 @@ func (r *Reconciler) hand(key routing.Key, route *routing.Route) {
 	}
 }
 
-// write stores the status that follows from findings, unless it says nothing new.
-func (r *Reconciler) write(ctx context.Context, observed *servingv1.Route, found *findings, now time.Time) error {
+// write stores the status that follows from findings, unless it is stored already.
+func (r *Reconciler) write(ctx context.Context, writer *reconciler.StatusWriter, observed *servingv1.Route, found *findings, now time.Time) error {
 	status, err := found.status(observed, now)
 	if err != nil {
 		return err
@@ -191,29 +197,30 @@ func (r *Reconciler) write(ctx context.Context, observed *servingv1.Route, found
 	if equality.Semantic.DeepEqual(observed.Status, status) {
 		return nil
 	}
-	if len(found.rollouts) > 0 {
-		// When it began is written before its next step.
-		ctx = reconciler.AtOnce(ctx)
-	}
-	update := reconciler.UpdateStatus[*servingv1.Route]
-	if key := keyOf(observed); found.ingress().Status == corev1.ConditionTrue && !leader.IsFollowing(ctx) &&
-		!r.Gateway.ServedEverywhere(key, func() { r.Queue.Enqueue(key) }) {
+	write := writer.DeferUnknown
+	key := keyOf(observed)
+	switch {
+	case len(found.rollouts) > 0:
+		// The start of a rollout is written before its next step.
+		write = writer.Write
+	case found.ingress().Status == corev1.ConditionTrue && !r.Gateway.ServedEverywhere(key, func() { r.Queue.Enqueue(key) }):
 		found.spreading = true
 		if status, err = found.status(observed, now); err != nil {
 			return err
 		}
-		update = reconciler.UpdateStatusLater
+		write = writer.Defer
 	}
 	current := *observed
 	current.Status = status
-	if err := update(ctx, r.Client.Routes(observed.Namespace), observed, &current); err != nil {
+	written, err := write(ctx, reconciler.UpdateOf(r.Client.Routes(observed.Namespace), observed, &current))
+	if !written {
 		return err
 	}
 	if message := changed(&observed.Status, &status); message != "" {
 		r.Recorder.Event(&current, corev1.EventTypeNormal, ReasonTrafficChanged, message)
 	}
 	if metav1.GetControllerOfNoCopy(observed) == nil {
-		// A Service says the same of itself.
+		// A Service records the same Events about itself.
 		reconciler.RecordReady(r.Recorder, &current, observed.Status.Conditions, status.Conditions)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -134,8 +134,8 @@ func TestReconcileRollout(t *testing.T) {
 	if got, want := f.condition("hello", duckv1.ConditionReady), "Unknown RolloutInProgress A gradual rollout of the latest revision(s) is in progress."; got != want {
 		t.Errorf("Ready is %q, want %q", got, want)
 	}
-	if !slices.Equal(f.queue.after, []time.Duration{time.Second}) {
-		t.Errorf("looks again after %v, want 1s", f.queue.after)
+	if f.result.RequeueAfter != time.Second {
+		t.Errorf("requeues after %v, want 1s", f.result.RequeueAfter)
 	}
 	f.restart()
 	if writes, _ := f.reconcile("hello"); writes != 0 || f.gateway.shares("hello.default") != "hello-1:99 hello-2:1" {
@@ -482,7 +482,7 @@ func TestReconcileElsewhere(t *testing.T) {
 		t.Errorf("a Route without Revisions is written %d times, and the others were asked %d times", writes, len(others))
 	}
 	f.put(newRoute("other", follow("hello", 100)))
-	if err := f.Reconcile(leader.Following(t.Context()), named("other")); err != nil || len(others) != 1 {
+	if _, err := f.Reconcile(t.Context(), reconciler.NewRequest(named("other"), false)); err != nil || len(others) != 1 {
 		t.Errorf("a replica that follows: %v, the others were asked %d times", err, len(others))
 	}
 }

@@ -99,7 +99,7 @@ func (from sources) latest(name string) (string, *duckv1.Condition, error) {
 		}
 		return latest, nil, nil
 	}
-	if ready := reconciler.Ready(configuration, &configuration.Status.Status); ready != nil && ready.Status == corev1.ConditionFalse {
+	if ready := reconciler.Ready(configuration); ready != nil && ready.Status == corev1.ConditionFalse {
 		return "", ptr.To(reconciler.False(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionMissing,
 			because(fmt.Sprintf("Configuration %q does not have any ready Revision", name), ready.Message))), nil
 	}
@@ -120,7 +120,7 @@ func (from sources) pinned(name, service string) (*duckv1.Condition, error) {
 		return ptr.To(reconciler.False(servingv1.RouteConditionAllTrafficAssigned, ReasonRevisionNotOwned,
 			fmt.Sprintf("Revision %q does not belong to Service %q.", name, service))), nil
 	}
-	ready := reconciler.Ready(revision, &revision.Status.Status)
+	ready := reconciler.Ready(revision)
 	switch {
 	case ready != nil && ready.Status == corev1.ConditionTrue:
 		return nil, nil

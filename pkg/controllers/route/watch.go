@@ -62,7 +62,6 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Settings:       current,
 	}
 	controller := reconciler.New("route", r)
-	controller.Postpone()
 	r.Queue = controller
 	index := routes.Informer().GetIndexer()
 	if err := controller.Watch(routes.Informer(), reconciler.KeyOf); err != nil {

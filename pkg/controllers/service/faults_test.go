@@ -35,7 +35,7 @@ func TestErrors(t *testing.T) {
 			r := newReconciler(w)
 			w.Sync()
 			w.Fail("create", "configurations", test.err)
-			if err := r.Reconcile(t.Context(), key); !errors.Is(err, test.err) {
+			if err := controllertest.Reconcile(t.Context(), r, key); !errors.Is(err, test.err) {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
 			if diff := cmp.Diff(test.writes, w.Writes()); diff != "" {
@@ -59,7 +59,7 @@ func TestLaggingInformers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Reconcile(t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 		t.Fatal(err)
 	}
 	if got := brief(statusOf(t, w).Conditions, duckv1.ConditionReady); got != "True" {
@@ -79,7 +79,7 @@ func TestGoneAndConflict(t *testing.T) {
 	r := newReconciler(w)
 	w.Sync()
 	for _, name := range []string{"hello", "nobody"} {
-		if err := r.Reconcile(t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
+		if err := controllertest.Reconcile(t.Context(), r, types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestGoneAndConflict(t *testing.T) {
 	r = newReconciler(w)
 	w.Sync()
 	w.Fail("update", "services", apierrors.NewConflict(servingv1.Resource("services"), "hello", errors.New("changed")))
-	if err := r.Reconcile(t.Context(), key); !apierrors.IsConflict(err) {
+	if err := controllertest.Reconcile(t.Context(), r, key); !apierrors.IsConflict(err) {
 		t.Errorf("got error %v, want a Conflict", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestInterrupted(t *testing.T) {
 	start := func() (*controllertest.World, func() error) {
 		w := controllertest.New(t, service())
 		r := newReconciler(w)
-		return w, func() error { return r.Reconcile(t.Context(), key) }
+		return w, func() error { return controllertest.Reconcile(t.Context(), r, key) }
 	}
 	controllertest.Interrupted(t, 3, start, func(w *controllertest.World) []any {
 		configurations, err := w.Informers.Configurations().Lister().List(labels.Everything())

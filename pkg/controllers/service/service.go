@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -43,8 +42,6 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Recorder:       recorder,
 		Clock:          now,
 	})
-	// It repeats what children say on their way.
-	controller.Postpone()
 	// Children have the name of their Service. So do those that it does not own, whose end it waits for.
 	for _, informer := range []cache.SharedIndexInformer{
 		informers.Services().Informer(),
@@ -58,28 +55,33 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 	return controller, nil
 }
 
-// Reconcile brings the Configuration and the Route of a Service in line with it, and its status with theirs.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile applies a Service to its Configuration and Route, and their status to the Service's.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	service, ok, err := reconciler.Live(r.Services.Services(key.Namespace), key.Name)
-	if err != nil || !ok {
-		return err
+	if err != nil || !ok || !request.Writes {
+		return reconciler.Result{}, err
 	}
-	seen, again, err := r.reconcileChildren(ctx, service)
+	seen, failed, err := r.reconcileChildren(ctx, service)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	updated := *service
 	updated.Status = status(service, seen, metav1.NewTime(r.Clock.Now()))
-	if err := reconciler.UpdateStatus(ctx, r.Client.Services(key.Namespace), service, &updated); err != nil {
-		return err
+	// The Service repeats what its children report while they become ready.
+	written, err := request.Status.DeferUnknown(ctx, reconciler.UpdateOf(r.Client.Services(key.Namespace), service, &updated))
+	if err != nil {
+		return reconciler.Result{}, err
 	}
-	reconciler.RecordReady(r.Recorder, &updated, service.Status.Conditions, updated.Status.Conditions)
-	return again
+	if written {
+		reconciler.RecordReady(r.Recorder, &updated, service.Status.Conditions, updated.Status.Conditions)
+	}
+	return reconciler.Result{}, failed
 }
 
-// reconcileChildren returns what there is of the children in the end. again is why to try again once that is
-// written down; err means that nothing new is known.
-func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.Service) (seen observation, again, err error) {
+// reconcileChildren creates and updates the children and returns their state. failed is to be retried after the status is written;
+// err means that the state is incomplete.
+func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.Service) (seen observation, failed, err error) {
 	seen.configuration, err = child[*servingv1.Configuration]{
 		kind:    "Configuration",
 		listed:  r.Configurations.Configurations(service.Namespace),
@@ -89,7 +91,7 @@ func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.S
 	}.ensure(ctx, service, r.Recorder)
 	if seen.configurationFault = fault(servingv1.ServiceConditionConfigurationsReady, "Configuration", service.Name, err); seen.configurationFault != nil {
 		// A Route would lead to a Configuration that is not what the Service says.
-		again = retryable(err)
+		failed = retryable(err)
 	} else if err != nil {
 		return seen, nil, err
 	}
@@ -104,7 +106,7 @@ func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.S
 		case metav1.IsControlledBy(route, service):
 			seen.route = route
 		}
-		return seen, again, nil
+		return seen, failed, nil
 	}
 	seen.route, err = child[*servingv1.Route]{
 		kind:    "Route",
@@ -141,7 +143,7 @@ func hold(seen observation) *duckv1.Condition {
 	if name == "" {
 		return nil
 	}
-	ready := reconciler.Ready(seen.configuration, &seen.configuration.Status.Status)
+	ready := reconciler.Ready(seen.configuration)
 	switch {
 	case ready == nil:
 		return unknown(reasonOutOfDate, "The Route waits for the Configuration to make the Revision that the template names.")

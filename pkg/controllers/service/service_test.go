@@ -110,7 +110,7 @@ func TestCreate(t *testing.T) {
 	w := controllertest.New(t, service())
 	r := newReconciler(w)
 	w.Sync()
-	if err := r.Reconcile(t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"create configurations", "create routes", "update services/status"}, w.Writes()); diff != "" {
@@ -137,7 +137,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("observedGeneration is %d", s.ObservedGeneration)
 	}
 	w.Sync()
-	if err := r.Reconcile(t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 		t.Fatal(err)
 	}
 	if writes := w.Writes(); len(writes) > 0 {
@@ -224,7 +224,7 @@ func TestStatus(t *testing.T) {
 			w := controllertest.New(t, append(test.children, subject)...)
 			r := newReconciler(w)
 			w.Sync()
-			if err := r.Reconcile(t.Context(), key); err != nil {
+			if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff([]string{"update services/status"}, w.Writes()); diff != "" {
@@ -274,7 +274,7 @@ func TestUnseenGeneration(t *testing.T) {
 		updated.Generation++
 		return true, updated, nil
 	})
-	if err := subject.Reconcile(t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(t.Context(), subject, key); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"update configurations", "update services/status"}, w.Writes()); diff != "" {
@@ -307,7 +307,7 @@ func TestReset(t *testing.T) {
 	w := controllertest.New(t, s, c, r)
 	subject := newReconciler(w)
 	w.Sync()
-	if err := subject.Reconcile(t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(t.Context(), subject, key); err != nil {
 		t.Fatal(err)
 	}
 	gotC, err := w.Client.ServingV1().Configurations(key.Namespace).Get(t.Context(), key.Name, metav1.GetOptions{})

@@ -53,7 +53,7 @@ func configurationsReady(seen observation) duckv1.Condition {
 	case c.Status.ObservedGeneration != c.Generation:
 		return outOfDate(t, "Configuration")
 	default:
-		return reconciler.Repeat(t, reconciler.Ready(c, &c.Status.Status))
+		return reconciler.Repeat(t, reconciler.Ready(c))
 	}
 }
 
@@ -67,7 +67,7 @@ func routesReady(seen observation) duckv1.Condition {
 	case r.Status.ObservedGeneration != r.Generation:
 		return outOfDate(t, "Route")
 	default:
-		ready := reconciler.Repeat(t, reconciler.Ready(r, &r.Status.Status))
+		ready := reconciler.Repeat(t, reconciler.Ready(r))
 		if ready.Status == corev1.ConditionTrue && !migrated(seen) {
 			return reconciler.Unknown(t, reasonTrafficNotMigrated, "Traffic is not yet migrated to the latest revision.")
 		}

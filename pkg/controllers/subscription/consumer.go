@@ -19,9 +19,9 @@ import (
 )
 
 // subscribe sets the consumer of a Subscription to a Channel of this server, whether or not its destinations have addresses: the
-// Channel keeps its events until they do. again is why to try again once the findings are written down; err means that
-// nothing new is known.
-func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Subscription, name types.NamespacedName, found *findings) (again, err error) {
+// Channel keeps its events until they do. failed is to be retried after the findings are written; err means
+// that the findings are incomplete.
+func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Subscription, name types.NamespacedName, found *findings) (failed, err error) {
 	key := types.NamespacedName{Namespace: subscription.Namespace, Name: subscription.Name}
 	to, ok, err := reconciler.Listed(r.Channels.Channels(name.Namespace), name.Name)
 	if err != nil {

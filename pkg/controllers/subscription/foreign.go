@@ -88,11 +88,11 @@ func (r *Reconciler) foreignChannel(subscription *messagingv1.Subscription) (ref
 	return channelable.BackingReference(to), true, nil
 }
 
-// subscribeToForeign lists a Subscription in a channel of the host cluster, whose own controller sends the events. It
-// returns the Subscription as it is stored. again is why to try again once the findings are written down; err means
-// that nothing new is known.
-func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription, reference duckv1.KReference, found *findings,
-) (stored *messagingv1.Subscription, again, err error) {
+// subscribeToForeign lists a Subscription in a channel of the host cluster, whose own controller sends the events, if writes is
+// true. It returns the stored Subscription. failed is to be retried after the findings are written; err means that the findings are
+// incomplete.
+func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription, reference duckv1.KReference, writes bool, found *findings,
+) (stored *messagingv1.Subscription, failed, err error) {
 	name := types.NamespacedName{Namespace: subscription.Namespace, Name: reference.Name}
 	obj, err := refs.HostObject(ctx, &reference)
 	if fault, ok := destination.AsUnresolved(err); ok {
@@ -120,6 +120,8 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 	listed := to.listed(origin.UID(subscription.UID))
 	subscriber := found.subscriber(subscription, to.Spec.Delivery, listed)
 	switch {
+	case !writes:
+		return subscription, nil, nil
 	case found.denied:
 		// Unlike what is missing for a time.
 		found.notResolved()

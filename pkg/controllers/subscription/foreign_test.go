@@ -357,7 +357,7 @@ func TestForeignWrites(t *testing.T) {
 		f := newHosted(t, []runtime.Object{kafkaChannel(fields{}, isReady())}, subscription(toKafka))
 		refused := apierrors.NewForbidden(kafkaChannels.GroupResource(), "orders", errors.New("no rights"))
 		f.host.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
-		if err := f.Reconcile(t.Context(), key); !errors.Is(err, refused) {
+		if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, refused) {
 			t.Errorf("got error %v, want %v", err, refused)
 		}
 		f.expect(map[duckv1.ConditionType]string{added: `False NotAdded writing spec.subscribers of KafkaChannel "default/orders": ` + refused.Error()})
@@ -411,7 +411,7 @@ func TestForeignDeletion(t *testing.T) {
 				if test.err != nil {
 					f.host.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
 				}
-				if err := f.Reconcile(t.Context(), key); test.held != (err != nil) || test.err != nil && test.held && !errors.Is(err, test.err) {
+				if err := controllertest.Reconcile(t.Context(), f, key); test.held != (err != nil) || test.err != nil && test.held && !errors.Is(err, test.err) {
 					t.Errorf("got error %v", err)
 				}
 				if f.held() != test.held {

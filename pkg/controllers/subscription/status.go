@@ -172,8 +172,8 @@ func (f *findings) repeat(kind string, name types.NamespacedName, ready *duckv1.
 	f.ready = reconciler.False(messagingv1.SubscriptionConditionChannelReady, ReasonChannelNotReady, message)
 }
 
-// write stores the status that follows from findings, unless it says nothing new.
-func (r *Reconciler) write(ctx context.Context, observed *messagingv1.Subscription, found *findings) error {
+// write stores the status that follows from findings, unless it is stored already.
+func (r *Reconciler) write(ctx context.Context, writer *reconciler.StatusWriter, observed *messagingv1.Subscription, found *findings) error {
 	key, now := types.NamespacedName{Namespace: observed.Namespace, Name: observed.Name}, metav1.NewTime(r.Clock.Now())
 	updated := *observed
 	updated.Status = *observed.Status.DeepCopy()
@@ -181,10 +181,10 @@ func (r *Reconciler) write(ctx context.Context, observed *messagingv1.Subscripti
 	status.PhysicalSubscription = found.addresses
 	reconciler.Observe(&status.Status, observed.Generation, now, dependents, found.resolved, found.added, found.ready)
 	deliveryhealth.Observe(&status.Conditions, r.Consumers.Health(keyOf(key)), now)
-	if err := reconciler.UpdateStatus(ctx, r.Client.Subscriptions(key.Namespace), observed, &updated); err != nil {
-		return err
+	written, err := writer.Write(ctx, reconciler.UpdateOf(r.Client.Subscriptions(key.Namespace), observed, &updated))
+	if written {
+		reconciler.RecordReady(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
+		deliveryhealth.Record(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
 	}
-	reconciler.RecordReady(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
-	deliveryhealth.Record(r.Recorder, &updated, observed.Status.Conditions, status.Conditions)
-	return nil
+	return err
 }

@@ -87,40 +87,44 @@ func sameToSubscriptions(old, current *messagingv1.Channel) bool {
 		equality.Semantic.DeepEqual(old.Status.DeliveryStatus, current.Status.DeliveryStatus)
 }
 
-// Reconcile brings a Subscription's channel in line with it, and then its status: when that says Ready, events are
-// on their way already.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile applies a Subscription to its channel and then to its status: when that says Ready, the channel sends events already.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	subscription, err := r.Subscriptions.Subscriptions(key.Namespace).Get(key.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		r.Tracker.Forget(key)
-		return r.remove(ctx, key)
+		return reconciler.Result{}, r.remove(ctx, key)
 	case err != nil:
-		return err
+		return reconciler.Result{}, err
 	case subscription.DeletionTimestamp != nil:
 		r.Tracker.Forget(key)
-		return errors.Join(r.remove(ctx, key), r.release(ctx, subscription))
+		err := r.remove(ctx, key)
+		if request.Writes {
+			err = errors.Join(err, r.release(ctx, subscription))
+		}
+		return reconciler.Result{}, err
 	}
 	refs := r.Tracker.Begin(key)
 	found, err := resolve(ctx, refs, subscription)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
-	var again error
+	var failed error
 	backing, foreign, err := r.foreignChannel(subscription)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	if _, name := channelable.Of(subscription); !foreign {
-		again, err = r.subscribe(ctx, subscription, name, &found)
+		failed, err = r.subscribe(ctx, subscription, name, &found)
 	} else if err = r.removeOther(ctx, key, origin.UID(subscription.UID), ""); err == nil {
-		subscription, again, err = r.subscribeToForeign(ctx, refs, subscription, backing, &found)
+		subscription, failed, err = r.subscribeToForeign(ctx, refs, subscription, backing, request.Writes, &found)
 	}
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	refs.End()
-	return errors.Join(r.write(ctx, subscription, &found), again)
+	return reconciler.Result{}, errors.Join(r.write(ctx, request.Status, subscription, &found), failed)
 }
 
 func keyOf(subscription types.NamespacedName) eventing.Key {

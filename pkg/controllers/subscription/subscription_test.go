@@ -282,7 +282,7 @@ func TestChannelNotSet(t *testing.T) {
 func TestBrokerFails(t *testing.T) {
 	f := newFixture(t, nil, subscription(), channelOf())
 	f.consumers.err = errors.New("log is full")
-	if err := f.Reconcile(t.Context(), key); !errors.Is(err, f.consumers.err) {
+	if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, f.consumers.err) {
 		t.Errorf("got error %v, want %v", err, f.consumers.err)
 	}
 	const want = `False NotAdded Channel "default/orders" does not send events to the Subscription: log is full`

@@ -87,7 +87,7 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 func (f *fixture) reconcile(t *testing.T) eventingv1.TriggerStatus {
 	t.Helper()
 	f.SyncEventing()
-	if err := f.r.Reconcile(t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(t.Context(), f.r, key); err != nil {
 		t.Fatal(err)
 	}
 	return f.stored(t)

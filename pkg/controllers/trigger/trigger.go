@@ -87,45 +87,46 @@ func Key(trigger types.NamespacedName) eventing.Key {
 	return eventing.Key{Kind: eventing.Trigger, Namespace: trigger.Namespace, Name: trigger.Name}
 }
 
-// Reconcile brings consumer and status in line with a Trigger, in this order: what the status promises is in force
-// already. Triggers of Brokers that another controller serves are left to that one.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile applies a Trigger to its consumer and then to its status, which thereby promises only what is in force already. Triggers
+// of Brokers of other classes are left to their own controller.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	trigger, ok, err := reconciler.Live(r.Triggers.Triggers(key.Namespace), key.Name)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	if !ok {
-		return r.leave(ctx, key)
+		return reconciler.Result{}, r.release(ctx, key)
 	}
 	parent, exists, err := reconciler.Listed(r.Brokers.Brokers(key.Namespace), trigger.Spec.Broker)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	if !exists {
 		parent = nil
 	} else if _, ours := streams.OfBroker(parent); !ours {
-		return r.leave(ctx, key)
+		return reconciler.Result{}, r.release(ctx, key)
 	}
 	refs := r.Tracker.Begin(key)
 	found, err := resolve(ctx, refs, trigger, parent)
 	if err != nil {
-		return fmt.Errorf("resolving what %s refers to: %w", Key(key), err)
+		return reconciler.Result{}, fmt.Errorf("resolve references of %s: %w", Key(key), err)
 	}
 	refs.End()
-	again := r.subscribe(ctx, trigger, parent, &found)
+	failed := r.subscribe(ctx, trigger, parent, &found)
 
 	updated := *trigger
 	updated.Status = found.status(trigger, r.Consumers.Health(Key(key)), metav1.NewTime(r.Clock.Now()))
-	if err := reconciler.UpdateStatus(ctx, r.Client.Triggers(key.Namespace), trigger, &updated); err != nil {
-		return errors.Join(err, again)
+	written, err := request.Status.Write(ctx, reconciler.UpdateOf(r.Client.Triggers(key.Namespace), trigger, &updated))
+	if written {
+		reconciler.RecordReady(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
+		deliveryhealth.Record(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
 	}
-	reconciler.RecordReady(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
-	deliveryhealth.Record(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
-	return again
+	return reconciler.Result{}, errors.Join(err, failed)
 }
 
-// leave ends what a Trigger had that is gone, or another controller's.
-func (r *Reconciler) leave(ctx context.Context, key types.NamespacedName) error {
+// release removes the consumer and the references of a Trigger that is deleted or belongs to another controller.
+func (r *Reconciler) release(ctx context.Context, key types.NamespacedName) error {
 	r.Tracker.Forget(key)
 	return r.remove(ctx, key)
 }

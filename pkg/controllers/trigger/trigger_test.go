@@ -135,7 +135,7 @@ func TestForeignBroker(t *testing.T) {
 func TestNotSubscribed(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.consumers.err = errors.New("no such stream")
-	if err := f.r.Reconcile(t.Context(), key); !errors.Is(err, f.consumers.err) {
+	if err := controllertest.Reconcile(t.Context(), f.r, key); !errors.Is(err, f.consumers.err) {
 		t.Fatalf("got %v, want to try again", err)
 	}
 	status := f.stored(t)
@@ -374,11 +374,11 @@ func TestRemove(t *testing.T) {
 	f.drop(t, triggers, key.Name)
 	f.SyncEventing()
 	f.consumers.err = errors.New("not now")
-	if err := f.r.Reconcile(t.Context(), key); !errors.Is(err, f.consumers.err) {
+	if err := controllertest.Reconcile(t.Context(), f.r, key); !errors.Is(err, f.consumers.err) {
 		t.Errorf("got %v, want to try again", err)
 	}
 	f.consumers.err = nil
-	if err := f.r.Reconcile(t.Context(), key); err != nil || len(f.consumers.set) > 0 {
+	if err := controllertest.Reconcile(t.Context(), f.r, key); err != nil || len(f.consumers.set) > 0 {
 		t.Errorf("gone: %v, %v", f.consumers.set, err)
 	}
 

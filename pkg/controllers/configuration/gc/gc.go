@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,8 +30,6 @@ type Reconciler struct {
 	RevisionIndex, RouteIndex cache.Indexer
 	Clock                     clock.PassiveClock
 	Settings                  func() *settings.Settings
-	// EnqueueAfter has a Configuration looked at again after some time.
-	EnqueueAfter func(key types.NamespacedName, after time.Duration)
 }
 
 // Controller collects Revisions.
@@ -59,7 +56,6 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Settings:       current,
 	}
 	controller := reconciler.New("revision-gc", r)
-	r.EnqueueAfter = controller.EnqueueAfter
 	if err := controller.Watch(configurations, reconciler.KeyOf); err != nil {
 		return nil, err
 	}
@@ -97,35 +93,33 @@ func (c *Controller) SettingsChanged() error {
 	return nil
 }
 
-// Reconcile deletes what there is too much of, and comes back when the next Revision has been kept long enough.
-func (r *Reconciler) Reconcile(ctx context.Context, key types.NamespacedName) error {
+// Reconcile deletes the Revisions that exceed the limits, and requeues the Configuration for when the next one does.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
+	key := request.Key
 	configuration, ok, err := reconciler.Live(r.Configurations.Configurations(key.Namespace), key.Name)
-	if err != nil || !ok {
-		return err
+	if err != nil || !ok || !request.Writes {
+		return reconciler.Result{}, err
 	}
 	revisions, err := reconciler.ControlledBy[*servingv1.Revision](r.RevisionIndex, configuration.UID)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
 	collectable, err := r.collectable(configuration, revisions)
 	if err != nil {
-		return err
+		return reconciler.Result{}, err
 	}
-	remove, again := decide(collectable, r.Settings().GC, r.Clock.Now())
-	if again > 0 {
-		r.EnqueueAfter(key, again)
-	}
+	remove, next := decide(collectable, r.Settings().GC, r.Clock.Now())
 	var errs []error
 	for _, revision := range remove {
-		// The decision holds for the Revision as it was seen: a Route may have turned to it since.
+		// The decision holds for the Revision as it was observed: a Route may refer to it since.
 		err := r.Client.Revisions(key.Namespace).Delete(ctx, revision.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &revision.UID, ResourceVersion: &revision.ResourceVersion},
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("deleting unused Revision %q: %w", revision.Name, err))
+			errs = append(errs, fmt.Errorf("delete unused Revision %q: %w", revision.Name, err))
 		}
 	}
-	return errors.Join(errs...)
+	return reconciler.Result{RequeueAfter: next}, errors.Join(errs...)
 }
 
 // collectable returns the Revisions that may be deleted at all: not the present or latest ready one, none that a

@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 }
 
 // world has Revisions 1 to 6 of a Configuration, all long unused; 5 is the latest ready, 6 the present one.
-func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...runtime.Object) (*controllertest.World, *Reconciler, *[]time.Duration) {
+func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...runtime.Object) (*controllertest.World, *Reconciler) {
 	t.Helper()
 	objects := more
 	for generation := int64(1); generation <= 6; generation++ {
@@ -104,7 +104,6 @@ func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...ru
 	}
 	st := settings.Default("localhost")
 	st.GC.MinNonActiveRevisions = 0
-	var again []time.Duration
 	r := &Reconciler{
 		Client:         w.Client.ServingV1(),
 		Configurations: w.Informers.Configurations().Lister(),
@@ -112,10 +111,9 @@ func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...ru
 		RouteIndex:     routes.GetIndexer(),
 		Clock:          w.Clock,
 		Settings:       func() *settings.Settings { return &st },
-		EnqueueAfter:   func(_ types.NamespacedName, after time.Duration) { again = append(again, after) },
 	}
 	w.Sync()
-	return w, r, &again
+	return w, r
 }
 
 // deleted returns the names of the Revisions that were deleted. Each deletion is bound to what was seen.
@@ -141,7 +139,7 @@ func deleted(t *testing.T, w *controllertest.World) []string {
 func TestReconcile(t *testing.T) {
 	route := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	route.Status.Traffic = []servingv1.TrafficTarget{{RevisionName: "hello-00003"}}
-	w, r, again := world(t, map[int64]func(*servingv1.Revision){
+	w, r := world(t, map[int64]func(*servingv1.Revision){
 		1: func(r *servingv1.Revision) { r.Annotations[servingv1.NoGCAnnotationKey] = "true" },
 		2: func(r *servingv1.Revision) {
 			r.Labels[servingv1.RoutingStateLabelKey] = servingv1.RoutingStateActive
@@ -150,17 +148,18 @@ func TestReconcile(t *testing.T) {
 			r.CreationTimestamp = metav1.NewTime(controllertest.Now.Add(-47 * time.Hour))
 		},
 	}, configuration(6), route)
-	if err := r.Reconcile(t.Context(), key); err != nil {
+	result, err := r.Reconcile(t.Context(), reconciler.NewRequest(key, true))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if got := deleted(t, w); len(got) > 0 {
 		t.Errorf("deleted %v", got)
 	}
-	if diff := cmp.Diff([]time.Duration{time.Hour}, *again); diff != "" {
-		t.Errorf("again (-want +got):\n%s", diff)
+	if result.RequeueAfter != time.Hour {
+		t.Errorf("requeues after %v, want 1h", result.RequeueAfter)
 	}
 	w.Clock.SetTime(controllertest.Now.Add(time.Hour))
-	if err := r.Reconcile(t.Context(), key); err != nil {
+	if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"hello-00004"}, deleted(t, w)); diff != "" {
@@ -173,8 +172,8 @@ func TestReconcile(t *testing.T) {
 func TestUnseenGeneration(t *testing.T) {
 	c := configuration(6)
 	c.Generation = 7
-	w, r, _ := world(t, nil, c)
-	if err := r.Reconcile(t.Context(), key); err != nil {
+	w, r := world(t, nil, c)
+	if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 		t.Fatal(err)
 	}
 	if got := deleted(t, w); len(got) > 0 {
@@ -193,9 +192,9 @@ func TestErrors(t *testing.T) {
 		"changed": {apierrors.NewConflict(revisions, "x", errors.New("routed")), apierrors.IsConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, r, _ := world(t, nil, configuration(6))
+			w, r := world(t, nil, configuration(6))
 			w.Fail("delete", "revisions", test.err)
-			if err := r.Reconcile(t.Context(), key); !test.want(err) {
+			if err := controllertest.Reconcile(t.Context(), r, key); !test.want(err) {
 				t.Errorf("got error %v", err)
 			}
 			if got := deleted(t, w); len(got) != 4 {
