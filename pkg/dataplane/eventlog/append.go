@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 const (
@@ -21,12 +23,9 @@ const (
 	// maxWaiting is how many bytes may wait for the commits before theirs, per stream. There are more only if the disk or
 	// the cluster stands still, and those who wait give up and come again.
 	maxWaiting = 256 << 20
-	// headroom is what a message takes besides its data.
-	headroom = 1 << 10
 
-	// ackTimeout is how long an external server may take to acknowledge; retryFor for how long after it was gathered
+	// retryFor is for how long after it was gathered
 	// what failed is tried again before the error is told, retryEvery the time between.
-	ackTimeout = 4 * time.Second
 	retryFor   = 5 * time.Second
 	retryEvery = 100 * time.Millisecond
 	// The embedded servers of a cluster take up to 9 s to find that the one that leads a stream was killed, and another.
@@ -69,7 +68,7 @@ func (s *Stream) AppendNew(ctx context.Context, records ...Record) error {
 	if shares := s.shares(); shares != nil {
 		var bytes int64
 		for i := range records {
-			bytes += int64(recordSize(len(records[i].Data)))
+			bytes += int64(layout.RecordSize(len(records[i].Data)))
 		}
 		if err := shares.take(s.config.Tenant, bytes); err != nil {
 			return fmt.Errorf("append to stream '%s': %w", s.config.ID, err)
@@ -97,7 +96,7 @@ func (s *Stream) Append(ctx context.Context, records ...Record) error {
 // chunk returns how many of the records make one commit, at least one, and their size.
 func chunk(records []Record) (n, bytes int) {
 	for n < len(records) {
-		size := recordSize(len(records[n].Data))
+		size := layout.RecordSize(len(records[n].Data))
 		if n > 0 && bytes+size > maxBatch {
 			break
 		}
@@ -130,24 +129,24 @@ func (s *Stream) admit(bytes int64) error {
 	if s.deleted.Load() || l.ctx.Err() != nil {
 		return ErrClosed
 	}
-	if err := l.unusable(); err != nil {
+	if err := l.server.Err(); err != nil {
 		return err
 	}
 	if l.space != nil && !s.config.Memory {
-		return l.space.look(bytes)
+		return l.space.Check(bytes)
 	}
 	return nil
 }
 
 // gather adds records to the batch to be committed next, all to the same one.
 func (s *Stream) gather(records []Record, bytes int) (*batch, error) {
-	limit := maxPayload
-	if session := s.log.current.Load(); session != nil {
-		limit = int(session.nc.MaxPayload())
+	limit := server.MaxPayload
+	if session := s.log.server.Current(); session != nil {
+		limit = int(session.Conn.MaxPayload())
 	}
-	limit -= headroom
+	limit -= layout.Overhead
 	for i := range records {
-		if recordSize(len(records[i].Data))+1 > limit {
+		if layout.RecordSize(len(records[i].Data))+1 > limit {
 			return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLarge, len(records[i].Data), limit)
 		}
 	}
@@ -186,7 +185,7 @@ func (s *Stream) gather(records []Record, bytes int) (*batch, error) {
 // add puts a record into the open frame of its queue, or a new one.
 func (b *batch) add(r *Record, limit int) {
 	b.records++
-	size := recordSize(len(r.Data))
+	size := layout.RecordSize(len(r.Data))
 	f := b.open[r.Queue]
 	if r.Alone || f == nil || f.records == maxRecords || len(f.data)+size > limit {
 		f = &frame{queue: r.Queue}
@@ -197,7 +196,7 @@ func (b *batch) add(r *Record, limit int) {
 			delete(b.open, r.Queue)
 		}
 	}
-	f.data = appendRecord(f.data, r.Data)
+	f.data = layout.AppendRecord(f.data, r.Data)
 	f.records++
 }
 
@@ -237,7 +236,7 @@ func (s *Stream) commit() {
 // share the next one as well, in place of the first of them having one by itself. In a cluster each costs syncs on all
 // servers, which the streams of others wait for too.
 func (s *Stream) pause(b *batch, took time.Duration) {
-	if b.appends < 2 || !s.log.clustered() {
+	if b.appends < 2 || !s.log.server.Clustered() {
 		return
 	}
 	s.mu.Lock()
@@ -267,7 +266,7 @@ func (s *Stream) write(b *batch) error {
 }
 
 func (l *Log) retryFor() time.Duration {
-	if l.clustered() {
+	if l.server.Clustered() {
 		return clusterRetryFor
 	}
 	return retryFor
@@ -276,14 +275,14 @@ func (l *Log) retryFor() time.Duration {
 func (s *Stream) writeOnce(frames []*frame) error {
 	ctx, cancel := context.WithTimeout(s.log.ctx, retryFor)
 	defer cancel()
-	session, err := s.log.session(ctx)
+	session, err := s.log.server.Session(ctx)
 	if err != nil {
 		if s.log.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			return ErrUnavailable
 		}
 		return err
 	}
-	if session.unsynced.Load() != nil {
+	if session.SyncFailed() {
 		return fmt.Errorf("%w: the server is restarted after a sync failed", ErrUnavailable)
 	}
 	for len(frames) > 0 && err == nil {
@@ -295,20 +294,19 @@ func (s *Stream) writeOnce(frames []*frame) error {
 		}
 		frames = frames[n:]
 	}
-	if err == nil && session.near && !s.config.Memory {
+	if err == nil && session.Local && !s.config.Memory {
 		if err = s.disk.sync(); err != nil {
-			session.unsynced.CompareAndSwap(nil, s)
-			s.log.doubt()
+			session.FailSync(s.disk.rewrite)
 			return err
 		}
 	}
 	if s.config.Memory && !s.deleted.Load() && errors.Is(err, jetstream.ErrNoStreamResponse) {
 		// A stream in memory is gone with the server that had it; the caller tries again.
-		if _, err := s.log.ensure(ctx, session, s.log.config(s.config)); err != nil {
-			return s.log.classify(err)
+		if _, err := session.EnsureStream(ctx, s.log.config(s.config)); err != nil {
+			return s.log.server.Classify(err)
 		}
 	}
-	return s.log.classify(err)
+	return s.log.server.Classify(err)
 }
 
 // atomic tells whether several messages are cheaper as an atomic batch. With replicas, it is one proposal instead of
@@ -316,11 +314,11 @@ func (s *Stream) writeOnce(frames []*frame) error {
 // what a sync does, and all messages of a commit are synced at once anyhow.
 func (s *Stream) atomic() bool { return s.log.opts.Replicas > 1 || s.config.Memory }
 
-func (s *Stream) writeEach(session *session, frames []*frame) error {
+func (s *Stream) writeEach(session *server.Session, frames []*frame) error {
 	futures := make([]jetstream.PubAckFuture, 0, len(frames))
 	var failed error
 	for _, f := range frames {
-		future, err := session.js.PublishMsgAsync(&nats.Msg{Subject: s.subject(f.queue), Data: f.data})
+		future, err := session.JetStream.PublishMsgAsync(&nats.Msg{Subject: s.names.Subject(f.queue), Data: f.data})
 		if err != nil {
 			failed = err
 			break
@@ -335,11 +333,9 @@ func (s *Stream) writeEach(session *session, frames []*frame) error {
 	return failed
 }
 
-var errEnded = errors.New("the server was stopped")
-
 // await waits for an acknowledgement. The embedded server sends none after a write error, so one that is slow has
 // supervise look at it.
-func (s *Stream) await(session *session, future jetstream.PubAckFuture) error {
+func (s *Stream) await(session *server.Session, future jetstream.PubAckFuture) error {
 	slow := time.NewTimer(time.Second)
 	defer slow.Stop()
 	for {
@@ -348,62 +344,11 @@ func (s *Stream) await(session *session, future jetstream.PubAckFuture) error {
 			return nil
 		case err := <-future.Err():
 			return err
-		case <-session.ended:
-			return errEnded
+		case <-session.Ended():
+			return server.ErrEnded
 		case <-slow.C:
-			s.log.doubt()
+			s.log.server.Suspect()
 			slow.Reset(time.Second)
 		}
 	}
-}
-
-// classify makes an error of NATS one that wraps those of the package.
-func (l *Log) classify(err error) error {
-	var api *jetstream.APIError
-	switch {
-	case err == nil, errors.Is(err, ErrClosed), errors.Is(err, ErrFull), errors.Is(err, ErrUnavailable):
-		return err
-	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: %w", ErrTooLarge, err)
-	case errors.As(err, &api):
-		switch server.ErrorIdentifier(api.ErrorCode) {
-		case server.JSStreamMessageExceedsMaximumErr:
-			return fmt.Errorf("%w: %w", ErrTooLarge, err)
-		case server.JSAccountResourcesExceededErr, server.JSInsufficientResourcesErr,
-			server.JSMemoryResourcesExceededErr, server.JSStorageResourcesExceededErr:
-			return fmt.Errorf("%w: %w", ErrFull, err)
-		case server.JSStreamStoreFailedF:
-			// The code stands for whatever the store says, which comes as text.
-			if api.Description == server.ErrMaxBytes.Error() || api.Description == server.ErrMaxMsgs.Error() {
-				return fmt.Errorf("%w: %w", ErrFull, err)
-			}
-		}
-	}
-	if l.embedded() {
-		l.doubt()
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
-}
-
-// explain says what could not be done besides appending. An error that a limit or the server caused wraps those of
-// the package.
-func (l *Log) explain(what string, err error) error {
-	var api *jetstream.APIError
-	if l.clustered() && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && lacking(api)) {
-		return fmt.Errorf("event log: %s: %w: %w", what, ErrUnavailable, err)
-	}
-	if errors.As(err, &api) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fmt.Errorf("event log: %s: %w", what, err)
-	}
-	return fmt.Errorf("event log: %s: %w", what, l.classify(err))
-}
-
-// lacking says whether a cluster could not do something because servers are missing.
-func lacking(err *jetstream.APIError) bool {
-	switch server.ErrorIdentifier(err.ErrorCode) {
-	case server.JSClusterNoPeersErrF, server.JSClusterNotAvailErr, server.JSClusterNotLeaderErr,
-		server.JSClusterServerNotMemberErr:
-		return true
-	}
-	return false
 }

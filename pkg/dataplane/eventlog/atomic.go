@@ -8,19 +8,21 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 // writeAtomically stores frames as one atomic batch: all or none.
-func (s *Stream) writeAtomically(session *session, frames []*frame) error {
+func (s *Stream) writeAtomically(session *server.Session, frames []*frame) error {
 	id := nuid.Next()
 	last := len(frames) - 1
 	for i, f := range frames {
-		msg := &nats.Msg{Subject: s.subject(f.queue), Data: f.data, Header: nats.Header{
+		msg := &nats.Msg{Subject: s.names.Subject(f.queue), Data: f.data, Header: nats.Header{
 			"Nats-Batch-Id":       {id},
 			"Nats-Batch-Sequence": {strconv.Itoa(i + 1)},
 		}}
 		if i < last {
-			if err := session.nc.PublishMsg(msg); err != nil {
+			if err := session.Conn.PublishMsg(msg); err != nil {
 				return err
 			}
 			continue
@@ -32,14 +34,12 @@ func (s *Stream) writeAtomically(session *session, frames []*frame) error {
 }
 
 // commitBatch sends the last message of a batch and waits for the answer.
-func (s *Stream) commitBatch(session *session, msg *nats.Msg) error {
-	timeout := ackTimeout
-	if session.near {
-		timeout = startTimeout
-		slow := time.AfterFunc(time.Second, s.log.doubt)
+func (s *Stream) commitBatch(session *server.Session, msg *nats.Msg) error {
+	if session.Local {
+		slow := time.AfterFunc(time.Second, s.log.server.Suspect)
 		defer slow.Stop()
 	}
-	answer, err := session.nc.RequestMsg(msg, timeout)
+	answer, err := session.Conn.RequestMsg(msg, session.AckTimeout())
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 // ErrIncomplete says that a backup ends before what Backup wrote does.
@@ -33,15 +36,15 @@ type saved struct {
 // Backup writes the frames that the installation's streams hold, as Restore takes them. Of those that are appended or done
 // while it runs, it may write some and not others.
 func (l *Log) Backup(ctx context.Context, w io.Writer) error {
-	s, err := l.session(ctx)
+	s, err := l.server.Session(ctx)
 	if err != nil {
 		return fmt.Errorf("event log: backup: %w", err)
 	}
 	out := json.NewEncoder(w)
 	total := 0
-	list := s.js.ListStreams(ctx, jetstream.WithStreamListSubject("KN."+l.opts.Installation+".>"))
+	list := s.JetStream.ListStreams(ctx, jetstream.WithStreamListSubject(layout.Subjects(l.opts.Installation)))
 	for info := range list.Info() {
-		if info.Config.Metadata[installationMeta] != l.opts.Installation {
+		if info.Config.Metadata[layout.InstallationKey] != l.opts.Installation {
 			continue
 		}
 		n, err := l.save(ctx, s, info, out)
@@ -51,36 +54,35 @@ func (l *Log) Backup(ctx context.Context, w io.Writer) error {
 		total += n
 	}
 	if list.Err() != nil {
-		return l.explain("list streams", list.Err())
+		return l.server.Explain("list streams", list.Err())
 	}
 	return out.Encode(saved{Total: &total})
 }
 
 // save writes the frames of a stream, and returns how many.
-func (l *Log) save(ctx context.Context, s *session, info *jetstream.StreamInfo, out *json.Encoder) (int, error) {
-	id := info.Config.Metadata[idMeta]
+func (l *Log) save(ctx context.Context, s *server.Session, info *jetstream.StreamInfo, out *json.Encoder) (int, error) {
+	id := info.Config.Metadata[layout.IDKey]
 	what := fmt.Sprintf("backup of stream '%s'", id)
-	stream, err := s.js.Stream(ctx, info.Config.Name)
+	stream, err := s.JetStream.Stream(ctx, info.Config.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, l.explain(what, err)
+		return 0, l.server.Explain(what, err)
 	}
-	prefix := l.prefix(id)
+	names := l.names(id)
 	n := 0
 	for next := info.State.FirstSeq; next <= info.State.LastSeq; n++ {
-		msg, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(prefix+">"))
+		msg, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(names.Subjects()))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
 		}
 		if err != nil {
-			return 0, l.explain(what, err)
+			return 0, l.server.Explain(what, err)
 		}
-		_, queue, _ := strings.Cut(msg.Subject, prefix+ownQueue)
 		line := saved{
-			Stream: id, Description: info.Config.Description, Tenant: info.Config.Metadata[tenantMeta], Memory: info.Config.Storage == jetstream.MemoryStorage,
-			Queue: queue, Frame: msg.Data,
+			Stream: id, Description: info.Config.Description, Tenant: info.Config.Metadata[layout.TenantKey], Memory: info.Config.Storage == jetstream.MemoryStorage,
+			Queue: names.Queue(msg.Subject), Frame: msg.Data,
 		}
 		if err := out.Encode(line); err != nil {
 			return 0, fmt.Errorf("event log: %s: %w", what, err)
@@ -129,7 +131,7 @@ func (l *Log) Restore(ctx context.Context, r io.Reader) error {
 				continue
 			}
 		}
-		data, err := records(line.Frame)
+		data, err := layout.Records(line.Frame)
 		if err != nil {
 			return fmt.Errorf("event log: restore stream '%s': %w", line.Stream, err)
 		}
@@ -137,8 +139,8 @@ func (l *Log) Restore(ctx context.Context, r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		f := &Frame{Records: data, Queue: line.Queue}
-		if err := stream.Append(ctx, f.asRecords()...); err != nil {
+
+		if err := stream.Append(ctx, recordsOf(line.Queue, data)...); err != nil {
 			return err
 		}
 		restored[line.Stream] = true

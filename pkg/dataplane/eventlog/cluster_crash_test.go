@@ -117,7 +117,7 @@ func TestClusterCrash(t *testing.T) {
 		})
 		kill[n] = child(t, options(n))
 		eventually(t, "the one that was killed has caught up", func() bool {
-			info, err := l.current.Load().js.Stream(t.Context(), s.name)
+			info, err := l.server.Current().JetStream.Stream(t.Context(), s.names.Name())
 			if err != nil || info.CachedInfo().Cluster == nil {
 				return false
 			}
@@ -167,12 +167,12 @@ func TestClusterDiskFull(t *testing.T) {
 			t.Fatalf("append while one of three servers has no space: %v", err)
 		}
 		n++
-		return logs[2].Health(t.Context()) != nil && logs[2].unusable() != nil
+		return logs[2].Health(t.Context()) != nil && logs[2].server.Err() != nil
 	})
 	unfill(t, disk)
 	eventually(t, "it runs again and has all", func() bool {
-		current := logs[2].current.Load()
-		return logs[2].Health(t.Context()) == nil && current.server.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.name)
+		current := logs[2].server.Current()
+		return logs[2].Health(t.Context()) == nil && current.Embedded.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.names.Name())
 	})
 	closed(t, logs[0])
 	k, _ := consume(t, opened(t, logs[2], "a"), "", ConsumeOptions{})

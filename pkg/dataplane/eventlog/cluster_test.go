@@ -111,7 +111,7 @@ func closed(t testing.TB, l *Log) {
 
 func replicas(t testing.TB, s *Stream) int {
 	t.Helper()
-	stream, err := s.log.current.Load().js.Stream(t.Context(), s.name)
+	stream, err := s.log.server.Current().JetStream.Stream(t.Context(), s.names.Name())
 	if err != nil {
 		return 0
 	}
@@ -207,7 +207,7 @@ func TestClusterMemberLost(t *testing.T) {
 		logs[n] = open(t, o[n])
 		eventually(t, "the server that lost its store has all again", func() bool {
 			return logs[n].Health(t.Context()) == nil &&
-				logs[n].current.Load().server.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.name)
+				logs[n].server.Current().Embedded.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.names.Name())
 		})
 	}
 	cancel()
@@ -287,7 +287,7 @@ func TestClusterAuthenticates(t *testing.T) {
 			if _, err := l.Stream(ctx, StreamConfig{ID: "a"}); !errors.Is(err, ErrUnavailable) {
 				t.Errorf("stream: %v, want ErrUnavailable", err)
 			}
-			if n := l.current.Load().server.NumRoutes(); n != 0 {
+			if n := l.server.Current().Embedded.NumRoutes(); n != 0 {
 				t.Errorf("there are %d connections between servers, want none", n)
 			}
 		})

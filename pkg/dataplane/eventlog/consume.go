@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 const (
@@ -72,7 +74,7 @@ type Consumption struct {
 // that come again. handle may block, which holds up the others of this consumption only. All consumptions of a queue
 // share its frames, also those of other processes.
 func (s *Stream) Consume(queue string, o ConsumeOptions, handle func(*Frame)) (*Consumption, error) {
-	if queue != "" && !names.MatchString(queue) {
+	if queue != "" && !server.ValidName(queue) {
 		return nil, fmt.Errorf("event log: queue '%s' must be named by letters, digits, '-' and '_'", queue)
 	}
 	if o.MaxFrames <= 0 {
@@ -87,7 +89,7 @@ func (s *Stream) Consume(queue string, o ConsumeOptions, handle func(*Frame)) (*
 
 	l := s.log
 	l.mu.Lock()
-	if s.deleted.Load() || l.ctx.Err() != nil {
+	if s.deleted.Load() || l.closed {
 		l.mu.Unlock()
 		c.cancel()
 		return nil, fmt.Errorf("event log: consume stream '%s': %w", s.config.ID, ErrClosed)
@@ -172,7 +174,7 @@ func (c *Consumption) pull() {
 	logger := c.stream.log.logger.WithValues("stream", c.stream.config.ID, "queue", c.queue)
 	failures := 0
 	for c.ctx.Err() == nil {
-		session, err := c.stream.log.session(c.ctx)
+		session, err := c.stream.log.server.Session(c.ctx)
 		if err != nil {
 			return
 		}
@@ -185,7 +187,7 @@ func (c *Consumption) pull() {
 			failures = 0
 		}
 		// A server that is away is told of elsewhere, once for all consumptions.
-		if failures++; failures%toldAfter == 0 && session.nc.IsConnected() {
+		if failures++; failures%toldAfter == 0 && session.Conn.IsConnected() {
 			logger.Error(err, "Consuming fails again and again", "times", failures)
 		} else {
 			logger.V(1).Info("Consuming is resumed", "error", err.Error())
@@ -293,7 +295,7 @@ func (c *Consumption) dispatch() {
 }
 
 func (l *Log) ackWait() time.Duration {
-	if l.embedded() && !l.clustered() {
+	if l.server.Embedded() && !l.server.Clustered() {
 		return embeddedAckWait
 	}
 	return externalAckWait

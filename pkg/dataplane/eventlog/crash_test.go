@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -183,7 +182,7 @@ var faults = map[string]struct {
 			eventually(t, "the server is stopped and the filesystem read-only", func() bool {
 				return unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "") == nil
 			})
-			eventually(t, "the log is unavailable", func() bool { return errors.Is(l.unusable(), unix.EROFS) })
+			eventually(t, "the log is unavailable", func() bool { return errors.Is(l.server.Err(), unix.EROFS) })
 			if err := stream(t, l, "a").Append(t.Context(), Record{}); !errors.Is(err, ErrUnavailable) || !errors.Is(err, unix.EROFS) {
 				t.Errorf("append: %v, want ErrUnavailable and EROFS", err)
 			}
@@ -228,7 +227,7 @@ func TestDiskFaults(t *testing.T) {
 			dir := small(t, 64)
 			o.Dir = dir + "/data"
 			l := open(t, o)
-			before := l.current.Load()
+			before := l.server.Current()
 			s := stream(t, l, "a")
 			stored := map[string]bool{}
 			data := func(i int) string { return strconv.Itoa(i) + "-" + strings.Repeat("x", 4096) }
@@ -240,8 +239,7 @@ func TestDiskFaults(t *testing.T) {
 			held := k.next(t)
 
 			if fault.unwatched {
-				l.space.looked.Store(math.MaxInt64)
-				l.space.unseen.Store(math.MaxInt64)
+				l.space = nil
 			}
 			fault.fail(t, dir)
 			i := 100
@@ -270,7 +268,7 @@ func TestDiskFaults(t *testing.T) {
 
 			eventually(t, "append works again", func() bool { return s.Append(t.Context(), Record{Data: []byte("again")}) == nil })
 			stored["again"] = true
-			if restarted := l.current.Load() != before; restarted != fault.restarts {
+			if restarted := l.server.Current() != before; restarted != fault.restarts {
 				t.Errorf("the server was restarted: %v, want %v", restarted, fault.restarts)
 			}
 			for _, r := range held.Records {

@@ -1,128 +1,107 @@
-// Package eventlog is the durable log behind brokers and channels, on NATS JetStream: embedded in this process, alone or
-// as one server of several in as many processes, or an existing NATS cluster.
+// Package eventlog is the durable log behind Brokers and Channels, on NATS JetStream: embedded in this process, alone or
+// as one of a cluster of several processes, or on existing NATS servers.
 //
-// A Stream holds the events of one Broker or Channel until every frame of them is done. Its records are in queues:
-// the shared one, and one for each consumer that has events to be sent again. Appends that run at the same time
-// are written together, those of one queue as one message (a frame), so that what durability costs is paid per
-// commit and not per event. A frame is removed when it is done, and handed to a consumer again, also by the next
-// process, until then: at least once, never not at all (eventing Event Acknowledgement and Delivery Retry).
+// A Stream holds the events of one Broker or Channel until all its segments are acknowledged. Records are in queues: the
+// shared one, and one for each consumer with events to retry. Concurrent appends are committed together, the records of a
+// queue as one message (a segment), so that durability costs per commit and not per event. A segment is removed when it is
+// acknowledged, and delivered again until then, also to the next process: at least once (eventing Event Acknowledgement
+// and Delivery Retry).
 package eventlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"regexp"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/component-base/metrics"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
-// Errors of Append, to be told apart by errors.Is. With ErrTooLarge nothing was stored; with any other some records
-// may be, so that who appends them again has them twice.
+// Errors of Append, for errors.Is. With ErrTooLarge nothing was stored; with any other some records may be, so that
+// appending them again may store them twice.
 var (
-	// ErrFull says that a limit of the log or its disk is reached; it takes records again when frames are done.
-	ErrFull = errors.New("the event log is full")
-	// ErrShareFull wraps ErrFull. It says that the streams of one tenant hold as much of the log as they may; those of
-	// others take records.
+	// ErrFull is returned while a limit of the log or its disk is reached, until segments are acknowledged.
+	ErrFull = server.ErrFull
+	// ErrShareFull wraps ErrFull. It is returned while the streams of one tenant hold their share of the log; other
+	// tenants are not affected.
 	ErrShareFull = fmt.Errorf("%w for this tenant", ErrFull)
-	// ErrTooLarge says that a record is larger than the server's messages may be.
-	ErrTooLarge = errors.New("the record is too large for the event log")
-	// ErrClosed says that the log was closed, or the stream deleted.
-	ErrClosed = errors.New("the event log is closed")
-	// ErrUnavailable says that the log cannot be reached or written at present.
-	ErrUnavailable = errors.New("the event log is unavailable")
+	// ErrTooLarge is returned for a record that is larger than the server's maximum message.
+	ErrTooLarge = server.ErrTooLarge
+	// ErrClosed is returned after the log was closed, or the stream deleted.
+	ErrClosed = server.ErrClosed
+	// ErrUnavailable is returned while the log cannot be reached or written.
+	ErrUnavailable = server.ErrUnavailable
 )
 
-// Options say where the log is.
+// Cluster makes the embedded server one of several.
+type Cluster = server.Cluster
+
+// Options configure the log.
 type Options struct {
-	// Dir holds the embedded server's store, which is used if URL is empty. It is created, with mode 0700.
+	// Dir is the directory of the embedded server's store, which is used if URL is empty. It is created, with mode 0700.
 	Dir string
-	// Cluster has the embedded server be one of several; nil for a single one.
+	// Cluster makes the embedded server one of several; nil for a single one.
 	Cluster *Cluster
-	// URL is that of an existing NATS cluster, its servers separated by commas.
+	// URL is the address of existing NATS servers, separated by commas.
 	URL string
 	// CredentialsFile, CAFile, CertFile and KeyFile are for the connection to URL; each may be empty.
 	CredentialsFile, CAFile, CertFile, KeyFile string
 	// Replicas is the number of servers of URL, or of Cluster, that hold each stream; 0 means 1.
 	Replicas int
 
-	// MaxBytes bounds the embedded store as a whole, but for streams in memory, which have 1 GiB; 0 means no bound.
-	// MaxStreamBytes bounds each stream; 0 means a quarter of what the embedded store may take, of its filesystem if that is
-	// not bounded, and no bound at the URL. All streams of one tenant in the embedded store take new records up to half of what
-	// it may take, or up to MaxStreamBytes if that is more. Bytes written within a few milliseconds may exceed MaxBytes by what they take
-	// besides the records.
+	// MaxBytes limits the embedded store as a whole, except for streams in memory, whose limit is 1 GiB; 0 means no limit.
+	// MaxStreamBytes limits each stream; 0 means a quarter of MaxBytes, or of the filesystem without MaxBytes, and no limit
+	// at the URL. The streams of one tenant in the embedded store accept new records up to half of its limit, or up to
+	// MaxStreamBytes if that is more. Bytes written within a few milliseconds may exceed MaxBytes by their overhead.
 	MaxBytes, MaxStreamBytes int64
-	// MinFreeBytes is the free space of Dir's filesystem below which the embedded log is full, for a server that
-	// meets the end of its disk fails. 0 means 64 MiB, less on filesystems below 1 GiB.
+	// MinFreeBytes is the free space of Dir's filesystem below which the embedded log is full, because a server that
+	// reaches the end of its disk fails. 0 means 64 MiB, less on filesystems below 1 GiB.
 	MinFreeBytes int64
 
-	// Installation tells our streams from those of others in the same NATS: letters, digits, "-" and "_". Empty
-	// means "local".
+	// Installation distinguishes the streams of this installation from others in the same NATS: letters, digits, "-" and
+	// "_". Empty means "local".
 	Installation string
 	Logger       logr.Logger
-	// Register takes the log's metrics, which have no labels; nil for none.
+	// Register registers the log's metrics, which have no labels; nil does not.
 	Register func(...metrics.Registerable)
 }
 
-// Log is the event log. Its methods may be called from several goroutines.
+// Log is the event log. Its methods may be called concurrently.
 type Log struct {
 	opts    Options
 	logger  logr.Logger
 	metrics *instruments
-	space   *space // nil unless embedded
-	// memory and disk bound all streams there together; nil for no bound.
+	server  *server.Server
+	space   *server.Space // nil unless embedded
+	// memory and disk limit all streams there together; nil for no limit.
 	memory, disk *quota
-	// memoryShares and diskShares bound what the streams of each tenant hold there; nil unless embedded.
+	// memoryShares and diskShares limit what the streams of each tenant hold there; nil unless embedded.
 	memoryShares, diskShares *shares
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // supervise, keepAlive, adopt
-	local  *local         // nil unless embedded
-
-	current atomic.Pointer[session]
-	// trouble is why there is no usable session, wrapping ErrFull or ErrUnavailable; nil if there is one.
-	trouble atomic.Pointer[error]
-	// suspect has supervise look at the embedded server right away.
-	suspect chan struct{}
+	ctx   context.Context
+	wg    sync.WaitGroup // keepAlive, migrate
+	local *local         // nil unless embedded
 
 	mu           sync.Mutex
-	changed      chan struct{} // closed and replaced whenever current is
+	closed       bool
 	streams      map[string]*Stream
 	consumptions map[*Consumption]struct{}
 	restoreHooks RestoreHooks
 }
 
-// session is a connection to one run of a server. Immutable but for unsynced.
-type session struct {
-	server *server.Server // nil unless embedded
-	// near says that all streams are in this process, so that no message is lost on the way.
-	near       bool
-	unmendable map[string]bool // what the server found wrong with its streams when it started
-	nc         *nats.Conn
-	js         jetstream.JetStream
-	ended      chan struct{} // closed when another takes its place, or the log is closed
-	// unsynced is the first stream whose files could not be synced, nil if there is none.
-	unsynced atomic.Pointer[Stream]
-}
-
-var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
-
-// Open starts the embedded server, or connects to the one at the URL, for which it takes 10 s at most. It does not wait
-// for the other servers of a Cluster: until most of them are there, what needs them is ErrUnavailable. Its errors say
-// which directory cannot be written, which URL not be reached, or what its JetStream lacks.
+// Open starts the embedded server, or connects to the one at the URL, which takes 10 s at most. It does not wait for the
+// other servers of a Cluster: until most of them run, requests that need them fail with ErrUnavailable. Its errors name
+// the directory that cannot be written, the URL that cannot be reached, or the missing feature.
 func Open(ctx context.Context, o Options) (*Log, error) {
 	if o.Installation == "" {
 		o.Installation = "local"
 	}
-	if !names.MatchString(o.Installation) {
+	if !server.ValidName(o.Installation) {
 		return nil, fmt.Errorf("event log: installation '%s' must consist of letters, digits, '-' and '_'", o.Installation)
 	}
 	o.Replicas = max(o.Replicas, 1)
@@ -130,62 +109,70 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		o.MaxStreamBytes = max(o.MaxBytes/streamShare, 1)
 	}
 	if o.URL == "" && o.Cluster != nil {
-		if err := o.Cluster.validate(); err != nil {
+		if err := o.Cluster.Validate(); err != nil {
 			return nil, fmt.Errorf("event log: %w", err)
 		}
 	}
 	l := &Log{
 		opts: o, logger: o.Logger.WithName("eventlog"), metrics: newInstruments(o.Register),
-		suspect: make(chan struct{}, 1), changed: make(chan struct{}),
 		streams: map[string]*Stream{}, consumptions: map[*Consumption]struct{}{},
 	}
-	// What the log does in the background ends with Close, not with what opened it.
-	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	var s *session
-	var err error
-	if o.URL == "" {
-		s, err = l.openEmbedded()
-	} else {
-		s, err = l.openExternal(ctx)
-	}
-	if err != nil {
-		l.cancel()
+	if err := l.openServer(ctx); err != nil {
 		return nil, err
 	}
-	l.current.Store(s)
-	if l.embedded() {
-		if l.local, err = l.offer(); err != nil {
-			l.cancel()
-			s.end()
-			return nil, err
-		}
-		l.wg.Go(l.supervise)
-	}
 	l.wg.Go(l.keepAlive)
-	if l.clustered() {
-		l.wg.Go(l.adopt)
+	if l.server.Clustered() {
+		l.wg.Go(l.migrate)
 	}
 	return l, nil
 }
 
-func (l *Log) embedded() bool { return l.opts.URL == "" }
+// openServer opens the server, and sets the limits of an embedded one.
+func (l *Log) openServer(ctx context.Context) (err error) {
+	o := l.opts
+	l.server, err = server.Open(ctx, server.Options{
+		Dir: o.Dir, Cluster: o.Cluster, MinFreeBytes: o.MinFreeBytes, Restarts: l.metrics.restarts,
+		URL: o.URL, CredentialsFile: o.CredentialsFile, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile,
+		Probe: l.config(StreamConfig{
+			ID: "probe-" + nats.NewInbox()[len(nats.InboxPrefix):], Description: "Probe of the NATS server at startup",
+		}),
+		Replicas: o.Replicas, Installation: o.Installation, Logger: l.logger,
+	})
+	if err != nil {
+		return err
+	}
+	l.ctx = l.server.Context()
+	if !l.server.Embedded() {
+		return nil
+	}
+	l.space = l.server.Space()
+	if o.MaxStreamBytes == 0 {
+		l.opts.MaxStreamBytes = l.space.Size() / streamShare
+	}
+	l.setQuotas()
+	l.setShares()
+	if l.local, err = l.offer(); err != nil {
+		l.server.Stop()
+		l.server.Close()
+	}
+	return err
+}
 
-// Close stops all consumptions and the embedded server. What was done is done for good when it returns; frames
-// that are not come again at once when the log is opened next.
+// Close stops all consumers and the embedded server. When it returns, acknowledgements are durable; segments without one
+// are delivered again immediately when the log is opened next.
 func (l *Log) Close() error {
 	l.mu.Lock()
-	select {
-	case <-l.ctx.Done():
+	if l.closed {
 		l.mu.Unlock()
 		return nil
-	default:
 	}
-	l.cancel()
+	l.closed = true
 	consumptions := make([]*Consumption, 0, len(l.consumptions))
 	for c := range l.consumptions {
 		consumptions = append(consumptions, c)
 	}
 	l.mu.Unlock()
+	l.server.Stop()
 	if l.local != nil {
 		l.local.end()
 	}
@@ -193,68 +180,47 @@ func (l *Log) Close() error {
 	for _, c := range consumptions {
 		c.release()
 	}
-	l.mu.Lock()
-	s := l.current.Swap(nil)
-	l.mu.Unlock()
-	if s == nil {
-		return nil
-	}
-	// A round trip after the acknowledgements: the server has taken them in.
-	err := s.nc.FlushTimeout(5 * time.Second)
-	s.end()
-	if err != nil {
-		return fmt.Errorf("event log: flush acknowledgements: %w", err)
-	}
-	return nil
+	return l.server.Close()
 }
 
-// end stops what a session consists of.
-func (s *session) end() {
-	close(s.ended)
-	s.nc.Close()
-	if s.server != nil {
-		s.server.Shutdown()
-		s.server.WaitForShutdown()
-	}
+// Health returns why the log does not accept or deliver records; in a cluster, also whether this server is still catching
+// up. It wraps ErrFull, ErrUnavailable or ErrClosed.
+func (l *Log) Health(context.Context) error { return l.server.Health() }
+
+// names returns the names of a stream in JetStream.
+func (l *Log) names(id string) layout.Stream {
+	return layout.Stream{Installation: l.opts.Installation, ID: id}
 }
 
-// session returns the one in use, which it waits for, until ctx ends or the log is closed.
-func (l *Log) session(ctx context.Context) (*session, error) {
-	for {
-		l.mu.Lock()
-		changed, s := l.changed, l.current.Load()
-		l.mu.Unlock()
-		if l.ctx.Err() != nil {
-			return nil, ErrClosed
-		}
-		if s != nil {
-			return s, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			if err := l.unusable(); err != nil {
-				return nil, err
+// config returns the configuration of a stream in JetStream.
+func (l *Log) config(c StreamConfig) jetstream.StreamConfig {
+	names := l.names(c.ID)
+	config := jetstream.StreamConfig{
+		Name:        names.Name(),
+		Description: c.Description,
+		Subjects:    []string{names.Subjects()},
+		Metadata:    map[string]string{layout.InstallationKey: l.opts.Installation, layout.IDKey: c.ID},
+		// Only acknowledged segments are removed: not by age, not by size.
+		Retention:          jetstream.WorkQueuePolicy,
+		Discard:            jetstream.DiscardNew,
+		MaxBytes:           -1,
+		Replicas:           l.opts.Replicas,
+		AllowAtomicPublish: true,
+	}
+	if c.Tenant != "" {
+		config.Metadata[layout.TenantKey] = c.Tenant
+	}
+	if l.opts.MaxStreamBytes > 0 {
+		config.MaxBytes = l.opts.MaxStreamBytes
+	}
+	if c.Memory {
+		config.Storage = jetstream.MemoryStorage
+		if l.opts.URL == "" {
+			config.MaxBytes = min(config.MaxBytes, maxMemory/streamShare)
+			if config.MaxBytes < 0 {
+				config.MaxBytes = maxMemory / streamShare
 			}
-			return nil, ctx.Err()
-		case <-l.ctx.Done():
 		}
 	}
-}
-
-// use makes s the session in use; nil for none.
-func (l *Log) use(s *session) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.current.Store(s)
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
-// unusable returns why there is no usable session, nil if there is one.
-func (l *Log) unusable() error {
-	if err := l.trouble.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return config
 }

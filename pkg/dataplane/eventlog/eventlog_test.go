@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,6 +14,8 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
 
@@ -400,13 +403,13 @@ func testConsumerDeleted(t *testing.T, o Options) {
 	a, b := k.next(t), k.next(t)
 	a.Done()
 	eventually(t, "frame is removed", func() bool { return queues(t, s)[""] == 1 })
-	js := s.log.current.Load().js
+	js := s.log.server.Current().JetStream
 	// A server that takes a request while it deletes the consumer answers nothing.
 	eventually(t, "the next request waits", func() bool {
-		consumer, err := js.Consumer(t.Context(), s.name, durable(""))
+		consumer, err := js.Consumer(t.Context(), s.names.Name(), layout.Consumer(""))
 		return err == nil && consumer.CachedInfo().NumWaiting == 1
 	})
-	if err := js.DeleteConsumer(t.Context(), s.name, durable("")); err != nil {
+	if err := js.DeleteConsumer(t.Context(), s.names.Name(), layout.Consumer("")); err != nil {
 		t.Fatal(err)
 	}
 	appendAll(t, s, "", "c")
@@ -522,7 +525,7 @@ func testTooLarge(t *testing.T, o Options) {
 	if err := s.Append(t.Context(), Record{Data: make([]byte, 17<<20)}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("append of 17 MiB: %v, want ErrTooLarge", err)
 	}
-	largest := int(s.log.current.Load().nc.MaxPayload()) - headroom - recordSize(0) - 1
+	largest := int(s.log.server.Current().Conn.MaxPayload()) - layout.Overhead - layout.RecordSize(0) - 1
 	appendAll(t, s, "", string(make([]byte, largest)), "small")
 	k, _ := consume(t, s, "", ConsumeOptions{MaxBytes: 1 << 10})
 	if f := k.next(t); len(f.Records[0]) != largest {
@@ -606,7 +609,7 @@ func TestStandstill(t *testing.T) {
 		t.Errorf("append while as much waits as may: %v, want ErrUnavailable", err)
 	}
 
-	s.log.fail(ErrUnavailable)
+	s.log.space = server.NewSpace(filepath.Join(t.TempDir(), "none"), 0)
 	start := time.Now()
 	if err := s.write(&batch{began: start.Add(-2 * retryFor)}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("write: %v, want ErrUnavailable", err)

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 // Frame is a message of the log: records of one queue that were appended at about the same time.
@@ -30,12 +33,12 @@ type Frame struct {
 
 // origin is where a delivery came from, and takes what becomes of it.
 type origin struct {
-	session *session
+	session *server.Session
 	reply   string
 }
 
 // tell sends an acknowledgement. One that does not get through means that the frame comes again.
-func (o origin) tell(what string) { _ = o.session.nc.Publish(o.reply, []byte(what)) }
+func (o origin) tell(what string) { _ = o.session.Conn.Publish(o.reply, []byte(what)) }
 
 // nak has the server hand the frame over again after a time.
 func (o origin) nak(after time.Duration) {
@@ -82,14 +85,14 @@ func (f *Frame) settle(done bool) (origin, bool) {
 
 // take makes a message a frame that waits to be handed over. One that is under way already was only slow, or the
 // server was restarted: then its end is told by the new delivery. That of one that was done before is told again.
-func (c *Consumption) take(session *session, msg *nats.Msg) {
+func (c *Consumption) take(session *server.Session, msg *nats.Msg) {
 	origin := origin{session, msg.Reply}
 	meta, err := msg.Metadata()
 	if err != nil {
 		c.stream.log.logger.Error(err, "Message without metadata", "subject", msg.Subject)
 		return
 	}
-	data, err := records(msg.Data)
+	data, err := layout.Records(msg.Data)
 	if err != nil {
 		// Left where it is for whoever understands it, and out of the others' way for a while.
 		c.stream.log.logger.Error(err, "Frame cannot be read", "stream", c.stream.config.ID, "sequence", meta.Sequence.Stream)

@@ -2,9 +2,10 @@ package eventlog
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 // A single server becomes one of a cluster: what it held is delivered by the cluster, and nothing is left behind.
@@ -37,7 +38,7 @@ func TestSingleBecomesCluster(t *testing.T) {
 	queue, _ := consume(t, moved, "q", ConsumeOptions{})
 	queue.collect(t, 2)
 	eventually(t, "nothing of the single server is left", func() bool {
-		_, err := os.Stat(filepath.Join(o[0].Dir, singleDir))
+		_, err := os.Stat(server.SingleDir(o[0].Dir))
 		return os.IsNotExist(err)
 	})
 

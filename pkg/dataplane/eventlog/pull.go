@@ -10,6 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 const (
@@ -38,7 +41,7 @@ const (
 // a request is withdrawn, which would then come late.
 type puller struct {
 	consumption *Consumption
-	session     *session
+	session     *server.Session
 	subject     string // of requests
 	inbox       string
 	wake        chan struct{} // a request ended
@@ -65,7 +68,7 @@ var (
 )
 
 // pullFrom binds to the queue's consumer, which it creates if there is none, and gets frames until an error.
-func (c *Consumption) pullFrom(session *session) error {
+func (c *Consumption) pullFrom(session *server.Session) error {
 	// Requests are for as many frames as there is room for. Those that were given back are not to hold up the others.
 	pending, forget := -1, forgetAfter
 	if c.options.MaxFrames == 1 {
@@ -73,9 +76,9 @@ func (c *Consumption) pullFrom(session *session) error {
 		pending, forget = 1, 0
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, consumerTimeout)
-	_, err := session.js.CreateOrUpdateConsumer(ctx, c.stream.name, jetstream.ConsumerConfig{
-		Durable:       durable(c.queue),
-		FilterSubject: c.stream.subject(c.queue),
+	_, err := session.JetStream.CreateOrUpdateConsumer(ctx, c.stream.names.Name(), jetstream.ConsumerConfig{
+		Durable:       layout.Consumer(c.queue),
+		FilterSubject: c.stream.names.Subject(c.queue),
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       c.stream.log.ackWait(),
 		MaxDeliver:    -1,
@@ -89,10 +92,10 @@ func (c *Consumption) pullFrom(session *session) error {
 	}
 	p := &puller{
 		consumption: c, session: session, wake: make(chan struct{}, 1),
-		subject: "$JS.API.CONSUMER.MSG.NEXT." + c.stream.name + "." + durable(c.queue),
-		inbox:   session.nc.NewInbox(),
+		subject: "$JS.API.CONSUMER.MSG.NEXT." + c.stream.names.Name() + "." + layout.Consumer(c.queue),
+		inbox:   session.Conn.NewInbox(),
 	}
-	sub, err := session.nc.Subscribe(p.inbox, p.receive)
+	sub, err := session.Conn.Subscribe(p.inbox, p.receive)
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
@@ -111,7 +114,7 @@ func (c *Consumption) pullFrom(session *session) error {
 		}
 		bytes := min(ask, room)
 		if large && bytes >= c.options.MaxBytes {
-			frames, bytes = 1, max(bytes, int(session.nc.MaxPayload())+headroom)
+			frames, bytes = 1, max(bytes, int(session.Conn.MaxPayload())+layout.Overhead)
 		}
 		if !c.acquire(bytes) {
 			return nil
@@ -141,7 +144,7 @@ func (p *puller) pull(frames, bytes int) (got int, err error) {
 	}
 	var silence <-chan time.Time
 	beatEvery := p.consumption.stream.log.beatEvery()
-	if !p.session.near {
+	if !p.session.Local {
 		r.Expires = min(r.Expires, pullFor)
 		if r.Expires > 2*beatEvery {
 			r.Heartbeat = beatEvery
@@ -157,15 +160,15 @@ func (p *puller) pull(frames, bytes int) (got int, err error) {
 	p.mu.Lock()
 	p.asked, p.got, p.ended, p.heard = frames, 0, nil, time.Now()
 	p.mu.Unlock()
-	if err := p.session.nc.PublishRequest(p.subject, p.inbox, body); err != nil {
+	if err := p.session.Conn.PublishRequest(p.subject, p.inbox, body); err != nil {
 		return 0, err
 	}
 	for {
 		select {
 		case <-p.wake:
 		case <-silence:
-		case <-p.session.ended:
-			return 0, errEnded
+		case <-p.session.Ended():
+			return 0, server.ErrEnded
 		case <-p.consumption.ctx.Done():
 			return 0, nil
 		}
@@ -184,7 +187,7 @@ func (p *puller) pull(frames, bytes int) (got int, err error) {
 }
 
 func (l *Log) beatEvery() time.Duration {
-	if l.clustered() {
+	if l.server.Clustered() {
 		return clusterBeat
 	}
 	return externalBeat

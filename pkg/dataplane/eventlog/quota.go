@@ -51,25 +51,10 @@ func (q *quota) written(bytes int64) { q.underway.Add(-bytes) }
 
 // setQuotas bounds what the embedded server holds. That of the disk is nil if there is no bound.
 func (l *Log) setQuotas() {
-	l.memory = &quota{limit: maxMemory, holds: func() int64 { memory, _ := l.usage(); return memory }}
+	l.memory = &quota{limit: maxMemory, holds: func() int64 { memory, _ := l.server.Usage(); return memory }}
 	if l.opts.MaxBytes > 0 {
-		l.disk = &quota{limit: l.opts.MaxBytes, holds: func() int64 { _, disk := l.usage(); return disk }}
+		l.disk = &quota{limit: l.opts.MaxBytes, holds: func() int64 { _, disk := l.server.Usage(); return disk }}
 	}
-}
-
-// usage returns what the embedded server's streams hold, in bytes; nothing while it is down.
-func (l *Log) usage() (memory, disk int64) {
-	s := l.current.Load()
-	if s == nil {
-		return 0, 0
-	}
-	usage := s.server.GlobalAccount().JetStreamUsage()
-	// That of a cluster is of all its servers.
-	copies := int64(1)
-	if !s.near {
-		copies = int64(l.opts.Replicas)
-	}
-	return int64(usage.Memory) / copies, int64(usage.Store) / copies
 }
 
 // quota is what bounds the stream together with others, nil if nothing does.

@@ -112,7 +112,7 @@ func TestDefaultLimitOfAStream(t *testing.T) {
 		t.Errorf("append to another stream: %v", err)
 	}
 	unbounded := open(t, Options{Dir: t.TempDir()})
-	if limit, size := unbounded.opts.MaxStreamBytes, unbounded.space.size(); limit <= 0 || limit > size/2 {
+	if limit, size := unbounded.opts.MaxStreamBytes, unbounded.space.Size(); limit <= 0 || limit > size/2 {
 		t.Errorf("without a bound of the log, a stream may take %d bytes of a filesystem of %d", limit, size)
 	}
 }

@@ -7,13 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 )
 
-const inf, sum, consumerOfShared = server.JetStreamMetaFile, server.JetStreamMetaFileSum, "obs/" + sharedQueue
+var inf, sum, consumerOfShared = server.JetStreamMetaFile, server.JetStreamMetaFileSum, "obs/" + layout.Consumer("")
 
 // eventing Event Acknowledgement and Delivery Retry: what was accepted is delivered, wherever the process was killed
 // between the files that describe a stream or a consumer; and later starts find the stream as it should be.
-func TestMend(t *testing.T) {
+func TestRepair(t *testing.T) {
 	for name, damage := range map[string]struct {
 		removed, emptied []string
 		// written is a file with another content.
@@ -50,7 +52,7 @@ func TestMend(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			dir := filepath.Join(o.Dir, "jetstream/$G/streams", s.name)
+			dir := filepath.Join(o.Dir, "jetstream/$G/streams", s.names.Name())
 			for _, file := range append([]string{inf, sum}, consumerOfShared+"/"+inf, consumerOfShared+"/"+sum) {
 				if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 					t.Fatalf("the server has other files: %v", err)
@@ -93,14 +95,14 @@ func TestMend(t *testing.T) {
 			}
 
 			l = open(t, o)
-			if faults := l.current.Load().unmendable; len(faults) > 0 {
+			if faults := l.server.Current().Unrepaired(); len(faults) > 0 {
 				t.Errorf("after the second start: %v", faults)
 			}
 			ids, err := l.StreamIDs(t.Context())
 			if diff := cmp.Diff([]string{"a"}, ids); diff != "" || err != nil {
 				t.Errorf("streams after the second start: %v, %s", err, diff)
 			}
-			consumer, err := l.current.Load().js.Consumer(t.Context(), s.name, durable(""))
+			consumer, err := l.server.Current().JetStream.Consumer(t.Context(), s.names.Name(), layout.Consumer(""))
 			if err != nil {
 				t.Fatalf("consumer after the second start: %v", err)
 			}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -111,34 +110,14 @@ func (s *shares) refresh(freshness time.Duration) {
 func (l *Log) setShares() {
 	size := l.opts.MaxBytes
 	if size <= 0 {
-		size = l.space.size()
+		size = l.space.Size()
 	}
 	l.memoryShares = l.newShares(maxMemory/tenantShare, jetstream.MemoryStorage)
 	l.diskShares = l.newShares(max(size/tenantShare, l.opts.MaxStreamBytes), jetstream.FileStorage)
 }
 
 func (l *Log) newShares(limit int64, storage jetstream.StorageType) *shares {
-	return &shares{limit: limit, held: func() (map[string]int64, bool) { return l.tenants(storage) }, tenants: map[string]*share{}}
-}
-
-// tenants returns how many bytes the streams of each tenant hold that the embedded server has, and whether that is known.
-func (l *Log) tenants(storage jetstream.StorageType) (map[string]int64, bool) {
-	s := l.current.Load()
-	if s == nil {
-		return nil, false
-	}
-	account, err := s.server.JszAccount(&server.JSzOptions{Account: s.server.GlobalAccount().GetName(), Streams: true, Config: true})
-	if err != nil {
-		return nil, false
-	}
-	held := map[string]int64{}
-	for i := range account.Streams {
-		stream := &account.Streams[i]
-		if tenant := stream.Config.Metadata[tenantMeta]; tenant != "" && (stream.Config.Storage == server.MemoryStorage) == (storage == jetstream.MemoryStorage) {
-			held[tenant] += int64(stream.State.Bytes)
-		}
-	}
-	return held, true
+	return &shares{limit: limit, held: func() (map[string]int64, bool) { return l.server.TenantUsage(storage) }, tenants: map[string]*share{}}
 }
 
 // shares bounds the stream together with others of its tenant, nil if nothing does.

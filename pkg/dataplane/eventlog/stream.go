@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 // StreamConfig describes a stream.
@@ -29,11 +30,9 @@ type StreamConfig struct {
 type Stream struct {
 	log     *Log
 	config  StreamConfig
-	name    string
+	names   layout.Stream
 	deleted atomic.Bool
-	// thin says that fewer servers hold it than should.
-	thin  atomic.Bool
-	acked acked
+	acked   acked
 	// disk is used by the one that commits.
 	disk disk
 
@@ -43,72 +42,10 @@ type Stream struct {
 	committing bool
 }
 
-const (
-	sharedQueue      = "shared"
-	installationMeta = "knative-installation"
-	idMeta           = "knative-uid"
-	tenantMeta       = "knative-tenant"
-)
-
-func (l *Log) streamName(id string) string { return "KN_" + l.opts.Installation + "_" + id }
-
-// prefix begins the subjects of a stream's messages.
-func (l *Log) prefix(id string) string { return "KN." + l.opts.Installation + "." + id + "." }
-
-// ownQueue comes between the prefix and the name of a queue that is not the shared one.
-const ownQueue = "queue."
-
-// subject is that of a queue's messages. Queues are UIDs.
-func (s *Stream) subject(queue string) string {
-	if queue == "" {
-		return s.log.prefix(s.config.ID) + sharedQueue
-	}
-	return s.log.prefix(s.config.ID) + ownQueue + queue
-}
-
-// durable is the name of a queue's consumer.
-func durable(queue string) string {
-	if queue == "" {
-		return sharedQueue
-	}
-	return "queue_" + queue
-}
-
-func (l *Log) config(c StreamConfig) jetstream.StreamConfig {
-	config := jetstream.StreamConfig{
-		Name:        l.streamName(c.ID),
-		Description: c.Description,
-		Subjects:    []string{l.prefix(c.ID) + ">"},
-		Metadata:    map[string]string{installationMeta: l.opts.Installation, idMeta: c.ID},
-		// What is done is removed, and nothing else: not by age, not by size.
-		Retention:          jetstream.WorkQueuePolicy,
-		Discard:            jetstream.DiscardNew,
-		MaxBytes:           -1,
-		Replicas:           l.opts.Replicas,
-		AllowAtomicPublish: true,
-	}
-	if c.Tenant != "" {
-		config.Metadata[tenantMeta] = c.Tenant
-	}
-	if l.opts.MaxStreamBytes > 0 {
-		config.MaxBytes = l.opts.MaxStreamBytes
-	}
-	if c.Memory {
-		config.Storage = jetstream.MemoryStorage
-		if l.embedded() {
-			config.MaxBytes = min(config.MaxBytes, maxMemory/streamShare)
-			if config.MaxBytes < 0 {
-				config.MaxBytes = maxMemory / streamShare
-			}
-		}
-	}
-	return config
-}
-
 // Stream returns the stream of an ID, which it creates if there is none. There is one Stream per ID. One that is
 // there already gets the description and the log's limits; it is an error if it is stored otherwise.
 func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
-	if !names.MatchString(c.ID) {
+	if !server.ValidName(c.ID) {
 		return nil, fmt.Errorf("event log: stream '%s' must be named by letters, digits, '-' and '_'", c.ID)
 	}
 	l.mu.Lock()
@@ -117,22 +54,23 @@ func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
 	if stream != nil && stream.config == c {
 		return stream, nil
 	}
-	s, err := l.session(ctx)
+	s, err := l.server.Session(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("event log: stream '%s': %w", c.ID, err)
 	}
-	thin, err := l.ensure(ctx, s, l.config(c))
+	config := l.config(c)
+	underReplicated, err := s.EnsureStream(ctx, config)
 	if err != nil {
-		return nil, l.explain(fmt.Sprintf("create stream '%s'", c.ID), err)
+		return nil, l.server.Explain(fmt.Sprintf("create stream '%s'", c.ID), err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if stream = l.streams[c.ID]; stream == nil {
-		stream = &Stream{log: l, config: c, name: l.streamName(c.ID)}
-		stream.disk.dir = filepath.Join(streamsDir(l.opts.Dir), stream.name, "msgs")
+		stream = &Stream{log: l, config: c, names: l.names(c.ID)}
+		stream.disk.dir = server.MessageDir(l.opts.Dir, config.Name)
 		l.streams[c.ID] = stream
 	}
-	stream.thin.Store(thin)
+	l.server.Track(config, underReplicated)
 	return stream, nil
 }
 
@@ -163,58 +101,56 @@ func (l *Log) DeleteStream(ctx context.Context, id string) error {
 	if s := l.streams[id]; s != nil {
 		s.deleted.Store(true)
 		delete(l.streams, id)
+		l.server.Untrack(l.names(id).Name())
 	}
 	l.mu.Unlock()
 	l.stop(func(c *Consumption) bool { return c.stream.config.ID == id })
-	s, err := l.session(ctx)
+	s, err := l.server.Session(ctx)
 	if err != nil {
 		return fmt.Errorf("event log: delete stream '%s': %w", id, err)
 	}
-	if err := s.js.DeleteStream(ctx, l.streamName(id)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return l.explain(fmt.Sprintf("delete stream '%s'", id), err)
+	if err := s.JetStream.DeleteStream(ctx, l.names(id).Name()); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return l.server.Explain(fmt.Sprintf("delete stream '%s'", id), err)
 	}
 	return nil
 }
 
 // StreamIDs returns the IDs of this installation's streams.
 func (l *Log) StreamIDs(ctx context.Context) ([]string, error) {
-	s, err := l.session(ctx)
+	s, err := l.server.Session(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("event log: list streams: %w", err)
 	}
 	var ids []string
-	list := s.js.ListStreams(ctx, jetstream.WithStreamListSubject("KN."+l.opts.Installation+".>"))
+	list := s.JetStream.ListStreams(ctx, jetstream.WithStreamListSubject(layout.Subjects(l.opts.Installation)))
 	for info := range list.Info() {
-		if info.Config.Metadata[installationMeta] == l.opts.Installation {
-			ids = append(ids, info.Config.Metadata[idMeta])
+		if info.Config.Metadata[layout.InstallationKey] == l.opts.Installation {
+			ids = append(ids, info.Config.Metadata[layout.IDKey])
 		}
 	}
 	if list.Err() != nil {
-		return nil, l.explain("list streams", list.Err())
+		return nil, l.server.Explain("list streams", list.Err())
 	}
 	return ids, nil
 }
 
 // Queues returns the queues that hold frames, and how many.
 func (s *Stream) Queues(ctx context.Context) (map[string]uint64, error) {
-	session, err := s.log.session(ctx)
+	session, err := s.log.server.Session(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("event log: queues of stream '%s': %w", s.config.ID, err)
 	}
-	stream, err := session.js.Stream(ctx, s.name)
+	stream, err := session.JetStream.Stream(ctx, s.names.Name())
 	if err != nil {
-		return nil, s.log.explain(fmt.Sprintf("queues of stream '%s'", s.config.ID), err)
+		return nil, s.log.server.Explain(fmt.Sprintf("queues of stream '%s'", s.config.ID), err)
 	}
-	prefix := s.log.prefix(s.config.ID)
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(s.names.Subjects()))
 	if err != nil {
-		return nil, s.log.explain(fmt.Sprintf("queues of stream '%s'", s.config.ID), err)
+		return nil, s.log.server.Explain(fmt.Sprintf("queues of stream '%s'", s.config.ID), err)
 	}
 	queues := make(map[string]uint64, len(info.State.Subjects))
 	for subject, n := range info.State.Subjects {
-		// That of the shared queue is left empty.
-		_, queue, _ := strings.Cut(subject, prefix+ownQueue)
-		queues[queue] = n
+		queues[s.names.Queue(subject)] = n
 	}
 	return queues, nil
 }
@@ -223,20 +159,20 @@ func (s *Stream) Queues(ctx context.Context) (map[string]uint64, error) {
 func (s *Stream) DeleteQueue(ctx context.Context, queue string) error {
 	what := fmt.Sprintf("delete queue '%s' of stream '%s'", queue, s.config.ID)
 	s.log.stop(func(c *Consumption) bool { return c.stream == s && c.queue == queue })
-	session, err := s.log.session(ctx)
+	session, err := s.log.server.Session(ctx)
 	if err != nil {
 		return fmt.Errorf("event log: %s: %w", what, err)
 	}
-	err = session.js.DeleteConsumer(ctx, s.name, durable(queue))
+	err = session.JetStream.DeleteConsumer(ctx, s.names.Name(), layout.Consumer(queue))
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return s.log.explain(what, err)
+		return s.log.server.Explain(what, err)
 	}
-	stream, err := session.js.Stream(ctx, s.name)
+	stream, err := session.JetStream.Stream(ctx, s.names.Name())
 	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSubject(s.subject(queue)))
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(s.names.Subject(queue)))
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return s.log.explain(what, err)
+		return s.log.server.Explain(what, err)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func TestSyncFailure(t *testing.T) {
 	l := open(t, Options{Dir: dir})
 	s := stream(t, l, "a")
 	appendAll(t, s, "", "before")
-	before := l.current.Load()
+	before := l.server.Current()
 	block := filepath.Join(s.disk.dir, "1"+blockSuffix)
 	inode := func() uint64 {
 		var stat unix.Stat_t
@@ -82,7 +82,7 @@ func TestSyncFailure(t *testing.T) {
 	}
 	s.mu.Unlock()
 	appendAll(t, s, "", "failed at first")
-	if l.current.Load() == before {
+	if l.server.Current() == before {
 		t.Error("the server was not restarted")
 	}
 	if inode() == old {

@@ -1,4 +1,4 @@
-package eventlog
+package layout
 
 import (
 	"errors"
@@ -9,25 +9,25 @@ import (
 
 func TestRecords(t *testing.T) {
 	big := make([]byte, 300)
-	var frame []byte
+	var segment []byte
 	for _, r := range [][]byte{[]byte("a"), {}, big} {
-		frame = appendRecord(frame, r)
+		segment = AppendRecord(segment, r)
 	}
-	got, err := records(frame)
+	got, err := Records(segment)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([][]byte{[]byte("a"), {}, big}, got); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
-	for name, frame := range map[string][]byte{
+	for name, segment := range map[string][]byte{
 		"empty":           {},
 		"another version": {9, 1, 'a'},
-		"cut":             frame[:len(frame)-1],
+		"cut":             segment[:len(segment)-1],
 		"length too long": {1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
 		"length cut":      {1, 0x80},
 	} {
-		if _, err := records(frame); !errors.Is(err, errMalformed) {
+		if _, err := Records(segment); !errors.Is(err, errMalformed) {
 			t.Errorf("%s: %v, want errMalformed", name, err)
 		}
 	}

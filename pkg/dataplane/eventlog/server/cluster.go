@@ -1,4 +1,4 @@
-package eventlog
+package server
 
 import (
 	"context"
@@ -8,40 +8,39 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// apiTimeout bounds what a cluster is asked for besides records.
-const apiTimeout = 5 * time.Second
+var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// Cluster has the embedded server be one of several, in as many processes, that hold each stream together. What they
-// acknowledged is on the disks of most of them; a server that lost its store gets it from the others again.
+// ValidName reports whether a name consists of letters, digits, "-" and "_".
+func ValidName(name string) bool { return names.MatchString(name) }
+
+// Cluster makes the embedded server one of several, in as many processes, that replicate each stream. Acknowledged messages
+// are on the disks of a majority; a server that lost its store recovers it from the others.
 type Cluster struct {
-	// Name is the server's own for good, such as that of its pod in a StatefulSet.
+	// Name identifies the server permanently, such as the name of its Pod in a StatefulSet.
 	Name string
 	// ListenHost and ListenPort are where it listens for the others, Advertise is where they reach it, host and port.
 	ListenHost string
 	ListenPort int
 	Advertise  string
-	// Routes are where all servers are reached, host and port, this one among them or not. Their number is that of the
-	// servers, of which most must run, so it may not be less than there will be.
+	// Routes are the addresses of all servers, host and port, with or without this one. A majority of them must run, so
+	// none that will be started may be missing.
 	Routes []string
-	// TLS has the servers authenticate each other: it gives certificates for server and client, and says what to trust in
-	// both roles, by ClientCAs and RootCAs or by VerifyConnection. Its functions are asked at each handshake.
+	// TLS authenticates the servers to each other: it provides certificates for server and client, and trust in both
+	// roles, by ClientCAs and RootCAs or by VerifyConnection. Its functions are called at each handshake.
 	TLS *tls.Config
 }
 
-// clustered says whether the embedded server is one of several.
-func (l *Log) clustered() bool { return l.embedded() && l.opts.Cluster != nil }
-
-// validate says what is missing.
-func (c *Cluster) validate() error {
+// Validate returns an error that says which setting is missing or invalid.
+func (c *Cluster) Validate() error {
 	switch {
-	case !names.MatchString(c.Name):
+	case !ValidName(c.Name):
 		return fmt.Errorf("server name '%s' must consist of letters, digits, '-' and '_'", c.Name)
 	case c.TLS == nil, c.TLS.InsecureSkipVerify && c.TLS.VerifyConnection == nil:
 		return errors.New("servers of a cluster must authenticate each other by TLS")
@@ -57,7 +56,7 @@ func (c *Cluster) validate() error {
 	return nil
 }
 
-// routes are where all servers are, this one among them: the server counts them to know when most are there.
+// routes are the addresses of all servers, including this one: the server derives the size of a majority from them.
 func (c *Cluster) routes() []*url.URL {
 	all := slices.Clone(c.Routes)
 	if !slices.Contains(all, c.Advertise) {
@@ -70,9 +69,8 @@ func (c *Cluster) routes() []*url.URL {
 	return urls
 }
 
-// join makes a server's options those of one of a cluster, and returns the token that its clients need.
-func (l *Log) join(o *server.Options) (token string) {
-	c := l.opts.Cluster
+// configure sets the server options of a server of the cluster, and returns the token that its clients need.
+func (c *Cluster) configure(o *server.Options, installation string) (token string) {
 	config := c.TLS.Clone()
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	if config.VerifyConnection != nil {
@@ -81,71 +79,102 @@ func (l *Log) join(o *server.Options) (token string) {
 	token = rand.Text()
 	o.ServerName = c.Name
 	o.Cluster = server.ClusterOpts{
-		Name: "knative-" + l.opts.Installation, Host: c.ListenHost, Port: c.ListenPort, Advertise: c.Advertise,
+		Name: "knative-" + installation, Host: c.ListenHost, Port: c.ListenPort, Advertise: c.Advertise,
 		TLSConfig: config, TLSTimeout: routeTimeout.Seconds(), NoAdvertise: true,
 	}
 	o.Routes = c.routes()
-	// Only a server that listens for clients looks for the others. Nobody outside this process has the token.
+	// Only a server that listens for clients connects to the others. The token never leaves this process.
 	o.DontListen, o.Host, o.Port = false, "127.0.0.1", server.RANDOM_PORT
 	o.Authorization = token
-	// A server that forgets, after a loss of power, what it agreed to may have the others forget it as well. Each commit is
-	// one entry of a log that is synced on most servers before it is acknowledged; that of removals is synced behind it.
+	// A server that forgets, after a loss of power, what it agreed to may make the others forget it as well. Each commit is
+	// one entry of a log that is synced on most servers before it is acknowledged; removals are synced later.
 	o.SyncAlways = true
 	return token
 }
 
-// ensure creates a stream or gives it the configuration. Where too few servers are there to hold a new one, fewer do, at
-// least two, until grow finds more.
-func (l *Log) ensure(ctx context.Context, s *session, config jetstream.StreamConfig) (thin bool, err error) {
-	if l.clustered() {
-		// Without a leader nobody answers.
+// EnsureStream creates a stream, or updates its configuration. With too few servers for a new stream's replicas, fewer
+// servers hold it, at least two, and it is under-replicated: pass that to Track.
+func (s *Session) EnsureStream(ctx context.Context, config jetstream.StreamConfig) (underReplicated bool, err error) {
+	if s.clustered() {
+		// Without a leader no server responds.
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, apiTimeout)
+		ctx, cancel = context.WithTimeout(ctx, APITimeout)
 		defer cancel()
 	}
-	_, err = s.js.CreateOrUpdateStream(ctx, config)
-	if !l.clustered() || config.Replicas < 3 || !isAPI(err, server.JSClusterNoPeersErrF) {
+	_, err = s.JetStream.CreateOrUpdateStream(ctx, config)
+	if !s.clustered() || config.Replicas < 3 || !isAPI(err, server.JSClusterNoPeersErrF) {
 		return false, err
 	}
 	config.Replicas = 2
-	_, thinErr := s.js.CreateStream(ctx, config)
+	_, fewerErr := s.JetStream.CreateStream(ctx, config)
 	switch {
-	case thinErr == nil, errors.Is(thinErr, jetstream.ErrStreamNameAlreadyInUse):
-		// One that is there keeps the servers it has.
+	case fewerErr == nil, errors.Is(fewerErr, jetstream.ErrStreamNameAlreadyInUse):
+		// An existing one keeps its servers.
 		return true, nil
 	default:
-		return false, errors.Join(err, thinErr)
+		return false, errors.Join(err, fewerErr)
 	}
 }
 
-// grow has as many servers hold the streams as should.
-func (l *Log) grow(s *session) {
-	for _, stream := range l.cached() {
-		if !stream.thin.Load() || stream.deleted.Load() {
-			continue
+// trackedStream is a stream that this process uses.
+type trackedStream struct {
+	config          jetstream.StreamConfig
+	underReplicated bool
+}
+
+// Track maintains a stream: after a restart of the embedded server it is created again if it was in memory, and an
+// under-replicated stream gets the replicas of config when enough servers run.
+func (s *Server) Track(config jetstream.StreamConfig, underReplicated bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tracked[config.Name] = trackedStream{config: config, underReplicated: underReplicated}
+}
+
+// Untrack ends Track.
+func (s *Server) Untrack(stream string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tracked, stream)
+}
+
+// trackedStreams returns the configurations of tracked streams that match.
+func (s *Server) trackedStreams(match func(trackedStream) bool) []jetstream.StreamConfig {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []jetstream.StreamConfig
+	for _, stream := range s.tracked {
+		if match(stream) {
+			found = append(found, stream.config)
 		}
-		ctx, cancel := context.WithTimeout(l.ctx, apiTimeout)
-		_, err := s.js.UpdateStream(ctx, l.config(stream.config))
+	}
+	return found
+}
+
+// replicate adds the missing replicas of under-replicated streams.
+func (s *Server) replicate(session *Session) {
+	for _, config := range s.trackedStreams(func(t trackedStream) bool { return t.underReplicated }) {
+		ctx, cancel := context.WithTimeout(s.ctx, APITimeout)
+		_, err := session.JetStream.UpdateStream(ctx, config)
 		cancel()
 		if err != nil {
 			// The others lack the same servers.
 			return
 		}
-		stream.thin.Store(false)
-		l.logger.Info("All servers hold the stream now", "stream", stream.config.ID)
+		s.mu.Lock()
+		if stream, found := s.tracked[config.Name]; found {
+			stream.underReplicated = false
+			s.tracked[config.Name] = stream
+		}
+		s.mu.Unlock()
+		s.logger.Info("Stream is replicated to all servers", "stream", config.Name)
 	}
 }
 
-func isAPI(err error, code server.ErrorIdentifier) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && server.ErrorIdentifier(api.ErrorCode) == code
-}
-
-// brokenGroups returns what the server of a cluster cannot write any more. Other faults of its streams, such as that they
-// lag behind, the servers mend themselves.
-func (s *session) brokenGroups() map[string]bool {
+// brokenGroups returns what the server of a cluster cannot write any more. The servers repair other faults of their
+// streams, such as lag, themselves.
+func (s *Session) brokenGroups() map[string]bool {
 	found := map[string]bool{}
-	status := s.server.Raftz(&server.RaftzOptions{AccountFilter: server.DEFAULT_SYSTEM_ACCOUNT})
+	status := s.Embedded.Raftz(&server.RaftzOptions{AccountFilter: server.DEFAULT_SYSTEM_ACCOUNT})
 	if status == nil {
 		return found
 	}
@@ -157,25 +186,4 @@ func (s *session) brokenGroups() map[string]bool {
 		}
 	}
 	return found
-}
-
-// Health returns what keeps the log from taking or handing out records; with a cluster, also that this server does not
-// have yet what it should. It wraps ErrFull, ErrUnavailable or ErrClosed.
-func (l *Log) Health(context.Context) error {
-	if l.ctx.Err() != nil {
-		return ErrClosed
-	}
-	if err := l.unusable(); err != nil {
-		return err
-	}
-	s := l.current.Load()
-	switch {
-	case s == nil, !s.nc.IsConnected():
-		return fmt.Errorf("%w: not connected to the server", ErrUnavailable)
-	case l.clustered():
-		if status := s.server.Healthz(nil); status.Error != "" {
-			return fmt.Errorf("%w: %s", ErrUnavailable, status.Error)
-		}
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package eventlog
+package server
 
 import (
 	"context"
@@ -15,148 +15,140 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 )
+
+// MaxPayload is the maximum size of a message of the embedded server, in bytes.
+const MaxPayload = 16 << 20
 
 const (
-	// maxPayload is that of the embedded server, in bytes.
-	maxPayload   = 16 << 20
 	startTimeout = 60 * time.Second
 	routeTimeout = 5 * time.Second
-	// watchEvery is how often the embedded server is looked at unasked, healEvery how often the disk is while
-	// the server is down.
-	watchEvery = 5 * time.Second
-	healEvery  = 500 * time.Millisecond
+	// ackTimeout is how long a server other than the local one may take to acknowledge a message.
+	ackTimeout = 4 * time.Second
+	// checkInterval is the time between checks of the embedded server, restartInterval the time between attempts to
+	// restart it.
+	checkInterval   = 5 * time.Second
+	restartInterval = 500 * time.Millisecond
 )
 
-// openEmbedded starts the server within this process. Unless it is one of several, it listens nowhere.
-func (l *Log) openEmbedded() (*session, error) {
-	dir := l.opts.Dir
+// start starts the server within this process. Unless it is one of a cluster, it does not listen.
+func (s *Server) start() (*Session, error) {
+	dir := s.options.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("event log: create directory: %w", err)
 	}
-	if err := probe(dir); err != nil {
+	if err := checkWritable(dir); err != nil {
 		return nil, fmt.Errorf("event log: directory '%s' must be writable: %w", dir, err)
 	}
-	if l.space == nil {
-		l.space = &space{dir: dir, minimum: l.opts.MinFreeBytes}
-		l.setQuotas()
-		if l.opts.MaxStreamBytes == 0 {
-			l.opts.MaxStreamBytes = l.space.size() / streamShare
-		}
-		l.setShares()
-	}
-	if l.clustered() {
-		if err := setAside(dir); err != nil {
-			return nil, fmt.Errorf("event log: set the store of a single server aside: %w", err)
+	if s.Clustered() {
+		if err := moveSingle(dir); err != nil {
+			return nil, fmt.Errorf("event log: move the store of a single server: %w", err)
 		}
 	} else if found, err := exists(metaDir(dir)); err != nil || found {
-		return nil, errors.Join(fmt.Errorf("event log: the store in '%s' is that of a server of a cluster, which holds it with others", dir), err)
+		return nil, errors.Join(fmt.Errorf("event log: the store in '%s' belongs to a server of a cluster, not to a single one", dir), err)
 	}
-	if err := mend(dir, l.logger); err != nil {
-		return nil, fmt.Errorf("event log: mend '%s': %w", dir, err)
+	if err := repair(dir, s.logger); err != nil {
+		return nil, fmt.Errorf("event log: repair '%s': %w", dir, err)
 	}
 	options := &server.Options{
-		ServerName: "knative-" + l.opts.Installation, DontListen: true, NoSigs: true, NoLog: true,
+		ServerName: "knative-" + s.options.Installation, DontListen: true, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, DisableJetStreamBanner: true,
-		// Quotas are the bounds.
+		// The log limits what it stores itself.
 		JetStreamMaxStore: math.MaxInt64 / 2, JetStreamMaxMemory: math.MaxInt64 / 2,
-		MaxPayload: maxPayload, MaxPending: 512 << 20,
+		MaxPayload: MaxPayload, MaxPending: 512 << 20,
 	}
 	token := ""
-	if l.clustered() {
-		token = l.join(options)
+	if s.Clustered() {
+		token = s.options.Cluster.configure(options, s.options.Installation)
 	}
-	srv, err := server.NewServer(options)
+	embedded, err := server.NewServer(options)
 	if err != nil {
-		return nil, fmt.Errorf("event log: set up the embedded server: %w", err)
+		return nil, fmt.Errorf("event log: configure the embedded server: %w", err)
 	}
-	s, err := l.start(srv, token)
+	session, err := s.connectTo(embedded, token)
 	if err != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
+		embedded.Shutdown()
+		embedded.WaitForShutdown()
 		return nil, err
 	}
-	return s, nil
+	return session, nil
 }
 
-// start starts a server and connects to it with a token, if it is not empty.
-func (l *Log) start(srv *server.Server, token string) (*session, error) {
-	srv.SetLoggerV2(serverLog{l.logger.WithName("nats")}, false, false, false)
+// connectTo starts an embedded server and connects to it, with a token if it is not empty.
+func (s *Server) connectTo(embedded *server.Server, token string) (*Session, error) {
+	embedded.SetLoggerV2(serverLog{s.logger.WithName("nats")}, false, false, false)
 	// Start returns when the streams are recovered, or an error stopped the server.
-	srv.Start()
-	if !srv.ReadyForConnections(startTimeout) || !srv.JetStreamEnabled() {
-		return nil, fmt.Errorf("event log: the embedded server does not start on '%s', see its log", l.opts.Dir)
+	embedded.Start()
+	if !embedded.ReadyForConnections(startTimeout) || !embedded.JetStreamEnabled() {
+		return nil, fmt.Errorf("event log: the embedded server does not start on '%s', see its log", s.options.Dir)
 	}
-	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.NoReconnect(), nats.Timeout(startTimeout), nats.Token(token))
+	nc, err := nats.Connect("", nats.InProcessServer(embedded), nats.NoReconnect(), nats.Timeout(startTimeout), nats.Token(token))
 	if err != nil {
 		return nil, fmt.Errorf("event log: connect to the embedded server: %w", err)
 	}
-	s, err := newSession(srv, nc, !l.clustered())
+	session, err := s.newSession(embedded, nc)
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
-	s.unmendable = s.faults()
-	for fault := range s.unmendable {
-		l.logger.Error(errors.New(fault), "The embedded NATS server did not recover all streams", "directory", l.opts.Dir)
+	session.unrepaired = session.faults()
+	for fault := range session.unrepaired {
+		s.logger.Error(errors.New(fault), "Embedded NATS server did not recover all streams", "directory", s.options.Dir)
 	}
-	return s, nil
+	return session, nil
 }
 
-func newSession(srv *server.Server, nc *nats.Conn, near bool) (*session, error) {
-	timeout := jetstream.WithPublishAsyncTimeout(ackTimeout)
-	if near {
-		// Supervise tells when no answer will come.
-		timeout = jetstream.WithPublishAsyncTimeout(startTimeout)
-	}
-	js, err := jetstream.New(nc, timeout, jetstream.WithPublishAsyncMaxPending(1<<16))
-	if err != nil {
-		return nil, err
-	}
-	return &session{server: srv, near: near, nc: nc, js: js, ended: make(chan struct{})}, nil
-}
-
-// supervise restarts the embedded server when it failed: after an error of its disk it writes no more, even when
-// the disk is well again.
-func (l *Log) supervise() {
-	ticker := time.NewTicker(watchEvery)
+// supervise restarts the embedded server after a failure: after an error of its disk it no longer writes, even when the
+// disk has recovered.
+func (s *Server) supervise() {
+	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for {
-		doubted := false
+		suspected := false
 		select {
-		case <-l.ctx.Done():
+		case <-s.ctx.Done():
 			return
-		case <-l.suspect:
-			doubted = true
+		case <-s.suspected:
+			suspected = true
 		case <-ticker.C:
 		}
-		if s := l.current.Load(); s != nil {
-			// What a cluster's server fails to write for the others is not noticed by what this process appends.
-			if why := s.failed(doubted || l.clustered()); why != "" {
-				l.restart(s, why)
+		if session := s.current.Load(); session != nil {
+			// Appends of this process do not show that a cluster's server fails to write for the others.
+			if reason := session.failure(suspected || s.Clustered()); reason != "" {
+				s.restart(session, reason)
 				continue
 			}
-			l.grow(s)
+			s.replicate(session)
 		}
 	}
 }
 
-// failed says what is wrong with an embedded server, or nothing. Its streams are looked at if asked for, as that
-// takes longer the more there are.
-func (s *session) failed(streams bool) string {
-	if s.unsynced.Load() != nil {
+// Suspect makes the embedded server be checked immediately.
+func (s *Server) Suspect() {
+	select {
+	case s.suspected <- struct{}{}:
+	default:
+	}
+}
+
+// failure returns why an embedded server must be restarted, "" if it need not be. Its streams are checked only on request,
+// because that takes longer the more streams exist.
+func (s *Session) failure(streams bool) string {
+	if s.SyncFailed() {
 		return "sync failed"
 	}
-	if !s.server.JetStreamEnabled() {
+	if !s.Embedded.JetStreamEnabled() {
 		return "JetStream is disabled"
 	}
-	if s.nc.IsClosed() {
+	if s.Conn.IsClosed() {
 		return "connection closed"
 	}
 	if !streams {
 		return ""
 	}
-	// Streams that come and go are reported for a moment, so only what stays counts.
+	// Streams that are created or deleted are reported for a moment, so only permanent faults count.
 	found := s.faults()
 	for range 3 {
 		if len(found) == 0 {
@@ -172,103 +164,98 @@ func (s *session) failed(streams bool) string {
 	return ""
 }
 
-// faults returns what the server finds wrong with its streams, but for what a restart did not mend.
-func (s *session) faults() map[string]bool {
-	if !s.near {
+// faults returns the faults of the server's streams, except those that a restart did not repair.
+func (s *Session) faults() map[string]bool {
+	if !s.Local {
 		return s.brokenGroups()
 	}
 	found := map[string]bool{}
-	for _, e := range s.server.Healthz(&server.HealthzOptions{Details: true}).Errors {
-		if e.Type == server.HealthzErrorStream && !s.unmendable[e.Error] {
+	for _, e := range s.Embedded.Healthz(&server.HealthzOptions{Details: true}).Errors {
+		if e.Type == server.HealthzErrorStream && !s.unrepaired[e.Error] {
 			found[e.Error] = true
 		}
 	}
 	return found
 }
 
-// doubt has supervise look at the embedded server.
-func (l *Log) doubt() {
-	select {
-	case l.suspect <- struct{}{}:
-	default:
-	}
-}
+// Unrepaired returns the faults of streams that the embedded server had when it started.
+func (s *Session) Unrepaired() map[string]bool { return s.unrepaired }
 
-// restart stops the server of s and starts another as soon as the disk can be written. Streams and consumptions go
-// on with it.
-func (l *Log) restart(s *session, why string) {
-	l.logger.Error(errors.New(why), "The embedded NATS server failed and is restarted", "directory", l.opts.Dir)
-	l.metrics.restarts.Inc()
-	l.fail(fmt.Errorf("%w: %s", ErrUnavailable, why))
-	l.use(nil)
-	s.end()
-	for l.ctx.Err() == nil {
-		var next *session
-		err := l.rewriteUnsynced(s)
+// restart stops the server of a session and starts another as soon as the disk is writable. Streams and consumers
+// continue with it.
+func (s *Server) restart(failed *Session, reason string) {
+	s.logger.Error(errors.New(reason), "Restarting failed embedded NATS server", "directory", s.options.Dir)
+	s.options.Restarts.Inc()
+	s.fail(fmt.Errorf("%w: %s", ErrUnavailable, reason))
+	s.use(nil)
+	failed.end()
+	for s.ctx.Err() == nil {
+		var next *Session
+		err := failed.rewriteUnsynced()
 		if err == nil {
-			next, err = l.reopen()
+			next, err = s.startAgain()
 		}
 		if err == nil {
-			l.use(next)
-			l.trouble.Store(nil)
-			l.logger.Info("The embedded NATS server runs again", "directory", l.opts.Dir)
+			s.use(next)
+			s.failure.Store(nil)
+			s.logger.Info("Restarted embedded NATS server", "directory", s.options.Dir)
 			return
 		}
-		l.fail(err)
+		s.fail(err)
 		select {
-		case <-l.ctx.Done():
-		case <-time.After(healEvery):
+		case <-s.ctx.Done():
+		case <-time.After(restartInterval):
 		}
 	}
 }
 
-// rewriteUnsynced writes anew what the server of s could not sync.
-func (l *Log) rewriteUnsynced(s *session) error {
-	stream := s.unsynced.Load()
-	if stream == nil {
+func (s *Server) fail(err error) { s.failure.Store(&err) }
+
+// rewriteUnsynced rewrites the files that could not be synced. No server has them open.
+func (s *Session) rewriteUnsynced() error {
+	rewrite := s.rewrite.Load()
+	if rewrite == nil {
 		return nil
 	}
-	// Nobody commits to the stream before there is another session.
-	if err := stream.disk.rewrite(); err != nil {
-		return fmt.Errorf("%w: write unsynced files anew: %w", ErrUnavailable, err)
+	if err := (*rewrite)(); err != nil {
+		return fmt.Errorf("%w: rewrite unsynced files: %w", ErrUnavailable, err)
 	}
 	return nil
 }
 
-func (l *Log) fail(err error) { l.trouble.Store(&err) }
-
-// reopen starts the server if the disk lets it. Its errors wrap ErrFull or ErrUnavailable.
-func (l *Log) reopen() (*session, error) {
-	if err := probe(l.opts.Dir); err != nil {
+// startAgain starts the server if the disk is writable. Its errors wrap ErrFull or ErrUnavailable.
+func (s *Server) startAgain() (*Session, error) {
+	if err := checkWritable(s.options.Dir); err != nil {
 		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 			return nil, fmt.Errorf("%w: %w", ErrFull, err)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	if err := l.space.lookNow(); err != nil {
+	if err := s.space.check(); err != nil {
 		return nil, err
 	}
-	s, err := l.openEmbedded()
+	session, err := s.start()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	// Streams in memory are gone with the server that had them, if it was the only one.
-	for _, stream := range l.cached() {
-		if stream.config.Memory && s.near {
-			ctx, cancel := context.WithTimeout(l.ctx, startTimeout)
-			_, err := s.js.CreateOrUpdateStream(ctx, l.config(stream.config))
-			cancel()
-			if err != nil {
-				s.end()
-				return nil, fmt.Errorf("%w: create stream '%s': %w", ErrUnavailable, stream.config.ID, err)
-			}
+	if !session.Local {
+		return session, nil
+	}
+	// Streams in the memory of the only server were lost with it.
+	for _, config := range s.trackedStreams(func(t trackedStream) bool { return t.config.Storage == jetstream.MemoryStorage }) {
+		ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
+		_, err := session.JetStream.CreateOrUpdateStream(ctx, config)
+		cancel()
+		if err != nil {
+			session.end()
+			return nil, fmt.Errorf("%w: create stream '%s': %w", ErrUnavailable, config.Name, err)
 		}
 	}
-	return s, nil
+	return session, nil
 }
 
-// probe writes and syncs a file in dir.
-func probe(dir string) error {
+// checkWritable writes and syncs a file in dir.
+func checkWritable(dir string) error {
 	f, err := os.CreateTemp(dir, ".probe-*")
 	if err != nil {
 		return err
@@ -282,6 +269,44 @@ func probe(dir string) error {
 		return fmt.Errorf("sync %s: %w", filepath.Base(f.Name()), err)
 	}
 	return nil
+}
+
+// Usage returns how many bytes the embedded server's streams hold; 0 while it is down.
+func (s *Server) Usage() (memory, disk int64) {
+	session := s.current.Load()
+	if session == nil {
+		return 0, 0
+	}
+	usage := session.Embedded.GlobalAccount().JetStreamUsage()
+	// The usage of a cluster is the sum over its servers.
+	copies := int64(1)
+	if !session.Local {
+		copies = int64(s.options.Replicas)
+	}
+	return int64(usage.Memory) / copies, int64(usage.Store) / copies
+}
+
+// TenantUsage returns how many bytes the streams of each tenant hold in the embedded server, and whether that is known.
+func (s *Server) TenantUsage(storage jetstream.StorageType) (map[string]int64, bool) {
+	session := s.current.Load()
+	if session == nil {
+		return nil, false
+	}
+	account, err := session.Embedded.JszAccount(&server.JSzOptions{
+		Account: session.Embedded.GlobalAccount().GetName(), Streams: true, Config: true,
+	})
+	if err != nil {
+		return nil, false
+	}
+	held := map[string]int64{}
+	for i := range account.Streams {
+		stream := &account.Streams[i]
+		inMemory := stream.Config.Storage == server.MemoryStorage
+		if tenant := stream.Config.Metadata[layout.TenantKey]; tenant != "" && inMemory == (storage == jetstream.MemoryStorage) {
+			held[tenant] += int64(stream.State.Bytes)
+		}
+	}
+	return held, true
 }
 
 // serverLog is the embedded server's logger. It never ends the process.

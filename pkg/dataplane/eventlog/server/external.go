@@ -1,4 +1,4 @@
-package eventlog
+package server
 
 import (
 	"context"
@@ -13,30 +13,30 @@ import (
 // connectTimeout bounds Open.
 const connectTimeout = 10 * time.Second
 
-// openExternal connects to the servers of the URL, and finds out whether their JetStream is what the log needs.
-func (l *Log) openExternal(ctx context.Context) (*session, error) {
+// connect connects to the servers of the URL, and checks that their JetStream has the features that the log needs.
+func (s *Server) connect(ctx context.Context) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	o := l.opts
+	o := s.options
 	options := []nats.Option{
 		nats.Name("knative-apiserver " + o.Installation),
 		nats.Timeout(connectTimeout / 2),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
-		// Credentials that are refused now may be replaced.
+		// Rejected credentials may be replaced.
 		nats.IgnoreAuthErrorAbort(),
-		// What cannot be sent now is not sent behind the back of who was told so.
+		// A message whose caller got an error is not sent later.
 		nats.ReconnectBufSize(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				l.logger.Error(err, "Disconnected from NATS")
+				s.logger.Error(err, "Disconnected from NATS")
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			l.logger.Info("Connected to NATS again", "server", nc.ConnectedUrlRedacted())
-			l.renew()
+			s.logger.Info("Reconnected to NATS", "server", nc.ConnectedUrlRedacted())
+			s.renew()
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.logger.Error(err, "NATS connection") }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.logger.Error(err, "NATS connection failed") }),
 	}
 	if o.CredentialsFile != "" {
 		options = append(options, nats.UserCredentials(o.CredentialsFile))
@@ -51,44 +51,42 @@ func (l *Log) openExternal(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event log: connect to NATS at %s: %w", o.URL, err)
 	}
-	s, err := newSession(nil, nc, false)
+	session, err := s.newSession(nil, nc)
 	if err == nil {
-		err = l.try(ctx, s)
+		err = probeStream(ctx, session, o.Probe)
 	}
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("event log: NATS at %s: %w", o.URL, err)
 	}
-	return s, nil
+	return session, nil
 }
 
-// renew begins a session on the connection there is: what waits for answers that were lost with the connection asks
-// again.
-func (l *Log) renew() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.current.Load()
-	if s == nil || l.ctx.Err() != nil {
+// renew starts a session on the current connection, so that requests whose responses were lost with the connection are
+// sent again.
+func (s *Server) renew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session := s.current.Load()
+	if session == nil || s.ctx.Err() != nil {
 		return
 	}
-	l.current.Store(&session{nc: s.nc, js: s.js, ended: make(chan struct{})})
-	close(s.ended)
+	s.current.Store(&Session{Conn: session.Conn, JetStream: session.JetStream, owner: s, ended: make(chan struct{})})
+	close(session.ended)
 }
 
-// try creates a stream as the log's are, and deletes it again, so that missing permissions, servers and features show
-// at the start.
-func (l *Log) try(ctx context.Context, s *session) error {
-	config := l.config(StreamConfig{ID: "probe-" + nats.NewInbox()[len(nats.InboxPrefix):], Description: "tried at startup"})
-	stream, err := s.js.CreateStream(ctx, config)
+// probeStream creates a stream like the log's and deletes it, to detect missing permissions, servers and features.
+func probeStream(ctx context.Context, session *Session, config jetstream.StreamConfig) error {
+	stream, err := session.JetStream.CreateStream(ctx, config)
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("JetStream must be enabled: %w", err)
 	case err != nil:
-		return fmt.Errorf("create a stream of %d replicas: %w", l.opts.Replicas, err)
+		return fmt.Errorf("create a stream of %d replicas: %w", config.Replicas, err)
 	}
 	atomic := stream.CachedInfo().Config.AllowAtomicPublish
-	if err := s.js.DeleteStream(ctx, config.Name); err != nil {
+	if err := session.JetStream.DeleteStream(ctx, config.Name); err != nil {
 		return fmt.Errorf("delete stream '%s': %w", config.Name, err)
 	}
 	if !atomic {

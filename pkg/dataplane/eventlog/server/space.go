@@ -1,4 +1,4 @@
-package eventlog
+package server
 
 import (
 	"fmt"
@@ -10,29 +10,32 @@ import (
 
 const (
 	defaultMinFree = 64 << 20
-	// A look at the filesystem counts for spaceFreshness, or until a sixteenth of the least free space is written.
+	// A check of the filesystem is valid for spaceFreshness, or until a sixteenth of the minimum is written.
 	spaceFreshness = 100 * time.Millisecond
 	spaceParts     = 16
 )
 
-// space knows whether a filesystem has room.
-type space struct {
+// Space checks the free space of a filesystem.
+type Space struct {
 	dir     string
 	minimum int64 // bytes; 0 means the default
 
-	looked atomic.Int64 // when, in nanoseconds
-	// unseen is how many bytes may be written before the next look.
-	unseen atomic.Int64
-	full   atomic.Pointer[error]
+	checked atomic.Int64 // time of the last check, in nanoseconds
+	// unchecked is how many bytes may be written before the next check.
+	unchecked atomic.Int64
+	full      atomic.Pointer[error]
 }
 
-// look returns an error that wraps ErrFull if the last look at the filesystem found too little room. It looks again
-// after 100 ms, or when the bytes that are about to be written make a difference.
-func (s *space) look(bytes int64) error {
-	now, looked := time.Now().UnixNano(), s.looked.Load()
-	due := now-looked >= int64(spaceFreshness) || s.unseen.Add(-bytes) < 0
-	if due && s.looked.CompareAndSwap(looked, now) {
-		if err := s.lookNow(); err != nil {
+// NewSpace checks the filesystem of dir for a minimum of free bytes; 0 means 64 MiB, or less on filesystems below 1 GiB.
+func NewSpace(dir string, minimum int64) *Space { return &Space{dir: dir, minimum: minimum} }
+
+// Check returns an error that wraps ErrFull if the last check found too little free space. The filesystem is checked every
+// 100 ms, and before the bytes that are about to be written make a difference.
+func (s *Space) Check(bytes int64) error {
+	now, checked := time.Now().UnixNano(), s.checked.Load()
+	due := now-checked >= int64(spaceFreshness) || s.unchecked.Add(-bytes) < 0
+	if due && s.checked.CompareAndSwap(checked, now) {
+		if err := s.check(); err != nil {
 			s.full.Store(&err)
 		} else {
 			s.full.Store(nil)
@@ -44,8 +47,8 @@ func (s *space) look(bytes int64) error {
 	return nil
 }
 
-// size returns the size of the filesystem, 0 if that is not known.
-func (s *space) size() int64 {
+// Size returns the size of the filesystem, 0 if it is unknown.
+func (s *Space) Size() int64 {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(s.dir, &fs); err != nil {
 		return 0
@@ -53,7 +56,7 @@ func (s *space) size() int64 {
 	return int64(fs.Blocks) * fs.Bsize
 }
 
-func (s *space) lookNow() error {
+func (s *Space) check() error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(s.dir, &fs); err != nil {
 		return fmt.Errorf("%w: free space of '%s': %w", ErrUnavailable, s.dir, err)
@@ -63,7 +66,7 @@ func (s *space) lookNow() error {
 	if minimum == 0 {
 		minimum = min(defaultMinFree, fs.Blocks*block/16)
 	}
-	s.unseen.Store(int64(minimum / spaceParts))
+	s.unchecked.Store(int64(minimum / spaceParts))
 	if free < minimum {
 		return fmt.Errorf("%w: %d MiB are free on the filesystem of '%s', less than %d MiB", ErrFull, free>>20, s.dir, minimum>>20)
 	}

@@ -1,4 +1,4 @@
-package eventlog
+package server
 
 import (
 	"crypto/sha256"
@@ -15,15 +15,52 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// streamsDir is where the embedded server keeps streams, each in a directory of its name.
+// MessageDir is where the embedded server in dir stores the messages of a stream.
+func MessageDir(dir, stream string) string { return filepath.Join(streamsDir(dir), stream, "msgs") }
+
+// SingleDir is where Open moves the store of a single server in dir to when it becomes a server of a cluster.
+func SingleDir(dir string) string { return filepath.Join(dir, "single") }
+
+// streamsDir is where the embedded server stores streams, each in a directory of its name.
 func streamsDir(dir string) string {
 	return filepath.Join(dir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams")
 }
 
-// mend takes away what would have the embedded server refuse a stream or a consumer in dir for good: what is left
-// where a process was killed while it created, changed or deleted one. The server writes each file as a whole, but a
-// description and its checksum one after the other.
-func mend(dir string, logger logr.Logger) error {
+// metaDir is where a server of a cluster stores the state of the cluster.
+func metaDir(dir string) string {
+	return filepath.Join(dir, server.JetStreamStoreDir, server.DEFAULT_SYSTEM_ACCOUNT, "_js_", "_meta_")
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// moveSingle moves the store of a single server to SingleDir, because a server of a cluster removes streams that the
+// cluster does not have. The move is atomic.
+func moveSingle(dir string) error {
+	ofCluster, err := exists(metaDir(dir))
+	if err != nil || ofCluster {
+		return err
+	}
+	streams, err := directories(streamsDir(dir))
+	if err != nil || len(streams) == 0 {
+		return err
+	}
+	to := SingleDir(dir)
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(dir, server.JetStreamStoreDir), filepath.Join(to, server.JetStreamStoreDir))
+}
+
+// repair removes files that make the embedded server refuse a stream or a consumer in dir: the remains of a process that
+// was killed while it created, changed or deleted one. The server writes each file atomically, but metadata and its
+// checksum one after the other.
+func repair(dir string, logger logr.Logger) error {
 	streams := streamsDir(dir)
 	entries, err := directories(streams)
 	if err != nil {
@@ -31,7 +68,7 @@ func mend(dir string, logger logr.Logger) error {
 	}
 	for _, name := range entries {
 		stream := filepath.Join(streams, name)
-		if err := mendStream(stream, name, logger); err != nil {
+		if err := repairStream(stream, name, logger); err != nil {
 			return err
 		}
 		consumers, err := directories(filepath.Join(stream, "obs"))
@@ -39,7 +76,7 @@ func mend(dir string, logger logr.Logger) error {
 			return err
 		}
 		for _, consumer := range consumers {
-			if err := mendConsumer(filepath.Join(stream, "obs", consumer), logger); err != nil {
+			if err := repairConsumer(filepath.Join(stream, "obs", consumer), logger); err != nil {
 				return err
 			}
 		}
@@ -47,18 +84,18 @@ func mend(dir string, logger logr.Logger) error {
 	return nil
 }
 
-// mendStream removes a description that is not whole. The stream is created again by whoever needs it, and the server
-// finds its messages and consumers then.
-func mendStream(dir, name string, logger logr.Logger) error {
-	description, sum, err := readMeta(dir)
+// repairStream removes incomplete metadata. The stream's next user creates it again, and the server then finds its
+// messages and consumers.
+func repairStream(dir, name string, logger logr.Logger) error {
+	metadata, sum, err := readMetadata(dir)
 	switch {
 	case err != nil:
 		return err
-	case description == nil && sum != nil:
-		// Deleting begins with the description.
-		logger.Info("The rest of a deleted stream is removed", "directory", dir)
+	case metadata == nil && sum != nil:
+		// Deletion begins with the metadata.
+		logger.Info("Removing the remains of a deleted stream", "directory", dir)
 		return os.RemoveAll(dir)
-	case description == nil:
+	case metadata == nil:
 		return nil
 	}
 	key := sha256.Sum256([]byte(name))
@@ -66,36 +103,36 @@ func mendStream(dir, name string, logger logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	hash.Write(description)
-	if len(description) > 0 && hex.EncodeToString(hash.Sum(nil)) == string(sum) {
+	hash.Write(metadata)
+	if len(metadata) > 0 && hex.EncodeToString(hash.Sum(nil)) == string(sum) {
 		return nil
 	}
-	logger.Info("A stream that was not described to the end is created again", "directory", dir)
-	// The description goes last: a checksum alone stands for a stream that is being deleted.
+	logger.Info("Removing incomplete metadata of a stream, which is created again", "directory", dir)
+	// The metadata is removed last: a checksum alone stands for a stream that is being deleted.
 	if err := remove(filepath.Join(dir, server.JetStreamMetaFileSum)); err != nil {
 		return err
 	}
 	return remove(filepath.Join(dir, server.JetStreamMetaFile))
 }
 
-// mendConsumer removes a consumer whose description is not whole. It is created again when its queue is consumed; only
-// how often its frames were handed over is forgotten.
-func mendConsumer(dir string, logger logr.Logger) error {
-	description, sum, err := readMeta(dir)
-	if err != nil || json.Valid(description) && len(sum) > 0 {
+// repairConsumer removes a consumer whose metadata is incomplete. It is created again when its queue is consumed, and only
+// loses the number of attempts of its segments.
+func repairConsumer(dir string, logger logr.Logger) error {
+	metadata, sum, err := readMetadata(dir)
+	if err != nil || json.Valid(metadata) && len(sum) > 0 {
 		return err
 	}
-	logger.Info("A consumer that was not described to the end is created again", "directory", dir)
+	logger.Info("Removing a consumer with incomplete metadata, which is created again", "directory", dir)
 	return os.RemoveAll(dir)
 }
 
-// readMeta returns the description in a directory, and its checksum; nil for a file that is not there.
-func readMeta(dir string) (description, sum []byte, err error) {
-	if description, err = read(filepath.Join(dir, server.JetStreamMetaFile)); err != nil {
+// readMetadata returns the metadata in a directory, and its checksum; nil for a file that does not exist.
+func readMetadata(dir string) (metadata, sum []byte, err error) {
+	if metadata, err = read(filepath.Join(dir, server.JetStreamMetaFile)); err != nil {
 		return nil, nil, err
 	}
 	sum, err = read(filepath.Join(dir, server.JetStreamMetaFileSum))
-	return description, sum, err
+	return metadata, sum, err
 }
 
 func read(file string) ([]byte, error) {
@@ -113,8 +150,8 @@ func remove(file string) error {
 	return nil
 }
 
-// directories returns the names of those in a directory, none if it is not there. Those that the server is about to
-// remove begin with a dot, and are left out.
+// directories returns the names of the directories in dir, none if it does not exist. Names with a leading dot are
+// omitted: the server is about to remove these.
 func directories(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
