@@ -228,6 +228,9 @@ func TestDiskFaults(t *testing.T) {
 			o.Dir = dir + "/data"
 			l := open(t, o)
 			before := l.server.Current()
+			if fault.unwatched {
+				l.space = nil
+			}
 			s := stream(t, l, "a")
 			stored := map[string]bool{}
 			data := func(i int) string { return strconv.Itoa(i) + "-" + strings.Repeat("x", 4096) }
@@ -238,9 +241,6 @@ func TestDiskFaults(t *testing.T) {
 			k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 4})
 			held := k.next(t)
 
-			if fault.unwatched {
-				l.space = nil
-			}
 			fault.fail(t, dir)
 			i := 100
 			var err error

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/component-base/metrics"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/commit"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
@@ -29,7 +30,7 @@ var (
 	ErrFull = server.ErrFull
 	// ErrShareFull wraps ErrFull. It is returned while the streams of one tenant hold their share of the log; other
 	// tenants are not affected.
-	ErrShareFull = fmt.Errorf("%w for this tenant", ErrFull)
+	ErrShareFull = commit.ErrShareFull
 	// ErrTooLarge is returned for a record that is larger than the server's maximum message.
 	ErrTooLarge = server.ErrTooLarge
 	// ErrClosed is returned after the log was closed, or the stream deleted.
@@ -40,6 +41,17 @@ var (
 
 // Cluster makes the embedded server one of several.
 type Cluster = server.Cluster
+
+// Record is an event, or a delivery to retry.
+type Record = commit.Record
+
+const (
+	// maxMemory limits the embedded server's streams in memory together, in bytes.
+	maxMemory = 1 << 30
+	// One stream may hold a quarter of the limit of the embedded store, the streams of one tenant half of it.
+	streamShare = 4
+	tenantShare = 2
+)
 
 // Options configure the log.
 type Options struct {
@@ -75,13 +87,13 @@ type Options struct {
 type Log struct {
 	opts    Options
 	logger  logr.Logger
-	metrics *instruments
+	metrics *instruments // of this package and commit
 	server  *server.Server
 	space   *server.Space // nil unless embedded
 	// memory and disk limit all streams there together; nil for no limit.
-	memory, disk *quota
+	memory, disk *commit.Quota
 	// memoryShares and diskShares limit what the streams of each tenant hold there; nil unless embedded.
-	memoryShares, diskShares *shares
+	memoryShares, diskShares *commit.Shares
 
 	ctx   context.Context
 	wg    sync.WaitGroup // keepAlive, migrate
@@ -149,13 +161,28 @@ func (l *Log) openServer(ctx context.Context) (err error) {
 	if o.MaxStreamBytes == 0 {
 		l.opts.MaxStreamBytes = l.space.Size() / streamShare
 	}
-	l.setQuotas()
-	l.setShares()
+	l.setLimits()
 	if l.local, err = l.offer(); err != nil {
 		l.server.Stop()
 		l.server.Close()
 	}
 	return err
+}
+
+// setLimits limits what the embedded server's streams hold.
+func (l *Log) setLimits() {
+	l.memory = &commit.Quota{Limit: maxMemory, Held: func() int64 { memory, _ := l.server.Usage(); return memory }}
+	size := l.opts.MaxBytes
+	if size > 0 {
+		l.disk = &commit.Quota{Limit: size, Held: func() int64 { _, disk := l.server.Usage(); return disk }}
+	} else {
+		size = l.space.Size()
+	}
+	shares := func(limit int64, storage jetstream.StorageType) *commit.Shares {
+		return &commit.Shares{Limit: limit, Held: func() (map[string]int64, bool) { return l.server.TenantUsage(storage) }}
+	}
+	l.memoryShares = shares(maxMemory/tenantShare, jetstream.MemoryStorage)
+	l.diskShares = shares(max(size/tenantShare, l.opts.MaxStreamBytes), jetstream.FileStorage)
 }
 
 // Close stops all consumers and the embedded server. When it returns, acknowledgements are durable; segments without one

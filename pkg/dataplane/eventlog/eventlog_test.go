@@ -1,10 +1,8 @@
 package eventlog
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
 
@@ -496,30 +493,6 @@ func testFull(t *testing.T, o Options) {
 	eventually(t, "stream takes records again", func() bool { return s.Append(t.Context(), Record{Data: data}) == nil })
 }
 
-// An append that is larger than a commit, or than what may wait for one, is written by several.
-func TestLargeAppend(t *testing.T) {
-	s := stream(t, open(t, Options{Dir: t.TempDir()}), "large")
-	data := make([]byte, maxBatch/8)
-	appended := make([]Record, 20)
-	for i := range appended {
-		appended[i] = Record{Data: data}
-	}
-	if n, bytes := chunk(appended); n >= 8 || bytes > maxBatch {
-		t.Errorf("a commit has %d records of %d bytes", n, bytes)
-	}
-	if err := s.Append(t.Context(), appended...); err != nil {
-		t.Fatal(err)
-	}
-	k, _ := consume(t, s, "", ConsumeOptions{})
-	for range appended {
-		f := k.next(t)
-		if len(f.Records) != 1 || len(f.Records[0]) != len(data) {
-			t.Errorf("a frame has %d records", len(f.Records))
-		}
-		f.Done()
-	}
-}
-
 func testTooLarge(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	if err := s.Append(t.Context(), Record{Data: make([]byte, 17<<20)}); !errors.Is(err, ErrTooLarge) {
@@ -581,40 +554,4 @@ func testReopen(t *testing.T, o Options) {
 		}
 	}
 	again.none(t, 300*time.Millisecond)
-}
-
-func TestAppendContext(t *testing.T) {
-	s := stream(t, open(t, Options{Dir: t.TempDir()}), "a")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.mu.Lock()
-	s.committing = true // as if a commit were under way that does not end
-	s.mu.Unlock()
-	if err := s.Append(ctx, Record{Data: []byte("x")}); !errors.Is(err, context.Canceled) {
-		t.Errorf("append: %v, want context.Canceled", err)
-	}
-}
-
-// While nothing can be written, what waits is bounded, and is not tried for longer the more there is.
-func TestStandstill(t *testing.T) {
-	s := stream(t, open(t, Options{Dir: t.TempDir()}), "a")
-	appendAll(t, s, "", "x")
-	s.mu.Lock()
-	if s.waiting != 0 {
-		t.Errorf("%d bytes wait after all was written", s.waiting)
-	}
-	s.waiting = maxWaiting
-	s.mu.Unlock()
-	if err := s.Append(t.Context(), Record{Data: []byte("y")}); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("append while as much waits as may: %v, want ErrUnavailable", err)
-	}
-
-	s.log.space = server.NewSpace(filepath.Join(t.TempDir(), "none"), 0)
-	start := time.Now()
-	if err := s.write(&batch{began: start.Add(-2 * retryFor)}); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("write: %v, want ErrUnavailable", err)
-	}
-	if took := time.Since(start); took >= retryFor {
-		t.Errorf("what waited for too long was tried for %v more", took)
-	}
 }

@@ -120,15 +120,16 @@ func (l *Log) streamToRestore(id string) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := StreamConfig{ID: id}
-	_, err = session.JetStream.Stream(ctx, l.names(id).Name())
+	c := StreamConfig{ID: id}
+	config := l.config(c)
+	_, err = session.JetStream.Stream(ctx, config.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = session.EnsureStream(ctx, l.config(config))
+		_, err = session.EnsureStream(ctx, config)
 	}
 	if err != nil {
 		return nil, l.server.Explain(fmt.Sprintf("look up or create stream '%s'", id), err)
 	}
-	return &Stream{log: l, config: config, names: l.names(id)}, nil
+	return l.newStream(c, config), nil
 }
 
 // recordsOf returns the records of a segment, to be appended to another stream.

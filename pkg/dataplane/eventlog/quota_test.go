@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 )
 
 // Limits of all streams and of each bound what they hold: none is created in vain, and all take records again when
@@ -14,7 +13,7 @@ func TestLimits(t *testing.T) {
 	for name, memory := range map[string]bool{"on disk": false, "in memory": true} {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, Options{Dir: t.TempDir(), MaxBytes: 5 * mib, MaxStreamBytes: 2 * mib})
-			l.memory.limit = 5 * mib
+			l.memory.Limit = 5 * mib
 			var streams []*Stream
 			for i := range 6 {
 				s, err := l.Stream(t.Context(), StreamConfig{ID: fmt.Sprint(i), Memory: memory})
@@ -61,37 +60,12 @@ func TestLimits(t *testing.T) {
 			eventually(t, "the last stream takes records again", func() bool {
 				return streams[5].Append(t.Context(), Record{Data: data}) == nil
 			})
-			eventually(t, "nothing is under way", func() bool { return streams[0].quota().underway.Load() == 0 })
+			quota := l.disk
+			if memory {
+				quota = l.memory
+			}
+			eventually(t, "nothing is in flight", func() bool { return quota.Reserved() == 0 })
 		})
-	}
-}
-
-// A quota counts what is under way besides what there is, and asks for that only now and then.
-func TestQuota(t *testing.T) {
-	there, asked := int64(90), 0
-	q := &quota{limit: 100, holds: func() int64 { asked++; return there }}
-	for i, step := range []struct {
-		take int64
-		full bool
-	}{{5, false}, {6, true}, {5, false}, {1, true}} {
-		if i > 0 {
-			q.asked.Store(time.Now().Add(time.Hour).UnixNano())
-		}
-		if err := q.take(step.take); errors.Is(err, ErrFull) != step.full || !step.full && err != nil {
-			t.Errorf("step %d: %v, want ErrFull: %v", i, err, step.full)
-		}
-	}
-	if asked != 1 {
-		t.Errorf("it was asked %d times for what there is, want 1", asked)
-	}
-	q.written(5)
-	q.asked.Store(0)
-	there = 50
-	if err := q.take(46); !errors.Is(err, ErrFull) {
-		t.Errorf("with 50 there and 5 under way, 46: %v, want ErrFull", err)
-	}
-	if err := q.take(45); err != nil {
-		t.Errorf("with 50 there and 5 under way, 45: %v", err)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
 // All streams of one tenant together leave half of the log to others. What was accepted before is written again, and new records
@@ -17,7 +15,7 @@ func TestShareOfATenant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			options := Options{Dir: t.TempDir(), MaxBytes: 8 * mib}
 			l := open(t, options)
-			limit := func() { l.memoryShares.limit, l.memory.limit = 4*mib, 8*mib }
+			limit := func() { l.memoryShares.Limit, l.memory.Limit = 4*mib, 8*mib }
 			limit()
 			of := func(tenant, id string) *Stream {
 				t.Helper()
@@ -93,54 +91,11 @@ func TestBackupKeepsTenants(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := open(t, Options{Dir: t.TempDir(), MaxBytes: 8 << 20})
-	other.diskShares.limit = 1
+	other.diskShares.Limit = 1
 	if err := other.Restore(t.Context(), &backup); err != nil {
 		t.Fatal(err)
 	}
-	if held, known := other.diskShares.held(); !known || held["shop"] == 0 {
+	if held, known := other.diskShares.Held(); !known || held["shop"] == 0 {
 		t.Errorf("tenants hold %v, known %t, want the restored records", held, known)
 	}
-}
-
-// What is under way counts besides what the server holds, and the server is asked no more often than necessary.
-func TestShares(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		there, known, asked := map[string]int64{"a": 90}, true, 0
-		s := &shares{limit: 100, tenants: map[string]*share{}}
-		s.held = func() (map[string]int64, bool) { asked++; return there, known }
-		step := func(tenant string, bytes int64, full bool, wantAsked int) {
-			t.Helper()
-			if err := s.take(tenant, bytes); errors.Is(err, ErrShareFull) != full || !full && err != nil {
-				t.Errorf("take %d for %s: %v, want ErrShareFull: %t", bytes, tenant, err, full)
-			}
-			if asked != wantAsked {
-				t.Errorf("the server was asked %d times, want %d", asked, wantAsked)
-			}
-		}
-		step("a", 5, false, 1)
-		step("a", 6, true, 1)
-		step("b", 100, false, 1)
-		step("b", 1, true, 1)
-		s.written("b", 100)
-		time.Sleep(quotaFreshness) //nolint:forbidigo // the clock is synctest's
-		step("b", 1, false, 2)
-		step("a", 5, false, 2)
-		// Nothing is known of a server that restarts.
-		time.Sleep(sharesFreshness) //nolint:forbidigo // the clock is synctest's
-		known = false
-		step("a", 1, true, 3)
-		// 10 of a and 1 of b are under way.
-		time.Sleep(sharesFreshness) //nolint:forbidigo // the clock is synctest's
-		known, there = true, map[string]int64{"a": 50}
-		step("a", 41, true, 4)
-		step("a", 40, false, 4)
-		s.written("a", 50)
-		s.written("b", 1)
-		time.Sleep(sharesFreshness) //nolint:forbidigo // the clock is synctest's
-		there = nil
-		step("c", 1, false, 5)
-		if len(s.tenants) != 1 {
-			t.Errorf("%d tenants are known, want the one that holds something", len(s.tenants))
-		}
-	})
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/commit"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
@@ -31,15 +31,9 @@ type Stream struct {
 	log     *Log
 	config  StreamConfig
 	names   layout.Stream
+	writer  *commit.Writer
 	deleted atomic.Bool
 	acked   acked
-	// disk is used by the one that commits.
-	disk disk
-
-	mu         sync.Mutex
-	batches    []*batch // gathered, to be committed in order
-	waiting    int      // bytes of batches
-	committing bool
 }
 
 // Stream returns the stream of an ID, which it creates if there is none. There is one Stream per ID. One that is
@@ -66,12 +60,37 @@ func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if stream = l.streams[c.ID]; stream == nil {
-		stream = &Stream{log: l, config: c, names: l.names(c.ID)}
-		stream.disk.dir = server.MessageDir(l.opts.Dir, config.Name)
+		stream = l.newStream(c, config)
 		l.streams[c.ID] = stream
 	}
 	l.server.Track(config, underReplicated)
 	return stream, nil
+}
+
+// newStream returns a stream that exists in JetStream with a configuration.
+func (l *Log) newStream(c StreamConfig, config jetstream.StreamConfig) *Stream {
+	o := commit.Options{
+		Server: l.server, Stream: l.names(c.ID), Config: config, Tenant: c.Tenant, Metrics: &l.metrics.commit,
+		Dir: server.MessageDir(l.opts.Dir, config.Name), Space: l.space, Quota: l.disk, Shares: l.diskShares,
+	}
+	if c.Memory {
+		o.Space, o.Quota, o.Shares = nil, l.memory, l.memoryShares
+	}
+	return &Stream{log: l, config: c, names: o.Stream, writer: commit.New(o)}
+}
+
+// Append returns nil when all records are durable: synced to the disk of this machine, or to the disks of most servers of
+// the Cluster, or acknowledged by the servers at the URL. Concurrent appends are committed together. The records' data may
+// be reused after it returns. When ctx ends first, its error is returned, and the records may or may not be stored, as
+// after ErrUnavailable.
+func (s *Stream) Append(ctx context.Context, records ...Record) error {
+	return s.writer.Append(ctx, records...)
+}
+
+// AppendNew appends records that the log has not accepted before. It fails with ErrShareFull while the streams of the
+// tenant hold their share. Append, for records that were accepted before, has no such limit.
+func (s *Stream) AppendNew(ctx context.Context, records ...Record) error {
+	return s.writer.AppendNew(ctx, records...)
 }
 
 func (l *Log) cached() []*Stream {
@@ -100,6 +119,7 @@ func (l *Log) DeleteStream(ctx context.Context, id string) error {
 	l.mu.Lock()
 	if s := l.streams[id]; s != nil {
 		s.deleted.Store(true)
+		s.writer.Close()
 		delete(l.streams, id)
 		l.server.Untrack(l.names(id).Name())
 	}

@@ -1,66 +1,51 @@
-package eventlog
+package commit
 
 import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
-const (
-	// maxMemory bounds what the embedded server's streams in memory hold in all, in bytes.
-	maxMemory = 1 << 30
-	// streamShare is the part of what the embedded store may take that one stream may.
-	streamShare = 4
-	// quotaFreshness is how often the server is asked for what it holds, which takes longer the more streams there are:
-	// some 0.1 ms for 1,000.
-	quotaFreshness = 20 * time.Millisecond
-)
+// quotaFreshness is the time between queries of the held bytes, which take longer the more streams exist: some 0.1 ms for
+// 1,000.
+const quotaFreshness = 20 * time.Millisecond
 
-// quota bounds what the embedded server's streams hold in all, on disk or in memory. Given a bound, the server would
-// reserve what each stream may hold instead of counting what it does.
-type quota struct {
-	limit int64
-	// holds returns how many bytes there are.
-	holds func() int64
+// Quota limits the bytes that the streams of the embedded server hold together, on disk or in memory. The server's own
+// limit would reserve the maximum of each stream instead of counting its bytes.
+type Quota struct {
+	// Limit is the maximum number of bytes.
+	Limit int64
+	// Held returns the current number of bytes.
+	Held func() int64
 
-	asked atomic.Int64 // when holds was, in nanoseconds
-	// known is what there was then, and was taken since.
+	queried atomic.Int64 // time of the last call of Held, in nanoseconds
+	// known is the result of that call, and the bytes reserved since.
 	known atomic.Int64
-	// underway was taken and is not written yet.
-	underway atomic.Int64
+	// reserved is not written yet.
+	reserved atomic.Int64
 }
 
-// take takes bytes that are to be written. Without room for them, its error wraps ErrFull.
-func (q *quota) take(bytes int64) error {
-	now, asked := time.Now().UnixNano(), q.asked.Load()
-	if now-asked >= int64(quotaFreshness) && q.asked.CompareAndSwap(asked, now) {
-		// What is written between the two counts twice, until the next time.
-		underway := q.underway.Load()
-		q.known.Store(q.holds() + underway)
+// reserve counts bytes that are about to be written, until settle is called. If they exceed the limit, the error wraps
+// ErrFull.
+func (q *Quota) reserve(bytes int64) error {
+	now, queried := time.Now().UnixNano(), q.queried.Load()
+	if now-queried >= int64(quotaFreshness) && q.queried.CompareAndSwap(queried, now) {
+		// Bytes written between the two count twice, until the next query.
+		reserved := q.reserved.Load()
+		q.known.Store(q.Held() + reserved)
 	}
-	if known := q.known.Add(bytes); known > q.limit {
+	if known := q.known.Add(bytes); known > q.Limit {
 		q.known.Add(-bytes)
-		return fmt.Errorf("%w: there is no room for %d bytes besides %d of at most %d", ErrFull, bytes, known-bytes, q.limit)
+		return fmt.Errorf("%w: %d bytes exceed the limit: %d of %d are held", server.ErrFull, bytes, known-bytes, q.Limit)
 	}
-	q.underway.Add(bytes)
+	q.reserved.Add(bytes)
 	return nil
 }
 
-// written tells that bytes that were taken are written, or will not be.
-func (q *quota) written(bytes int64) { q.underway.Add(-bytes) }
+// settle ends the reservation of bytes that are written, or will not be.
+func (q *Quota) settle(bytes int64) { q.reserved.Add(-bytes) }
 
-// setQuotas bounds what the embedded server holds. That of the disk is nil if there is no bound.
-func (l *Log) setQuotas() {
-	l.memory = &quota{limit: maxMemory, holds: func() int64 { memory, _ := l.server.Usage(); return memory }}
-	if l.opts.MaxBytes > 0 {
-		l.disk = &quota{limit: l.opts.MaxBytes, holds: func() int64 { _, disk := l.server.Usage(); return disk }}
-	}
-}
-
-// quota is what bounds the stream together with others, nil if nothing does.
-func (s *Stream) quota() *quota {
-	if s.config.Memory {
-		return s.log.memory
-	}
-	return s.log.disk
-}
+// Reserved returns how many bytes are about to be written.
+func (q *Quota) Reserved() int64 { return q.reserved.Load() }

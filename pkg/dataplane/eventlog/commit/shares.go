@@ -1,47 +1,49 @@
-package eventlog
+package commit
 
 import (
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
+// Held bytes are queried every sharesFreshness while records are appended, and every quotaFreshness while a tenant seems to
+// exceed its share, but for at most a tenth of the time: a query takes longer the more streams exist, some milliseconds for
+// 1,000.
 const (
-	// tenantShare is the part of what the embedded store may take that the streams of one tenant may.
-	tenantShare = 2
-	// The server is asked for what tenants hold every sharesFreshness while records are appended, and every
-	// quotaFreshness while a tenant seems to hold too much, but for at most a tenth of the time: an answer takes longer the more
-	// streams there are, some milliseconds for 1,000.
 	sharesFreshness = time.Second
 	sharesRest      = 9
 )
 
-// shares bounds what the streams of each tenant hold in all, on disk or in memory.
-type shares struct {
-	limit int64
-	// held returns how many bytes the streams of each tenant hold, and whether that is known.
-	held func() (map[string]int64, bool)
+// ErrShareFull wraps ErrFull. It is returned while the streams of one tenant hold their share of the log.
+var ErrShareFull = fmt.Errorf("%w for this tenant", server.ErrFull)
 
-	mu      sync.Mutex
-	asked   time.Time // when held was, or is
-	asking  bool
-	rest    time.Duration // before the next time, at least
-	tenants map[string]*share
+// Shares limits the bytes that the streams of each tenant hold together, on disk or in memory.
+type Shares struct {
+	// Limit is the maximum number of bytes of a tenant.
+	Limit int64
+	// Held returns how many bytes the streams of each tenant hold, and whether that is known.
+	Held func() (map[string]int64, bool)
+
+	mu       sync.Mutex
+	queried  time.Time // time of the last call of Held
+	querying bool
+	rest     time.Duration // minimum time until the next call
+	tenants  map[string]*share
 }
 
-// share is what one tenant holds.
+// share is the usage of one tenant.
 type share struct {
-	// known is what the tenant held when the server was asked, and took since.
+	// known is the result of the last query, and the bytes reserved since.
 	known int64
-	// underway was taken and is not written yet.
-	underway int64
+	// reserved is not written yet.
+	reserved int64
 }
 
-// take counts bytes that a tenant is about to write, until written is called. Without room for them, its error wraps
+// reserve counts bytes that a tenant is about to write, until settle is called. If they exceed its share, the error wraps
 // ErrShareFull.
-func (s *shares) take(tenant string, bytes int64) error {
+func (s *Shares) reserve(tenant string, bytes int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.fits(tenant, bytes) {
@@ -50,46 +52,55 @@ func (s *shares) take(tenant string, bytes int64) error {
 		s.refresh(sharesFreshness)
 	}
 	if !s.fits(tenant, bytes) {
-		return fmt.Errorf("%w: there is no room for %d bytes besides %d of at most %d", ErrShareFull, bytes, s.tenants[tenant].known, s.limit)
+		return fmt.Errorf("%w: %d bytes exceed the limit: %d of %d are held", ErrShareFull, bytes, s.tenants[tenant].known, s.Limit)
 	}
-	if s.tenants[tenant] == nil {
-		s.tenants[tenant] = &share{}
-	}
-	s.tenants[tenant].known += bytes
-	s.tenants[tenant].underway += bytes
+	t := s.tenant(tenant)
+	t.known += bytes
+	t.reserved += bytes
 	return nil
 }
 
-// fits reports whether a tenant may write so many bytes. One that holds nothing may write any number.
-func (s *shares) fits(tenant string, bytes int64) bool {
-	t := s.tenants[tenant]
-	return t == nil || t.known == 0 || t.known+bytes <= s.limit
+// tenant returns the usage of a tenant. mu is held.
+func (s *Shares) tenant(name string) *share {
+	if s.tenants == nil {
+		s.tenants = map[string]*share{}
+	}
+	if s.tenants[name] == nil {
+		s.tenants[name] = &share{}
+	}
+	return s.tenants[name]
 }
 
-// written ends what take counted: the bytes are held by now, or will not be written.
-func (s *shares) written(tenant string, bytes int64) {
+// fits reports whether a tenant may write so many bytes. One that holds none may write any number.
+func (s *Shares) fits(tenant string, bytes int64) bool {
+	t := s.tenants[tenant]
+	return t == nil || t.known == 0 || t.known+bytes <= s.Limit
+}
+
+// settle ends the reservation of bytes that are written, or will not be.
+func (s *Shares) settle(tenant string, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tenants[tenant].underway -= bytes
+	s.tenants[tenant].reserved -= bytes
 }
 
-// refresh asks what tenants hold unless that was asked within freshness. The lock is released meanwhile: others go on with
-// what was known before.
-func (s *shares) refresh(freshness time.Duration) {
+// refresh queries the held bytes unless that was done within freshness. The lock is released meanwhile: others continue
+// with the previous result.
+func (s *Shares) refresh(freshness time.Duration) {
 	now := time.Now()
-	if s.asking || now.Sub(s.asked) < max(freshness, s.rest) {
+	if s.querying || now.Sub(s.queried) < max(freshness, s.rest) {
 		return
 	}
-	s.asking, s.asked = true, now
-	// What is written while the server is asked may count twice, until the next time.
+	s.querying, s.queried = true, now
+	// Bytes written during the query may count twice, until the next one.
 	settled := make(map[string]int64, len(s.tenants))
 	for tenant, t := range s.tenants {
-		settled[tenant] = t.known - t.underway
+		settled[tenant] = t.known - t.reserved
 	}
 	s.mu.Unlock()
-	held, known := s.held()
+	held, known := s.Held()
 	s.mu.Lock()
-	s.asking, s.rest = false, sharesRest*time.Since(now)
+	s.querying, s.rest = false, sharesRest*time.Since(now)
 	if !known {
 		return
 	}
@@ -101,32 +112,7 @@ func (s *shares) refresh(freshness time.Duration) {
 	}
 	for tenant, bytes := range held {
 		if s.tenants[tenant] == nil && bytes > 0 {
-			s.tenants[tenant] = &share{known: bytes}
+			s.tenant(tenant).known = bytes
 		}
 	}
-}
-
-// setShares bounds what the tenants of the embedded server hold.
-func (l *Log) setShares() {
-	size := l.opts.MaxBytes
-	if size <= 0 {
-		size = l.space.Size()
-	}
-	l.memoryShares = l.newShares(maxMemory/tenantShare, jetstream.MemoryStorage)
-	l.diskShares = l.newShares(max(size/tenantShare, l.opts.MaxStreamBytes), jetstream.FileStorage)
-}
-
-func (l *Log) newShares(limit int64, storage jetstream.StorageType) *shares {
-	return &shares{limit: limit, held: func() (map[string]int64, bool) { return l.server.TenantUsage(storage) }, tenants: map[string]*share{}}
-}
-
-// shares bounds the stream together with others of its tenant, nil if nothing does.
-func (s *Stream) shares() *shares {
-	switch {
-	case s.config.Tenant == "":
-		return nil
-	case s.config.Memory:
-		return s.log.memoryShares
-	}
-	return s.log.diskShares
 }

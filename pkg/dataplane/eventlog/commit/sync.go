@@ -1,4 +1,4 @@
-package eventlog
+package commit
 
 import (
 	"errors"
@@ -8,27 +8,29 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
-// blockSuffix ends the names of the files that the server keeps the messages of a stream in, after their number.
+// blockSuffix is the suffix of the server's message files, after their number.
 const blockSuffix = ".blk"
 
-// disk syncs what a stream of the embedded server has written. The server could do so itself, but would sync every
-// removal of a frame as well: twice as much work, which holds up what is to be stored. What it acknowledged it has
-// written to its files; a removal that does not survive a loss of power makes a frame come twice.
+// disk syncs the message files of a stream of the embedded server. The server could do so itself, but would also sync every
+// removal of a segment: twice the work, which delays appends. Acknowledged messages are written to the files; a removal
+// that does not survive a loss of power causes a redelivery.
 type disk struct {
 	dir string
-	// last is the number of the newest file at the last sync: older ones are not written to any more. 0 before that.
+	// last is the number of the newest file at the last sync: older ones are no longer written to. 0 before that.
 	last int
-	// syncFile syncs a file; nil stands for the function of that name. Tests make it fail.
+	// syncFile syncs a file; nil means the function of the same name. Tests make it fail.
 	syncFile func(path string) error
 }
 
-// sync returns nil when all that the server has acknowledged is on disk.
+// sync syncs all messages that the server has acknowledged.
 func (d *disk) sync() error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
-		return fmt.Errorf("%w: look for what to sync: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: list files to sync: %w", server.ErrUnavailable, err)
 	}
 	newest := d.last
 	for _, entry := range entries {
@@ -42,7 +44,7 @@ func (d *disk) sync() error {
 			do = syncFile
 		}
 		if err := do(filepath.Join(d.dir, entry.Name())); err != nil {
-			return fmt.Errorf("%w: sync: %w", ErrUnavailable, err)
+			return fmt.Errorf("%w: sync: %w", server.ErrUnavailable, err)
 		}
 		newest = max(newest, number)
 	}
@@ -50,7 +52,7 @@ func (d *disk) sync() error {
 	return nil
 }
 
-// rewrite writes anew and syncs the files that a sync may have failed for: the kernel takes their pages for written, and no
+// rewrite rewrites and syncs the files whose sync may have failed: the kernel treats their pages as written, so that no
 // later sync would write them. No server may have the files open.
 func (d *disk) rewrite() error {
 	entries, err := os.ReadDir(d.dir)
@@ -73,17 +75,17 @@ func rewriteFile(path string) error {
 	if err != nil {
 		return err
 	}
-	// The server looks at files by their suffix.
-	anew := path + ".rewritten"
-	file, err := os.OpenFile(anew, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// The server ignores files with another suffix.
+	rewritten := path + ".rewritten"
+	file, err := os.OpenFile(rewritten, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(data)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(anew))
+		return errors.Join(err, os.Remove(rewritten))
 	}
-	if err := os.Rename(anew, path); err != nil {
+	if err := os.Rename(rewritten, path); err != nil {
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))
@@ -93,7 +95,7 @@ func rewriteFile(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// syncFile syncs a file, unless it is gone, which a file is when all in it is done.
+// syncFile syncs a file, unless it was removed because all its segments are acknowledged.
 func syncFile(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,4 +1,4 @@
-package eventlog
+package commit
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 // A sync takes the files that may have been written to since the last one, and fails if it cannot.
@@ -15,7 +17,7 @@ func TestSync(t *testing.T) {
 	block := func(name string) string { return filepath.Join(d.dir, name+blockSuffix) }
 	write := func(name string) {
 		t.Helper()
-		if err := os.WriteFile(block(name), []byte("frame"), 0o600); err != nil {
+		if err := os.WriteFile(block(name), []byte("segment"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -25,7 +27,7 @@ func TestSync(t *testing.T) {
 	}{
 		{made: []string{"1", "2"}, want: 2},
 		{want: 2},
-		// All in the newest is done, and others came.
+		// All in the newest was acknowledged, and others came.
 		{made: []string{"3", "10"}, gone: []string{"2"}, want: 10},
 		{made: []string{"index"}, gone: []string{"10"}, want: 10},
 	} {
@@ -45,26 +47,26 @@ func TestSync(t *testing.T) {
 	if err := os.Mkdir(block("11"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.sync(); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, ErrUnavailable)
+	if err := d.sync(); !errors.Is(err, server.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, server.ErrUnavailable)
 	}
 	if err := os.RemoveAll(d.dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.sync(); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("without a directory: got %v, want %v", err, ErrUnavailable)
+	if err := d.sync(); !errors.Is(err, server.ErrUnavailable) {
+		t.Errorf("without a directory: got %v, want %v", err, server.ErrUnavailable)
 	}
 }
 
-// After a sync failed the server is restarted, and what it had written is written anew: the next sync of the same files
-// would succeed without having written anything. Records that are appended meanwhile wait for it, and none is lost.
+// After a failed sync the server is restarted, and its files are rewritten: the next sync of the same files would succeed
+// without writing anything. Records that are appended meanwhile wait for the restart, and none is lost.
 func TestSyncFailure(t *testing.T) {
 	dir := t.TempDir()
-	l := open(t, Options{Dir: dir})
-	s := stream(t, l, "a")
-	appendAll(t, s, "", "before")
-	before := l.server.Current()
-	block := filepath.Join(s.disk.dir, "1"+blockSuffix)
+	s := open(t, dir)
+	w := writer(t, s, dir)
+	appendAll(t, w, "before")
+	before := s.Current()
+	block := filepath.Join(w.disk.dir, "1"+blockSuffix)
 	inode := func() uint64 {
 		var stat unix.Stat_t
 		if err := unix.Stat(block, &stat); err != nil {
@@ -73,29 +75,29 @@ func TestSyncFailure(t *testing.T) {
 		return stat.Ino
 	}
 	old, failures := inode(), 0
-	s.mu.Lock()
-	s.disk.syncFile = func(path string) error {
+	w.mu.Lock()
+	w.disk.syncFile = func(path string) error {
 		if failures++; failures == 1 {
 			return unix.EIO
 		}
 		return syncFile(path)
 	}
-	s.mu.Unlock()
-	appendAll(t, s, "", "failed at first")
-	if l.server.Current() == before {
+	w.mu.Unlock()
+	appendAll(t, w, "failed at first")
+	if s.Current() == before {
 		t.Error("the server was not restarted")
 	}
 	if inode() == old {
-		t.Error("the file that could not be synced was not written anew")
+		t.Error("the file that could not be synced was not rewritten")
 	}
-	appendAll(t, s, "", "after")
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	appendAll(t, w, "after")
 	seen := map[string]bool{}
-	for !seen["before"] || !seen["failed at first"] || !seen["after"] {
-		f := k.next(t)
-		for _, r := range f.Records {
+	for _, records := range stored(t, w) {
+		for _, r := range records {
 			seen[string(r)] = true
 		}
-		f.Done()
+	}
+	if !seen["before"] || !seen["failed at first"] || !seen["after"] {
+		t.Errorf("stored records are %v, want all three", seen)
 	}
 }

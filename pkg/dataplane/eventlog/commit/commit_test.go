@@ -1,0 +1,143 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/component-base/metrics"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
+)
+
+func open(t *testing.T, dir string) *server.Server {
+	t.Helper()
+	s, err := server.Open(t.Context(), server.Options{
+		Dir: dir, Installation: "test", Replicas: 1, Restarts: metrics.NewCounter(&metrics.CounterOpts{Name: "restarts"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// writer returns a writer of a new stream of the server in dir.
+func writer(t *testing.T, s *server.Server, dir string) *Writer {
+	t.Helper()
+	names := layout.Stream{Installation: "test", ID: "a"}
+	config := jetstream.StreamConfig{Name: names.Name(), Subjects: []string{names.Subjects()}, Replicas: 1}
+	if _, err := s.Current().EnsureStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	counter := metrics.NewCounter(&metrics.CounterOpts{Name: "commits"})
+	return New(Options{
+		Server: s, Stream: names, Config: config, Dir: server.MessageDir(dir, config.Name),
+		Metrics: &Metrics{Records: counter, Segments: counter, Commits: counter, Failures: counter},
+	})
+}
+
+func appendAll(t *testing.T, w *Writer, data ...string) {
+	t.Helper()
+	for _, d := range data {
+		if err := w.Append(t.Context(), Record{Data: []byte(d)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// stored returns the records of all segments of the stream.
+func stored(t *testing.T, w *Writer) (segments [][][]byte) {
+	t.Helper()
+	stream, err := w.options.Server.Current().JetStream.Stream(t.Context(), w.options.Config.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := stream.CachedInfo().State
+	for sequence := state.FirstSeq; sequence <= state.LastSeq; sequence++ {
+		msg, err := stream.GetMsg(t.Context(), sequence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, err := layout.Records(msg.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		segments = append(segments, records)
+	}
+	return segments
+}
+
+// An append that is larger than a batch, or than the bytes that may wait for one, is written by several.
+func TestLargeAppend(t *testing.T) {
+	dir := t.TempDir()
+	w := writer(t, open(t, dir), dir)
+	data := make([]byte, maxBatch/8)
+	appended := make([]Record, 20)
+	for i := range appended {
+		appended[i] = Record{Data: data}
+	}
+	if n, bytes := split(appended); n >= 8 || bytes > maxBatch {
+		t.Errorf("a batch has %d records of %d bytes", n, bytes)
+	}
+	if err := w.Append(t.Context(), appended...); err != nil {
+		t.Fatal(err)
+	}
+	segments := stored(t, w)
+	if len(segments) != len(appended) {
+		t.Errorf("%d segments are stored, want %d", len(segments), len(appended))
+	}
+	for _, records := range segments {
+		if len(records) != 1 || len(records[0]) != len(data) {
+			t.Errorf("a segment has %d records", len(records))
+		}
+	}
+}
+
+func TestAppendContext(t *testing.T) {
+	dir := t.TempDir()
+	w := writer(t, open(t, dir), dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.mu.Lock()
+	w.committing = true // a commit that does not end
+	w.mu.Unlock()
+	if err := w.Append(ctx, Record{Data: []byte("x")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("append: %v, want context.Canceled", err)
+	}
+}
+
+// While the log cannot write, waiting bytes are limited, and are not retried for longer the more bytes wait.
+func TestStandstill(t *testing.T) {
+	dir := t.TempDir()
+	w := writer(t, open(t, dir), dir)
+	appendAll(t, w, "x")
+	w.mu.Lock()
+	if w.waiting != 0 {
+		t.Errorf("%d bytes wait after all were written", w.waiting)
+	}
+	w.waiting = maxWaiting
+	w.mu.Unlock()
+	if err := w.Append(t.Context(), Record{Data: []byte("y")}); !errors.Is(err, server.ErrUnavailable) {
+		t.Errorf("append while the maximum waits: %v, want ErrUnavailable", err)
+	}
+
+	// A filesystem that cannot be checked.
+	w.options.Space = server.NewSpace(filepath.Join(dir, "none"), 0)
+	start := time.Now()
+	if err := w.write(&batch{started: start.Add(-2 * retryFor)}); !errors.Is(err, server.ErrUnavailable) {
+		t.Errorf("write: %v, want ErrUnavailable", err)
+	}
+	if took := time.Since(start); took >= retryFor {
+		t.Errorf("a batch that had waited for too long was retried for %v", took)
+	}
+}
