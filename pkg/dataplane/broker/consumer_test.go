@@ -94,7 +94,7 @@ func TestRemoveConsumerFails(t *testing.T) {
 	}
 }
 
-// A shared frame in the log for a consumer that is being removed is let go.
+// A shared segment in the log for a consumer that is being removed is let go.
 func TestRemoveConsumerWhileItIsOffered(t *testing.T) {
 	run(t, func(w *world) {
 		w.set(trigger("a"), trigger("fast"))

@@ -77,7 +77,7 @@ func (c *consumer) bury(ctx context.Context, d *parcel) verdict {
 
 // burial returns the delivery of an event to the dead letter sink. That of which it came is done when it is.
 func (l *lane) burial(d *parcel, dead *event.Event) *parcel {
-	from := &held{frame: whenDone(func() {
+	from := &held{segment: whenDone(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.burying, d)
@@ -87,11 +87,11 @@ func (l *lane) burial(d *parcel, dead *event.Event) *parcel {
 	return &parcel{event: dead, id: newID(), accepted: d.accepted, from: from}
 }
 
-// whenDone is a frame that is in the log as a part of others.
+// whenDone is a segment that is in the log as a part of others.
 type whenDone func()
 
-// Done implements FrameHandle.
-func (do whenDone) Done() { do() }
+// Ack implements SegmentHandle.
+func (do whenDone) Ack() { do() }
 
-// Again implements FrameHandle. It comes again with the others.
-func (whenDone) Again(time.Duration) {}
+// Nack implements SegmentHandle. It comes again with the others.
+func (whenDone) Nack(time.Duration) {}

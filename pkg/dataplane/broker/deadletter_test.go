@@ -155,7 +155,7 @@ func TestHungDeadLetterSink(t *testing.T) {
 			t.Errorf("%d and %d attempts, want 100 each", a, b)
 		}
 		if shared := w.log.left("b")[sharedQueue]; shared != 0 {
-			t.Errorf("%d shared frames are left, want none", shared)
+			t.Errorf("%d shared segments are left, want none", shared)
 		}
 	})
 }

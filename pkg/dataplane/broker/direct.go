@@ -3,7 +3,7 @@ package broker
 import "time"
 
 const (
-	// maxReady bounds the deliveries that wait in memory though other consumers wait for their frames too. More than
+	// maxReady bounds the deliveries that wait in memory though other consumers wait for their segments too. More than
 	// that go to the lane's own queue, so that nobody waits for a slow consumer.
 	maxReady = 128
 	// linger is how long such a delivery may wait, or be under way, before it goes to the lane's own queue too.
@@ -18,7 +18,7 @@ func (l *lane) takesDirectly() bool {
 	return l.direct && !l.ordered()
 }
 
-// offer takes a delivery from a frame that other consumers wait for too.
+// offer takes a delivery from a segment that other consumers wait for too.
 func (l *lane) offer(d *parcel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,14 +48,14 @@ func (l *lane) keep(d *parcel) {
 	l.ready.push(d)
 }
 
-// watch sees to it that deliveries do not wait long in memory that keep a shared frame. mu is held.
+// watch sees to it that deliveries do not wait long in memory that keep a shared segment. mu is held.
 func (l *lane) watch() {
 	if l.lingering == nil && l.ready.len() > 0 {
 		l.lingering = l.clock.AfterFunc(linger, l.spill)
 	}
 }
 
-// move lets the shared frame of a delivery go, by writing it to the own queue. mu is held.
+// move lets the shared segment of a delivery go, by writing it to the own queue. mu is held.
 func (l *lane) move(d *parcel) {
 	l.direct = false
 	l.rewrite(d, write{*d, func() {
@@ -68,7 +68,7 @@ func (l *lane) move(d *parcel) {
 	}})
 }
 
-// lease lets the shared frame of a delivery go whose attempt takes long, by writing it to the own queue.
+// lease lets the shared segment of a delivery go whose attempt takes long, by writing it to the own queue.
 func (l *lane) lease(d *parcel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *lane) lease(d *parcel) {
 	}
 	if d.shared {
 		if d.from.whole() {
-			// All of its consumers take long. Their frame is repeated as a whole if the process ends.
+			// All of its consumers take long. Their segment is repeated as a whole if the process ends.
 			l.clock.AfterFunc(linger, func() { l.lease(d) })
 			return
 		}
@@ -88,11 +88,11 @@ func (l *lane) lease(d *parcel) {
 	d.leased = true
 	l.leased[d.id] = nil
 	l.direct = false
-	// While its record is not written, its frame stays as if there were none.
+	// While its record is not written, its segment stays as if there were none.
 	l.write(write{*d, d.from.release, func() { l.unlease(d) }})
 }
 
-// unlease has a delivery keep its shared frame. mu is held.
+// unlease has a delivery keep its shared segment. mu is held.
 func (l *lane) unlease(d *parcel) {
 	d.leased = false
 	delete(l.leased, d.id)
@@ -102,7 +102,7 @@ func (l *lane) unlease(d *parcel) {
 	}
 }
 
-// spill lets the shared frames go of deliveries that have waited long for their attempt, by moving all that wait to the
+// spill lets the shared segments go of deliveries that have waited long for their attempt, by moving all that wait to the
 // own queue.
 func (l *lane) spill() {
 	l.mu.Lock()
@@ -112,7 +112,7 @@ func (l *lane) spill() {
 		return
 	}
 	crowded := l.crowded()
-	// stays reports whether a delivery stays in memory: one of the own queue, or of a frame that nobody waits for, and that is
+	// stays reports whether a delivery stays in memory: one of the own queue, or of a segment that nobody waits for, and that is
 	// repeated as a whole if the process ends.
 	stays := func(d *parcel) bool { return d.own && !(d.shared && (crowded || !d.from.whole())) }
 	for _, oldest := range l.ready.items[l.ready.head:] {

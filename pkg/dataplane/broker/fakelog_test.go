@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
-// ackWait is how long the fake log waits for frames whose consumption ended before it hands them over again.
+// ackWait is how long the fake log waits for segments whose consumer ended before it hands them over again.
 const ackWait = 6 * time.Second
 
 // fakeLog is a log in memory that outlives the brokers on it. Each of them has a session of its own.
@@ -28,15 +28,15 @@ type fakeLog struct {
 type fakeStream struct{ queues map[string]*fakeQueue }
 
 type fakeQueue struct {
-	frames []*fakeFrame
-	// pending bounds the frames that are handed over, or wait to come again.
+	segments []*fakeSegment
+	// pending bounds the segments that are handed over, or wait to come again.
 	pending      int
-	consumptions map[*fakeConsumption]struct{}
+	logConsumers map[*fakeLogConsumer]struct{}
 }
 
-type fakeFrame struct {
+type fakeSegment struct {
 	records [][]byte
-	// attempt counts how often the frame was handed over.
+	// attempt counts how often the segment was handed over.
 	attempt int
 	// busy tells that it is handed over now; handles of earlier attempts settle nothing.
 	busy bool
@@ -53,15 +53,15 @@ func (l *fakeLog) setRefuse(refuse func(queue string) error) {
 	l.refuse = refuse
 }
 
-// left returns the number of frames in each queue of a stream that has any.
+// left returns the number of segments in each queue of a stream that has any.
 func (l *fakeLog) left(stream string) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := map[string]int{}
 	if s := l.streams[stream]; s != nil {
 		for name, q := range s.queues {
-			if len(q.frames) > 0 {
-				left[name] = len(q.frames)
+			if len(q.segments) > 0 {
+				left[name] = len(q.segments)
 			}
 		}
 	}
@@ -75,22 +75,22 @@ func (l *fakeLog) sizes() (largest, written int) {
 	return l.largest, l.written
 }
 
-// put puts a frame into a queue, as an earlier process may have.
+// put puts a segment into a queue, as an earlier process may have.
 func (l *fakeLog) put(stream, queue string, records ...[]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.stream(stream).queue(queue)
-	q.frames = append(q.frames, &fakeFrame{records: records})
+	q.segments = append(q.segments, &fakeSegment{records: records})
 	q.wake()
 }
 
-// consumptions returns how many consumptions there are.
-func (l *fakeLog) consumptions() (n int) {
+// logConsumers returns the number of log consumers.
+func (l *fakeLog) logConsumers() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.streams {
 		for _, q := range s.queues {
-			n += len(q.consumptions)
+			n += len(q.logConsumers)
 		}
 	}
 	return n
@@ -106,13 +106,13 @@ func (l *fakeLog) stream(id string) *fakeStream {
 
 func (s *fakeStream) queue(name string) *fakeQueue {
 	if s.queues[name] == nil {
-		s.queues[name] = &fakeQueue{consumptions: map[*fakeConsumption]struct{}{}}
+		s.queues[name] = &fakeQueue{logConsumers: map[*fakeLogConsumer]struct{}{}}
 	}
 	return s.queues[name]
 }
 
 func (q *fakeQueue) wake() {
-	for c := range q.consumptions {
+	for c := range q.logConsumers {
 		select {
 		case c.changed <- struct{}{}:
 		default:
@@ -120,15 +120,15 @@ func (q *fakeQueue) wake() {
 	}
 }
 
-// next returns the frame to be handed over next, or nil.
-func (q *fakeQueue) next(now time.Time) *fakeFrame {
+// next returns the segment to be handed over next, or nil.
+func (q *fakeQueue) next(now time.Time) *fakeSegment {
 	pending := 0
-	for _, f := range q.frames {
+	for _, f := range q.segments {
 		if f.busy || !f.again.IsZero() {
 			pending++
 		}
 	}
-	for _, f := range q.frames {
+	for _, f := range q.segments {
 		switch {
 		case f.busy, f.again.After(now):
 		case f.again.IsZero() && pending >= q.pending:
@@ -144,7 +144,7 @@ type session struct {
 	log *fakeLog
 	// cut tells that it was closed.
 	cut bool
-	all []*fakeConsumption
+	all []*fakeLogConsumer
 }
 
 func (l *fakeLog) open() *session { return &session{log: l} }
@@ -225,7 +225,7 @@ func (s *fakeLogStream) AppendNew(ctx context.Context, records ...eventlog.Recor
 	return s.Append(ctx, records...)
 }
 
-// Append implements LogStream. Records of a queue share a frame, unless they are to be alone.
+// Append implements LogStream. Records of a queue share a segment, unless they are to be alone.
 func (s *fakeLogStream) Append(ctx context.Context, records ...eventlog.Record) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -242,7 +242,7 @@ func (s *fakeLogStream) Append(ctx context.Context, records ...eventlog.Record) 
 			}
 		}
 	}
-	open := map[string]*fakeFrame{}
+	open := map[string]*fakeSegment{}
 	size := 0
 	for _, r := range records {
 		size += len(r.Data)
@@ -253,8 +253,8 @@ func (s *fakeLogStream) Append(ctx context.Context, records ...eventlog.Record) 
 		q := stream.queue(r.Queue)
 		f := open[r.Queue]
 		if f == nil || r.Alone {
-			f = &fakeFrame{}
-			q.frames = append(q.frames, f)
+			f = &fakeSegment{}
+			q.segments = append(q.segments, f)
 			if !r.Alone {
 				open[r.Queue] = f
 			}
@@ -274,8 +274,8 @@ func (s *fakeLogStream) Queues(context.Context) (map[string]uint64, error) {
 	defer unlock()
 	queues := map[string]uint64{}
 	for name, q := range stream.queues {
-		if len(q.frames) > 0 {
-			queues[name] = uint64(len(q.frames))
+		if len(q.segments) > 0 {
+			queues[name] = uint64(len(q.segments))
 		}
 	}
 	return queues, nil
@@ -298,45 +298,45 @@ func (s *fakeLogStream) DeleteQueue(_ context.Context, queue string) error {
 	return nil
 }
 
-// stop ends all consumptions of the queue. mu is held.
+// stop stops all log consumers of the queue. mu is held.
 func (q *fakeQueue) stop() {
-	for c := range q.consumptions {
+	for c := range q.logConsumers {
 		c.end(ackWait)
 	}
 }
 
 // Consume implements LogStream.
-func (s *fakeLogStream) Consume(queue string, o eventlog.ConsumeOptions, handle func(Frame)) (Consumption, error) {
+func (s *fakeLogStream) Consume(queue string, o eventlog.ConsumeOptions, handle func(Segment)) (LogConsumer, error) {
 	stream, unlock, err := s.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	q := stream.queue(queue)
-	q.pending = o.MaxFrames
-	c := &fakeConsumption{
+	q.pending = o.MaxSegments
+	c := &fakeLogConsumer{
 		session: s.session, stream: s.id, queue: q, handle: handle, changed: make(chan struct{}, 1), stopped: make(chan struct{}),
 		undone: map[*fakeHandle]struct{}{},
 	}
-	q.consumptions[c] = struct{}{}
+	q.logConsumers[c] = struct{}{}
 	s.session.all = append(s.session.all, c)
 	go c.run()
 	return c, nil
 }
 
-// fakeConsumption implements Consumption.
-type fakeConsumption struct {
+// fakeLogConsumer implements LogConsumer.
+type fakeLogConsumer struct {
 	session *session
 	stream  string
 	queue   *fakeQueue
-	handle  func(Frame)
+	handle  func(Segment)
 	changed chan struct{}
 	stopped chan struct{}
 	// undone is guarded by the log's mu.
 	undone map[*fakeHandle]struct{}
 }
 
-func (c *fakeConsumption) run() {
+func (c *fakeLogConsumer) run() {
 	for {
 		if f, ok := c.take(); ok {
 			c.handle(f)
@@ -350,47 +350,47 @@ func (c *fakeConsumption) run() {
 	}
 }
 
-// take takes the next frame to hand over.
-func (c *fakeConsumption) take() (Frame, bool) {
+// take takes the next segment to hand over.
+func (c *fakeLogConsumer) take() (Segment, bool) {
 	l := c.session.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
 	case <-c.stopped:
-		return Frame{}, false
+		return Segment{}, false
 	default:
 	}
 	f := c.queue.next(time.Now())
 	if f == nil {
-		return Frame{}, false
+		return Segment{}, false
 	}
 	f.busy = true
 	f.attempt++
-	h := &fakeHandle{consumption: c, frame: f, attempt: f.attempt}
+	h := &fakeHandle{logConsumer: c, segment: f, attempt: f.attempt}
 	c.undone[h] = struct{}{}
 	behind := uint64(0)
-	for _, other := range c.queue.frames {
+	for _, other := range c.queue.segments {
 		if other.attempt == 0 {
 			behind++
 		}
 	}
-	return Frame{Records: f.records, Attempt: f.attempt, Pending: behind, Handle: h}, true
+	return Segment{Records: f.records, Attempt: f.attempt, Pending: behind, Handle: h}, true
 }
 
-// Stop implements Consumption.
-func (c *fakeConsumption) Stop() {
+// Stop implements LogConsumer.
+func (c *fakeLogConsumer) Stop() {
 	c.session.log.mu.Lock()
 	defer c.session.log.mu.Unlock()
 	c.end(ackWait)
 }
 
-// end ends the consumption; its frames come again after some time, unless they are settled before. mu is held.
-func (c *fakeConsumption) end(after time.Duration) {
+// end ends the log consumer; its segments come again after some time, unless they are settled before. mu is held.
+func (c *fakeLogConsumer) end(after time.Duration) {
 	select {
 	case <-c.stopped:
 	default:
 		close(c.stopped)
-		delete(c.queue.consumptions, c)
+		delete(c.queue.logConsumers, c)
 	}
 	for h := range c.undone {
 		if after == 0 {
@@ -401,50 +401,50 @@ func (c *fakeConsumption) end(after time.Duration) {
 	}
 }
 
-// fakeHandle implements FrameHandle.
+// fakeHandle implements SegmentHandle.
 type fakeHandle struct {
-	consumption *fakeConsumption
-	frame       *fakeFrame
+	logConsumer *fakeLogConsumer
+	segment     *fakeSegment
 	attempt     int
 }
 
-// Done implements FrameHandle.
-func (h *fakeHandle) Done() {
+// Ack implements SegmentHandle.
+func (h *fakeHandle) Ack() {
 	h.settle(func() {
-		q := h.consumption.queue
-		q.frames = slices.DeleteFunc(q.frames, func(f *fakeFrame) bool { return f == h.frame })
-		delete(h.consumption.undone, h)
+		q := h.logConsumer.queue
+		q.segments = slices.DeleteFunc(q.segments, func(f *fakeSegment) bool { return f == h.segment })
+		delete(h.logConsumer.undone, h)
 		q.wake()
 	})
 }
 
-// Again implements FrameHandle.
-func (h *fakeHandle) Again(after time.Duration) { h.settle(func() { h.back(after) }) }
+// Nack implements SegmentHandle.
+func (h *fakeHandle) Nack(after time.Duration) { h.settle(func() { h.back(after) }) }
 
-// settle does something, unless the frame is settled or was handed over again.
+// settle does something, unless the segment is settled or was handed over again.
 func (h *fakeHandle) settle(do func()) {
-	s := h.consumption.session
+	s := h.logConsumer.session
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
-	if _, undone := h.consumption.undone[h]; undone && !s.cut && h.frame.attempt == h.attempt {
+	if _, undone := h.logConsumer.undone[h]; undone && !s.cut && h.segment.attempt == h.attempt {
 		do()
 	}
 }
 
-// expire lets the frame be handed over again; until it is, it may still be settled.
+// expire lets the segment be handed over again; until it is, it may still be settled.
 func (h *fakeHandle) expire() {
 	h.settle(func() {
-		h.frame.busy, h.frame.again = false, time.Now()
-		h.consumption.queue.wake()
+		h.segment.busy, h.segment.again = false, time.Now()
+		h.logConsumer.queue.wake()
 	})
 }
 
-// back has the frame come again after some time. mu is held.
+// back has the segment come again after some time. mu is held.
 func (h *fakeHandle) back(after time.Duration) {
-	delete(h.consumption.undone, h)
-	h.frame.busy = false
-	h.frame.again = time.Now().Add(after)
-	q, l := h.consumption.queue, h.consumption.session.log
+	delete(h.logConsumer.undone, h)
+	h.segment.busy = false
+	h.segment.again = time.Now().Add(after)
+	q, l := h.logConsumer.queue, h.logConsumer.session.log
 	if after == 0 {
 		q.wake()
 		return
@@ -456,10 +456,10 @@ func (h *fakeHandle) back(after time.Duration) {
 	})
 }
 
-// expectLeft fails unless a stream's queues have so many frames.
+// expectLeft fails unless a stream's queues have so many segments.
 func (l *fakeLog) expectLeft(t *testing.T, stream string, want map[string]int) {
 	t.Helper()
 	if have := l.left(stream); !maps.Equal(have, want) {
-		t.Errorf("frames left in the log: %v, want %v", have, want)
+		t.Errorf("segments left in the log: %v, want %v", have, want)
 	}
 }

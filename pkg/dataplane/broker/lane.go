@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// queueFrames and queueBytes bound what a lane has in memory of its own queue.
-	queueFrames, queueBytes = 4096, 4 << 20
-	// pausedFor is how long frames stay in the log that nobody can be sent, while memory is scarce.
+	// queueSegments and queueBytes bound what a lane has in memory of its own queue.
+	queueSegments, queueBytes = 4096, 4 << 20
+	// pausedFor is how long segments stay in the log that nobody can be sent, while memory is scarce.
 	pausedFor = 30 * time.Second
 	// rewrite is the time after which the log is asked again to take what it did not take.
 	rewrite = 200 * time.Millisecond
@@ -40,7 +40,7 @@ type verdict struct {
 }
 
 // lane is the way of events to one endpoint of a consumer: its subscriber, or its dead letter sink. Events come
-// directly from frames that consumers share, as long as the endpoint keeps up, or from the lane's own queue in the
+// directly from segments that consumers share, as long as the endpoint keeps up, or from the lane's own queue in the
 // log.
 type lane struct {
 	// ctx ends when the consumer is gone, or the broker stops.
@@ -57,9 +57,9 @@ type lane struct {
 	listener *listener
 	workers  workers
 	running  sync.WaitGroup
-	// memory bounds the frames of the own queue in memory.
+	// memory bounds the segments of the own queue in memory.
 	memory *memory
-	// crowded reports whether others wait for what the lane keeps in memory of frames that they share.
+	// crowded reports whether others wait for what the lane keeps in memory of segments that they share.
 	crowded func() bool
 	// share is that of the namespace, and guards waits.
 	share *share
@@ -77,14 +77,14 @@ type lane struct {
 	timer clock.Timer
 	// own is the number of deliveries in memory that are from the own queue.
 	own int
-	// direct tells whether events may come from shared frames, lingering fires when one in ready did long ago.
+	// direct tells whether events may come from shared segments, lingering fires when one in ready did long ago.
 	direct    bool
 	lingering clock.Timer
 	// paused tells that there is no endpoint to send to.
 	paused bool
 	// burying are the deliveries whose events are on their way to the dead letter sink, but not safe yet.
 	burying map[*parcel]struct{}
-	// leased are the deliveries under way that went to the own queue too, by id, with the frame that they came back
+	// leased are the deliveries under way that went to the own queue too, by id, with the segment that they came back
 	// in, once they have.
 	leased map[uint64]*held
 	// finished are the ids of records of the own queue that are to be passed over.
@@ -108,9 +108,9 @@ func newLane(ctx context.Context, s *stream, queue string, c clock.WithDelayedEx
 	}
 	l.listener = &listener{log: log, queue: queue, clock: c, take: l.take, quiet: l.quiet, options: func() eventlog.ConsumeOptions {
 		if ordered() {
-			return eventlog.ConsumeOptions{MaxFrames: 1, MaxBytes: queueBytes, Memory: l.memory}
+			return eventlog.ConsumeOptions{MaxSegments: 1, MaxBytes: queueBytes, Memory: l.memory}
 		}
-		return eventlog.ConsumeOptions{MaxFrames: queueFrames, MaxBytes: queueBytes, Memory: l.memory}
+		return eventlog.ConsumeOptions{MaxSegments: queueSegments, MaxBytes: queueBytes, Memory: l.memory}
 	}}
 	l.crowded = func() bool { return s.retries.behind.Load() || l.memory.scarce() }
 	return l
@@ -347,7 +347,7 @@ func (l *lane) wait() {
 	l.listener.running.Wait()
 }
 
-// drop lets go of all shared frames, when nothing of a stopped lane is under way and its consumer is gone.
+// drop lets go of all shared segments, when nothing of a stopped lane is under way and its consumer is gone.
 func (l *lane) drop() {
 	l.mu.Lock()
 	left := append(l.ready.takeAll(), l.waiting...)

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// takesDirectly tells whether a consumer gets events from frames it shares with others.
+// takesDirectly tells whether a consumer gets events from segments it shares with others.
 func (w *world) takesDirectly(name string) bool {
 	w.Helper()
 	found, ok := w.consumers.Load(trigger(name).Key)
@@ -21,15 +21,15 @@ func (w *world) takesDirectly(name string) bool {
 	return found.(*consumer).main.takesDirectly()
 }
 
-// expectShared fails unless so many shared frames of the Broker are left.
+// expectShared fails unless so many shared segments of the Broker are left.
 func (w *world) expectShared(want int) {
 	w.Helper()
 	if have := w.log.left("b")[sharedQueue]; have != want {
-		w.Errorf("%s: %d shared frames are left, want %d", time.Since(w.start), have, want)
+		w.Errorf("%s: %d shared segments are left, want %d", time.Since(w.start), have, want)
 	}
 }
 
-// One subscriber that does not answer slows no other, and keeps no frame that others share for long.
+// One subscriber that does not answer slows no other, and keeps no segment that others share for long.
 func TestHungSubscriber(t *testing.T) {
 	for name, n := range map[string]int{"one event": 1, "as many as are sent at a time": initialLimit, "more than are kept ready": 2 * maxReady, "some kept ready": maxReady / 2} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestHungSubscriber(t *testing.T) {
 	}
 }
 
-// A subscriber that answers, but less often than events come, keeps no shared frames for long either, and gets all
+// A subscriber that answers, but less often than events come, keeps no shared segments for long either, and gets all
 // events once.
 func TestSlowSubscriber(t *testing.T) {
 	run(t, func(w *world) {
@@ -78,7 +78,7 @@ func (w *world) sorted(name string) string {
 	return strings.Join(ids, " ")
 }
 
-// Events that take longer than a frame may be shared are delivered once nonetheless, whether the endpoint takes them
+// Events that take longer than a segment may be shared are delivered once nonetheless, whether the endpoint takes them
 // in the end or not.
 func TestLeasedDelivery(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -168,8 +168,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// Events that wait because the subscriber asked to be left alone keep no shared frames.
-func TestRetryAfterSharesNoFrames(t *testing.T) {
+// Events that wait because the subscriber asked to be left alone keep no shared segments.
+func TestRetryAfterSharesNoSegments(t *testing.T) {
 	run(t, func(w *world) {
 		w.set(trigger("a", withDelivery(linear(10, time.Second))), trigger("fast"))
 		hour := time.Hour
@@ -183,7 +183,7 @@ func TestRetryAfterSharesNoFrames(t *testing.T) {
 }
 
 // A consumer whose subscriber or reply is unresolved keeps every event in the log, in its order where it asks for one,
-// over restarts, and holds neither memory nor shared frames. The subscriber gets all of them once it is resolved.
+// over restarts, and holds neither memory nor shared segments. The subscriber gets all of them once it is resolved.
 func TestUnresolved(t *testing.T) {
 	subscriber := func(c *eventing.Consumer) { c.Subscriber = eventing.Endpoint{Unresolved: true} }
 	reply := func(c *eventing.Consumer) { c.Reply = eventing.Endpoint{Unresolved: true} }
@@ -334,11 +334,11 @@ func TestIdleQueues(t *testing.T) {
 			w.answer("a", failing(1, 500))
 			w.must(w.Accept(w.Context(), brokerKey, []*event.Event{newEvent(time.Since(w.start).String())}))
 			w.after(10 * time.Second)
-			if n := w.log.consumptions(); n != 3 {
+			if n := w.log.logConsumers(); n != 3 {
 				t.Errorf("%d queues are listened to, want 3", n)
 			}
 			w.after(3 * idle)
-			if n := w.log.consumptions(); n != 0 {
+			if n := w.log.logConsumers(); n != 0 {
 				t.Errorf("%d queues are listened to after a while, want none", n)
 			}
 		}

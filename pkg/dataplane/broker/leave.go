@@ -19,7 +19,7 @@ func leave(ctx context.Context, consumers []*consumer) {
 	// Storing goes on after the context of deliveries has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	// What waits for the dead letter sink is a part of a frame of the main lane.
+	// What waits for the dead letter sink is a part of a segment of the main lane.
 	for _, of := range []func(*consumer) *lane{
 		func(c *consumer) *lane { return c.dead },
 		func(c *consumer) *lane { return c.main },
@@ -35,7 +35,7 @@ func leave(ctx context.Context, consumers []*consumer) {
 	}
 }
 
-// parts returns what waits in memory from frames of which something is done: the log hands them over again as a whole.
+// parts returns what waits in memory from segments of which something is done: the log hands them over again as a whole.
 // Others are as they were in the log. Where there is an order, it is kept instead.
 func (l *lane) parts() []*parcel {
 	l.mu.Lock()
@@ -56,7 +56,7 @@ func (l *lane) parts() []*parcel {
 	return parts
 }
 
-// leave writes deliveries to the own queue by themselves, and lets go of the frames that they came in.
+// leave writes deliveries to the own queue by themselves, and lets go of the segments that they came in.
 func (l *lane) leave(ctx context.Context, parts []*parcel) {
 	records := make([]eventlog.Record, 0, len(parts))
 	for _, d := range parts {

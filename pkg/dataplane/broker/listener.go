@@ -15,22 +15,22 @@ import (
 // idle is how long a queue that is empty goes on being listened to.
 const idle = time.Minute
 
-// listener has the frames of a queue handed over while there are any: a queue that is empty for a while costs
+// listener has the segments of a queue handed over while there are any: a queue that is empty for a while costs
 // nothing.
 type listener struct {
 	log     LogStream
 	queue   string
 	clock   clock.WithDelayedExecution
 	options func() eventlog.ConsumeOptions
-	take    func(Frame)
+	take    func(Segment)
 	// quiet tells whether nothing from the queue is in memory.
 	quiet func() bool
-	// behind tells that there may be frames in the queue that were not handed over yet.
+	// behind tells that there may be segments in the queue that were not handed over yet.
 	behind atomic.Bool
 
 	mu sync.Mutex
 	// All below is guarded by mu.
-	consumption Consumption
+	logConsumer LogConsumer
 	// opening tells that there is going to be one, outdated that its options are not those of now.
 	opening, outdated bool
 	woken             time.Time
@@ -58,7 +58,7 @@ func (l *listener) wake(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.woken = l.clock.Now()
-	if l.begun && !l.paused && l.consumption == nil && !l.opening && !l.stopped {
+	if l.begun && !l.paused && l.logConsumer == nil && !l.opening && !l.stopped {
 		l.opening = true
 		l.running.Go(func() { l.listen(ctx) })
 	}
@@ -77,19 +77,19 @@ func (l *listener) pause(ctx context.Context, paused bool) {
 	}
 }
 
-func (l *listener) hand(f Frame) {
+func (l *listener) hand(f Segment) {
 	l.behind.Store(f.Pending > 0)
 	l.take(f)
 }
 
 func (l *listener) listen(ctx context.Context) {
-	consumption := l.open(ctx)
-	if consumption == nil {
+	logConsumer := l.open(ctx)
+	if logConsumer == nil {
 		return
 	}
 	l.mu.Lock()
 	l.opening = false
-	l.consumption = consumption
+	l.logConsumer = logConsumer
 	stopped, outdated := l.stopped, l.outdated
 	l.outdated = false
 	l.mu.Unlock()
@@ -97,9 +97,9 @@ func (l *listener) listen(ctx context.Context) {
 		l.wake(ctx)
 	}
 	for !stopped && sleep(ctx, l.clock, idle) {
-		stopped = l.replaced(consumption) || l.empty(ctx) && l.closeIfIdle()
+		stopped = l.replaced(logConsumer) || l.empty(ctx) && l.closeIfIdle()
 	}
-	consumption.Stop()
+	logConsumer.Stop()
 }
 
 // empty tells whether there is nothing in the queue, for all that is known: what was to be appended may not have been, and
@@ -119,40 +119,40 @@ func (l *listener) empty(ctx context.Context) bool {
 // close stops to listen, so that wake does it with other options. It tells whether there was anything to stop.
 func (l *listener) close() bool {
 	l.mu.Lock()
-	consumption := l.consumption
-	l.consumption = nil
+	logConsumer := l.logConsumer
+	l.logConsumer = nil
 	l.outdated = l.opening
 	l.mu.Unlock()
-	if consumption == nil {
+	if logConsumer == nil {
 		return false
 	}
-	consumption.Stop()
+	logConsumer.Stop()
 	return true
 }
 
-// replaced tells whether a consumption is not that of now.
-func (l *listener) replaced(consumption Consumption) bool {
+// replaced reports whether another log consumer is in use.
+func (l *listener) replaced(logConsumer LogConsumer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.consumption != consumption
+	return l.logConsumer != logConsumer
 }
 
-// closeIfIdle forgets the consumption if there was nothing for a while, and tells whether it did.
+// closeIfIdle forgets the log consumer if there was nothing for a while, and tells whether it did.
 func (l *listener) closeIfIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.stopped && (l.clock.Since(l.woken) < idle || !l.quiet()) {
 		return false
 	}
-	l.consumption = nil
+	l.logConsumer = nil
 	return true
 }
 
-func (l *listener) open(ctx context.Context) Consumption {
+func (l *listener) open(ctx context.Context) LogConsumer {
 	for {
-		consumption, err := l.log.Consume(l.queue, l.options(), l.hand)
+		logConsumer, err := l.log.Consume(l.queue, l.options(), l.hand)
 		if err == nil {
-			return consumption
+			return logConsumer
 		}
 		klog.FromContext(ctx).Error(err, "Listening to a queue of events failed", "queue", l.queue)
 		if !sleep(ctx, l.clock, time.Second) {
@@ -163,17 +163,17 @@ func (l *listener) open(ctx context.Context) Consumption {
 
 // stop returns when nothing is handed over any more.
 func (l *listener) stop() {
-	if consumption := l.halt(); consumption != nil {
-		consumption.Stop()
+	if logConsumer := l.halt(); logConsumer != nil {
+		logConsumer.Stop()
 	}
 }
 
 // halt has the queue not listened to again, and returns what listens to it now, if anything does.
-func (l *listener) halt() Consumption {
+func (l *listener) halt() LogConsumer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stopped = true
-	return l.consumption
+	return l.logConsumer
 }
 
 // sleep waits for some time; false tells that ctx ended before.

@@ -12,8 +12,8 @@ type Log interface {
 	// Stream makes a stream of the log, unless there is one of that ID.
 	Stream(ctx context.Context, config eventlog.StreamConfig) (LogStream, error)
 	DeleteStream(ctx context.Context, id string) error
-	// ReleaseStream ends all consumptions of a stream: what was handed over here and is not settled is handed over at
-	// once to whom else listens. Nothing is deleted.
+	// ReleaseStream stops all consumers of a stream: unacknowledged segments are redelivered immediately to consumers in
+	// other processes. Nothing is deleted.
 	ReleaseStream(id string)
 	// StreamIDs lists the streams there are.
 	StreamIDs(ctx context.Context) ([]string, error)
@@ -24,29 +24,29 @@ type LogStream interface {
 	Append(ctx context.Context, records ...eventlog.Record) error
 	AppendNew(ctx context.Context, records ...eventlog.Record) error
 	Queues(ctx context.Context) (map[string]uint64, error)
-	Consume(queue string, o eventlog.ConsumeOptions, handle func(Frame)) (Consumption, error)
+	Consume(queue string, o eventlog.ConsumeOptions, handle func(Segment)) (LogConsumer, error)
 	DeleteQueue(ctx context.Context, queue string) error
 }
 
-// Consumption hands over frames until it is stopped. See eventlog.Consumption.
-type Consumption interface{ Stop() }
+// LogConsumer delivers segments until it is stopped. See eventlog.Consumer.
+type LogConsumer interface{ Stop() }
 
-// Frame is a number of records that were written together. See eventlog.Frame.
-type Frame struct {
+// Segment is a number of records that were written together. See eventlog.Segment.
+type Segment struct {
 	Records [][]byte
-	// Attempt counts from 1 how often the frame was handed over.
+	// Attempt counts deliveries of the segment from 1.
 	Attempt int
-	// Pending is the number of frames behind it.
+	// Pending is the number of segments behind it.
 	Pending uint64
-	Handle  FrameHandle
+	Handle  SegmentHandle
 }
 
-// FrameHandle settles what becomes of a frame.
-type FrameHandle interface {
-	// Done removes the frame from its queue.
-	Done()
-	// Again has the frame handed over again after some time.
-	Again(after time.Duration)
+// SegmentHandle acknowledges or rejects a segment.
+type SegmentHandle interface {
+	// Ack removes the segment from its queue.
+	Ack()
+	// Nack makes the segment be redelivered after a delay.
+	Nack(delay time.Duration)
 }
 
 // JetStream returns the Log that an event log is.
@@ -64,8 +64,8 @@ func (j jetStream) Stream(ctx context.Context, config eventlog.StreamConfig) (Lo
 
 type jetStreamStream struct{ *eventlog.Stream }
 
-func (s jetStreamStream) Consume(queue string, o eventlog.ConsumeOptions, handle func(Frame)) (Consumption, error) {
-	return s.Stream.Consume(queue, o, func(f *eventlog.Frame) {
-		handle(Frame{Records: f.Records, Attempt: f.Attempt, Pending: f.Pending, Handle: f})
+func (s jetStreamStream) Consume(queue string, o eventlog.ConsumeOptions, handle func(Segment)) (LogConsumer, error) {
+	return s.Stream.Consume(queue, o, func(f *eventlog.Segment) {
+		handle(Segment{Records: f.Records, Attempt: f.Attempt, Pending: f.Pending, Handle: f})
 	})
 }

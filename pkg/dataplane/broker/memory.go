@@ -14,8 +14,8 @@ const (
 	// memoryShare is the part of the free budget that the deliveries of a namespace may hold: less than requests may, which
 	// find memory while deliveries wait for failing subscribers.
 	memoryShare = 4
-	// frameWeight is how often a frame is in memory while its events are delivered and written again.
-	frameWeight = 2
+	// segmentWeight is how often a segment is in memory while its events are delivered and written again.
+	segmentWeight = 2
 	// memoryPoll is the time after which somebody who waits for memory looks again, as requests free it too.
 	memoryPoll = 100 * time.Millisecond
 )
@@ -37,7 +37,7 @@ func (m *memories) of(namespace string) *memory {
 	return found.(*memory)
 }
 
-// memory bounds the frames of retries that a namespace has in memory. It implements eventlog.Memory.
+// memory bounds the segments of retries that a namespace has in memory. It implements eventlog.Memory.
 type memory struct {
 	budget    *flow.Budget
 	clock     clock.WithDelayedExecution
@@ -50,7 +50,7 @@ type memory struct {
 	held int64
 }
 
-// Acquire implements eventlog.Memory. Consumptions get memory in the order in which they asked for it, and one of them
+// Acquire implements eventlog.Memory. Consumers get memory in the order in which they asked for it, and one of them
 // always gets some.
 func (m *memory) Acquire(ctx context.Context, bytes int) bool {
 	select {
@@ -77,7 +77,7 @@ func (m *memory) Acquire(ctx context.Context, bytes int) bool {
 func (m *memory) try(bytes int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held > 0 && m.held+frameWeight*int64(bytes) > m.share() {
+	if m.held > 0 && m.held+segmentWeight*int64(bytes) > m.share() {
 		return false
 	}
 	m.add(bytes)
@@ -95,8 +95,8 @@ func (m *memory) Add(bytes int) {
 }
 
 func (m *memory) add(bytes int) {
-	m.held += frameWeight * int64(bytes)
-	m.budget.Add(m.namespace, frameWeight*int64(bytes))
+	m.held += segmentWeight * int64(bytes)
+	m.budget.Add(m.namespace, segmentWeight*int64(bytes))
 }
 
 // Release implements eventlog.Memory.

@@ -6,7 +6,7 @@ import (
 )
 
 // reorder is called when the deliveries are to be made one by one from now on, or no more: what waits for its attempt
-// goes back to the log, which hands over another number of frames at a time.
+// goes back to the log, which hands over another number of segments at a time.
 func (l *lane) reorder() {
 	listening := l.listener.close()
 	l.mu.Lock()
@@ -17,8 +17,8 @@ func (l *lane) reorder() {
 	}
 }
 
-// giveBack has the frames of a delivery, if one is given, and of all that wait come again after some time, in their
-// order and before those behind them. Frames of which something is under way stay. mu is held.
+// giveBack has the segments of a delivery, if one is given, and of all that wait come again after some time, in their
+// order and before those behind them. Segments of which something is under way stay. mu is held.
 func (l *lane) giveBack(first *parcel, after time.Duration) {
 	stay := map[*held]bool{nil: true}
 	for d := range l.underWay {
@@ -54,7 +54,7 @@ func (l *lane) giveBack(first *parcel, after time.Duration) {
 			for _, id := range d.from.finished {
 				l.finished[id] = struct{}{}
 			}
-			d.from.frame.Again(after)
+			d.from.segment.Nack(after)
 		}
 	}
 }

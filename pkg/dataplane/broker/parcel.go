@@ -10,29 +10,29 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 )
 
-// held is a frame of the log, or a number of them, that is done once everything in it is.
+// held is a segment of the log, or a number of them, that is done once everything in it is.
 type held struct {
-	frame FrameHandle
-	// parts is the number of deliveries that need the frame, none where it is itself a part of another one, left those that
+	segment SegmentHandle
+	// parts is the number of deliveries that need the segment, none where it is itself a part of another one, left those that
 	// still do.
 	parts, left atomic.Int32
 	// finished are the ids of deliveries from a lane's own queue that are done. The lane's mu guards it.
 	finished []uint64
 }
 
-// need notes that so many deliveries more need the frame.
+// need notes that so many deliveries more need the segment.
 func (h *held) need(n int32) {
 	h.parts.Add(n)
 	h.left.Add(n)
 }
 
-// whole tells whether none of the deliveries is done, so that nothing is repeated where the frame comes again.
+// whole tells whether none of the deliveries is done, so that nothing is repeated where the segment comes again.
 func (h *held) whole() bool { return h.parts.Load() == h.left.Load() }
 
-// release notes that one of the deliveries needs the frame no more.
+// release notes that one of the deliveries needs the segment no more.
 func (h *held) release() {
 	if h.left.Add(-1) == 0 {
-		h.frame.Done()
+		h.segment.Ack()
 	}
 }
 
@@ -49,12 +49,12 @@ type parcel struct {
 	due time.Time
 	// from is what keeps the event durable.
 	from *held
-	// offered is when the lane got it from a shared frame, began when the attempt under way did.
+	// offered is when the lane got it from a shared segment, began when the attempt under way did.
 	offered, began time.Time
 	// away tells that there was no answer to the attempt before. See verdict.
 	away bool
 	// own is true if the delivery is from the lane's own queue or from the retry queue, leased if it is in the own queue too
-	// by now, shared if other lanes have deliveries of the same frame.
+	// by now, shared if other lanes have deliveries of the same segment.
 	own, leased, shared bool
 	// group is the event's for all consumers, nil if it is for this one alone or was decided on.
 	group *group
@@ -82,9 +82,9 @@ func (d *parcel) size() int {
 	return len(d.encoded)
 }
 
-// decode returns the deliveries in a frame of a lane's own queue.
-func decode(ctx context.Context, f Frame) []*parcel {
-	from := &held{frame: f.Handle}
+// decode returns the deliveries in a segment of a lane's own queue.
+func decode(ctx context.Context, f Segment) []*parcel {
+	from := &held{segment: f.Handle}
 	deliveries := make([]*parcel, 0, len(f.Records))
 	for _, record := range f.Records {
 		d, err := decodeRecord(record)
@@ -96,7 +96,7 @@ func decode(ctx context.Context, f Frame) []*parcel {
 		deliveries = append(deliveries, d)
 	}
 	if len(deliveries) == 0 {
-		f.Handle.Done()
+		f.Handle.Ack()
 	}
 	from.need(int32(len(deliveries)))
 	return deliveries

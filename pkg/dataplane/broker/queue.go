@@ -108,8 +108,8 @@ func (l *lane) quiet() bool {
 	return l.own == 0 && len(l.writes) == 0 && !l.writing
 }
 
-// take takes a frame of the own queue.
-func (l *lane) take(f Frame) {
+// take takes a segment of the own queue.
+func (l *lane) take(f Segment) {
 	deliveries := decode(l.ctx, f)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (l *lane) take(f Frame) {
 	}
 	now := l.clock.Now()
 	if wait := l.outlast(deliveries, now); wait > 0 {
-		f.Handle.Again(wait)
+		f.Handle.Nack(wait)
 		return
 	}
 	for _, d := range deliveries {
@@ -161,7 +161,7 @@ func (l *lane) keepUntilDue(d *parcel, now time.Time) {
 	l.ready.push(d)
 }
 
-// outlast returns how long the log is to keep a frame because its deliveries all wait for long and those in memory take
+// outlast returns how long the log is to keep a segment because its deliveries all wait for long and those in memory take
 // up much of what there may be; 0 has it come to memory too. mu is held.
 func (l *lane) outlast(deliveries []*parcel, now time.Time) time.Duration {
 	wait := time.Duration(math.MaxInt64)
@@ -187,7 +187,7 @@ func (l *lane) outlast(deliveries []*parcel, now time.Time) time.Duration {
 	for _, d := range l.waiting {
 		taken += d.size()
 	}
-	if taken < queueBytes/2 && len(l.waiting) < queueFrames/2 {
+	if taken < queueBytes/2 && len(l.waiting) < queueSegments/2 {
 		return 0
 	}
 	return wait

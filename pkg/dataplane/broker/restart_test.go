@@ -37,10 +37,10 @@ func TestRetriesSurviveRestarts(t *testing.T) {
 	}
 }
 
-// What was done of a frame is not repeated after a restart, though the rest of it was broken off: neither the attempts of
+// What was done of a segment is not repeated after a restart, though the rest of it was broken off: neither the attempts of
 // others that share it, nor those at events that were written together (eventing DeliverySpec).
 func TestPartsSurviveRestart(t *testing.T) {
-	for name, direct := range map[string]bool{"shared frame": true, "own queue": false} {
+	for name, direct := range map[string]bool{"shared segment": true, "own queue": false} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *world) {
 				w.set(trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter), trigger("b"))
@@ -156,7 +156,7 @@ func TestStartPrunes(t *testing.T) {
 	})
 }
 
-// A consumer that the API has, but that is handed over only later, gets what is in shared frames for it; one that is
+// A consumer that the API has, but that is handed over only later, gets what is in shared segments for it; one that is
 // gone does not hold them up.
 func TestConsumerHandedOverLater(t *testing.T) {
 	run(t, func(w *world) {
@@ -294,7 +294,7 @@ func TestStopBreaksOff(t *testing.T) {
 		}
 		w.replace(func() {})
 		w.after(time.Hour)
-		// The frame that the first had shared with the last comes again as a whole.
+		// The segment that the first had shared with the last comes again as a whole.
 		w.expectTaken(map[string]string{"hung": "1 1", "o": "1", "full": "1", "dead": ""})
 		w.log.expectLeft(t, "b", nil)
 	})

@@ -19,8 +19,8 @@ const (
 	// those with the same number of attempts that are due at about the same time, so that an event which fails
 	// everywhere is written once.
 	retryQueue = "retry"
-	// retryFrames and retryBytes bound what a stream has in memory of it.
-	retryFrames, retryBytes = 4096, 16 << 20
+	// retrySegments and retryBytes bound what a stream has in memory of it.
+	retrySegments, retryBytes = 4096, 16 << 20
 	// collectFor is how long the consumers of an event are waited for once one of them is to get it again, dueWithin the
 	// difference in time between retries that share a record.
 	collectFor, dueWithin = 200 * time.Millisecond, time.Second
@@ -161,26 +161,26 @@ func (s *stream) newRetries() *listener {
 		log: s.log, queue: retryQueue, clock: s.broker.options.Clock, take: s.dispatchRetries,
 		quiet: func() bool { return s.retriesInMemory.Load() == 0 },
 		options: func() eventlog.ConsumeOptions {
-			return eventlog.ConsumeOptions{MaxFrames: retryFrames, MaxBytes: retryBytes, Memory: s.memory}
+			return eventlog.ConsumeOptions{MaxSegments: retrySegments, MaxBytes: retryBytes, Memory: s.memory}
 		},
 	}
 }
 
-// retryFrame counts a frame of the retry queue until it is done or back in the log.
-type retryFrame struct {
-	FrameHandle
+// retrySegment counts a segment of the retry queue until it is done or back in the log.
+type retrySegment struct {
+	SegmentHandle
 	stream *stream
 }
 
-// Done implements FrameHandle.
-func (f retryFrame) Done() {
+// Ack implements SegmentHandle.
+func (f retrySegment) Ack() {
 	f.stream.retriesInMemory.Add(-1)
-	f.FrameHandle.Done()
+	f.SegmentHandle.Ack()
 }
 
-// dispatchRetries gives the events of a frame to the lanes of their consumers. It leaves a frame in the log that is due
+// dispatchRetries gives the events of a segment to the lanes of their consumers. It leaves a segment in the log that is due
 // later, while memory is scarce.
-func (s *stream) dispatchRetries(f Frame) {
+func (s *stream) dispatchRetries(f Segment) {
 	type decoded struct {
 		header
 		encoded []byte
@@ -205,11 +205,11 @@ func (s *stream) dispatchRetries(f Frame) {
 		all = append(all, r)
 	}
 	if wait := due.Sub(now); len(all) > 0 && wait >= linger && s.memory.scarce() {
-		f.Handle.Again(wait)
+		f.Handle.Nack(wait)
 		return
 	}
 	s.retriesInMemory.Add(1)
-	from := &held{frame: retryFrame{f.Handle, s}}
+	from := &held{segment: retrySegment{f.Handle, s}}
 	// One more than there are, until all are counted.
 	from.left.Add(1)
 	for _, r := range all {

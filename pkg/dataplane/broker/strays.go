@@ -12,11 +12,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
-// missing is how long events from shared frames wait in memory for a consumer that exists but was not set yet.
+// missing is how long events from shared segments wait in memory for a consumer that exists but was not set yet.
 const missing = time.Second
 
-// strays are the events from shared frames whose consumer exists but was not set yet. After a while they move to the
-// consumer's own queue, where they neither take memory nor keep a shared frame.
+// strays are the events from shared segments whose consumer exists but was not set yet. After a while they move to the
+// consumer's own queue, where they neither take memory nor keep a shared segment.
 type strays struct {
 	mu sync.Mutex
 	// waiting are the events in memory, parked the consumers whose queue has some. mu guards both.
@@ -70,7 +70,7 @@ func (s *stream) settle(target types.UID) {
 	}
 }
 
-// park appends events to the queue of a consumer, and releases their shared frames.
+// park appends events to the queue of a consumer, and releases their shared segments.
 func (s *stream) park(ctx context.Context, target types.UID, waiting []*parcel) error {
 	s.strays.mu.Lock()
 	s.strays.parked.Insert(target)

@@ -17,9 +17,9 @@ import (
 const (
 	// sharedQueue is the queue of events that go to several consumers at once.
 	sharedQueue = ""
-	// sharedFrames and sharedBytes bound what a stream has in memory of it. Lanes let go of frames within a second or
+	// sharedSegments and sharedBytes bound what a stream has in memory of it. Lanes let go of segments within a second or
 	// so.
-	sharedFrames, sharedBytes = 4096, 64 << 20
+	sharedSegments, sharedBytes = 4096, 64 << 20
 )
 
 // stream is a Broker or a Channel.
@@ -35,12 +35,12 @@ type stream struct {
 	byUID    sync.Map
 	strays   strays
 	listener *listener
-	// inMemory is the number of shared frames that are not done.
+	// inMemory is the number of shared segments that are not done.
 	inMemory atomic.Int64
-	// retries listens to the retry queue, of which retriesInMemory frames are not done.
+	// retries listens to the retry queue, of which retriesInMemory segments are not done.
 	retries         *listener
 	retriesInMemory atomic.Int64
-	// memory bounds the frames of retries in memory.
+	// memory bounds the segments of retries in memory.
 	memory *memory
 	// queues are the queues in which there was something at the start.
 	queues map[string]uint64
@@ -62,7 +62,7 @@ func newStream(b *Broker, spec eventing.Stream, log LogStream, queues map[string
 		log: log, queue: sharedQueue, clock: b.options.Clock, take: s.dispatch,
 		quiet: func() bool { return s.inMemory.Load() == 0 },
 		options: func() eventlog.ConsumeOptions {
-			return eventlog.ConsumeOptions{MaxFrames: sharedFrames, MaxBytes: sharedBytes}
+			return eventlog.ConsumeOptions{MaxSegments: sharedSegments, MaxBytes: sharedBytes}
 		},
 	}
 	s.retries = s.newRetries()
@@ -93,22 +93,22 @@ func (s *stream) consumer(uid types.UID) *consumer {
 	return nil
 }
 
-// sharedFrame counts a frame until it is done.
-type sharedFrame struct {
-	FrameHandle
+// sharedSegment counts a segment until it is done.
+type sharedSegment struct {
+	SegmentHandle
 	stream *stream
 }
 
-// Done implements FrameHandle.
-func (f sharedFrame) Done() {
+// Ack implements SegmentHandle.
+func (f sharedSegment) Ack() {
 	f.stream.inMemory.Add(-1)
-	f.FrameHandle.Done()
+	f.SegmentHandle.Ack()
 }
 
-// dispatch hands the events of a frame to the lanes of their consumers.
-func (s *stream) dispatch(f Frame) {
+// dispatch hands the events of a segment to the lanes of their consumers.
+func (s *stream) dispatch(f Segment) {
 	s.inMemory.Add(1)
-	from := &held{frame: sharedFrame{f.Handle, s}}
+	from := &held{segment: sharedSegment{f.Handle, s}}
 	// One more than there are, until all are counted.
 	from.left.Add(1)
 	for _, record := range f.Records {

@@ -74,7 +74,7 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 		b.consumers.CompareAndDelete(c.config.Load().Key, c)
 		return true
 	})
-	// What the log hands over meanwhile is given back with the rest: frames of consumptions that were stopped before would
+	// What the log hands over meanwhile is given back with the rest: segments of consumers that were stopped before would
 	// come again later only.
 	lanes := lanesOf(consumers)
 	for _, l := range lanes {

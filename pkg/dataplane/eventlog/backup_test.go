@@ -25,7 +25,7 @@ func TestBackupRestore(t *testing.T) {
 	}
 	appendAll(t, m, "", "in memory")
 	stream(t, l, "empty")
-	k, _ := consume(t, a, "", ConsumeOptions{MaxFrames: 1})
+	k, _ := start(t, a, "", ConsumeOptions{MaxSegments: 1})
 	k.collect(t, 4)
 	eventually(t, "what is done is removed", func() bool { return queues(t, a)[""] == 6 })
 	var content bytes.Buffer
@@ -46,18 +46,18 @@ func TestBackupRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := stream(t, restored, "a")
-	all, _ := consume(t, s, "", ConsumeOptions{})
+	all, _ := start(t, s, "", ConsumeOptions{})
 	got := all.collect(t, 6)
 	if diff := cmp.Diff(numbers(4, 10), got); diff != "" {
 		t.Errorf("records of stream 'a' (-want +got): %s", diff)
 	}
-	q, _ := consume(t, s, "q", ConsumeOptions{})
+	q, _ := start(t, s, "q", ConsumeOptions{})
 	q.collect(t, 1)
 	memory, err := restored.Stream(t.Context(), StreamConfig{ID: "m", Memory: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inMemory, _ := consume(t, memory, "", ConsumeOptions{})
+	inMemory, _ := start(t, memory, "", ConsumeOptions{})
 	inMemory.collect(t, 1)
 
 	lines := bytes.SplitAfter(content.Bytes(), []byte("\n"))
@@ -109,7 +109,7 @@ func TestRestoreSkips(t *testing.T) {
 	if diff := cmp.Diff([]string{"kept"}, ids); err != nil || diff != "" {
 		t.Errorf("streams %v (-want +got):\n%s", err, diff)
 	}
-	all, _ := consume(t, stream(t, restored, "kept"), "", ConsumeOptions{})
+	all, _ := start(t, stream(t, restored, "kept"), "", ConsumeOptions{})
 	all.collect(t, 3)
 }
 

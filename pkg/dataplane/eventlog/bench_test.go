@@ -19,10 +19,10 @@ func BenchmarkLog(b *testing.B) {
 	syncs := syncsPerSecond(b)
 	s := stream(b, open(b, Options{Dir: b.TempDir()}), "a")
 	var consumed, frames atomic.Int64
-	c, err := s.Consume("", ConsumeOptions{}, func(f *Frame) {
+	c, err := s.Consume("", ConsumeOptions{}, func(f *Segment) {
 		consumed.Add(int64(len(f.Records)))
 		frames.Add(1)
-		f.Done()
+		f.Ack()
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -59,7 +59,7 @@ func BenchmarkLog(b *testing.B) {
 func BenchmarkAppend(b *testing.B) {
 	s := stream(b, open(b, Options{Dir: b.TempDir()}), "a")
 	done := make(chan struct{}, 1)
-	c, err := s.Consume("", ConsumeOptions{}, func(f *Frame) { f.Done(); done <- struct{}{} })
+	c, err := s.Consume("", ConsumeOptions{}, func(f *Segment) { f.Ack(); done <- struct{}{} })
 	if err != nil {
 		b.Fatal(err)
 	}

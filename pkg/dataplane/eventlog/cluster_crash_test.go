@@ -84,7 +84,7 @@ func TestClusterCrash(t *testing.T) {
 	kill := map[int]func(){1: child(t, options(1)), 2: child(t, options(2))}
 	l := open(t, o[0])
 	s := opened(t, l, "a")
-	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 1 << 16})
+	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 1 << 16})
 
 	var mu sync.Mutex
 	stored := map[string]bool{}
@@ -132,7 +132,7 @@ func TestClusterCrash(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	q, _ := consume(t, s, "q", ConsumeOptions{})
+	q, _ := start(t, s, "q", ConsumeOptions{})
 	for queue, k := range map[string]*sink{"": k, "q": q} {
 		missing := map[string]bool{}
 		for r := range stored {
@@ -175,7 +175,7 @@ func TestClusterDiskFull(t *testing.T) {
 		return logs[2].Health(t.Context()) == nil && current.Embedded.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.names.Name())
 	})
 	closed(t, logs[0])
-	k, _ := consume(t, opened(t, logs[2], "a"), "", ConsumeOptions{})
+	k, _ := start(t, opened(t, logs[2], "a"), "", ConsumeOptions{})
 	began := time.Now()
 	k.collect(t, n)
 	t.Logf("%d records came within %v", n, time.Since(began))

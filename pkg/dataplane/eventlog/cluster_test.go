@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/consume"
 	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
@@ -156,7 +157,7 @@ func TestClusterStarts(t *testing.T) {
 	}
 	// Each of them reads all, whichever server leads the stream.
 	for _, id := range []string{"a", "b"} {
-		k, _ := consume(t, opened(t, l2, id), "", ConsumeOptions{})
+		k, _ := start(t, opened(t, l2, id), "", ConsumeOptions{})
 		k.collect(t, 1)
 	}
 	m, err := l1.Stream(t.Context(), StreamConfig{ID: "m", Memory: true})
@@ -165,7 +166,7 @@ func TestClusterStarts(t *testing.T) {
 	}
 	appendAll(t, m, "", "x")
 	closed(t, l0)
-	k, _ := consume(t, m, "", ConsumeOptions{})
+	k, _ := start(t, m, "", ConsumeOptions{})
 	k.collect(t, 1)
 }
 
@@ -225,7 +226,7 @@ func TestClusterMemberLost(t *testing.T) {
 		for r := range stored {
 			missing[r] = true
 		}
-		k, _ := consume(t, opened(t, logs[1], "a"), queue, ConsumeOptions{})
+		k, _ := start(t, opened(t, logs[1], "a"), queue, ConsumeOptions{})
 		for len(missing) > 0 {
 			for _, r := range k.collect(t, 1) {
 				delete(missing, r)
@@ -245,25 +246,25 @@ func TestReleaseStream(t *testing.T) {
 	first, other := opened(t, logs[0], "a"), opened(t, logs[0], "b")
 	appendAll(t, first, "", numbers(0, 5)...)
 	appendAll(t, other, "", "x")
-	k, _ := consume(t, first, "", ConsumeOptions{})
-	held := []*Frame{k.next(t), k.next(t), k.next(t), k.next(t), k.next(t)}
-	kept, _ := consume(t, other, "", ConsumeOptions{})
+	k, _ := start(t, first, "", ConsumeOptions{})
+	held := []*Segment{k.next(t), k.next(t), k.next(t), k.next(t), k.next(t)}
+	kept, _ := start(t, other, "", ConsumeOptions{})
 	keptFrame := kept.next(t)
-	held[0].Done()
+	held[0].Ack()
 
 	began := time.Now()
 	logs[0].ReleaseStream("a")
-	next, _ := consume(t, opened(t, logs[1], "a"), "", ConsumeOptions{})
+	next, _ := start(t, opened(t, logs[1], "a"), "", ConsumeOptions{})
 	next.collect(t, 4)
-	if took := time.Since(began); took > externalAckWait/2 {
+	if took := time.Since(began); took > consume.RemoteAckWait/2 {
 		t.Errorf("the next owner got the frames after %v, want at once", took)
 	}
 	// What the last owner does with them does not count any more, and it gets none.
-	held[1].Done()
+	held[1].Ack()
 	k.none(t, 300*time.Millisecond)
 	appendAll(t, first, "", "y")
 	next.collect(t, 1)
-	keptFrame.Done()
+	keptFrame.Ack()
 	eventually(t, "the other stream is still consumed", func() bool { return queues(t, other)[""] == 0 })
 }
 

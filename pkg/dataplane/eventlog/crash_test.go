@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/consume"
 )
 
 const crashDir = "EVENTLOG_CRASH_DIR"
@@ -39,12 +41,12 @@ func TestCrashChild(t *testing.T) {
 		fmt.Fprintf(os.Stdout, "%s %s\n", word, data)
 	}
 	n := 0
-	_, err = s.Consume("", ConsumeOptions{MaxFrames: 1000}, func(f *Frame) {
+	_, err = s.Consume("", ConsumeOptions{MaxSegments: 1000}, func(f *Segment) {
 		if n++; n%2 == 0 {
 			for _, r := range f.Records {
 				say("done", string(r))
 			}
-			f.Done()
+			f.Ack()
 		}
 	})
 	if err != nil {
@@ -100,7 +102,7 @@ func TestCrash(t *testing.T) {
 	}
 	killed := time.Now()
 	s := stream(t, open(t, Options{Dir: dir}), "a")
-	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 100000})
+	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 100000})
 	duplicates := 0
 	missing := map[string]bool{}
 	for r := range stored {
@@ -119,12 +121,12 @@ func TestCrash(t *testing.T) {
 				}
 				delete(missing, string(r))
 			}
-			f.Done()
+			f.Ack()
 		case <-time.After(patience):
 			t.Fatalf("%d of %d records that were stored and not done were lost", len(missing), len(stored))
 		}
 	}
-	if elapsed := time.Since(killed); elapsed > embeddedAckWait+4*time.Second {
+	if elapsed := time.Since(killed); elapsed > consume.LocalAckWait+4*time.Second {
 		t.Errorf("the last frame came again after %v", elapsed)
 	}
 	if attempts < 2 {
@@ -238,7 +240,7 @@ func TestDiskFaults(t *testing.T) {
 				appendAll(t, s, "", data(i))
 				stored[data(i)] = true
 			}
-			k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 4})
+			k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 4})
 			held := k.next(t)
 
 			fault.fail(t, dir)
@@ -274,13 +276,13 @@ func TestDiskFaults(t *testing.T) {
 			for _, r := range held.Records {
 				delete(stored, string(r))
 			}
-			held.Done()
+			held.Ack()
 			for len(stored) > 0 {
 				f := k.next(t)
 				for _, r := range f.Records {
 					delete(stored, string(r))
 				}
-				f.Done()
+				f.Ack()
 			}
 		})
 	}

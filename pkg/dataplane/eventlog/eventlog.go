@@ -19,6 +19,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/commit"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/consume"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
@@ -44,6 +45,15 @@ type Cluster = server.Cluster
 
 // Record is an event, or a delivery to retry.
 type Record = commit.Record
+
+// Segment is a message of the log: records of one queue, delivered together until they are acknowledged.
+type Segment = consume.Segment
+
+// Consumer delivers the segments of a queue to a function until it is stopped.
+type Consumer = consume.Consumer
+
+// ConsumeOptions limit the segments of a consumer that are not acknowledged.
+type ConsumeOptions = consume.Options
 
 const (
 	// maxMemory limits the embedded server's streams in memory together, in bytes.
@@ -96,13 +106,14 @@ type Log struct {
 	memoryShares, diskShares *commit.Shares
 
 	ctx   context.Context
-	wg    sync.WaitGroup // keepAlive, migrate
+	wg    sync.WaitGroup // migrate
 	local *local         // nil unless embedded
+
+	consumers *consume.Consumers
 
 	mu           sync.Mutex
 	closed       bool
 	streams      map[string]*Stream
-	consumptions map[*Consumption]struct{}
 	restoreHooks RestoreHooks
 }
 
@@ -127,12 +138,12 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	}
 	l := &Log{
 		opts: o, logger: o.Logger.WithName("eventlog"), metrics: newInstruments(o.Register),
-		streams: map[string]*Stream{}, consumptions: map[*Consumption]struct{}{},
+		streams: map[string]*Stream{},
 	}
 	if err := l.openServer(ctx); err != nil {
 		return nil, err
 	}
-	l.wg.Go(l.keepAlive)
+	l.consumers = consume.New(l.server, l.logger)
 	if l.server.Clustered() {
 		l.wg.Go(l.migrate)
 	}
@@ -194,19 +205,13 @@ func (l *Log) Close() error {
 		return nil
 	}
 	l.closed = true
-	consumptions := make([]*Consumption, 0, len(l.consumptions))
-	for c := range l.consumptions {
-		consumptions = append(consumptions, c)
-	}
 	l.mu.Unlock()
 	l.server.Stop()
 	if l.local != nil {
 		l.local.end()
 	}
 	l.wg.Wait()
-	for _, c := range consumptions {
-		c.release()
-	}
+	l.consumers.Close()
 	return l.server.Close()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/consume"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
@@ -55,13 +56,13 @@ func appendAll(t testing.TB, s *Stream, queue string, data ...string) {
 
 // sink collects what a consumption hands over.
 type sink struct {
-	frames chan *Frame
+	frames chan *Segment
 }
 
-func consume(t testing.TB, s *Stream, queue string, o ConsumeOptions) (*sink, *Consumption) {
+func start(t testing.TB, s *Stream, queue string, o ConsumeOptions) (*sink, *Consumer) {
 	t.Helper()
-	k := &sink{frames: make(chan *Frame, 10000)}
-	c, err := s.Consume(queue, o, func(f *Frame) { k.frames <- f })
+	k := &sink{frames: make(chan *Segment, 10000)}
+	c, err := s.Consume(queue, o, func(f *Segment) { k.frames <- f })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func consume(t testing.TB, s *Stream, queue string, o ConsumeOptions) (*sink, *C
 	return k, c
 }
 
-func (k *sink) next(t testing.TB) *Frame {
+func (k *sink) next(t testing.TB) *Segment {
 	t.Helper()
 	select {
 	case f := <-k.frames:
@@ -98,7 +99,7 @@ func (k *sink) collect(t testing.TB, n int) []string {
 		for _, r := range f.Records {
 			all = append(all, string(r))
 		}
-		f.Done()
+		f.Ack()
 	}
 	return all
 }
@@ -170,7 +171,7 @@ func TestLog(t *testing.T) {
 func testOrder(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	appendAll(t, s, "", numbers(0, 20)...)
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	before := time.Now()
 	appendAll(t, s, "", numbers(20, 40)...)
 	if diff := cmp.Diff(numbers(0, 40), k.collect(t, 40)); diff != "" {
@@ -186,7 +187,7 @@ func testOrder(t *testing.T, o Options) {
 	if f.Attempt != 1 || f.Queue != "" || f.Accepted.Before(before.Add(-time.Second)) {
 		t.Errorf("frame has attempt %d, queue '%s', accepted %v", f.Attempt, f.Queue, f.Accepted)
 	}
-	f.Done()
+	f.Ack()
 	if f := k.next(t); len(f.Records) != 1 || string(f.Records[0]) != "z" {
 		t.Errorf("record that is to be alone is in %q", f.Records)
 	}
@@ -197,33 +198,33 @@ func testOrder(t *testing.T, o Options) {
 
 func testAgain(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	appendAll(t, s, "", "x")
-	k.next(t).Again(0)
+	k.next(t).Nack(0)
 	f := k.next(t)
 	if f.Attempt != 2 {
 		t.Errorf("attempt is %d, want 2", f.Attempt)
 	}
-	f.Again(700 * time.Millisecond)
+	f.Nack(700 * time.Millisecond)
 	k.none(t, 500*time.Millisecond)
 	f = k.next(t)
 	if f.Attempt != 3 {
 		t.Errorf("attempt is %d, want 3", f.Attempt)
 	}
-	f.Done()
+	f.Ack()
 	eventually(t, "frame is removed", func() bool { return len(queues(t, s)) == 0 })
 }
 
 func testDoneOnce(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
-	k, c := consume(t, s, "", ConsumeOptions{})
+	k, c := start(t, s, "", ConsumeOptions{})
 	appendAll(t, s, "", "x", "y")
 	first, second := k.next(t), k.next(t)
-	first.Done()
-	first.Again(0)
-	first.Done()
+	first.Ack()
+	first.Nack(0)
+	first.Ack()
 	c.Stop()
-	second.Done()
+	second.Ack()
 	eventually(t, "frames are removed, also after Stop", func() bool { return len(queues(t, s)) == 0 })
 	k.none(t, 200*time.Millisecond)
 }
@@ -248,7 +249,7 @@ func testGroupCommit(t *testing.T, o Options) {
 	if frames == 0 || frames > appenders*each/4 {
 		t.Errorf("%d appends at once took %d frames, want few", appenders*each, frames)
 	}
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	got := k.collect(t, appenders*each)
 	for a := range appenders {
 		i := -1
@@ -276,7 +277,7 @@ func testQueues(t *testing.T, o Options) {
 		if got := queues(t, s); len(got) != n+1 || got[""] != 1 || got["q1"] != 1 {
 			t.Errorf("%d queues with frames, want %d: %v", len(got), n+1, got[""])
 		}
-		k, c := consume(t, s, "q2", ConsumeOptions{})
+		k, c := start(t, s, "q2", ConsumeOptions{})
 		if f := k.next(t); string(f.Records[0]) != "2" || f.Queue != "q2" {
 			t.Errorf("record %q of queue '%s' came, want 2 of q2", f.Records, f.Queue)
 		}
@@ -305,14 +306,14 @@ func testQueues(t *testing.T, o Options) {
 func testWindow(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	appendAll(t, s, "", numbers(0, 30)...)
-	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 8})
-	var held []*Frame
+	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 8})
+	var held []*Segment
 	for range 8 {
 		held = append(held, k.next(t))
 	}
 	k.none(t, 300*time.Millisecond)
 	for _, f := range held {
-		f.Done()
+		f.Ack()
 	}
 	if got := k.collect(t, 22); got[21] != "29" {
 		t.Errorf("last record is %s, want 29", got[21])
@@ -320,14 +321,14 @@ func testWindow(t *testing.T, o Options) {
 	// Of frames of 100 KiB, 250 KiB take two; one that is larger than the bound comes alone.
 	big := string(make([]byte, 100<<10))
 	appendAll(t, s, "q", big, big, big, big, big[:1]+big+big+big, big)
-	k, _ = consume(t, s, "q", ConsumeOptions{MaxBytes: 250 << 10})
+	k, _ = start(t, s, "q", ConsumeOptions{MaxBytes: 250 << 10})
 	first, second := k.next(t), k.next(t)
 	k.none(t, 300*time.Millisecond)
-	first.Done()
-	second.Done()
+	first.Ack()
+	second.Ack()
 	got := 2
 	for got < 6 {
-		k.next(t).Done()
+		k.next(t).Ack()
 		got++
 	}
 }
@@ -336,8 +337,8 @@ func testStop(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	appendAll(t, s, "", numbers(0, 10)...)
 	began, release := make(chan struct{}), make(chan struct{})
-	var handed []*Frame
-	c, err := s.Consume("", ConsumeOptions{}, func(f *Frame) {
+	var handed []*Segment
+	c, err := s.Consume("", ConsumeOptions{}, func(f *Segment) {
 		handed = append(handed, f)
 		began <- struct{}{}
 		<-release
@@ -349,7 +350,7 @@ func testStop(t *testing.T, o Options) {
 	c.Stop()
 	c.Stop()
 	close(release)
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	got := k.collect(t, 9)
 	slices.SortFunc(got, func(a, b string) int { return len(a) - len(b) })
 	if slices.Contains(got, "0") {
@@ -366,39 +367,43 @@ func testStop(t *testing.T, o Options) {
 
 func testLongHandle(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	appendAll(t, s, "", "x")
 	f := k.next(t)
-	k.none(t, s.log.ackWait()+2*time.Second)
-	f.Done()
+	ackWait := consume.LocalAckWait
+	if o.URL != "" {
+		ackWait = consume.RemoteAckWait
+	}
+	k.none(t, ackWait+2*time.Second)
+	f.Ack()
 	eventually(t, "frame is removed", func() bool { return len(queues(t, s)) == 0 })
 }
 
 // Frames that are given back hold up others only where there is one at a time.
 func testGivenBack(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
-	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 2})
-	one, _ := consume(t, s, "ordered", ConsumeOptions{MaxFrames: 1})
+	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 2})
+	one, _ := start(t, s, "ordered", ConsumeOptions{MaxSegments: 1})
 	for _, queue := range []string{"", "ordered"} {
 		appendAll(t, s, queue, "a", "b", "c")
 	}
 	for range 2 {
-		k.next(t).Again(time.Hour)
+		k.next(t).Nack(time.Hour)
 	}
 	if f := k.next(t); string(f.Records[0]) != "c" {
 		t.Errorf("record %s came, want c", f.Records[0])
 	}
-	one.next(t).Again(time.Hour)
+	one.next(t).Nack(time.Hour)
 	one.none(t, 300*time.Millisecond)
 }
 
 // What someone deletes at the server is made again at once, also while a frame is under way for long.
 func testConsumerDeleted(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
-	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 2})
+	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 2})
 	appendAll(t, s, "", "a", "b")
 	a, b := k.next(t), k.next(t)
-	a.Done()
+	a.Ack()
 	eventually(t, "frame is removed", func() bool { return queues(t, s)[""] == 1 })
 	js := s.log.server.Current().JetStream
 	// A server that takes a request while it deletes the consumer answers nothing.
@@ -414,8 +419,8 @@ func testConsumerDeleted(t *testing.T, o Options) {
 	if string(c.Records[0]) != "c" {
 		t.Errorf("record %s came, want c", c.Records[0])
 	}
-	c.Done()
-	b.Done()
+	c.Ack()
+	b.Ack()
 	eventually(t, "frames are removed", func() bool { return len(queues(t, s)) == 0 })
 }
 
@@ -448,7 +453,7 @@ func testStreams(t *testing.T, o Options) {
 	if err := a.Append(t.Context(), Record{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("append to a deleted stream: %v, want ErrClosed", err)
 	}
-	if _, err := a.Consume("", ConsumeOptions{}, func(*Frame) {}); !errors.Is(err, ErrClosed) {
+	if _, err := a.Consume("", ConsumeOptions{}, func(*Segment) {}); !errors.Is(err, ErrClosed) {
 		t.Errorf("consume a deleted stream: %v, want ErrClosed", err)
 	}
 	if _, err := l.Stream(t.Context(), StreamConfig{ID: "a.b"}); err == nil {
@@ -469,7 +474,7 @@ func testMemory(t *testing.T, o Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	appendAll(t, s, "", "x", "y")
 	if diff := cmp.Diff([]string{"x", "y"}, k.collect(t, 2)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
@@ -488,7 +493,7 @@ func testFull(t *testing.T, o Options) {
 	if !errors.Is(err, ErrFull) {
 		t.Fatalf("append to a full stream: %v, want ErrFull", err)
 	}
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	k.collect(t, n-1)
 	eventually(t, "stream takes records again", func() bool { return s.Append(t.Context(), Record{Data: data}) == nil })
 }
@@ -500,11 +505,11 @@ func testTooLarge(t *testing.T, o Options) {
 	}
 	largest := int(s.log.server.Current().Conn.MaxPayload()) - layout.Overhead - layout.RecordSize(0) - 1
 	appendAll(t, s, "", string(make([]byte, largest)), "small")
-	k, _ := consume(t, s, "", ConsumeOptions{MaxBytes: 1 << 10})
+	k, _ := start(t, s, "", ConsumeOptions{MaxBytes: 1 << 10})
 	if f := k.next(t); len(f.Records[0]) != largest {
 		t.Errorf("record has %d bytes, want %d", len(f.Records[0]), largest)
 	} else {
-		f.Done()
+		f.Ack()
 	}
 	k.collect(t, 1)
 }
@@ -514,13 +519,13 @@ func testReopen(t *testing.T, o Options) {
 	s := stream(t, l, "a")
 	appendAll(t, s, "", "done", "delayed", "handed", "waiting")
 	// The first blocks the others of its consumption after it took three.
-	k := make(chan *Frame)
-	_, err := s.Consume("", ConsumeOptions{}, func(f *Frame) { k <- f })
+	k := make(chan *Segment)
+	_, err := s.Consume("", ConsumeOptions{}, func(f *Segment) { k <- f })
 	if err != nil {
 		t.Fatal(err)
 	}
-	(<-k).Done()
-	(<-k).Again(3 * time.Second)
+	(<-k).Ack()
+	(<-k).Nack(3 * time.Second)
 	delayed := time.Now()
 	<-k
 	eventually(t, "done frame is removed", func() bool { return queues(t, s)[""] == 3 })
@@ -531,12 +536,12 @@ func testReopen(t *testing.T, o Options) {
 		t.Errorf("append after Close: %v, want ErrClosed", err)
 	}
 
-	again, _ := consume(t, stream(t, open(t, o), "a"), "", ConsumeOptions{})
+	again, _ := start(t, stream(t, open(t, o), "a"), "", ConsumeOptions{})
 	attempts := map[string]int{}
 	for range 2 {
 		f := again.next(t)
 		attempts[string(f.Records[0])] = f.Attempt
-		f.Done()
+		f.Ack()
 	}
 	if elapsed := time.Since(delayed); elapsed > 2*time.Second {
 		t.Errorf("frames came %v after Close, want them at once", elapsed)
@@ -546,7 +551,7 @@ func testReopen(t *testing.T, o Options) {
 	if elapsed := time.Since(delayed); elapsed < 1900*time.Millisecond {
 		t.Errorf("delayed frame came after %v", elapsed)
 	}
-	f.Done()
+	f.Ack()
 	if diff := cmp.Diff(map[string]int{"handed": 2, "waiting": 2, "delayed": 2}, attempts); diff != "" {
 		// The one that waited may not have been fetched before.
 		if attempts["waiting"] != 1 {

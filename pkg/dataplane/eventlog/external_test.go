@@ -22,7 +22,7 @@ func TestSecured(t *testing.T) {
 	})
 	o := Options{URL: servers.URL(), CredentialsFile: creds, CAFile: ca, CertFile: cert, KeyFile: key}
 	s := stream(t, open(t, o), "a")
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	appendAll(t, s, "", "x")
 	k.collect(t, 1)
 
@@ -66,7 +66,7 @@ func TestReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	appendAll(t, s, "", "x")
 	k.collect(t, 1)
 	servers.Nodes[0].Kill()
@@ -91,7 +91,7 @@ func TestReconnect(t *testing.T) {
 func TestCluster(t *testing.T) {
 	servers := natstest.Start(t, natstest.Options{Nodes: 3})
 	s := stream(t, open(t, Options{URL: servers.URL(), Replicas: 3}), "a")
-	k, _ := consume(t, s, "", ConsumeOptions{})
+	k, _ := start(t, s, "", ConsumeOptions{})
 	var mu sync.Mutex
 	stored := map[string]bool{}
 	var failures, stop atomic.Int64
@@ -120,7 +120,7 @@ func TestCluster(t *testing.T) {
 	}
 	stop.Store(1)
 	wg.Wait()
-	q, _ := consume(t, s, "q", ConsumeOptions{})
+	q, _ := start(t, s, "q", ConsumeOptions{})
 	for queue, k := range map[string]*sink{"": k, "q": q} {
 		missing := map[string]bool{}
 		for r := range stored {

@@ -83,13 +83,13 @@ func (l *Log) migrateStream(single *Log, id string) error {
 		return err
 	}
 	for queue := range queues {
-		c, err := from.Consume(queue, ConsumeOptions{}, func(f *Frame) {
-			if err := to.Append(l.ctx, recordsOf(queue, f.Records)...); err != nil {
+		c, err := from.Consume(queue, ConsumeOptions{}, func(segment *Segment) {
+			if err := to.Append(l.ctx, recordsOf(queue, segment.Records)...); err != nil {
 				l.logger.Info("Failed to migrate events of the single server; retrying", "stream", id, "reason", err.Error())
-				f.Again(time.Second)
+				segment.Nack(time.Second)
 				return
 			}
-			f.Done()
+			segment.Ack()
 		})
 		if err != nil {
 			return err

@@ -17,13 +17,13 @@ func TestSingleBecomesCluster(t *testing.T) {
 	s := stream(t, l, "a")
 	appendAll(t, s, "", numbers(0, 20)...)
 	appendAll(t, s, "q", "one", "two")
-	k, _ := consume(t, s, "", ConsumeOptions{MaxFrames: 1})
+	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 1})
 	k.collect(t, 5)
 	closed(t, l)
 
 	logs := []*Log{open(t, o[0]), open(t, o[1])}
 	moved := opened(t, logs[1], "a")
-	shared, _ := consume(t, moved, "", ConsumeOptions{})
+	shared, _ := start(t, moved, "", ConsumeOptions{})
 	got := map[string]bool{}
 	for len(got) < 15 {
 		for _, r := range shared.collect(t, 1) {
@@ -35,7 +35,7 @@ func TestSingleBecomesCluster(t *testing.T) {
 			t.Errorf("record '%s' of the single server did not come", r)
 		}
 	}
-	queue, _ := consume(t, moved, "q", ConsumeOptions{})
+	queue, _ := start(t, moved, "q", ConsumeOptions{})
 	queue.collect(t, 2)
 	eventually(t, "nothing of the single server is left", func() bool {
 		_, err := os.Stat(server.SingleDir(o[0].Dir))

@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 			}
 			appendAll(t, other, "", string(data))
 
-			k, _ := consume(t, streams[0], "", ConsumeOptions{})
+			k, _ := start(t, streams[0], "", ConsumeOptions{})
 			k.collect(t, held[0])
 			eventually(t, "the last stream takes records again", func() bool {
 				return streams[5].Append(t.Context(), Record{Data: data}) == nil

@@ -45,7 +45,7 @@ func TestRepair(t *testing.T) {
 			l := open(t, o)
 			s := stream(t, l, "a")
 			appendAll(t, s, "", numbers(0, 20)...)
-			k, _ := consume(t, s, "", ConsumeOptions{})
+			k, _ := start(t, s, "", ConsumeOptions{})
 			k.collect(t, 5)
 			eventually(t, "frames are removed", func() bool { return queues(t, s)[""] == 15 })
 			if err := l.Close(); err != nil {
@@ -79,7 +79,7 @@ func TestRepair(t *testing.T) {
 				t.Errorf("the directory of the stream: %v, want it gone: %v", err, damage.gone)
 			}
 			s = stream(t, l, "a")
-			k, _ = consume(t, s, "", ConsumeOptions{})
+			k, _ = start(t, s, "", ConsumeOptions{})
 			if !damage.gone {
 				if diff := cmp.Diff(numbers(5, 20), k.collect(t, 15)); diff != "" {
 					t.Errorf("records (-want +got):\n%s", diff)

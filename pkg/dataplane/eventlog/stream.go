@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/commit"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/consume"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
@@ -17,12 +18,11 @@ import (
 type StreamConfig struct {
 	// ID is the UID of a Broker or Channel.
 	ID string
-	// Description is for people who look at the NATS server.
+	// Description is shown by NATS tools.
 	Description string
-	// Tenant owns the stream together with others, which share a part of the embedded store. Without one there is no such
-	// bound.
+	// Tenant owns the stream: all its streams share a part of the embedded store. "" means no such limit.
 	Tenant string
-	// Memory keeps the records in the server's memory: they do not survive its restart.
+	// Memory stores the records in the server's memory: they do not survive its restart.
 	Memory bool
 }
 
@@ -33,14 +33,13 @@ type Stream struct {
 	names   layout.Stream
 	writer  *commit.Writer
 	deleted atomic.Bool
-	acked   acked
 }
 
-// Stream returns the stream of an ID, which it creates if there is none. There is one Stream per ID. One that is
-// there already gets the description and the log's limits; it is an error if it is stored otherwise.
+// Stream returns the stream of an ID, and creates it unless it exists. An ID has one Stream. An existing one gets the
+// description and the log's limits; it is an error if it has another storage.
 func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
 	if !server.ValidName(c.ID) {
-		return nil, fmt.Errorf("event log: stream '%s' must be named by letters, digits, '-' and '_'", c.ID)
+		return nil, fmt.Errorf("event log: stream '%s' must consist of letters, digits, '-' and '_'", c.ID)
 	}
 	l.mu.Lock()
 	stream := l.streams[c.ID]
@@ -93,28 +92,28 @@ func (s *Stream) AppendNew(ctx context.Context, records ...Record) error {
 	return s.writer.AppendNew(ctx, records...)
 }
 
-func (l *Log) cached() []*Stream {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := make([]*Stream, 0, len(l.streams))
-	for _, s := range l.streams {
-		all = append(all, s)
+// Consume passes the segments of a queue to handle, one after the other in the order in which they were appended, except
+// for redeliveries. handle may block, which blocks this consumer only. All consumers of a queue share its segments, also
+// those in other processes.
+func (s *Stream) Consume(queue string, o ConsumeOptions, handle func(*Segment)) (*Consumer, error) {
+	if queue != "" && !server.ValidName(queue) {
+		return nil, fmt.Errorf("event log: queue '%s' must consist of letters, digits, '-' and '_'", queue)
 	}
-	return all
+	consumer, err := s.log.consumers.Start(consume.Queue{Stream: s.names, Name: queue}, o, handle)
+	// DeleteStream may run concurrently.
+	if err == nil && s.deleted.Load() {
+		consumer.Stop()
+		return nil, fmt.Errorf("event log: consume stream '%s': %w", s.config.ID, ErrClosed)
+	}
+	return consumer, err
 }
 
-// ReleaseStream ends the consumptions of a stream in this process, so that another one goes on with it: frames that are
-// not done are given back, and come again at once wherever their queue is consumed. What is done with them here
-// afterwards does not count. The stream can still be appended to, and consumed again.
-func (l *Log) ReleaseStream(id string) {
-	for _, c := range l.running() {
-		if c.stream.config.ID == id {
-			c.release()
-		}
-	}
-}
+// ReleaseStream stops the consumers of a stream in this process, so that another one continues: unacknowledged segments are
+// redelivered immediately wherever their queue is consumed, and acknowledgements in this process have no effect any more.
+// The stream can still be appended to, and consumed again.
+func (l *Log) ReleaseStream(id string) { l.consumers.Release(l.names(id)) }
 
-// DeleteStream deletes a stream with its records, and ends its consumptions. It is no error if there is none.
+// DeleteStream stops the consumers of a stream, and deletes it with its records. It is no error if it does not exist.
 func (l *Log) DeleteStream(ctx context.Context, id string) error {
 	l.mu.Lock()
 	if s := l.streams[id]; s != nil {
@@ -124,7 +123,7 @@ func (l *Log) DeleteStream(ctx context.Context, id string) error {
 		l.server.Untrack(l.names(id).Name())
 	}
 	l.mu.Unlock()
-	l.stop(func(c *Consumption) bool { return c.stream.config.ID == id })
+	l.consumers.Forget(l.names(id))
 	s, err := l.server.Session(ctx)
 	if err != nil {
 		return fmt.Errorf("event log: delete stream '%s': %w", id, err)
@@ -154,7 +153,7 @@ func (l *Log) StreamIDs(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Queues returns the queues that hold frames, and how many.
+// Queues returns the number of segments of each queue that has any.
 func (s *Stream) Queues(ctx context.Context) (map[string]uint64, error) {
 	session, err := s.log.server.Session(ctx)
 	if err != nil {
@@ -175,10 +174,10 @@ func (s *Stream) Queues(ctx context.Context) (map[string]uint64, error) {
 	return queues, nil
 }
 
-// DeleteQueue removes a queue's frames, and ends its consumptions.
+// DeleteQueue stops the consumers of a queue, and removes its segments.
 func (s *Stream) DeleteQueue(ctx context.Context, queue string) error {
 	what := fmt.Sprintf("delete queue '%s' of stream '%s'", queue, s.config.ID)
-	s.log.stop(func(c *Consumption) bool { return c.stream == s && c.queue == queue })
+	s.log.consumers.Stop(func(q consume.Queue) bool { return q == consume.Queue{Stream: s.names, Name: queue} })
 	session, err := s.log.server.Session(ctx)
 	if err != nil {
 		return fmt.Errorf("event log: %s: %w", what, err)

@@ -1,4 +1,4 @@
-package eventlog
+package consume
 
 import (
 	"sync"
@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// ackedFor is how long it is remembered at least that a frame is done, and twice that at most; less if ackedFrames
-	// are done in the meantime.
-	ackedFor    = 30 * time.Second
-	ackedFrames = 1 << 16
+	// An acknowledged segment is remembered for ackedFor to twice that; less if ackedSegments are acknowledged meanwhile.
+	ackedFor      = 30 * time.Second
+	ackedSegments = 1 << 16
 )
 
-// acked remembers which messages of a stream were done lately. A server that hears of that too late, as it or this
-// process was slow, hands them over again; it is told again then, and nobody else. The zero value is empty.
+// acked remembers which messages of a stream were acknowledged recently. If the server gets an acknowledgement too late,
+// because it or this process was slow, it redelivers the message, which is acknowledged again then and not delivered. The
+// zero value is empty.
 type acked struct {
 	mu sync.Mutex
-	// young and old hold when the server stored the messages, in nanoseconds, by sequence: a stream in memory has the
-	// sequences again after a restart.
+	// young and old map sequences to the time at which the server stored the message, in nanoseconds: a stream in memory
+	// reuses sequences after a restart.
 	young, old map[uint64]int64
-	turned     time.Time // when young became old
+	rotated    time.Time // when young became old
 }
 
 func (a *acked) add(sequence uint64, stored time.Time) {
@@ -29,8 +29,8 @@ func (a *acked) add(sequence uint64, stored time.Time) {
 		a.young = map[uint64]int64{}
 	}
 	a.young[sequence] = stored.UnixNano()
-	if len(a.young) >= ackedFrames {
-		a.turn(time.Now())
+	if len(a.young) >= ackedSegments {
+		a.rotate(time.Now())
 	}
 }
 
@@ -45,14 +45,14 @@ func (a *acked) has(sequence uint64, stored time.Time) bool {
 	return false
 }
 
-// age forgets what was done long before now.
+// age forgets messages that were acknowledged long before now.
 func (a *acked) age(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if now.Sub(a.turned) >= ackedFor {
-		a.turn(now)
+	if now.Sub(a.rotated) >= ackedFor {
+		a.rotate(now)
 	}
 }
 
-// turn makes what is young old, and forgets what was. It holds a.mu.
-func (a *acked) turn(now time.Time) { a.old, a.young, a.turned = a.young, nil, now }
+// rotate makes young old, and forgets old. mu is held.
+func (a *acked) rotate(now time.Time) { a.old, a.young, a.rotated = a.young, nil, now }

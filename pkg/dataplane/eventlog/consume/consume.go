@@ -1,4 +1,6 @@
-package eventlog
+// Package consume delivers the segments of queues to consumers, each until it is acknowledged, and redelivers those that
+// are not.
+package consume
 
 import (
 	"context"
@@ -6,215 +8,338 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
 const (
-	// A server waits so long for a sign of life of a frame, of which it gets several in the time. Frames of a process
-	// that died are handed again after it. One that is late only by mistake is not handed twice by this process, so
-	// the time is short where no other one consumes.
-	embeddedAckWait = 3 * time.Second
-	externalAckWait = 8 * time.Second
+	// The server redelivers a segment after this time without an acknowledgement or a sign of progress, which is sent
+	// several times within it. Segments of a process that was killed are redelivered then. A process ignores a redelivery
+	// of its own segments, so the time is short where no other process consumes.
+	LocalAckWait  = 3 * time.Second
+	RemoteAckWait = 8 * time.Second
 
-	// rebindEvery is the time between attempts to consume. So many failures in a row are told, of those that came in
-	// less than steady each.
-	rebindEvery = 300 * time.Millisecond
-	toldAfter   = 30
-	steady      = 2 * consumerTimeout
+	// restartInterval is the time between attempts to consume. So many consecutive failures are logged as an error, unless
+	// an attempt lasted for steady.
+	restartInterval = 300 * time.Millisecond
+	loggedAfter     = 30
+	steady          = 2 * consumerTimeout
 
-	// handBack is after what time frames come again that a consumption gives back when it stops. Without it, the
-	// server would send them to the request that is just being withdrawn.
-	handBack = 100 * time.Millisecond
+	// redeliverAfter is the delay of the segments that a stopped consumer rejects. Without it, the server would send them to
+	// the request that is being withdrawn.
+	redeliverAfter = 100 * time.Millisecond
 )
 
-// ConsumeOptions bound what is under way: frames handed over or about to be that are not done.
-type ConsumeOptions struct {
-	// MaxFrames defaults to 256. With 1, a frame that is given back holds up the others until it is done, which keeps
-	// the order.
-	MaxFrames int
-	// MaxBytes defaults to 64 MiB. A frame larger than it comes alone.
+// Queue identifies a queue: a stream, and the name of a queue in it, "" for the shared one.
+type Queue struct {
+	Stream layout.Stream
+	Name   string
+}
+
+// Options limit the segments of a consumer that are not acknowledged.
+type Options struct {
+	// MaxSegments defaults to 256. With 1, a rejected segment blocks the others until it is acknowledged, which keeps the
+	// order.
+	MaxSegments int
+	// MaxBytes defaults to 64 MiB. A larger segment is delivered alone.
 	MaxBytes int
-	// Memory is asked before frames are; nil for no bound besides these.
+	// Memory is acquired before segments are requested; nil for no limit besides these.
 	Memory Memory
 }
 
-// Memory bounds the bytes of frames over several consumptions.
+// Memory limits the bytes of the segments of several consumers.
 type Memory interface {
-	// Acquire waits until so many bytes may be held. It returns false if ctx ends before.
+	// Acquire waits until so many bytes may be held. It returns false if ctx ends first.
 	Acquire(ctx context.Context, bytes int) bool
 	// Add holds bytes that were not acquired, and Release ends the hold of either.
 	Add(bytes int)
 	Release(bytes int)
 }
 
-// probe is what is asked for without holding memory: it waits for frames to come, however long that takes.
-const probeBytes = 16 << 10
+// Consumers are the running consumers of a log.
+type Consumers struct {
+	server *server.Server
+	logger logr.Logger
+	wg     sync.WaitGroup // keepAlive
 
-// Consumption hands the frames of a queue to a function until it is stopped.
-type Consumption struct {
-	stream  *Stream
-	queue   string
-	options ConsumeOptions
-	handle  func(*Frame)
-
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu       sync.Mutex
-	changed  *sync.Cond        // waiting or undone changed, or stopped
-	undone   map[uint64]*Frame // by sequence in the stream
-	bytes    int               // of undone
-	acquired int               // of memory, by the request under way
-	pending  uint64            // frames behind the last one
-	waiting  []*Frame          // those of undone that are not handed over yet, in order
-	stopped  bool
+	mu      sync.Mutex
+	closed  bool
+	running map[*Consumer]struct{}
+	acked   map[layout.Stream]*acked
 }
 
-// Consume hands the frames of a queue to handle, one after the other in the order they were appended, but for those
-// that come again. handle may block, which holds up the others of this consumption only. All consumptions of a queue
-// share its frames, also those of other processes.
-func (s *Stream) Consume(queue string, o ConsumeOptions, handle func(*Frame)) (*Consumption, error) {
-	if queue != "" && !server.ValidName(queue) {
-		return nil, fmt.Errorf("event log: queue '%s' must be named by letters, digits, '-' and '_'", queue)
-	}
-	if o.MaxFrames <= 0 {
-		o.MaxFrames = 256
+// New returns the consumers of a server, none at first.
+func New(s *server.Server, logger logr.Logger) *Consumers {
+	c := &Consumers{server: s, logger: logger, running: map[*Consumer]struct{}{}, acked: map[layout.Stream]*acked{}}
+	c.wg.Go(c.keepAlive)
+	return c
+}
+
+// Start passes the segments of a queue to handle, one after the other in the order in which they were appended, except
+// for redeliveries. handle may block, which blocks this consumer only. All consumers of a queue share its segments, also
+// those in other processes.
+func (c *Consumers) Start(queue Queue, o Options, handle func(*Segment)) (*Consumer, error) {
+	if o.MaxSegments <= 0 {
+		o.MaxSegments = 256
 	}
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 64 << 20
 	}
-	c := &Consumption{stream: s, queue: queue, options: o, handle: handle, undone: map[uint64]*Frame{}}
-	c.changed = sync.NewCond(&c.mu)
-	c.ctx, c.cancel = context.WithCancel(s.log.ctx)
+	consumer := &Consumer{consumers: c, queue: queue, options: o, handle: handle, unacked: map[uint64]*Segment{}}
+	consumer.changed = sync.NewCond(&consumer.mu)
+	consumer.ctx, consumer.cancel = context.WithCancel(c.server.Context())
 
-	l := s.log
-	l.mu.Lock()
-	if s.deleted.Load() || l.closed {
-		l.mu.Unlock()
-		c.cancel()
-		return nil, fmt.Errorf("event log: consume stream '%s': %w", s.config.ID, ErrClosed)
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		consumer.cancel()
+		return nil, fmt.Errorf("event log: consume stream '%s': %w", queue.Stream.ID, server.ErrClosed)
 	}
-	l.consumptions[c] = struct{}{}
-	l.mu.Unlock()
+	if c.acked[queue.Stream] == nil {
+		c.acked[queue.Stream] = &acked{}
+	}
+	consumer.acked = c.acked[queue.Stream]
+	c.running[consumer] = struct{}{}
+	c.mu.Unlock()
 
-	// Waiters on the condition look again when the context ends.
-	context.AfterFunc(c.ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.changed.Broadcast()
+	// Waiters on the condition check ctx when it ends.
+	context.AfterFunc(consumer.ctx, func() {
+		consumer.mu.Lock()
+		defer consumer.mu.Unlock()
+		consumer.changed.Broadcast()
 	})
-	go c.pull()
-	go c.dispatch()
-	return c, nil
+	go consumer.pull()
+	go consumer.dispatch()
+	return consumer, nil
 }
 
-// Stop ends the consumption: when it returned, at most one call of the function goes on or is about to begin. Frames
-// that were not handed over come again right away; those that were do so soon, unless they are done in time.
-func (c *Consumption) Stop() {
+// Stop stops the consumers of queues that match.
+func (c *Consumers) Stop(match func(Queue) bool) {
+	for _, consumer := range c.list() {
+		if match(consumer.queue) {
+			consumer.Stop()
+		}
+	}
+}
+
+// Release stops the consumers of a stream, and rejects their segments, which are redelivered immediately wherever their
+// queue is consumed. Acknowledgements of these segments have no effect any more.
+func (c *Consumers) Release(stream layout.Stream) {
+	for _, consumer := range c.list() {
+		if consumer.queue.Stream == stream {
+			consumer.release()
+		}
+	}
+}
+
+// Forget stops the consumers of a deleted stream, and removes its state.
+func (c *Consumers) Forget(stream layout.Stream) {
+	c.Stop(func(q Queue) bool { return q.Stream == stream })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.acked, stream)
+}
+
+// Close releases all consumers, after the server was stopped.
+func (c *Consumers) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wg.Wait()
+	for _, consumer := range c.list() {
+		consumer.release()
+	}
+}
+
+func (c *Consumers) list() []*Consumer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*Consumer, 0, len(c.running))
+	for consumer := range c.running {
+		all = append(all, consumer)
+	}
+	return all
+}
+
+func (c *Consumers) ackWait() time.Duration {
+	if c.server.Embedded() && !c.server.Clustered() {
+		return LocalAckWait
+	}
+	return RemoteAckWait
+}
+
+// keepAlive reports progress on unacknowledged segments, so that the server does not redeliver them, and forgets segments
+// that were acknowledged long ago.
+func (c *Consumers) keepAlive() {
+	interval := c.ackWait() / 4
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.server.Context().Done():
+			return
+		case now := <-ticker.C:
+			for _, consumer := range c.list() {
+				consumer.progress(now.Add(-interval / 2))
+			}
+			c.mu.Lock()
+			for _, stream := range c.acked {
+				stream.age(now)
+			}
+			c.mu.Unlock()
+		}
+	}
+}
+
+// Consumer delivers the segments of a queue to a function until it is stopped.
+type Consumer struct {
+	consumers *Consumers
+	queue     Queue
+	options   Options
+	handle    func(*Segment)
+	acked     *acked // of the stream
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu          sync.Mutex
+	changed     *sync.Cond          // undelivered or unacked changed, or stopped
+	unacked     map[uint64]*Segment // by sequence in the stream
+	bytes       int                 // of unacked
+	acquired    int                 // of memory, by the current request
+	pending     uint64              // segments behind the last one
+	undelivered []*Segment          // the part of unacked not yet passed to handle, in order
+	stopped     bool
+}
+
+// Stop stops the consumer: after it returns, at most one call of the function continues or is about to begin. Segments
+// that were not delivered are redelivered immediately; the others soon, unless they are acknowledged in time.
+func (c *Consumer) Stop() {
 	c.mu.Lock()
 	if c.stopped {
 		c.mu.Unlock()
 		return
 	}
-	waiting := c.waiting
-	c.waiting = nil
+	undelivered := c.undelivered
+	c.undelivered = nil
 	c.changed.Broadcast()
 	if memory := c.options.Memory; memory != nil {
-		// What was handed over is no more than what its owner has under way.
+		// The owner of delivered segments counts them itself.
 		memory.Release(c.bytes + c.acquired)
 		c.acquired = 0
 	}
 	c.stopped = true
 	c.cancel()
 	c.mu.Unlock()
-	for _, f := range waiting {
-		f.Again(handBack)
+	for _, s := range undelivered {
+		s.Nack(redeliverAfter)
 	}
-	l := c.stream.log
-	l.mu.Lock()
-	delete(l.consumptions, c)
-	l.mu.Unlock()
+	c.consumers.mu.Lock()
+	delete(c.consumers.running, c)
+	c.consumers.mu.Unlock()
 }
 
-// release stops the consumption and gives all its frames back.
-func (c *Consumption) release() {
+// release stops the consumer and rejects all its segments.
+func (c *Consumer) release() {
 	c.Stop()
 	c.mu.Lock()
-	rest := make([]*Frame, 0, len(c.undone))
-	for _, f := range c.undone {
-		rest = append(rest, f)
+	rest := make([]*Segment, 0, len(c.unacked))
+	for _, s := range c.unacked {
+		rest = append(rest, s)
 	}
 	c.mu.Unlock()
-	for _, f := range rest {
-		f.Again(handBack)
+	for _, s := range rest {
+		s.Nack(redeliverAfter)
 	}
 }
 
-// stop stops the consumptions that match.
-func (l *Log) stop(match func(*Consumption) bool) {
-	for _, c := range l.running() {
-		if match(c) {
-			c.Stop()
-		}
-	}
-}
-
-func (l *Log) running() []*Consumption {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := make([]*Consumption, 0, len(l.consumptions))
-	for c := range l.consumptions {
-		all = append(all, c)
-	}
-	return all
-}
-
-// pull gets frames from the server for as long as the consumption runs, with one session after the other.
-func (c *Consumption) pull() {
-	logger := c.stream.log.logger.WithValues("stream", c.stream.config.ID, "queue", c.queue)
+// pull requests segments from the server for as long as the consumer runs, with one session after the other.
+func (c *Consumer) pull() {
+	logger := c.consumers.logger.WithValues("stream", c.queue.Stream.ID, "queue", c.queue.Name)
 	failures := 0
 	for c.ctx.Err() == nil {
-		session, err := c.stream.log.server.Session(c.ctx)
+		session, err := c.consumers.server.Session(c.ctx)
 		if err != nil {
 			return
 		}
-		began := time.Now()
+		started := time.Now()
 		err = c.pullFrom(session)
 		if c.ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > steady {
+		if time.Since(started) > steady {
 			failures = 0
 		}
-		// A server that is away is told of elsewhere, once for all consumptions.
-		if failures++; failures%toldAfter == 0 && session.Conn.IsConnected() {
-			logger.Error(err, "Consuming fails again and again", "times", failures)
+		// The loss of a server is logged once, by the server package.
+		if failures++; failures%loggedAfter == 0 && session.Conn.IsConnected() {
+			logger.Error(err, "Failed to consume", "times", failures)
 		} else {
-			logger.V(1).Info("Consuming is resumed", "error", err.Error())
+			logger.V(1).Info("Resuming consumption", "error", err.Error())
 		}
 		select {
-		case <-time.After(rebindEvery):
+		case <-time.After(restartInterval):
 		case <-c.ctx.Done():
 		}
 	}
 }
 
-// room waits until a good part of what may be under way is free, so that few requests get many frames. It returns
-// the room, in frames and bytes.
-func (c *Consumption) room() (frames, bytes int) {
+// dispatch passes segments to handle.
+func (c *Consumer) dispatch() {
+	for {
+		c.mu.Lock()
+		for len(c.undelivered) == 0 && c.ctx.Err() == nil {
+			c.changed.Wait()
+		}
+		if c.ctx.Err() != nil {
+			c.mu.Unlock()
+			return
+		}
+		s := c.undelivered[0]
+		c.undelivered[0] = nil
+		c.undelivered = c.undelivered[1:]
+		c.mu.Unlock()
+		c.handle(s)
+	}
+}
+
+// progress reports progress on the segments that arrived before a time.
+func (c *Consumer) progress(before time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.unacked {
+		if s.arrived.Before(before) {
+			s.origin.send("+WPI")
+		}
+	}
+}
+
+// room waits until a quarter of the limits is free, so that few requests fetch many segments. It returns the free part, in
+// segments and bytes.
+func (c *Consumer) room() (segments, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		frames, bytes = c.options.MaxFrames-len(c.undone), c.options.MaxBytes-c.bytes
-		if frames >= (c.options.MaxFrames+3)/4 && bytes >= (c.options.MaxBytes+3)/4 || c.ctx.Err() != nil {
-			return frames, bytes
+		segments, bytes = c.options.MaxSegments-len(c.unacked), c.options.MaxBytes-c.bytes
+		if segments >= (c.options.MaxSegments+3)/4 && bytes >= (c.options.MaxBytes+3)/4 || c.ctx.Err() != nil {
+			return segments, bytes
 		}
 		c.changed.Wait()
 	}
 }
 
-// acquire holds memory for a request, but for a small one. It returns false when the consumption ends.
-func (c *Consumption) acquire(bytes int) bool {
+// waitForRoom waits until more than so many bytes are free.
+func (c *Consumer) waitForRoom(bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.unacked) > 0 && c.options.MaxBytes-c.bytes <= bytes && c.ctx.Err() == nil {
+		c.changed.Wait()
+	}
+}
+
+// acquire acquires memory for a request, but holds it only for a large one. It returns false when the consumer stops.
+func (c *Consumer) acquire(bytes int) bool {
 	memory := c.options.Memory
 	if memory == nil {
 		return true
@@ -224,7 +349,7 @@ func (c *Consumption) acquire(bytes int) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if bytes <= probeBytes || c.stopped {
+	if bytes <= smallRequest || c.stopped {
 		memory.Release(bytes)
 	} else {
 		c.acquired = bytes
@@ -232,8 +357,8 @@ func (c *Consumption) acquire(bytes int) bool {
 	return true
 }
 
-// hold holds memory for a frame that arrived. mu is held.
-func (c *Consumption) hold(bytes int) {
+// hold holds memory for a segment that arrived. mu is held.
+func (c *Consumer) hold(bytes int) {
 	if memory := c.options.Memory; memory != nil {
 		from := min(bytes, c.acquired)
 		c.acquired -= from
@@ -241,15 +366,15 @@ func (c *Consumption) hold(bytes int) {
 	}
 }
 
-// unhold ends the hold of a frame's memory. mu is held.
-func (c *Consumption) unhold(bytes int) {
+// unhold releases the memory of a segment. mu is held.
+func (c *Consumer) unhold(bytes int) {
 	if memory := c.options.Memory; memory != nil && !c.stopped {
 		memory.Release(bytes)
 	}
 }
 
-// next returns how many bytes to ask for next: few where no frames are known to wait, and more and more otherwise.
-func (c *Consumption) next(asked int, tooSmall bool) int {
+// nextRequest returns the bytes of the next request: few while no segments are known to wait, else more and more.
+func (c *Consumer) nextRequest(last int, tooSmall bool) int {
 	memory := c.options.Memory
 	if memory == nil {
 		return c.options.MaxBytes
@@ -261,74 +386,7 @@ func (c *Consumption) next(asked int, tooSmall bool) int {
 		c.acquired = 0
 	}
 	if c.pending == 0 && !tooSmall {
-		return probeBytes
+		return smallRequest
 	}
-	return min(4*asked, c.options.MaxBytes)
-}
-
-// drain waits until there is room for more than so many bytes.
-func (c *Consumption) drain(bytes int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.undone) > 0 && c.options.MaxBytes-c.bytes <= bytes && c.ctx.Err() == nil {
-		c.changed.Wait()
-	}
-}
-
-// dispatch hands frames over.
-func (c *Consumption) dispatch() {
-	for {
-		c.mu.Lock()
-		for len(c.waiting) == 0 && c.ctx.Err() == nil {
-			c.changed.Wait()
-		}
-		if c.ctx.Err() != nil {
-			c.mu.Unlock()
-			return
-		}
-		f := c.waiting[0]
-		c.waiting[0] = nil
-		c.waiting = c.waiting[1:]
-		c.mu.Unlock()
-		c.handle(f)
-	}
-}
-
-func (l *Log) ackWait() time.Duration {
-	if l.server.Embedded() && !l.server.Clustered() {
-		return embeddedAckWait
-	}
-	return externalAckWait
-}
-
-// keepAlive tells the server of the frames that are under way, so that it does not hand them again, and forgets those
-// that were done long ago.
-func (l *Log) keepAlive() {
-	every := l.ackWait() / 4
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case now := <-ticker.C:
-			for _, c := range l.running() {
-				c.progress(now.Add(-every / 2))
-			}
-			for _, s := range l.cached() {
-				s.acked.age(now)
-			}
-		}
-	}
-}
-
-// progress sends a sign of life of the frames that came before a time.
-func (c *Consumption) progress(before time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, f := range c.undone {
-		if f.arrived.Before(before) {
-			f.origin.tell("+WPI")
-		}
-	}
+	return min(4*last, c.options.MaxBytes)
 }

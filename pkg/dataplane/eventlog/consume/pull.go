@@ -1,4 +1,4 @@
-package eventlog
+package consume
 
 import (
 	"context"
@@ -16,44 +16,47 @@ import (
 )
 
 const (
-	// An external server, or one of a cluster, ends a request after pullFor, and tells every so often until then that it
-	// has it. From the single one in this process no message gets lost, so nothing happens while there are no frames.
-	pullFor         = 30 * time.Second
-	externalBeat    = 5 * time.Second
-	clusterBeat     = 2 * time.Second
-	embeddedPullFor = time.Hour
-	// acquiredPullFor is the time of requests that hold memory.
+	// A server at a URL, or of a cluster, ends a request after pullFor, and sends heartbeats until then. The single server in
+	// this process loses no message, so an idle request may last longer.
+	pullFor           = 30 * time.Second
+	externalHeartbeat = 5 * time.Second
+	clusterHeartbeat  = 2 * time.Second
+	localPullFor      = time.Hour
+	// acquiredPullFor is the duration of requests that hold memory.
 	acquiredPullFor = 2 * time.Second
 	consumerTimeout = 10 * time.Second
 
-	// forgetAfter is how long the server remembers a consumer that nobody pulls for. Each costs something even so, in a
-	// cluster that of a log of its own on each server that holds it.
-	forgetAfter = 5 * time.Minute
+	// smallRequest is the size in bytes of a request that holds no memory: it waits until segments are appended.
+	smallRequest = 16 << 10
 
-	// News of a request, by status (NATS ADR-13): heartbeat is a sign of life, and expired that its time is over.
+	// inactiveThreshold is how long the server keeps a consumer without requests. Each has a cost, in a cluster that of a
+	// log of its own on each server that holds it.
+	inactiveThreshold = 5 * time.Minute
+
+	// Statuses of a request (NATS ADR-13): a heartbeat, and the end of its duration.
 	heartbeat, expired = "100", "408"
-	// The text of tooSmall tells that the next frame has no room in the request, which ends with that. That of
-	// completed follows the last frame of a request.
+	// Descriptions of a status: tooSmall ends a request that has no room for the next segment, completed follows the last
+	// segment of a request.
 	tooSmall, completed = "Message Size Exceeds MaxBytes", "Batch Completed"
 )
 
-// puller asks for frames of one consumer, request by request. The client library's own way drops what arrives while
-// a request is withdrawn, which would then come late.
+// puller requests segments of one consumer, one request after the other. The consumers of the client library drop messages
+// that arrive while a request is withdrawn, which would be redelivered late.
 type puller struct {
-	consumption *Consumption
-	session     *server.Session
-	subject     string // of requests
-	inbox       string
-	wake        chan struct{} // a request ended
+	consumer *Consumer
+	session  *server.Session
+	subject  string // of requests
+	inbox    string
+	wake     chan struct{} // a request ended
 
-	mu    sync.Mutex
-	asked int       // frames the request is still to bring
-	got   int       // frames it brought
-	ended error     // how it ended before it brought all
-	heard time.Time // when anything arrived last
+	mu        sync.Mutex
+	remaining int       // segments that the request has not brought yet
+	got       int       // segments that it brought
+	ended     error     // why it ended before it brought all
+	heard     time.Time // time of the last message of any kind
 }
 
-// request is the form that JetStream takes requests for messages in.
+// request is the form in which JetStream accepts requests for messages.
 type request struct {
 	Batch     int           `json:"batch"`
 	MaxBytes  int           `json:"max_bytes"`
@@ -62,94 +65,97 @@ type request struct {
 }
 
 var (
-	errSilent   = errors.New("the server does not answer")
+	errSilent   = errors.New("the server does not respond")
 	errExpired  = errors.New("the request expired")
-	errTooSmall = errors.New("the next frame has no room in the request")
+	errTooSmall = errors.New("the next segment exceeds the size of the request")
 )
 
-// pullFrom binds to the queue's consumer, which it creates if there is none, and gets frames until an error.
-func (c *Consumption) pullFrom(session *server.Session) error {
-	// Requests are for as many frames as there is room for. Those that were given back are not to hold up the others.
-	pending, forget := -1, forgetAfter
-	if c.options.MaxFrames == 1 {
-		// How often a frame was handed over is kept with the consumer.
-		pending, forget = 1, 0
+// pullFrom creates the queue's consumer unless it exists, and requests segments until an error.
+func (c *Consumer) pullFrom(session *server.Session) error {
+	// Requests are for as many segments as have room, so that rejected ones need not block the others.
+	maxPending, threshold := -1, inactiveThreshold
+	if c.options.MaxSegments == 1 {
+		// The server stores the number of attempts with the consumer.
+		maxPending, threshold = 1, 0
 	}
+	stream, durable := c.queue.Stream.Name(), layout.Consumer(c.queue.Name)
 	ctx, cancel := context.WithTimeout(c.ctx, consumerTimeout)
-	_, err := session.JetStream.CreateOrUpdateConsumer(ctx, c.stream.names.Name(), jetstream.ConsumerConfig{
-		Durable:       layout.Consumer(c.queue),
-		FilterSubject: c.stream.names.Subject(c.queue),
+	_, err := session.JetStream.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable:       durable,
+		FilterSubject: c.queue.Stream.Subject(c.queue.Name),
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       c.stream.log.ackWait(),
+		AckWait:       c.consumers.ackWait(),
 		MaxDeliver:    -1,
-		MaxAckPending: pending,
+		MaxAckPending: maxPending,
 
-		InactiveThreshold: forget,
+		InactiveThreshold: threshold,
 	})
 	cancel()
 	if err != nil {
 		return fmt.Errorf("create consumer: %w", err)
 	}
 	p := &puller{
-		consumption: c, session: session, wake: make(chan struct{}, 1),
-		subject: "$JS.API.CONSUMER.MSG.NEXT." + c.stream.names.Name() + "." + layout.Consumer(c.queue),
-		inbox:   session.Conn.NewInbox(),
+		consumer: c, session: session, wake: make(chan struct{}, 1),
+		subject: "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + durable, inbox: session.Conn.NewInbox(),
 	}
 	sub, err := session.Conn.Subscribe(p.inbox, p.receive)
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	// What was sent already is still received.
+	// Messages in transit are still received.
 	defer func() { _ = sub.Drain() }()
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 
-	large := false // the next frame needs more room than there was
-	ask := c.next(probeBytes, false)
+	large := false // the next segment exceeds the last request
+	next := c.nextRequest(smallRequest, false)
 	for {
-		frames, room := c.room()
+		segments, room := c.room()
 		if c.ctx.Err() != nil {
 			return nil
 		}
-		bytes := min(ask, room)
+		bytes := min(next, room)
 		if large && bytes >= c.options.MaxBytes {
-			frames, bytes = 1, max(bytes, int(session.Conn.MaxPayload())+layout.Overhead)
+			segments, bytes = 1, max(bytes, int(session.Conn.MaxPayload())+layout.Overhead)
 		}
 		if !c.acquire(bytes) {
 			return nil
 		}
-		got, err := p.pull(frames, bytes)
+		got, err := p.pull(segments, bytes)
 		tooSmall := errors.Is(err, errTooSmall)
-		ask = c.next(bytes, tooSmall)
+		next = c.nextRequest(bytes, tooSmall)
 		large = got == 0 && tooSmall
 		switch {
 		case large && bytes < room:
-			// More is asked for next.
+			// The next request is larger.
 		case large && bytes <= c.options.MaxBytes:
-			c.drain(bytes)
+			c.waitForRoom(bytes)
 		case large, err != nil && !errors.Is(err, errTooSmall):
-			return fmt.Errorf("ask for frames: %w", err)
+			return fmt.Errorf("request segments: %w", err)
 		}
 	}
 }
 
-// pull makes one request and waits for its end. It returns the number of frames it brought, and why it ended early,
-// unless its time was over or the consumption was stopped.
-func (p *puller) pull(frames, bytes int) (got int, err error) {
-	r := request{Batch: frames, MaxBytes: bytes, Expires: embeddedPullFor}
-	if p.consumption.options.Memory != nil && bytes > probeBytes {
-		// What waits comes at once, and nothing else is worth holding memory for.
+// pull makes one request and waits for its end. It returns the number of segments, and why the request ended early, unless
+// it expired or the consumer was stopped.
+func (p *puller) pull(segments, bytes int) (got int, err error) {
+	r := request{Batch: segments, MaxBytes: bytes, Expires: localPullFor}
+	if p.consumer.options.Memory != nil && bytes > smallRequest {
+		// Waiting segments arrive immediately; memory is not held to wait for others.
 		r.Expires = acquiredPullFor
 	}
 	var silence <-chan time.Time
-	beatEvery := p.consumption.stream.log.beatEvery()
+	beat := externalHeartbeat
+	if p.consumer.consumers.server.Clustered() {
+		beat = clusterHeartbeat
+	}
 	if !p.session.Local {
 		r.Expires = min(r.Expires, pullFor)
-		if r.Expires > 2*beatEvery {
-			r.Heartbeat = beatEvery
+		if r.Expires > 2*beat {
+			r.Heartbeat = beat
 		}
-		ticker := time.NewTicker(beatEvery)
+		ticker := time.NewTicker(beat)
 		defer ticker.Stop()
 		silence = ticker.C
 	}
@@ -158,7 +164,7 @@ func (p *puller) pull(frames, bytes int) (got int, err error) {
 		return 0, err
 	}
 	p.mu.Lock()
-	p.asked, p.got, p.ended, p.heard = frames, 0, nil, time.Now()
+	p.remaining, p.got, p.ended, p.heard = segments, 0, nil, time.Now()
 	p.mu.Unlock()
 	if err := p.session.Conn.PublishRequest(p.subject, p.inbox, body); err != nil {
 		return 0, err
@@ -169,55 +175,48 @@ func (p *puller) pull(frames, bytes int) (got int, err error) {
 		case <-silence:
 		case <-p.session.Ended():
 			return 0, server.ErrEnded
-		case <-p.consumption.ctx.Done():
+		case <-p.consumer.ctx.Done():
 			return 0, nil
 		}
 		p.mu.Lock()
-		asked, got, ended, heard := p.asked, p.got, p.ended, p.heard
+		remaining, got, ended, heard := p.remaining, p.got, p.ended, p.heard
 		p.mu.Unlock()
 		switch {
-		case asked <= 0, errors.Is(ended, errExpired):
+		case remaining <= 0, errors.Is(ended, errExpired):
 			return got, nil
 		case ended != nil:
 			return got, ended
-		case silence != nil && time.Since(heard) > 2*beatEvery:
+		case silence != nil && time.Since(heard) > 2*beat:
 			return got, errSilent
 		}
 	}
 }
 
-func (l *Log) beatEvery() time.Duration {
-	if l.server.Clustered() {
-		return clusterBeat
-	}
-	return externalBeat
-}
-
-// receive takes a frame, or news of the request.
+// receive handles a segment, or a status of the request.
 func (p *puller) receive(msg *nats.Msg) {
-	status, text := "", ""
+	status, description := "", ""
 	if len(msg.Data) == 0 {
-		status, text = msg.Header.Get("Status"), msg.Header.Get("Description")
+		status, description = msg.Header.Get("Status"), msg.Header.Get("Description")
 	}
 	if status == "" {
-		p.consumption.take(p.session, msg)
+		p.consumer.accept(p.session, msg)
 	}
 	p.mu.Lock()
 	p.heard = time.Now()
 	switch {
 	case status == "":
-		p.asked--
+		p.remaining--
 		p.got++
-	case status == heartbeat, text == completed:
-		// The last frame has ended its request, and what follows it may come when there is another one.
+	case status == heartbeat, description == completed:
+		// The last segment ended its request, and this may arrive during the next one.
 	case status == expired:
 		p.ended = errExpired
-	case text == tooSmall:
+	case description == tooSmall:
 		p.ended = errTooSmall
 	default:
-		p.ended = fmt.Errorf("the server answers: %s %s", status, text)
+		p.ended = fmt.Errorf("the server responded: %s %s", status, description)
 	}
-	ended := p.asked <= 0 || p.ended != nil
+	ended := p.remaining <= 0 || p.ended != nil
 	p.mu.Unlock()
 	if ended {
 		select {

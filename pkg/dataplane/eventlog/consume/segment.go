@@ -1,4 +1,4 @@
-package eventlog
+package consume
 
 import (
 	"fmt"
@@ -10,123 +10,126 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
-// Frame is a message of the log: records of one queue that were appended at about the same time.
-type Frame struct {
-	// Records are in the order they were appended. They share memory, which is not written to again.
+// Segment is a message of the log: records of one queue that were appended at about the same time.
+type Segment struct {
+	// Records are in the order in which they were appended. They share memory, which is not written again.
 	Records [][]byte
-	// Queue is that of the records.
+	// Queue is the queue of the records.
 	Queue string
-	// Attempt says how often the frame was handed over, from 1; it is kept over restarts.
+	// Attempt counts deliveries of the segment from 1, also across restarts.
 	Attempt int
-	// Pending is the number of frames of the queue that were not handed over yet when this one was.
+	// Pending is the number of segments of the queue that were not delivered yet when this one was.
 	Pending uint64
-	// Accepted is when the server stored the frame.
+	// Accepted is when the server stored the segment.
 	Accepted time.Time
 
-	consumption *Consumption
-	sequence    uint64
-	size        int
-	arrived     time.Time
-	origin      origin // guarded by consumption.mu: of the latest delivery
-	settled     bool   // guarded by consumption.mu
+	consumer *Consumer
+	sequence uint64
+	size     int
+	arrived  time.Time
+	origin   origin // guarded by consumer.mu: of the latest delivery
+	settled  bool   // guarded by consumer.mu
 }
 
-// origin is where a delivery came from, and takes what becomes of it.
+// origin is where a delivery came from, and receives its acknowledgement.
 type origin struct {
 	session *server.Session
 	reply   string
 }
 
-// tell sends an acknowledgement. One that does not get through means that the frame comes again.
-func (o origin) tell(what string) { _ = o.session.Conn.Publish(o.reply, []byte(what)) }
+// send sends an acknowledgement. If it is lost, the segment is redelivered.
+func (o origin) send(ack string) { _ = o.session.Conn.Publish(o.reply, []byte(ack)) }
 
-// nak has the server hand the frame over again after a time.
-func (o origin) nak(after time.Duration) {
-	if after <= 0 {
-		o.tell("-NAK")
+func (o origin) ack() { o.send("+ACK") }
+
+func (o origin) nack(delay time.Duration) {
+	if delay <= 0 {
+		o.send("-NAK")
 		return
 	}
-	o.tell(fmt.Sprintf(`-NAK {"delay": %d}`, after.Nanoseconds()))
+	o.send(fmt.Sprintf(`-NAK {"delay": %d}`, delay.Nanoseconds()))
 }
 
-// Done removes the frame from the log. It does not wait for that. Only the first call of Done and Again counts.
-func (f *Frame) Done() {
-	if origin, ok := f.settle(true); ok {
-		origin.tell("+ACK")
+// Ack acknowledges the segment, which removes it from the log, and does not wait for that. Only the first call of Ack and
+// Nack has an effect.
+func (s *Segment) Ack() {
+	if origin, ok := s.settle(true); ok {
+		origin.ack()
 	}
 }
 
-// Again has the frame handed over again after a time, also by another process. It does not wait for that.
-func (f *Frame) Again(after time.Duration) {
-	if origin, ok := f.settle(false); ok {
-		origin.nak(after)
+// Nack rejects the segment, which is redelivered after a delay, also by another process. It does not wait for that.
+func (s *Segment) Nack(delay time.Duration) {
+	if origin, ok := s.settle(false); ok {
+		origin.nack(delay)
 	}
 }
 
-// settle takes the frame from those under way, and says whether it was one of them. One that is done is remembered
-// first, so that it is not handed over once more.
-func (f *Frame) settle(done bool) (origin, bool) {
-	c := f.consumption
+// settle removes the segment from the unacknowledged ones, and reports whether it was one of them. An acknowledged one is
+// remembered first, so that a redelivery is ignored.
+func (s *Segment) settle(acked bool) (origin, bool) {
+	c := s.consumer
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.settled {
+	if s.settled {
 		return origin{}, false
 	}
-	f.settled = true
-	if done {
-		c.stream.acked.add(f.sequence, f.Accepted)
+	s.settled = true
+	if acked {
+		c.acked.add(s.sequence, s.Accepted)
 	}
-	delete(c.undone, f.sequence)
-	c.bytes -= f.size
-	c.unhold(f.size)
+	delete(c.unacked, s.sequence)
+	c.bytes -= s.size
+	c.unhold(s.size)
 	c.changed.Broadcast()
-	return f.origin, true
+	return s.origin, true
 }
 
-// take makes a message a frame that waits to be handed over. One that is under way already was only slow, or the
-// server was restarted: then its end is told by the new delivery. That of one that was done before is told again.
-func (c *Consumption) take(session *server.Session, msg *nats.Msg) {
+// accept queues a message as a segment to deliver. A redelivery of an unacknowledged segment, because of a slow process or
+// a restart of the server, only replaces its origin. A redelivery of an acknowledged one is acknowledged again.
+func (c *Consumer) accept(session *server.Session, msg *nats.Msg) {
 	origin := origin{session, msg.Reply}
+	logger := c.consumers.logger
 	meta, err := msg.Metadata()
 	if err != nil {
-		c.stream.log.logger.Error(err, "Message without metadata", "subject", msg.Subject)
+		logger.Error(err, "Failed to read metadata of message", "subject", msg.Subject)
 		return
 	}
 	data, err := layout.Records(msg.Data)
 	if err != nil {
-		// Left where it is for whoever understands it, and out of the others' way for a while.
-		c.stream.log.logger.Error(err, "Frame cannot be read", "stream", c.stream.config.ID, "sequence", meta.Sequence.Stream)
-		origin.nak(time.Minute)
+		// Another version may be able to read it. The delay keeps it from blocking others.
+		logger.Error(err, "Failed to read segment", "stream", c.queue.Stream.ID, "sequence", meta.Sequence.Stream)
+		origin.nack(time.Minute)
 		return
 	}
-	f := &Frame{
-		Records: data, Queue: c.queue, Attempt: int(meta.NumDelivered), Pending: meta.NumPending, Accepted: meta.Timestamp,
-		consumption: c, sequence: meta.Sequence.Stream, size: len(msg.Data), arrived: time.Now(), origin: origin,
+	s := &Segment{
+		Records: data, Queue: c.queue.Name, Attempt: int(meta.NumDelivered), Pending: meta.NumPending, Accepted: meta.Timestamp,
+		consumer: c, sequence: meta.Sequence.Stream, size: len(msg.Data), arrived: time.Now(), origin: origin,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stream.acked.has(f.sequence, f.Accepted) {
-		origin.tell("+ACK")
+	if c.acked.has(s.sequence, s.Accepted) {
+		origin.ack()
 		return
 	}
 	if c.stopped {
-		origin.nak(handBack)
+		origin.nack(redeliverAfter)
 		return
 	}
-	if known := c.undone[f.sequence]; known != nil {
-		if known.Accepted.Equal(f.Accepted) {
+	if known := c.unacked[s.sequence]; known != nil {
+		if known.Accepted.Equal(s.Accepted) {
 			known.origin = origin
 			return
 		}
-		// The number is that of another message now, which a stream in memory has after a restart.
+		// A stream in memory reuses sequences after a restart: this is another message.
 		known.settled = true
 		c.bytes -= known.size
 		c.unhold(known.size)
 	}
-	c.undone[f.sequence] = f
-	c.bytes += f.size
-	c.hold(f.size)
-	c.pending = f.Pending
-	c.waiting = append(c.waiting, f)
+	c.unacked[s.sequence] = s
+	c.bytes += s.size
+	c.hold(s.size)
+	c.pending = s.Pending
+	c.undelivered = append(c.undelivered, s)
 	c.changed.Broadcast()
 }
