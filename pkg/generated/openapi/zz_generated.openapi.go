@@ -410,7 +410,7 @@ func schema_pkg_apis_duck_v1_AddressStatus(ref common.ReferenceCallback) common.
 				Properties: map[string]spec.Schema{
 					"address": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Address is where the object accepts events or requests. Set by its controller.",
+							Description: "Address is the address at which the object accepts events or requests. Set by its controller.",
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
@@ -426,33 +426,33 @@ func schema_pkg_apis_duck_v1_Addressable(ref common.ReferenceCallback) common.Op
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Addressable is where an object accepts requests or events (serving 10.29, eventing duckv1.Addressable).",
+				Description: "Addressable is an address at which an object accepts requests or events (serving 10.29, eventing duckv1.Addressable).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Name tells this address from others of the same object. Optional.",
+							Description: "Name distinguishes this address from others of the same object. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"url": {
 						SchemaProps: spec.SchemaProps{
-							Description: "URL, with its scheme, at which the object is reached. Required once the object is addressable.",
+							Description: "URL, including its scheme, of the object. Required once the object is addressable.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"CACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "CACerts holds PEM certificates of the authorities that vouch for URL, when it is https. Optional.",
+							Description: "CACerts are the PEM certificates of the authorities that sign the certificate of URL, if it is https. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"audience": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Audience is the OIDC audience that tokens sent to URL must carry. Optional.",
+							Description: "Audience is the required OIDC audience of tokens sent to URL. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -472,7 +472,7 @@ func schema_pkg_apis_duck_v1_Condition(ref common.ReferenceCallback) common.Open
 				Properties: map[string]spec.Schema{
 					"type": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Type is the aspect this condition reports on, as a short CamelCase word or phrase. It is unique within the list. Required.",
+							Description: "Type is the reported aspect, as a short CamelCase word or phrase. It is unique within the list. Required.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -480,7 +480,7 @@ func schema_pkg_apis_duck_v1_Condition(ref common.ReferenceCallback) common.Open
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is the last measured state: True, False or Unknown. Required.",
+							Description: "Status is the last observed state: True, False or Unknown. Required.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -488,7 +488,7 @@ func schema_pkg_apis_duck_v1_Condition(ref common.ReferenceCallback) common.Open
 					},
 					"severity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Severity is empty for conditions that count towards Ready; Warning and Info do not. Optional; defaults to empty, which means Error.\n\nPossible enum values:\n - `\"\"` makes a condition count towards Ready. It is the default.\n - `\"Info\"` marks a condition that is expected to come and go.\n - `\"Warning\"` marks a condition that deserves attention but does not stop the object.",
+							Description: "Severity is Warning or Info for conditions that do not affect Ready. Optional; defaults to empty, which means Error.\n\nPossible enum values:\n - `\"\"` makes a condition a dependent of Ready. It is the default.\n - `\"Info\"` marks a condition that is expected to change during normal operation.\n - `\"Warning\"` marks a condition that requires attention but does not affect Ready.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"", "Info", "Warning"},
@@ -496,7 +496,7 @@ func schema_pkg_apis_duck_v1_Condition(ref common.ReferenceCallback) common.Open
 					},
 					"lastTransitionTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "LastTransitionTime is when Status last changed. Optional.",
+							Description: "LastTransitionTime is the time of the last change of Status. Optional.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -509,7 +509,7 @@ func schema_pkg_apis_duck_v1_Condition(ref common.ReferenceCallback) common.Open
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Message tells a person about the last transition in a sentence. Optional.",
+							Description: "Message is a human-readable description of the last transition. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -538,21 +538,21 @@ func schema_pkg_apis_duck_v1_DeliverySpec(ref common.ReferenceCallback) common.O
 					},
 					"retry": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Retry is the least number of retries before an event goes to the dead letter sink, 0 or more. Optional; without it the system default applies.",
+							Description: "Retry is the minimum number of retries before an event is sent to the dead letter sink, 0 or more. Optional; defaults to the system setting.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"timeout": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Timeout bounds one delivery attempt, as an ISO 8601 duration such as PT30S; greater than zero. Optional; without it the system default applies.",
+							Description: "Timeout bounds one delivery attempt, as an ISO 8601 duration such as PT30S; greater than zero. Optional; defaults to the system setting.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"backoffPolicy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "BackoffPolicy is linear (each retry waits backoffDelay) or exponential (retry n waits backoffDelay x 2^n). Optional; without it the system default applies.\n\nPossible enum values:\n - `\"exponential\"` waits backoffDelay x 2^n before retry n, counted from zero.\n - `\"linear\"` waits the same backoffDelay before each retry.",
+							Description: "BackoffPolicy is linear (each retry waits backoffDelay) or exponential (retry n waits backoffDelay x 2^n). Optional; defaults to the system setting.\n\nPossible enum values:\n - `\"exponential\"` waits backoffDelay x 2^n before retry n, counted from zero.\n - `\"linear\"` waits the same backoffDelay before each retry.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"exponential", "linear"},
@@ -560,21 +560,21 @@ func schema_pkg_apis_duck_v1_DeliverySpec(ref common.ReferenceCallback) common.O
 					},
 					"backoffDelay": {
 						SchemaProps: spec.SchemaProps{
-							Description: "BackoffDelay is the delay before the first retry, as an ISO 8601 duration such as PT0.5S. Optional; without it the system default applies.",
+							Description: "BackoffDelay is the delay before the first retry, as an ISO 8601 duration such as PT0.5S. Optional; defaults to the system setting.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"retryAfterMax": {
 						SchemaProps: spec.SchemaProps{
-							Description: "RetryAfterMax is the longest delay a Retry-After header of a 429 or 503 answer is honoured for, as an ISO 8601 duration; PT0S ignores such headers. Optional; without it they are honoured in full.",
+							Description: "RetryAfterMax is the maximum delay that a Retry-After header of a 429 or 503 response can request, as an ISO 8601 duration; PT0S ignores such headers. Optional; defaults to no maximum.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"format": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Format of delivered events: json (structured) or binary. Optional; without it an event is delivered in the mode it arrived in.\n\nPossible enum values:\n - `\"binary\"` sends events in binary mode: attributes as headers, data as body.\n - `\"json\"` sends events in structured mode, as application/cloudevents+json.",
+							Description: "Format of delivered events: json (structured) or binary. Optional; defaults to the mode in which the event was received.\n\nPossible enum values:\n - `\"binary\"` sends events in binary mode: attributes as headers, data as body.\n - `\"json\"` sends events in structured mode, as application/cloudevents+json.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"binary", "json"},
@@ -592,7 +592,7 @@ func schema_pkg_apis_duck_v1_DeliveryStatus(ref common.ReferenceCallback) common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "DeliveryStatus reports where undeliverable events go.",
+				Description: "DeliveryStatus contains the destination of undeliverable events.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"deadLetterSinkUri": {
@@ -604,7 +604,7 @@ func schema_pkg_apis_duck_v1_DeliveryStatus(ref common.ReferenceCallback) common
 					},
 					"deadLetterSinkCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "DeadLetterSinkCACerts holds the PEM certificates to trust when deadLetterSinkUri is https.",
+							Description: "DeadLetterSinkCACerts are the PEM certificates to trust when deadLetterSinkUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -626,32 +626,32 @@ func schema_pkg_apis_duck_v1_Destination(ref common.ReferenceCallback) common.Op
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Destination says where events are sent (eventing duckv1.Destination): to an object, to a URL, or to a URL relative to an object's address. At least one of ref and uri is required.",
+				Description: "Destination is the destination of events (eventing duckv1.Destination): an object, a URL, or a URL relative to an object's address. At least one of ref and uri is required.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"ref": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Ref points to an Addressable object (one with status.address.url) or a core Service. Optional where uri is an absolute URL.",
+							Description: "Ref refers to an Addressable object (one with status.address.url) or a core Service. Optional if uri is an absolute URL.",
 							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
 						},
 					},
 					"uri": {
 						SchemaProps: spec.SchemaProps{
-							Description: "URI is an absolute URL with scheme and host; together with ref it may be relative and is then resolved against the address of ref. Optional where ref is set.",
+							Description: "URI is an absolute URL with scheme and host. In combination with ref it may be relative, and is then resolved against the address of ref. Optional if ref is set.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"CACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "CACerts holds PEM certificates of the authorities to trust when the destination is reached by https, in addition to those of its address. Optional.",
+							Description: "CACerts are the PEM certificates of the authorities to trust for https, in addition to the certificates of the referent's address. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"audience": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Audience is the OIDC audience of the destination; used where ref does not report one. Optional.",
+							Description: "Audience is the OIDC audience of the destination, used if ref does not report one. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -680,7 +680,7 @@ func schema_pkg_apis_duck_v1_KReference(ref common.ReferenceCallback) common.Ope
 					},
 					"namespace": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Namespace of the referent. Optional; defaults to the namespace of the object that holds the reference.",
+							Description: "Namespace of the referent. Optional; defaults to the namespace of the referring object.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -701,7 +701,7 @@ func schema_pkg_apis_duck_v1_KReference(ref common.ReferenceCallback) common.Ope
 					},
 					"address": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Address selects one of the referent's addresses by name, where it has several. Optional; defaults to the referent's first address.",
+							Description: "Address selects one of the referent's addresses by name, if it has several. Optional; defaults to the referent's first address.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -716,12 +716,12 @@ func schema_pkg_apis_duck_v1_Status(ref common.ReferenceCallback) common.OpenAPI
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Status is what the status of every kind starts with.",
+				Description: "Status contains the fields that the status of every kind has.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -738,7 +738,7 @@ func schema_pkg_apis_duck_v1_Status(ref common.ReferenceCallback) common.OpenAPI
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -751,7 +751,7 @@ func schema_pkg_apis_duck_v1_Status(ref common.ReferenceCallback) common.OpenAPI
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -776,12 +776,12 @@ func schema_pkg_apis_duck_v1_SubscriberSpec(ref common.ReferenceCallback) common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SubscriberSpec is one Subscription as its channel sees it (eventing duckv1.SubscriberSpec). Controllers write it; users never do.",
+				Description: "SubscriberSpec is one resolved Subscription of a channel (eventing duckv1.SubscriberSpec). Only controllers write it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"uid": {
 						SchemaProps: spec.SchemaProps{
-							Description: "UID of the Subscription, which tells it from an earlier one of the same name. Required.",
+							Description: "UID of the Subscription, which distinguishes it from an earlier one of the same name. Required.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -809,7 +809,7 @@ func schema_pkg_apis_duck_v1_SubscriberSpec(ref common.ReferenceCallback) common
 					},
 					"subscriberCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.",
+							Description: "SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -830,7 +830,7 @@ func schema_pkg_apis_duck_v1_SubscriberSpec(ref common.ReferenceCallback) common
 					},
 					"replyCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ReplyCACerts holds the PEM certificates to trust when replyUri is https.",
+							Description: "ReplyCACerts are the PEM certificates to trust when replyUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -844,7 +844,7 @@ func schema_pkg_apis_duck_v1_SubscriberSpec(ref common.ReferenceCallback) common
 					},
 					"delivery": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Delivery holds the resolved delivery options; its deadLetterSink uses the uri form.",
+							Description: "Delivery contains the resolved delivery options; its deadLetterSink uses the uri form.",
 							Ref:         ref(v1.DeliverySpec{}.OpenAPIModelName()),
 						},
 					},
@@ -860,7 +860,7 @@ func schema_pkg_apis_duck_v1_SubscriberStatus(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SubscriberStatus reports how far a channel has come with one of its subscribers (eventing duckv1.SubscriberStatus).",
+				Description: "SubscriberStatus is the state of one subscriber of a channel (eventing duckv1.SubscriberStatus).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"uid": {
@@ -872,28 +872,28 @@ func schema_pkg_apis_duck_v1_SubscriberStatus(ref common.ReferenceCallback) comm
 					},
 					"generation": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Generation of the Subscription that the channel works with.",
+							Description: "Generation of the Subscription that the channel uses.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is generation under the name that Knative's own channels report it by.",
+							Description: "ObservedGeneration equals generation. Knative's own channels report it under this name.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"ready": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Ready tells whether the channel delivers to the subscriber: True, False or Unknown.",
+							Description: "Ready reports whether the channel delivers to the subscriber: True, False or Unknown.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Message explains ready to a person.",
+							Description: "Message is a human-readable description of ready.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -908,7 +908,7 @@ func schema_pkg_apis_eventing_v1_Broker(ref common.ReferenceCallback) common.Ope
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Broker accepts CloudEvents at its address, keeps them, and forwards each to the subscribers of the Triggers that match it (eventing Broker Lifecycle). The annotation eventing.knative.dev/broker.class chooses the implementation; it defaults to JetStreamBroker and is immutable.",
+				Description: "Broker accepts CloudEvents at its address, persists them, and forwards each to the subscribers of the Triggers that match it (eventing Broker Lifecycle). The annotation eventing.knative.dev/broker.class selects the implementation; it defaults to JetStreamBroker and is immutable.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -941,7 +941,7 @@ func schema_pkg_apis_eventing_v1_Broker(ref common.ReferenceCallback) common.Ope
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what controllers observed. Ignored when the Broker itself is written.",
+							Description: "Status is the state observed by controllers. Ignored when the Broker itself is written.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(eventingv1.BrokerStatus{}.OpenAPIModelName()),
 						},
@@ -1013,13 +1013,13 @@ func schema_pkg_apis_eventing_v1_BrokerSpec(ref common.ReferenceCallback) common
 				Properties: map[string]spec.Schema{
 					"config": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Config refers to an object that holds the options of the Broker's implementation, for instance a ConfigMap. Immutable. Optional; defaults to an empty reference, which means the system's options.",
+							Description: "Config refers to an object with the options of the Broker's implementation, for instance a ConfigMap. Immutable. Optional; defaults to an empty reference, which means the system's options.",
 							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
 						},
 					},
 					"delivery": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Delivery holds the delivery options of Triggers that have none of their own. Optional.",
+							Description: "Delivery contains the delivery options of Triggers without their own. Optional.",
 							Ref:         ref(v1.DeliverySpec{}.OpenAPIModelName()),
 						},
 					},
@@ -1035,12 +1035,12 @@ func schema_pkg_apis_eventing_v1_BrokerStatus(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "BrokerStatus is what controllers observed of a Broker.",
+				Description: "BrokerStatus is the observed state of a Broker.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -1057,7 +1057,7 @@ func schema_pkg_apis_eventing_v1_BrokerStatus(ref common.ReferenceCallback) comm
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1070,7 +1070,7 @@ func schema_pkg_apis_eventing_v1_BrokerStatus(ref common.ReferenceCallback) comm
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1085,7 +1085,7 @@ func schema_pkg_apis_eventing_v1_BrokerStatus(ref common.ReferenceCallback) comm
 					},
 					"address": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Address is where the object accepts events or requests. Set by its controller.",
+							Description: "Address is the address at which the object accepts events or requests. Set by its controller.",
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
@@ -1098,7 +1098,7 @@ func schema_pkg_apis_eventing_v1_BrokerStatus(ref common.ReferenceCallback) comm
 					},
 					"deadLetterSinkCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "DeadLetterSinkCACerts holds the PEM certificates to trust when deadLetterSinkUri is https.",
+							Description: "DeadLetterSinkCACerts are the PEM certificates to trust when deadLetterSinkUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1132,7 +1132,7 @@ func schema_pkg_apis_eventing_v1_SubscriptionsAPIFilter(ref common.ReferenceCall
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "All passes events that pass every one of these filters.",
+							Description: "All matches events that match every one of these filters.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1150,7 +1150,7 @@ func schema_pkg_apis_eventing_v1_SubscriptionsAPIFilter(ref common.ReferenceCall
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Any passes events that pass at least one of these filters.",
+							Description: "Any matches events that match at least one of these filters.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1163,13 +1163,13 @@ func schema_pkg_apis_eventing_v1_SubscriptionsAPIFilter(ref common.ReferenceCall
 					},
 					"not": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Not passes events that do not pass this filter.",
+							Description: "Not matches events that do not match this filter.",
 							Ref:         ref(eventingv1.SubscriptionsAPIFilter{}.OpenAPIModelName()),
 						},
 					},
 					"exact": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Exact passes events whose attributes have exactly these values.",
+							Description: "Exact matches events whose attributes have exactly these values.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1184,7 +1184,7 @@ func schema_pkg_apis_eventing_v1_SubscriptionsAPIFilter(ref common.ReferenceCall
 					},
 					"prefix": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Prefix passes events whose attributes start with these values.",
+							Description: "Prefix matches events whose attributes start with these values.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1199,7 +1199,7 @@ func schema_pkg_apis_eventing_v1_SubscriptionsAPIFilter(ref common.ReferenceCall
 					},
 					"suffix": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Suffix passes events whose attributes end with these values.",
+							Description: "Suffix matches events whose attributes end with these values.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1214,7 +1214,7 @@ func schema_pkg_apis_eventing_v1_SubscriptionsAPIFilter(ref common.ReferenceCall
 					},
 					"cesql": {
 						SchemaProps: spec.SchemaProps{
-							Description: "CESQL passes events for which this CloudEvents SQL expression is true.",
+							Description: "CESQL matches events for which this CloudEvents SQL expression is true.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1264,7 +1264,7 @@ func schema_pkg_apis_eventing_v1_Trigger(ref common.ReferenceCallback) common.Op
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what controllers observed. Ignored when the Trigger itself is written.",
+							Description: "Status is the state observed by controllers. Ignored when the Trigger itself is written.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(eventingv1.TriggerStatus{}.OpenAPIModelName()),
 						},
@@ -1286,7 +1286,7 @@ func schema_pkg_apis_eventing_v1_TriggerFilter(ref common.ReferenceCallback) com
 				Properties: map[string]spec.Schema{
 					"attributes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Attributes maps attribute names (lower-case letters and digits) to the value an event must carry; the empty string asks only that the attribute is there. Optional; without it every event passes.",
+							Description: "Attributes maps attribute names (lower-case letters and digits) to the required values; the empty string only requires that the attribute exists. Optional; without it every event matches.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1371,7 +1371,7 @@ func schema_pkg_apis_eventing_v1_TriggerSpec(ref common.ReferenceCallback) commo
 					},
 					"filter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Filter selects events by the exact values of their attributes. Optional; defaults to {}, which every event passes. Overridden by filters.",
+							Description: "Filter selects events by the exact values of their attributes. Optional; defaults to {}, which matches every event. Overridden by filters.",
 							Ref:         ref(eventingv1.TriggerFilter{}.OpenAPIModelName()),
 						},
 					},
@@ -1382,7 +1382,7 @@ func schema_pkg_apis_eventing_v1_TriggerSpec(ref common.ReferenceCallback) commo
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Filters select events by the dialects of the CloudEvents Subscriptions API; an event must pass all of them. Optional; where there are any, filter is not looked at.",
+							Description: "Filters select events with the dialects of the CloudEvents Subscriptions API; an event must match all of them. Optional; if set, filter is ignored.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1395,14 +1395,14 @@ func schema_pkg_apis_eventing_v1_TriggerSpec(ref common.ReferenceCallback) commo
 					},
 					"subscriber": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Subscriber is where matching events are sent. Required.",
+							Description: "Subscriber is the destination of matching events. Required.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1.Destination{}.OpenAPIModelName()),
 						},
 					},
 					"delivery": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Delivery holds the delivery options of this Trigger; they replace the Broker's as a whole. Optional; without it the Broker's apply.",
+							Description: "Delivery contains the delivery options of this Trigger, which replace the Broker's as a whole. Optional; defaults to the Broker's.",
 							Ref:         ref(v1.DeliverySpec{}.OpenAPIModelName()),
 						},
 					},
@@ -1419,12 +1419,12 @@ func schema_pkg_apis_eventing_v1_TriggerStatus(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "TriggerStatus is what controllers observed of a Trigger.",
+				Description: "TriggerStatus is the observed state of a Trigger.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -1441,7 +1441,7 @@ func schema_pkg_apis_eventing_v1_TriggerStatus(ref common.ReferenceCallback) com
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1454,7 +1454,7 @@ func schema_pkg_apis_eventing_v1_TriggerStatus(ref common.ReferenceCallback) com
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1476,7 +1476,7 @@ func schema_pkg_apis_eventing_v1_TriggerStatus(ref common.ReferenceCallback) com
 					},
 					"subscriberCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.",
+							Description: "SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1497,7 +1497,7 @@ func schema_pkg_apis_eventing_v1_TriggerStatus(ref common.ReferenceCallback) com
 					},
 					"deadLetterSinkCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "DeadLetterSinkCACerts holds the PEM certificates to trust when deadLetterSinkUri is https.",
+							Description: "DeadLetterSinkCACerts are the PEM certificates to trust when deadLetterSinkUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1521,12 +1521,12 @@ func schema_pkg_apis_eventing_v1_filterSize(ref common.ReferenceCallback) common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "filterSize is what the limits bound.",
+				Description: "filterSize counts the limited quantities.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"filters": {
 						SchemaProps: spec.SchemaProps{
-							Description: "filterSize is what the limits bound.",
+							Description: "filterSize counts the limited quantities.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1534,7 +1534,7 @@ func schema_pkg_apis_eventing_v1_filterSize(ref common.ReferenceCallback) common
 					},
 					"cesql": {
 						SchemaProps: spec.SchemaProps{
-							Description: "filterSize is what the limits bound.",
+							Description: "filterSize counts the limited quantities.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1542,7 +1542,7 @@ func schema_pkg_apis_eventing_v1_filterSize(ref common.ReferenceCallback) common
 					},
 					"calls": {
 						SchemaProps: spec.SchemaProps{
-							Description: "filterSize is what the limits bound.",
+							Description: "filterSize counts the limited quantities.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1559,7 +1559,7 @@ func schema_pkg_apis_messaging_v1_Channel(ref common.ReferenceCallback) common.O
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Channel accepts CloudEvents at its address, keeps them, and forwards each to all of its Subscriptions (eventing Channel Lifecycle).",
+				Description: "Channel accepts CloudEvents at its address, persists them, and forwards each to all of its Subscriptions (eventing Channel Lifecycle).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1592,7 +1592,7 @@ func schema_pkg_apis_messaging_v1_Channel(ref common.ReferenceCallback) common.O
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what controllers observed. Ignored when the Channel itself is written.",
+							Description: "Status is the state observed by controllers. Ignored when the Channel itself is written.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(messagingv1.ChannelStatus{}.OpenAPIModelName()),
 						},
@@ -1664,7 +1664,7 @@ func schema_pkg_apis_messaging_v1_ChannelSpec(ref common.ReferenceCallback) comm
 				Properties: map[string]spec.Schema{
 					"channelTemplate": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ChannelTemplate chooses the implementation and its parameters. Immutable. Optional; defaults to apiVersion messaging.knative.dev/v1, kind JetStreamChannel.",
+							Description: "ChannelTemplate selects the implementation and its parameters. Immutable. Optional; defaults to apiVersion messaging.knative.dev/v1, kind JetStreamChannel.",
 							Ref:         ref(messagingv1.ChannelTemplateSpec{}.OpenAPIModelName()),
 						},
 					},
@@ -1680,7 +1680,7 @@ func schema_pkg_apis_messaging_v1_ChannelSpec(ref common.ReferenceCallback) comm
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Subscribers are the Subscriptions of this channel, resolved. Written by the controllers alone.",
+							Description: "Subscribers are the resolved Subscriptions of this channel. Only controllers write them.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1693,7 +1693,7 @@ func schema_pkg_apis_messaging_v1_ChannelSpec(ref common.ReferenceCallback) comm
 					},
 					"delivery": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Delivery holds the delivery options of Subscriptions that have none of their own. Optional.",
+							Description: "Delivery contains the delivery options of Subscriptions without their own. Optional.",
 							Ref:         ref(v1.DeliverySpec{}.OpenAPIModelName()),
 						},
 					},
@@ -1709,12 +1709,12 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ChannelStatus is what controllers observed of a Channel.",
+				Description: "ChannelStatus is the observed state of a Channel.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -1731,7 +1731,7 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1744,7 +1744,7 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1759,7 +1759,7 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 					},
 					"address": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Address is where the object accepts events or requests. Set by its controller.",
+							Description: "Address is the address at which the object accepts events or requests. Set by its controller.",
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
@@ -1775,7 +1775,7 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Subscribers tell for each of spec.subscribers whether events are delivered to it.",
+							Description: "Subscribers report for each of spec.subscribers whether events are delivered to it.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1795,7 +1795,7 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 					},
 					"deadLetterSinkCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "DeadLetterSinkCACerts holds the PEM certificates to trust when deadLetterSinkUri is https.",
+							Description: "DeadLetterSinkCACerts are the PEM certificates to trust when deadLetterSinkUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1809,7 +1809,7 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 					},
 					"channel": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Channel is the object that implements the Channel, for templates of kinds that other controllers serve.",
+							Description: "Channel is the object that implements the Channel, for template kinds of other controllers.",
 							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
 						},
 					},
@@ -1825,7 +1825,7 @@ func schema_pkg_apis_messaging_v1_ChannelTemplateSpec(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ChannelTemplateSpec names a channel implementation by apiVersion and kind.",
+				Description: "ChannelTemplateSpec identifies a channel implementation by apiVersion and kind.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1844,7 +1844,7 @@ func schema_pkg_apis_messaging_v1_ChannelTemplateSpec(ref common.ReferenceCallba
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Spec holds parameters of the implementation, passed on as they are. Optional.",
+							Description: "Spec contains parameters of the implementation, passed on unchanged. Optional.",
 							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
 						},
 					},
@@ -1860,7 +1860,7 @@ func schema_pkg_apis_messaging_v1_PhysicalSubscriptionStatus(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PhysicalSubscriptionStatus holds the resolved addresses of a Subscription (eventing PhysicalSubscriptionStatus).",
+				Description: "PhysicalSubscriptionStatus contains the resolved addresses of a Subscription (eventing PhysicalSubscriptionStatus).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"subscriberUri": {
@@ -1872,7 +1872,7 @@ func schema_pkg_apis_messaging_v1_PhysicalSubscriptionStatus(ref common.Referenc
 					},
 					"subscriberCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.",
+							Description: "SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1893,7 +1893,7 @@ func schema_pkg_apis_messaging_v1_PhysicalSubscriptionStatus(ref common.Referenc
 					},
 					"replyCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ReplyCACerts holds the PEM certificates to trust when replyUri is https.",
+							Description: "ReplyCACerts are the PEM certificates to trust when replyUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1914,7 +1914,7 @@ func schema_pkg_apis_messaging_v1_PhysicalSubscriptionStatus(ref common.Referenc
 					},
 					"deadLetterSinkCACerts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "DeadLetterSinkCACerts holds the PEM certificates to trust when deadLetterSinkUri is https.",
+							Description: "DeadLetterSinkCACerts are the PEM certificates to trust when deadLetterSinkUri is https.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1969,7 +1969,7 @@ func schema_pkg_apis_messaging_v1_Subscription(ref common.ReferenceCallback) com
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what controllers observed. Ignored when the Subscription itself is written.",
+							Description: "Status is the state observed by controllers. Ignored when the Subscription itself is written.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(messagingv1.SubscriptionStatus{}.OpenAPIModelName()),
 						},
@@ -2041,26 +2041,26 @@ func schema_pkg_apis_messaging_v1_SubscriptionSpec(ref common.ReferenceCallback)
 				Properties: map[string]spec.Schema{
 					"channel": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Channel is the channel whose events are delivered, by apiVersion, kind and name; it is in the Subscription's own namespace, and its namespace field stays empty. Required, immutable.",
+							Description: "Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the Subscription's own namespace, and its namespace field must be empty. Required, immutable.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
 						},
 					},
 					"subscriber": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Subscriber is where events are sent. Optional where reply is set.",
+							Description: "Subscriber is the destination of events. Optional if reply is set.",
 							Ref:         ref(v1.Destination{}.OpenAPIModelName()),
 						},
 					},
 					"reply": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Reply is where events that the subscriber answers with are sent. Without a subscriber it receives the channel's events themselves. Optional where subscriber is set.",
+							Description: "Reply is the destination of events in responses of the subscriber. Without a subscriber it receives the channel's events. Optional if subscriber is set.",
 							Ref:         ref(v1.Destination{}.OpenAPIModelName()),
 						},
 					},
 					"delivery": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Delivery holds the delivery options. Optional; without it the channel's apply.",
+							Description: "Delivery contains the delivery options. Optional; defaults to the channel's.",
 							Ref:         ref(v1.DeliverySpec{}.OpenAPIModelName()),
 						},
 					},
@@ -2077,12 +2077,12 @@ func schema_pkg_apis_messaging_v1_SubscriptionStatus(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SubscriptionStatus is what controllers observed of a Subscription.",
+				Description: "SubscriptionStatus is the observed state of a Subscription.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -2099,7 +2099,7 @@ func schema_pkg_apis_messaging_v1_SubscriptionStatus(ref common.ReferenceCallbac
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2112,7 +2112,7 @@ func schema_pkg_apis_messaging_v1_SubscriptionStatus(ref common.ReferenceCallbac
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -2127,7 +2127,7 @@ func schema_pkg_apis_messaging_v1_SubscriptionStatus(ref common.ReferenceCallbac
 					},
 					"physicalSubscription": {
 						SchemaProps: spec.SchemaProps{
-							Description: "PhysicalSubscription holds the resolved addresses of spec.",
+							Description: "PhysicalSubscription contains the resolved addresses of spec.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(messagingv1.PhysicalSubscriptionStatus{}.OpenAPIModelName()),
 						},
@@ -2144,7 +2144,7 @@ func schema_pkg_apis_serving_v1_Configuration(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Configuration is the desired state of one application: each change of its template makes a new Revision (serving 5.5).",
+				Description: "Configuration is the desired state of one application: each change of its template creates a new Revision (serving 5.5).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -2177,7 +2177,7 @@ func schema_pkg_apis_serving_v1_Configuration(ref common.ReferenceCallback) comm
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what controllers observed. Ignored when the Configuration itself is written.",
+							Description: "Status is the state observed by controllers. Ignored when the Configuration itself is written.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(servingv1.ConfigurationStatus{}.OpenAPIModelName()),
 						},
@@ -2249,7 +2249,7 @@ func schema_pkg_apis_serving_v1_ConfigurationSpec(ref common.ReferenceCallback) 
 				Properties: map[string]spec.Schema{
 					"template": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Template of the Revisions. A change of it makes a new Revision. Required.",
+							Description: "Template of the Revisions. Each change creates a new Revision. Required.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(servingv1.RevisionTemplateSpec{}.OpenAPIModelName()),
 						},
@@ -2267,12 +2267,12 @@ func schema_pkg_apis_serving_v1_ConfigurationStatus(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ConfigurationStatus is what controllers observed of a Configuration (serving 9.2.3).",
+				Description: "ConfigurationStatus is the observed state of a Configuration (serving 9.2.3).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -2289,7 +2289,7 @@ func schema_pkg_apis_serving_v1_ConfigurationStatus(ref common.ReferenceCallback
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2302,7 +2302,7 @@ func schema_pkg_apis_serving_v1_ConfigurationStatus(ref common.ReferenceCallback
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -2341,7 +2341,7 @@ func schema_pkg_apis_serving_v1_ConfigurationStatusFields(ref common.ReferenceCa
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ConfigurationStatusFields are the parts of a Configuration's status that a Service repeats.",
+				Description: "ConfigurationStatusFields are the fields of a Configuration's status that are also in a Service's.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"latestReadyRevisionName": {
@@ -2368,7 +2368,7 @@ func schema_pkg_apis_serving_v1_ContainerStatus(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ContainerStatus holds the image that a container name of the spec resolved to (serving 10.1).",
+				Description: "ContainerStatus is the resolved image of a container (serving 10.1).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -2397,7 +2397,7 @@ func schema_pkg_apis_serving_v1_Revision(ref common.ReferenceCallback) common.Op
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Revision is an immutable snapshot of application code and configuration (serving 5.3). Revisions come from Configurations: nobody else can create one, and their spec never changes.",
+				Description: "Revision is an immutable snapshot of application code and configuration (serving 5.3). Only Configurations create Revisions, and their spec never changes.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -2423,14 +2423,14 @@ func schema_pkg_apis_serving_v1_Revision(ref common.ReferenceCallback) common.Op
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Spec is what the revision runs. Immutable.",
+							Description: "Spec describes the containers of the Revision. Immutable.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(servingv1.RevisionSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what controllers observed of the revision. Ignored when the revision itself is written.",
+							Description: "Status is the state observed by controllers. Ignored when the Revision itself is written.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(servingv1.RevisionStatus{}.OpenAPIModelName()),
 						},
@@ -2516,28 +2516,28 @@ func schema_pkg_apis_serving_v1_RevisionLogOptions(ref common.ReferenceCallback)
 					},
 					"follow": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Follow goes on with what is logged from then on, also by instances that start later, until the client ends the request or the Revision is deleted.",
+							Description: "Follow continues with new log lines, including lines of instances that start later, until the client closes the request or the Revision is deleted.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"tailLines": {
 						SchemaProps: spec.SchemaProps{
-							Description: "TailLines is how many of the last lines of each container come first. Optional; defaults to all.",
+							Description: "TailLines is the number of most recent lines of each container to begin with. Optional; defaults to all.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"sinceSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SinceSeconds leaves out what was logged longer ago. Optional; defaults to nothing.",
+							Description: "SinceSeconds omits lines older than this number of seconds. Optional; defaults to no limit.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"container": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Container is the one whose log is wanted. Optional; defaults to all but init containers.",
+							Description: "Container selects the log of one container. Optional; defaults to all except init containers.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -2552,7 +2552,7 @@ func schema_pkg_apis_serving_v1_RevisionSpec(ref common.ReferenceCallback) commo
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RevisionSpec is a core/v1 PodSpec, narrowed to what can be scaled without state, and how requests are handed to it (serving 9.4.2).",
+				Description: "RevisionSpec is a core/v1 PodSpec, restricted to fields that are safe to scale without state, and the parameters of request handling (serving 9.4.2).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"volumes": {
@@ -3058,28 +3058,28 @@ func schema_pkg_apis_serving_v1_RevisionSpec(ref common.ReferenceCallback) commo
 					},
 					"containerConcurrency": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ContainerConcurrency is the greatest number of requests one instance handles at a time, 0 to 1000. Optional; defaults to 0, which sets no limit.",
+							Description: "ContainerConcurrency is the maximum number of concurrent requests per instance, 0 to 1000. Optional; defaults to 0, which means no limit.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"timeoutSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "TimeoutSeconds is how long a request may take until its response starts, in seconds, 1 to 600, and how long an upgraded connection may go without traffic. Optional; defaults to 300, as does 0.",
+							Description: "TimeoutSeconds bounds the time until the response to a request starts, in seconds, 1 to 600, and the time that an upgraded connection may be idle. Optional; 0 and unset default to 300.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"responseStartTimeoutSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ResponseStartTimeoutSeconds is how long a request that was sent to a container may take until its response starts, in seconds, at most timeoutSeconds. Optional; without it only timeoutSeconds applies.",
+							Description: "ResponseStartTimeoutSeconds bounds the time from sending a request to a container until its response starts, in seconds, at most timeoutSeconds. Optional; by default only timeoutSeconds applies.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"idleTimeoutSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "IdleTimeoutSeconds is how long a request or its response may go without any byte in either direction, in seconds, at most timeoutSeconds. Optional; without it a response may stall for max-revision-timeout-seconds.",
+							Description: "IdleTimeoutSeconds bounds the time without any byte of a request or its response in either direction, in seconds, at most timeoutSeconds. Optional; defaults to max-revision-timeout-seconds for a started response.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -3097,12 +3097,12 @@ func schema_pkg_apis_serving_v1_RevisionStatus(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RevisionStatus is what controllers observed of a Revision (serving 9.4.3).",
+				Description: "RevisionStatus is the observed state of a Revision (serving 9.4.3).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -3119,7 +3119,7 @@ func schema_pkg_apis_serving_v1_RevisionStatus(ref common.ReferenceCallback) com
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3132,7 +3132,7 @@ func schema_pkg_apis_serving_v1_RevisionStatus(ref common.ReferenceCallback) com
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -3147,7 +3147,7 @@ func schema_pkg_apis_serving_v1_RevisionStatus(ref common.ReferenceCallback) com
 					},
 					"logUrl": {
 						SchemaProps: spec.SchemaProps{
-							Description: "LogURL is where the revision's logs can be read.",
+							Description: "LogURL is the address of the Revision's logs.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -3164,7 +3164,7 @@ func schema_pkg_apis_serving_v1_RevisionStatus(ref common.ReferenceCallback) com
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "ContainerStatuses hold the resolved image digest of each container.",
+							Description: "ContainerStatuses contain the resolved image digest of each container.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3187,7 +3187,7 @@ func schema_pkg_apis_serving_v1_RevisionStatus(ref common.ReferenceCallback) com
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "InitContainerStatuses hold the resolved image digest of each init container.",
+							Description: "InitContainerStatuses contain the resolved image digest of each init container.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3207,14 +3207,14 @@ func schema_pkg_apis_serving_v1_RevisionStatus(ref common.ReferenceCallback) com
 					},
 					"actualReplicas": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ActualReplicas is the number of instances that are ready.",
+							Description: "ActualReplicas is the number of ready instances.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"desiredReplicas": {
 						SchemaProps: spec.SchemaProps{
-							Description: "DesiredReplicas is the number of instances the autoscaler asks for.",
+							Description: "DesiredReplicas is the number of instances that the autoscaler requests.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -3231,7 +3231,7 @@ func schema_pkg_apis_serving_v1_RevisionTemplateSpec(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RevisionTemplateSpec describes the Revisions that a Configuration makes (serving 10.3).",
+				Description: "RevisionTemplateSpec describes the Revisions that a Configuration creates (serving 10.3).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"metadata": {
@@ -3286,14 +3286,14 @@ func schema_pkg_apis_serving_v1_Route(ref common.ReferenceCallback) common.OpenA
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Spec is the desired distribution.",
+							Description: "Spec is the desired distribution. Spec is the desired traffic distribution.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(servingv1.RouteSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what controllers observed. Ignored when the Route itself is written.",
+							Description: "Status is the state observed by controllers. Ignored when the Route itself is written.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(servingv1.RouteStatus{}.OpenAPIModelName()),
 						},
@@ -3370,7 +3370,7 @@ func schema_pkg_apis_serving_v1_RouteSpec(ref common.ReferenceCallback) common.O
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Traffic says which share of the requests goes where. The percents sum to 100. Optional; defaults to 100 percent to the latest ready Revision (of the Service's Configuration; for a Route without a Service, of the Configuration that has the Route's name).",
+							Description: "Traffic is the distribution of requests. The percents sum to 100. Optional; defaults to 100 percent to the latest ready Revision (of the Service's Configuration; for a Route without a Service, of the Configuration with the Route's name).",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3393,12 +3393,12 @@ func schema_pkg_apis_serving_v1_RouteStatus(ref common.ReferenceCallback) common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RouteStatus is what controllers observed of a Route (serving 9.3.3).",
+				Description: "RouteStatus is the observed state of a Route (serving 9.3.3).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -3415,7 +3415,7 @@ func schema_pkg_apis_serving_v1_RouteStatus(ref common.ReferenceCallback) common
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3428,7 +3428,7 @@ func schema_pkg_apis_serving_v1_RouteStatus(ref common.ReferenceCallback) common
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -3443,14 +3443,14 @@ func schema_pkg_apis_serving_v1_RouteStatus(ref common.ReferenceCallback) common
 					},
 					"url": {
 						SchemaProps: spec.SchemaProps{
-							Description: "URL, with its scheme, at which the application is reached.",
+							Description: "URL, including its scheme, of the application.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"address": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Address is where other objects of the cluster reach the application; it may be internal.",
+							Description: "Address of the application for other objects of the cluster; it may be internal.",
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
@@ -3461,7 +3461,7 @@ func schema_pkg_apis_serving_v1_RouteStatus(ref common.ReferenceCallback) common
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Traffic is the distribution in force, with every target resolved to a Revision.",
+							Description: "Traffic is the current distribution, with every target resolved to a Revision.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3484,19 +3484,19 @@ func schema_pkg_apis_serving_v1_RouteStatusFields(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RouteStatusFields are the parts of a Route's status that a Service repeats.",
+				Description: "RouteStatusFields are the fields of a Route's status that are also in a Service's.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"url": {
 						SchemaProps: spec.SchemaProps{
-							Description: "URL, with its scheme, at which the application is reached.",
+							Description: "URL, including its scheme, of the application.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"address": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Address is where other objects of the cluster reach the application; it may be internal.",
+							Description: "Address of the application for other objects of the cluster; it may be internal.",
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
@@ -3507,7 +3507,7 @@ func schema_pkg_apis_serving_v1_RouteStatusFields(ref common.ReferenceCallback) 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Traffic is the distribution in force, with every target resolved to a Revision.",
+							Description: "Traffic is the current distribution, with every target resolved to a Revision.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3530,7 +3530,7 @@ func schema_pkg_apis_serving_v1_Service(ref common.ReferenceCallback) common.Ope
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Service is one application over time: the code and configuration to run, and the address at which it is reached (serving 5.2). It owns a Configuration and a Route of its own name.",
+				Description: "Service is one application over time: the code and configuration to run, and its address (serving 5.2). It owns a Configuration and a Route of the same name.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3563,7 +3563,7 @@ func schema_pkg_apis_serving_v1_Service(ref common.ReferenceCallback) common.Ope
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what controllers observed. Ignored when the Service itself is written.",
+							Description: "Status is the state observed by controllers. Ignored when the Service itself is written.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(servingv1.ServiceStatus{}.OpenAPIModelName()),
 						},
@@ -3630,12 +3630,12 @@ func schema_pkg_apis_serving_v1_ServiceSpec(ref common.ReferenceCallback) common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ServiceSpec is the desired state of a Service (serving 9.1.2): that of its Configuration and its Route.",
+				Description: "ServiceSpec is the desired state of a Service (serving 9.1.2): the specs of its Configuration and its Route.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"template": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Template of the Revisions. A change of it makes a new Revision. Required.",
+							Description: "Template of the Revisions. Each change creates a new Revision. Required.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(servingv1.RevisionTemplateSpec{}.OpenAPIModelName()),
 						},
@@ -3647,7 +3647,7 @@ func schema_pkg_apis_serving_v1_ServiceSpec(ref common.ReferenceCallback) common
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Traffic says which share of the requests goes where. The percents sum to 100. Optional; defaults to 100 percent to the latest ready Revision (of the Service's Configuration; for a Route without a Service, of the Configuration that has the Route's name).",
+							Description: "Traffic is the distribution of requests. The percents sum to 100. Optional; defaults to 100 percent to the latest ready Revision (of the Service's Configuration; for a Route without a Service, of the Configuration with the Route's name).",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3671,12 +3671,12 @@ func schema_pkg_apis_serving_v1_ServiceStatus(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ServiceStatus is what controllers observed of a Service (serving 9.1.3).",
+				Description: "ServiceStatus is the observed state of a Service (serving 9.1.3).",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ObservedGeneration is the metadata.generation that the controller last worked on. The conditions belong to that generation; while it lags behind metadata.generation they are out of date.",
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -3693,7 +3693,7 @@ func schema_pkg_apis_serving_v1_ServiceStatus(ref common.ReferenceCallback) comm
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are the latest observations of the object's state. Ready is always among them once a controller has seen the object.",
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3706,7 +3706,7 @@ func schema_pkg_apis_serving_v1_ServiceStatus(ref common.ReferenceCallback) comm
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations carry additional status that has no field of its own.",
+							Description: "Annotations contain additional status without a field of its own.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -3735,14 +3735,14 @@ func schema_pkg_apis_serving_v1_ServiceStatus(ref common.ReferenceCallback) comm
 					},
 					"url": {
 						SchemaProps: spec.SchemaProps{
-							Description: "URL, with its scheme, at which the application is reached.",
+							Description: "URL, including its scheme, of the application.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"address": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Address is where other objects of the cluster reach the application; it may be internal.",
+							Description: "Address of the application for other objects of the cluster; it may be internal.",
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
@@ -3753,7 +3753,7 @@ func schema_pkg_apis_serving_v1_ServiceStatus(ref common.ReferenceCallback) comm
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Traffic is the distribution in force, with every target resolved to a Revision.",
+							Description: "Traffic is the current distribution, with every target resolved to a Revision.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3781,42 +3781,42 @@ func schema_pkg_apis_serving_v1_TrafficTarget(ref common.ReferenceCallback) comm
 				Properties: map[string]spec.Schema{
 					"tag": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Tag gives this target a host name of its own, which starts with the tag. A DNS-1035 label, unique in the list. Optional.",
+							Description: "Tag adds a host name for this target, which starts with the tag. A DNS-1035 label, unique in the list. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"revisionName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "RevisionName is the Revision to send requests to. Excludes configurationName. Optional.",
+							Description: "RevisionName is the Revision that receives the requests. Excludes configurationName. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"configurationName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ConfigurationName is the Configuration to whose latest ready Revision requests are sent. Excludes revisionName; not allowed in a Service, never set in status. Optional.",
+							Description: "ConfigurationName is the Configuration whose latest ready Revision receives the requests. Excludes revisionName; not allowed in a Service, never set in status. Optional.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"latestRevision": {
 						SchemaProps: spec.SchemaProps{
-							Description: "LatestRevision is true exactly when revisionName is empty: the target then follows the latest ready Revision. Optional; defaults to that.",
+							Description: "LatestRevision is true if and only if revisionName is empty: the target then follows the latest ready Revision. Optional; defaults accordingly.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"percent": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Percent of the Route's requests that go to this target, 0 to 100. Optional; defaults to 0, which leaves the target reachable by its tag alone.",
+							Description: "Percent is the share of the Route's requests for this target, 0 to 100. Optional; defaults to 0, which means that only the tag reaches the target.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"url": {
 						SchemaProps: spec.SchemaProps{
-							Description: "URL of the target's tag. Only ever in status; refused in spec.",
+							Description: "URL of the target's tag. Set in status only; rejected in spec.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

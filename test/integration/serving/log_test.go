@@ -66,7 +66,7 @@ func TestLog(t *testing.T) {
 		"?sinceSeconds=0": "parameter 'sinceSeconds' must be a whole number of at least 1",
 		"?follow=maybe":   "parameter 'follow' must be 'true' or 'false', not 'maybe'",
 		"?container=none": `parameter 'container' must be one of ["web" "side"], not 'none'`,
-		"?lines=1":        "parameter 'lines' is not known here",
+		"?lines=1":        "unknown parameter 'lines'",
 	} {
 		kubectl.MustFail(t, want, "", "get", "--raw", path+query)
 		if answer := shared.Do(t, harness.Request{Method: "GET", Path: path + query}); answer.Code != 400 {

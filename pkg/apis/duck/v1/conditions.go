@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Get returns the condition of a type, or nil where there is none.
+// Get returns the condition of a type, or nil if it is missing.
 func (c Conditions) Get(t ConditionType) *Condition {
 	if i := c.index(t); i >= 0 {
 		return &c[i]
@@ -16,9 +16,9 @@ func (c Conditions) Get(t ConditionType) *Condition {
 	return nil
 }
 
-// Set puts a condition in place of the one of its type. Its lastTransitionTime is not taken from the caller:
-// it becomes now when the status changes, and stays otherwise. The list is sorted by type, and left
-// untouched where the condition says nothing new; lists that share its memory never change.
+// Set adds a condition or replaces the one of its type. It ignores the caller's lastTransitionTime: the time becomes now when
+// the status changes, and is kept otherwise. The list is sorted by type, and unchanged if the condition is; other lists that
+// share its memory never change.
 func (c *Conditions) Set(condition Condition, now metav1.Time) {
 	condition.LastTransitionTime = now
 	i := c.index(condition.Type)
@@ -41,9 +41,9 @@ func (c *Conditions) Set(condition Condition, now metav1.Time) {
 	*c = updated
 }
 
-// Ready sums up the conditions of severity Error (eventing Error Signalling 2, serving 6-4): False if one is
-// False, else Unknown if one is not True, else True. Its reason and message are those of the first condition
-// that decided; dependents come first, in the order given, and count as Unknown while they are missing.
+// Ready aggregates the conditions of severity Error (eventing Error Signalling 2, serving 6-4): False if one is False, else
+// Unknown if one is not True, else True. Its reason and message are copied from the first condition that decides; dependents
+// come first, in the given order, and count as Unknown while they are missing.
 func (c Conditions) Ready(dependents ...ConditionType) Condition {
 	considered := make(Conditions, 0, len(c)+len(dependents))
 	for _, t := range dependents {
@@ -72,7 +72,7 @@ func (c Conditions) Ready(dependents ...ConditionType) Condition {
 	return ready
 }
 
-// index returns where the condition of a type is, or -1.
+// index returns the index of the condition of a type, or -1.
 func (c Conditions) index(t ConditionType) int {
 	return slices.IndexFunc(c, func(condition Condition) bool { return condition.Type == t })
 }

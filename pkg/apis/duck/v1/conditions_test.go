@@ -35,7 +35,7 @@ func TestConditionsSet(t *testing.T) {
 	}{
 		{"first", nil, Condition{Type: "B", Status: corev1.ConditionTrue},
 			Conditions{{Type: "B", Status: corev1.ConditionTrue, LastTransitionTime: now}}},
-		{"new one goes where its type belongs", Conditions{a, c}, Condition{Type: "B", Status: corev1.ConditionTrue},
+		{"new one is inserted in order of its type", Conditions{a, c}, Condition{Type: "B", Status: corev1.ConditionTrue},
 			Conditions{a, {Type: "B", Status: corev1.ConditionTrue, LastTransitionTime: now}, c}},
 		{"status changes: time moves", Conditions{a, c}, Condition{Type: "C", Status: corev1.ConditionTrue},
 			Conditions{a, {Type: "C", Status: corev1.ConditionTrue, LastTransitionTime: now}}},

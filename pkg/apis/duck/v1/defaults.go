@@ -1,7 +1,7 @@
 package v1
 
-// SetNamespace fills an empty namespace with that of the object which holds the reference. References
-// without a kind are placeholders and stay as they are.
+// SetNamespace sets an empty namespace to the namespace of the object with the reference. References without a kind are
+// placeholders and do not change.
 func (r *KReference) SetNamespace(namespace string) {
 	if r != nil && r.Namespace == "" && r.Kind != "" {
 		r.Namespace = namespace

@@ -1,5 +1,5 @@
-// Package v1 holds the shapes that Knative's kinds share ("duck types"): conditions, addresses,
-// destinations, references and delivery options. It serves no resource of its own.
+// Package v1 contains the types that Knative's kinds share ("duck types"): conditions, addresses,
+// destinations, references and delivery options. It defines no resource.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

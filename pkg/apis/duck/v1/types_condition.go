@@ -5,42 +5,41 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ConditionType names one aspect of an object's state in CamelCase, for instance "Ready".
+// ConditionType is the name of an aspect of an object's state in CamelCase, for instance "Ready".
 type ConditionType string
 
-// ConditionReady is the condition every kind carries: it sums up all conditions of severity Error
-// (serving 6-4, eventing Error Signalling).
+// ConditionReady is the type of the condition that aggregates all conditions of severity Error
+// (serving 6-4, eventing Error Signalling). Every kind has it.
 const ConditionReady ConditionType = "Ready"
 
-// ConditionSeverity says how much a condition that is not True matters.
+// ConditionSeverity is the impact of a condition that is not True.
 //
 // +enum
 type ConditionSeverity string
 
 const (
-	// ConditionSeverityError makes a condition count towards Ready. It is the default.
+	// ConditionSeverityError makes a condition a dependent of Ready. It is the default.
 	ConditionSeverityError ConditionSeverity = ""
-	// ConditionSeverityWarning marks a condition that deserves attention but does not stop the object.
+	// ConditionSeverityWarning marks a condition that requires attention but does not affect Ready.
 	ConditionSeverityWarning ConditionSeverity = "Warning"
-	// ConditionSeverityInfo marks a condition that is expected to come and go.
+	// ConditionSeverityInfo marks a condition that is expected to change during normal operation.
 	ConditionSeverityInfo ConditionSeverity = "Info"
 )
 
 // Condition is one observed aspect of an object (serving 6-2, eventing Error Signalling).
 type Condition struct {
-	// Type is the aspect this condition reports on, as a short CamelCase word or phrase. It is unique
-	// within the list. Required.
+	// Type is the reported aspect, as a short CamelCase word or phrase. It is unique within the list. Required.
 	Type ConditionType `json:"type"`
 
-	// Status is the last measured state: True, False or Unknown. Required.
+	// Status is the last observed state: True, False or Unknown. Required.
 	Status corev1.ConditionStatus `json:"status"`
 
-	// Severity is empty for conditions that count towards Ready; Warning and Info do not.
+	// Severity is Warning or Info for conditions that do not affect Ready.
 	// Optional; defaults to empty, which means Error.
 	// +optional
 	Severity ConditionSeverity `json:"severity,omitempty"`
 
-	// LastTransitionTime is when Status last changed. Optional.
+	// LastTransitionTime is the time of the last change of Status. Optional.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
 
@@ -48,7 +47,7 @@ type Condition struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Message tells a person about the last transition in a sentence. Optional.
+	// Message is a human-readable description of the last transition. Optional.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
@@ -59,15 +58,15 @@ type Condition struct {
 // +listMapKey=type
 type Conditions []Condition
 
-// Status is what the status of every kind starts with.
+// Status contains the fields that the status of every kind has.
 type Status struct {
-	// ObservedGeneration is the metadata.generation that the controller last worked on. The conditions
-	// belong to that generation; while it lags behind metadata.generation they are out of date.
+	// ObservedGeneration is the metadata.generation that the controller last processed. While it is less than
+	// metadata.generation, the conditions are outdated.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are the latest observations of the object's state. Ready is always among them once a
-	// controller has seen the object.
+	// Conditions are the latest observations of the object's state. They include Ready once a controller has
+	// processed the object.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
@@ -75,7 +74,7 @@ type Status struct {
 	// +listMapKey=type
 	Conditions Conditions `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 
-	// Annotations carry additional status that has no field of its own.
+	// Annotations contain additional status without a field of its own.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 }

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// BackoffPolicyType says how the delay between delivery attempts grows.
+// BackoffPolicyType is the growth of the delay between delivery attempts.
 //
 // +enum
 type BackoffPolicyType string
@@ -36,47 +36,47 @@ type DeliverySpec struct {
 	// +optional
 	DeadLetterSink *Destination `json:"deadLetterSink,omitempty"`
 
-	// Retry is the least number of retries before an event goes to the dead letter sink, 0 or more.
-	// Optional; without it the system default applies.
+	// Retry is the minimum number of retries before an event is sent to the dead letter sink, 0 or more.
+	// Optional; defaults to the system setting.
 	// +optional
 	Retry *int32 `json:"retry,omitempty"`
 
 	// Timeout bounds one delivery attempt, as an ISO 8601 duration such as PT30S; greater than zero.
-	// Optional; without it the system default applies.
+	// Optional; defaults to the system setting.
 	// +optional
 	Timeout *string `json:"timeout,omitempty"`
 
 	// BackoffPolicy is linear (each retry waits backoffDelay) or exponential (retry n waits
-	// backoffDelay x 2^n). Optional; without it the system default applies.
+	// backoffDelay x 2^n). Optional; defaults to the system setting.
 	// +optional
 	BackoffPolicy *BackoffPolicyType `json:"backoffPolicy,omitempty"`
 
 	// BackoffDelay is the delay before the first retry, as an ISO 8601 duration such as PT0.5S. Optional;
-	// without it the system default applies.
+	// defaults to the system setting.
 	// +optional
 	BackoffDelay *string `json:"backoffDelay,omitempty"`
 
-	// RetryAfterMax is the longest delay a Retry-After header of a 429 or 503 answer is honoured for, as an
-	// ISO 8601 duration; PT0S ignores such headers. Optional; without it they are honoured in full.
+	// RetryAfterMax is the maximum delay that a Retry-After header of a 429 or 503 response can request, as an
+	// ISO 8601 duration; PT0S ignores such headers. Optional; defaults to no maximum.
 	// +optional
 	RetryAfterMax *string `json:"retryAfterMax,omitempty"`
 
-	// Format of delivered events: json (structured) or binary. Optional; without it an event is delivered
-	// in the mode it arrived in.
+	// Format of delivered events: json (structured) or binary. Optional; defaults to the mode in which the
+	// event was received.
 	// +optional
 	Format *FormatType `json:"format,omitempty"`
 }
 
-// IsEmpty tells whether no options are given: then those of the Broker or Channel hold, or the system's.
+// IsEmpty reports whether no options are set. Then the options of the Broker or Channel apply, or the system settings.
 func (d *DeliverySpec) IsEmpty() bool { return d == nil || *d == DeliverySpec{} }
 
-// DeliveryStatus reports where undeliverable events go.
+// DeliveryStatus contains the destination of undeliverable events.
 type DeliveryStatus struct {
 	// DeadLetterSinkURI is the resolved URL of spec.delivery.deadLetterSink. Set by the controller.
 	// +optional
 	DeadLetterSinkURI string `json:"deadLetterSinkUri,omitempty"`
 
-	// DeadLetterSinkCACerts holds the PEM certificates to trust when deadLetterSinkUri is https.
+	// DeadLetterSinkCACerts are the PEM certificates to trust when deadLetterSinkUri is https.
 	// +optional
 	DeadLetterSinkCACerts *string `json:"deadLetterSinkCACerts,omitempty"`
 
@@ -85,10 +85,10 @@ type DeliveryStatus struct {
 	DeadLetterSinkAudience *string `json:"deadLetterSinkAudience,omitempty"`
 }
 
-// SubscriberSpec is one Subscription as its channel sees it (eventing duckv1.SubscriberSpec). Controllers
-// write it; users never do.
+// SubscriberSpec is one resolved Subscription of a channel (eventing duckv1.SubscriberSpec). Only controllers
+// write it.
 type SubscriberSpec struct {
-	// UID of the Subscription, which tells it from an earlier one of the same name. Required.
+	// UID of the Subscription, which distinguishes it from an earlier one of the same name. Required.
 	UID types.UID `json:"uid,omitempty"`
 
 	// Name of the Subscription. Optional.
@@ -103,7 +103,7 @@ type SubscriberSpec struct {
 	// +optional
 	SubscriberURI string `json:"subscriberUri,omitempty"`
 
-	// SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.
+	// SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.
 	// +optional
 	SubscriberCACerts *string `json:"subscriberCACerts,omitempty"`
 
@@ -115,7 +115,7 @@ type SubscriberSpec struct {
 	// +optional
 	ReplyURI string `json:"replyUri,omitempty"`
 
-	// ReplyCACerts holds the PEM certificates to trust when replyUri is https.
+	// ReplyCACerts are the PEM certificates to trust when replyUri is https.
 	// +optional
 	ReplyCACerts *string `json:"replyCACerts,omitempty"`
 
@@ -123,30 +123,30 @@ type SubscriberSpec struct {
 	// +optional
 	ReplyAudience *string `json:"replyAudience,omitempty"`
 
-	// Delivery holds the resolved delivery options; its deadLetterSink uses the uri form.
+	// Delivery contains the resolved delivery options; its deadLetterSink uses the uri form.
 	// +optional
 	Delivery *DeliverySpec `json:"delivery,omitempty"`
 }
 
-// SubscriberStatus reports how far a channel has come with one of its subscribers (eventing
+// SubscriberStatus is the state of one subscriber of a channel (eventing
 // duckv1.SubscriberStatus).
 type SubscriberStatus struct {
 	// UID of the Subscription. Required.
 	UID types.UID `json:"uid,omitempty"`
 
-	// Generation of the Subscription that the channel works with.
+	// Generation of the Subscription that the channel uses.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 
-	// ObservedGeneration is generation under the name that Knative's own channels report it by.
+	// ObservedGeneration equals generation. Knative's own channels report it under this name.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Ready tells whether the channel delivers to the subscriber: True, False or Unknown.
+	// Ready reports whether the channel delivers to the subscriber: True, False or Unknown.
 	// +optional
 	Ready corev1.ConditionStatus `json:"ready,omitempty"`
 
-	// Message explains ready to a person.
+	// Message is a human-readable description of ready.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -6,7 +6,7 @@ type KReference struct {
 	// Kind of the referent, for instance Service. Required.
 	Kind string `json:"kind,omitempty"`
 
-	// Namespace of the referent. Optional; defaults to the namespace of the object that holds the reference.
+	// Namespace of the referent. Optional; defaults to the namespace of the referring object.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
@@ -17,55 +17,55 @@ type KReference struct {
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
 
-	// Address selects one of the referent's addresses by name, where it has several. Optional; defaults
+	// Address selects one of the referent's addresses by name, if it has several. Optional; defaults
 	// to the referent's first address.
 	// +optional
 	Address *string `json:"address,omitempty"`
 }
 
-// Destination says where events are sent (eventing duckv1.Destination): to an object, to a URL, or to a
+// Destination is the destination of events (eventing duckv1.Destination): an object, a URL, or a
 // URL relative to an object's address. At least one of ref and uri is required.
 type Destination struct {
-	// Ref points to an Addressable object (one with status.address.url) or a core Service.
-	// Optional where uri is an absolute URL.
+	// Ref refers to an Addressable object (one with status.address.url) or a core Service.
+	// Optional if uri is an absolute URL.
 	// +optional
 	Ref *KReference `json:"ref,omitempty"`
 
-	// URI is an absolute URL with scheme and host; together with ref it may be relative and is then
-	// resolved against the address of ref. Optional where ref is set.
+	// URI is an absolute URL with scheme and host. In combination with ref it may be relative, and is then
+	// resolved against the address of ref. Optional if ref is set.
 	// +optional
 	URI string `json:"uri,omitempty"`
 
-	// CACerts holds PEM certificates of the authorities to trust when the destination is reached by https,
-	// in addition to those of its address. Optional.
+	// CACerts are the PEM certificates of the authorities to trust for https, in addition to the certificates of
+	// the referent's address. Optional.
 	// +optional
 	CACerts *string `json:"CACerts,omitempty"`
 
-	// Audience is the OIDC audience of the destination; used where ref does not report one. Optional.
+	// Audience is the OIDC audience of the destination, used if ref does not report one. Optional.
 	// +optional
 	Audience *string `json:"audience,omitempty"`
 }
 
-// Addressable is where an object accepts requests or events (serving 10.29, eventing duckv1.Addressable).
+// Addressable is an address at which an object accepts requests or events (serving 10.29, eventing duckv1.Addressable).
 type Addressable struct {
-	// Name tells this address from others of the same object. Optional.
+	// Name distinguishes this address from others of the same object. Optional.
 	// +optional
 	Name *string `json:"name,omitempty"`
 
-	// URL, with its scheme, at which the object is reached. Required once the object is addressable.
+	// URL, including its scheme, of the object. Required once the object is addressable.
 	// +optional
 	URL string `json:"url,omitempty"`
 
-	// CACerts holds PEM certificates of the authorities that vouch for URL, when it is https. Optional.
+	// CACerts are the PEM certificates of the authorities that sign the certificate of URL, if it is https. Optional.
 	// +optional
 	CACerts *string `json:"CACerts,omitempty"`
 
-	// Audience is the OIDC audience that tokens sent to URL must carry. Optional.
+	// Audience is the required OIDC audience of tokens sent to URL. Optional.
 	// +optional
 	Audience *string `json:"audience,omitempty"`
 }
 
-// GetURL returns the URL of an address, or nothing when there is no address yet.
+// GetURL returns the URL of an address, or "" if there is no address yet.
 func (a *Addressable) GetURL() string {
 	if a == nil {
 		return ""
@@ -75,7 +75,7 @@ func (a *Addressable) GetURL() string {
 
 // AddressStatus is the part of a status that makes an object Addressable.
 type AddressStatus struct {
-	// Address is where the object accepts events or requests. Set by its controller.
+	// Address is the address at which the object accepts events or requests. Set by its controller.
 	// +optional
 	Address *Addressable `json:"address,omitempty"`
 }

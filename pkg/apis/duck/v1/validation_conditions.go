@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateConditions returns the faults of a status' conditions: each has a type of its own, a status and a
-// known severity, and Ready counts as Error (eventing Error Signalling, serving 6-2).
+// ValidateConditions returns the errors of the conditions in a status: each must have a unique type, a status and a
+// known severity, and Ready must have the severity Error (eventing Error Signalling, serving 6-2).
 func ValidateConditions(conditions Conditions, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := sets.New[ConditionType]()

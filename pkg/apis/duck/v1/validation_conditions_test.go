@@ -64,7 +64,7 @@ func TestValidateImmutable(t *testing.T) {
 			`may not change from '{"name":"a","address":"x"}' to '{"name":"b"}'; delete`}}},
 		{"from nothing", &KReference{Name: "b"}, (*KReference)(nil), []fault{{field.ErrorTypeInvalid, "spec.broker",
 			`may not change from 'null' to '{"name":"b"}'`}}},
-		{"what is no JSON", runtime.RawExtension{Raw: []byte("{")}, runtime.RawExtension{}, []fault{{field.ErrorTypeInvalid, "spec.broker",
+		{"invalid JSON", runtime.RawExtension{Raw: []byte("{")}, runtime.RawExtension{}, []fault{{field.ErrorTypeInvalid, "spec.broker",
 			"may not change from 'null' to '"}}},
 	}
 	for _, tt := range tests {

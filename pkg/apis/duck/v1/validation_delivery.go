@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate returns the faults of delivery options (eventing DeliverySpec). Nil is options left out.
+// Validate returns the errors of delivery options (eventing DeliverySpec). Nil means unset.
 func (d *DeliverySpec) Validate(path *field.Path) field.ErrorList {
 	if d == nil {
 		return nil
@@ -22,8 +22,8 @@ func (d *DeliverySpec) Validate(path *field.Path) field.ErrorList {
 	return append(errs, validateEnum(d.Format, path.Child("format"), FormatJSON, FormatBinary)...)
 }
 
-// Validate returns the faults of a subscriber as a channel knows it: its uid is what it is told by, and
-// its addresses are resolved, so absolute (eventing duckv1.SubscriberSpec).
+// Validate returns the errors of a subscriber in the spec of a channel: its uid identifies it, and its addresses are
+// resolved, and therefore absolute (eventing duckv1.SubscriberSpec).
 func (s *SubscriberSpec) Validate(path *field.Path) field.ErrorList {
 	if s == nil {
 		return nil
@@ -43,7 +43,7 @@ func (s *SubscriberSpec) Validate(path *field.Path) field.ErrorList {
 	return append(errs, s.Delivery.Validate(path.Child("delivery"))...)
 }
 
-// validateDuration returns the fault of an ISO 8601 duration; positive ones are greater than zero.
+// validateDuration returns the error of an ISO 8601 duration; if positive is set, it must be greater than zero.
 func validateDuration(value *string, positive bool, path *field.Path) field.ErrorList {
 	if value == nil {
 		return nil
@@ -57,7 +57,7 @@ func validateDuration(value *string, positive bool, path *field.Path) field.Erro
 	return nil
 }
 
-// validateEnum returns the fault of a value that is not among those supported.
+// validateEnum returns the error of a value that is not supported.
 func validateEnum[T ~string](value *T, path *field.Path, supported ...T) field.ErrorList {
 	if value == nil || slices.Contains(supported, *value) {
 		return nil

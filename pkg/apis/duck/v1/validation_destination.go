@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate returns the faults of a destination: it is an object, an absolute URL, or an object with a URL
-// relative to its address (eventing Destination Resolution). Nil is an optional destination left out.
+// Validate returns the errors of a destination: it is an object, an absolute URL, or an object with a URL
+// relative to its address (eventing Destination Resolution). Nil means unset.
 func (d *Destination) Validate(path *field.Path) field.ErrorList {
 	if d == nil {
 		return nil
@@ -35,9 +35,8 @@ func (d *Destination) Validate(path *field.Path) field.ErrorList {
 	return append(errs, validateCACerts(d.CACerts, path.Child("CACerts"))...)
 }
 
-// Validate returns the faults of a reference: kind, name and apiVersion are required (eventing KReference).
-// Nil is an optional reference left out. The names are held to what Addressable objects can be called, as
-// they become part of request paths.
+// Validate returns the errors of a reference: kind, name and apiVersion are required (eventing KReference). Nil means
+// unset. The names must be valid names of Addressable objects, because they become part of request paths.
 func (r *KReference) Validate(path *field.Path) field.ErrorList {
 	if r == nil {
 		return nil
@@ -58,7 +57,7 @@ func (r *KReference) Validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// ValidateTypeMeta returns the faults of the choice of a kind: both kind and apiVersion are required.
+// ValidateTypeMeta returns the errors of a reference to a kind: both kind and apiVersion are required.
 func ValidateTypeMeta(t metav1.TypeMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t.APIVersion == "" {
@@ -72,17 +71,17 @@ func ValidateTypeMeta(t metav1.TypeMeta, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// isGroupVersion reports whether an apiVersion names a version, and a group unless it is the core one.
+// isGroupVersion reports whether an apiVersion consists of a version, and of a group unless it is the core group.
 func isGroupVersion(apiVersion string) bool {
 	gv, err := schema.ParseGroupVersion(apiVersion)
-	// The parser lets '/v1' pass as the core group.
+	// The parser accepts '/v1' as the core group.
 	if err != nil || gv.String() != apiVersion || len(validation.IsDNS1035Label(gv.Version)) > 0 {
 		return false
 	}
 	return gv.Group == "" || len(validation.IsDNS1123Subdomain(gv.Group)) == 0
 }
 
-// validateAbsoluteURL returns the faults of a URL that events are sent to as it is.
+// validateAbsoluteURL returns the errors of a URL to which events are sent.
 func validateAbsoluteURL(value string, path *field.Path) field.ErrorList {
 	parsed, err := parseURL(value)
 	switch {
@@ -101,8 +100,8 @@ func validateAbsoluteURL(value string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateRelativeURI returns the faults of a URI that is resolved against the address of a reference. One
-// that brings its own scheme or host would discard that address.
+// validateRelativeURI returns the errors of a URI that is resolved against the address of a reference. A URI with a
+// scheme or host would discard that address.
 func validateRelativeURI(value string, path *field.Path) field.ErrorList {
 	parsed, err := parseURL(value)
 	switch {
@@ -114,7 +113,7 @@ func validateRelativeURI(value string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// parseURL parses a URL or relative reference; its error leaves out the input, which the caller reports.
+// parseURL parses a URL or relative reference. Its error omits the input, which the caller reports.
 func parseURL(value string) (*url.URL, error) {
 	parsed, err := url.Parse(value)
 	if err != nil {
@@ -131,8 +130,8 @@ func parseURL(value string) (*url.URL, error) {
 	return parsed, nil
 }
 
-// validateCACerts returns the fault of a bundle of certificates: all its PEM blocks must be certificates.
-// Empty is the same as unset. The value is never repeated in the error, as a key may be in it by mistake.
+// validateCACerts returns the error of a certificate bundle: all its PEM blocks must be certificates. Empty is equivalent to
+// unset. The error never contains the value, which may contain a key by mistake.
 func validateCACerts(bundle *string, path *field.Path) field.ErrorList {
 	if bundle == nil || *bundle == "" {
 		return nil
@@ -150,7 +149,7 @@ func validateCACerts(bundle *string, path *field.Path) field.ErrorList {
 			return invalid("must hold X.509 certificates: " + err.Error())
 		}
 	}
-	// The decoder passes over blocks it cannot read, which would leave their authority untrusted in silence.
+	// The decoder skips blocks that it cannot parse. Their authority would silently be untrusted.
 	if blocks == 0 || blocks != strings.Count(*bundle, "-----BEGIN ") {
 		return invalid("must be PEM certificates: '-----BEGIN CERTIFICATE-----', base64, '-----END CERTIFICATE-----'")
 	}

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// maxDurationLength bounds the text of a duration, in bytes. Sensible ones are far shorter.
+	// maxDurationLength bounds the length of a duration in bytes. Useful values are far shorter.
 	maxDurationLength = 64
-	// maxDurationHours is the longest duration in hours. It leaves room for rounding below what a
-	// time.Duration can hold.
+	// maxDurationHours is the maximum duration in hours. It leaves a margin for rounding below the maximum
+	// time.Duration.
 	maxDurationHours = float64(math.MaxInt64/time.Hour - 1)
 )
 
-// isoDuration is the grammar of what ParseDuration takes: every component at most once and in order. The
-// duration package is laxer (it reads 'P5T5S' as 55 seconds), so it only gets what passes here.
+// isoDuration is the grammar of ParseDuration: every component occurs at most once and in order. The
+// duration package is more lenient (it parses 'P5T5S' as 55 seconds), so it only receives matching values.
 var isoDuration = func() *regexp.Regexp {
 	const number = `\d+(?:[.,]\d+)?`
 	return regexp.MustCompile(`^P(?:` + number + `W)?(?:` + number + `D)?` +
@@ -29,11 +29,10 @@ var isoDuration = func() *regexp.Regexp {
 // yearsOrMonths finds the components of a duration whose length depends on the calendar.
 var yearsOrMonths = regexp.MustCompile(`^P[^T]*\d[YM]`)
 
-// ParseDuration reads an ISO 8601 duration such as 'PT0.5S' or 'P1DT12H' (eventing DeliverySpec). It takes
-// what has a fixed length: weeks, days of 24 hours, hours, minutes and seconds, the last of them with a
-// fraction if need be, to the nanosecond. Years and months are refused: they have no fixed length, and
-// 'P1M' is rather a mistaken minute than a month. The result is never negative. Errors are worded to follow
-// a field's name in a validation message.
+// ParseDuration parses an ISO 8601 duration such as 'PT0.5S' or 'P1DT12H' (eventing DeliverySpec). It supports components of
+// fixed length: weeks, days of 24 hours, hours, minutes and seconds, with an optional fraction of seconds, to the nanosecond.
+// It rejects years and months: they have no fixed length, and 'P1M' is more likely a mistaken minute than a month. The result
+// is never negative. Errors are worded to follow a field name in a validation message.
 func ParseDuration(s string) (time.Duration, error) {
 	switch {
 	case len(s) > maxDurationLength:

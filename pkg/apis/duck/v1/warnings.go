@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// UnusedKeys returns a warning for each label or annotation of some groups that is not in known: it is misspelt, or asks for
-// what this server does not have. A key belongs to a group if its prefix is the group, or ends in a dot and the group.
+// UnusedKeys returns a warning for each label or annotation of some groups that is not in known: it is misspelt, or not
+// supported by this server. A key belongs to a group if its prefix is the group, or ends in a dot and the group.
 func UnusedKeys(values map[string]string, path *field.Path, groups, known []string) []string {
 	var warnings []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {

@@ -2,26 +2,26 @@ package v1
 
 import duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 
-// Conditions of a Broker besides Ready and DeadLetterSinkResolved. Ready depends on them all.
+// Conditions of a Broker in addition to Ready and DeadLetterSinkResolved. Ready depends on all of them.
 const (
-	// BrokerConditionIngressReady tells that the Broker accepts events.
+	// BrokerConditionIngressReady reports whether the Broker accepts events.
 	BrokerConditionIngressReady duckv1.ConditionType = "IngressReady"
-	// BrokerConditionFilterReady tells that the events are matched with Triggers.
+	// BrokerConditionFilterReady reports whether events are matched with Triggers.
 	BrokerConditionFilterReady duckv1.ConditionType = "FilterReady"
-	// BrokerConditionAddressable tells that the Broker has an address.
+	// BrokerConditionAddressable reports whether the Broker has an address.
 	BrokerConditionAddressable duckv1.ConditionType = "Addressable"
-	// BrokerConditionTriggerChannelReady tells that the Broker's events are kept until they are delivered.
+	// BrokerConditionTriggerChannelReady reports whether the Broker's events are persisted until they are delivered.
 	BrokerConditionTriggerChannelReady duckv1.ConditionType = "TriggerChannelReady"
 )
 
-// Conditions of a Trigger besides Ready and DeadLetterSinkResolved. Ready depends on them all.
+// Conditions of a Trigger in addition to Ready and DeadLetterSinkResolved. Ready depends on all of them.
 const (
-	// TriggerConditionBrokerReady tells that the Broker is there and ready.
+	// TriggerConditionBrokerReady reports whether the Broker exists and is ready.
 	TriggerConditionBrokerReady duckv1.ConditionType = "BrokerReady"
-	// TriggerConditionSubscriptionReady tells that the Broker's future events that match reach the subscriber.
+	// TriggerConditionSubscriptionReady reports whether new matching events of the Broker reach the subscriber.
 	TriggerConditionSubscriptionReady duckv1.ConditionType = "SubscriptionReady"
-	// TriggerConditionDependencyReady tells that the object is ready that an annotation has the Trigger wait for.
+	// TriggerConditionDependencyReady reports whether the object that the dependency annotation refers to is ready.
 	TriggerConditionDependencyReady duckv1.ConditionType = "DependencyReady"
-	// TriggerConditionSubscriberResolved tells that the subscriber has an address.
+	// TriggerConditionSubscriberResolved reports whether the subscriber has an address.
 	TriggerConditionSubscriberResolved duckv1.ConditionType = "SubscriberResolved"
 )

@@ -6,8 +6,8 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// SetDefaults_Broker completes the references of a Broker. What depends on settings is decided once, by
-// SetCreateDefaults; a stored Broker that lacks it is of a time when there were none.
+// SetDefaults_Broker completes the references of a Broker. SetCreateDefaults sets the defaults that depend on settings, once;
+// a stored Broker without them predates the settings.
 func SetDefaults_Broker(b *Broker) {
 	if b.UID != "" {
 		b.setClass(BrokerClassJetStream)
@@ -19,9 +19,8 @@ func SetDefaults_Broker(b *Broker) {
 	b.Spec.Delivery.SetDefaults(b.Namespace)
 }
 
-// SetCreateDefaults fills by settings what a new Broker leaves out, the namespace of references included. Class
-// and configuration are recorded even where settings have none, because they may not change later (eventing
-// Broker Lifecycle).
+// SetCreateDefaults sets the defaults of a new Broker from settings, including the namespace of references. Class and
+// configuration are recorded even if the settings have none, because they are immutable (eventing Broker Lifecycle).
 func (b *Broker) SetCreateDefaults(st Settings) {
 	defaults := st.of(b.Namespace)
 	b.setClass(cmp.Or(defaults.Class, BrokerClassJetStream))
@@ -38,9 +37,8 @@ func (b *Broker) SetCreateDefaults(st Settings) {
 	SetDefaults_Broker(b)
 }
 
-// SetUpdateDefaults keeps the class and the configuration of old where an update leaves them out: a manifest
-// that was created without them can be applied again whatever the settings are by now (eventing Broker
-// Lifecycle).
+// SetUpdateDefaults keeps the class and the configuration of old if an update omits them: a manifest that was created without
+// them can be applied again regardless of the current settings (eventing Broker Lifecycle).
 func (b *Broker) SetUpdateDefaults(old *Broker) {
 	b.setClass(old.Annotations[BrokerClassAnnotationKey])
 	if b.Spec.Config == nil {
@@ -48,7 +46,7 @@ func (b *Broker) SetUpdateDefaults(old *Broker) {
 	}
 }
 
-// setClass sets the class of a Broker that has none.
+// setClass sets the class of a Broker without one.
 func (b *Broker) setClass(class string) {
 	if b.Annotations[BrokerClassAnnotationKey] != "" {
 		return

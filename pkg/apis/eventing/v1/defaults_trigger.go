@@ -2,7 +2,7 @@ package v1
 
 import "k8s.io/apimachinery/pkg/util/validation"
 
-// SetDefaults_Trigger fills what a Trigger leaves out and labels it with its Broker's name.
+// SetDefaults_Trigger sets the defaults of a Trigger and labels it with its Broker's name.
 func SetDefaults_Trigger(t *Trigger) {
 	if t.Spec.Filter == nil {
 		t.Spec.Filter = &TriggerFilter{}
@@ -12,8 +12,8 @@ func SetDefaults_Trigger(t *Trigger) {
 	t.labelBroker()
 }
 
-// labelBroker makes the Broker's name the value of its label. A name that no label can hold (they end at 63
-// characters, a Broker's name at 253) leaves the Trigger without one rather than invalid.
+// labelBroker sets the label with the Broker's name. Label values have at most 63 characters, a Broker's name 253; a Trigger with
+// a longer name has no label rather than an invalid one.
 func (t *Trigger) labelBroker() {
 	if t.Spec.Broker == "" {
 		return

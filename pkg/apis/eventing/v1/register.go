@@ -12,13 +12,13 @@ const GroupName = "eventing.knative.dev"
 // SchemeGroupVersion is the group and version of this package's kinds.
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1"}
 
-// Resource qualifies a resource name with this group.
+// Resource returns the GroupResource of a resource in this group.
 func Resource(resource string) schema.GroupResource {
 	return SchemeGroupVersion.WithResource(resource).GroupResource()
 }
 
 var (
-	// SchemeBuilder collects what AddToScheme registers.
+	// SchemeBuilder collects the functions of AddToScheme.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs, addFieldSelectors)
 	// AddToScheme registers the kinds of this package with their defaults.
 	AddToScheme = SchemeBuilder.AddToScheme

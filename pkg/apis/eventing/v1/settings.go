@@ -6,33 +6,33 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// Settings are the operator's choices for new Brokers (config-br-defaults). Not to be changed.
+// Settings are the operator's settings for new Brokers (config-br-defaults). They must not be modified.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
 type Settings struct {
-	// Cluster is what holds in every namespace that is not among Namespaces.
+	// Cluster applies to every namespace that is not in Namespaces.
 	Cluster BrokerDefaults
-	// Namespaces holds by namespace what is in force there instead of Cluster, as a whole.
+	// Namespaces overrides Cluster as a whole, by namespace.
 	Namespaces map[string]BrokerDefaults
 }
 
-// BrokerDefaults are what the new Brokers of a namespace get that they leave out.
+// BrokerDefaults are the defaults of new Brokers in a namespace.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
 type BrokerDefaults struct {
-	// Class is the class of Brokers that name none; empty means BrokerClassJetStream.
+	// Class is the default class; empty means BrokerClassJetStream.
 	Class string
-	// Options are for Brokers of all classes but those that Classes has others for.
+	// Options are the defaults of Brokers whose class is not in Classes.
 	Options BrokerOptions
-	// Classes holds options by class.
+	// Classes overrides Options by class.
 	Classes map[string]BrokerOptions
-	// OwnNamespace allows Brokers only configurations of their own namespace.
+	// OwnNamespace restricts the configuration of Brokers to objects of their own namespace.
 	OwnNamespace bool
 }
 
-// BrokerOptions are the parts of a Broker's spec that defaults fill. Nil leaves the part as it is.
+// BrokerOptions are the defaults for parts of a Broker's spec. Nil means no default.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
@@ -41,7 +41,7 @@ type BrokerOptions struct {
 	Delivery *duckv1.DeliverySpec
 }
 
-// DefaultSettings returns what holds where no ConfigMap says otherwise.
+// DefaultSettings returns the settings without a ConfigMap.
 func DefaultSettings() Settings { return Settings{} }
 
 // of returns the defaults of a namespace.
@@ -60,8 +60,8 @@ func (d BrokerDefaults) of(class string) BrokerOptions {
 	return d.Options
 }
 
-// Validate returns the faults of options at path: their configuration is a complete reference, their delivery
-// what a Broker could have.
+// Validate returns the errors of options at path: the configuration must be a complete reference, the delivery options must
+// be valid for a Broker.
 func (o BrokerOptions) Validate(path *field.Path) field.ErrorList {
 	return append(o.Config.Validate(path), o.Delivery.Validate(path.Child("delivery"))...)
 }

@@ -9,9 +9,9 @@ import (
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// Broker accepts CloudEvents at its address, keeps them, and forwards each to the subscribers of the
+// Broker accepts CloudEvents at its address, persists them, and forwards each to the subscribers of the
 // Triggers that match it (eventing Broker Lifecycle). The annotation eventing.knative.dev/broker.class
-// chooses the implementation; it defaults to JetStreamBroker and is immutable.
+// selects the implementation; it defaults to JetStreamBroker and is immutable.
 type Broker struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.
@@ -22,7 +22,7 @@ type Broker struct {
 	// +optional
 	Spec BrokerSpec `json:"spec,omitempty"`
 
-	// Status is what controllers observed. Ignored when the Broker itself is written.
+	// Status is the state observed by controllers. Ignored when the Broker itself is written.
 	// +optional
 	Status BrokerStatus `json:"status,omitempty"`
 }
@@ -41,9 +41,9 @@ type BrokerList struct {
 }
 
 const (
-	// BrokerClassAnnotationKey chooses the implementation of a Broker.
+	// BrokerClassAnnotationKey selects the implementation of a Broker.
 	BrokerClassAnnotationKey = GroupName + "/broker.class"
-	// BrokerClassJetStream is the class served here, and the default.
+	// BrokerClassJetStream is the class implemented by this server, and the default.
 	BrokerClassJetStream = "JetStreamBroker"
 	// BrokerClassMTChannelBased is accepted as an alias of BrokerClassJetStream.
 	BrokerClassMTChannelBased = "MTChannelBasedBroker"
@@ -51,24 +51,24 @@ const (
 
 // BrokerSpec is the desired state of a Broker.
 type BrokerSpec struct {
-	// Config refers to an object that holds the options of the Broker's implementation, for instance a
+	// Config refers to an object with the options of the Broker's implementation, for instance a
 	// ConfigMap. Immutable. Optional; defaults to an empty reference, which means the system's options.
 	// +optional
 	Config *duckv1.KReference `json:"config,omitempty"`
 
-	// Delivery holds the delivery options of Triggers that have none of their own. Optional.
+	// Delivery contains the delivery options of Triggers without their own. Optional.
 	// +optional
 	Delivery *duckv1.DeliverySpec `json:"delivery,omitempty"`
 }
 
-// BrokerStatus is what controllers observed of a Broker.
+// BrokerStatus is the observed state of a Broker.
 type BrokerStatus struct {
 	duckv1.Status         `json:",inline"`
 	duckv1.AddressStatus  `json:",inline"`
 	duckv1.DeliveryStatus `json:",inline"`
 }
 
-// IsForeign reports whether another implementation than this server's serves the Broker, by its class.
+// IsForeign reports whether the class of the Broker belongs to another implementation than this server's.
 func (b *Broker) IsForeign() bool {
 	switch b.Annotations[BrokerClassAnnotationKey] {
 	case "", BrokerClassJetStream, BrokerClassMTChannelBased:

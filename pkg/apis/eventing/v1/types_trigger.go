@@ -21,7 +21,7 @@ type Trigger struct {
 	// +optional
 	Spec TriggerSpec `json:"spec,omitempty"`
 
-	// Status is what controllers observed. Ignored when the Trigger itself is written.
+	// Status is the state observed by controllers. Ignored when the Trigger itself is written.
 	// +optional
 	Status TriggerStatus `json:"status,omitempty"`
 }
@@ -39,7 +39,7 @@ type TriggerList struct {
 	Items []Trigger `json:"items"`
 }
 
-// BrokerLabelKey on a Trigger holds the name of its Broker. The server sets it.
+// BrokerLabelKey on a Trigger is the name of its Broker. The server sets it.
 const BrokerLabelKey = GroupName + "/broker"
 
 // TriggerSpec is the desired state of a Trigger.
@@ -48,68 +48,68 @@ type TriggerSpec struct {
 	// immutable.
 	Broker string `json:"broker,omitempty"`
 
-	// Filter selects events by the exact values of their attributes. Optional; defaults to {}, which every
-	// event passes. Overridden by filters.
+	// Filter selects events by the exact values of their attributes. Optional; defaults to {}, which matches
+	// every event. Overridden by filters.
 	// +optional
 	Filter *TriggerFilter `json:"filter,omitempty"`
 
-	// Filters select events by the dialects of the CloudEvents Subscriptions API; an event must pass all of
-	// them. Optional; where there are any, filter is not looked at.
+	// Filters select events with the dialects of the CloudEvents Subscriptions API; an event must match all of
+	// them. Optional; if set, filter is ignored.
 	// +optional
 	// +listType=atomic
 	Filters []SubscriptionsAPIFilter `json:"filters,omitempty"`
 
-	// Subscriber is where matching events are sent. Required.
+	// Subscriber is the destination of matching events. Required.
 	Subscriber duckv1.Destination `json:"subscriber"`
 
-	// Delivery holds the delivery options of this Trigger; they replace the Broker's as a whole. Optional;
-	// without it the Broker's apply.
+	// Delivery contains the delivery options of this Trigger, which replace the Broker's as a whole. Optional;
+	// defaults to the Broker's.
 	// +optional
 	Delivery *duckv1.DeliverySpec `json:"delivery,omitempty"`
 }
 
 // TriggerFilter selects events by their attributes (eventing TriggerFilter).
 type TriggerFilter struct {
-	// Attributes maps attribute names (lower-case letters and digits) to the value an event must carry; the
-	// empty string asks only that the attribute is there. Optional; without it every event passes.
+	// Attributes maps attribute names (lower-case letters and digits) to the required values; the
+	// empty string only requires that the attribute exists. Optional; without it every event matches.
 	// +optional
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
 // SubscriptionsAPIFilter is one filter expression: exactly one of its dialects is set.
 type SubscriptionsAPIFilter struct {
-	// All passes events that pass every one of these filters.
+	// All matches events that match every one of these filters.
 	// +optional
 	// +listType=atomic
 	All []SubscriptionsAPIFilter `json:"all,omitempty"`
 
-	// Any passes events that pass at least one of these filters.
+	// Any matches events that match at least one of these filters.
 	// +optional
 	// +listType=atomic
 	Any []SubscriptionsAPIFilter `json:"any,omitempty"`
 
-	// Not passes events that do not pass this filter.
+	// Not matches events that do not match this filter.
 	// +optional
 	Not *SubscriptionsAPIFilter `json:"not,omitempty"`
 
-	// Exact passes events whose attributes have exactly these values.
+	// Exact matches events whose attributes have exactly these values.
 	// +optional
 	Exact map[string]string `json:"exact,omitempty"`
 
-	// Prefix passes events whose attributes start with these values.
+	// Prefix matches events whose attributes start with these values.
 	// +optional
 	Prefix map[string]string `json:"prefix,omitempty"`
 
-	// Suffix passes events whose attributes end with these values.
+	// Suffix matches events whose attributes end with these values.
 	// +optional
 	Suffix map[string]string `json:"suffix,omitempty"`
 
-	// CESQL passes events for which this CloudEvents SQL expression is true.
+	// CESQL matches events for which this CloudEvents SQL expression is true.
 	// +optional
 	CESQL string `json:"cesql,omitempty"`
 }
 
-// TriggerStatus is what controllers observed of a Trigger.
+// TriggerStatus is the observed state of a Trigger.
 type TriggerStatus struct {
 	duckv1.Status `json:",inline"`
 
@@ -117,7 +117,7 @@ type TriggerStatus struct {
 	// +optional
 	SubscriberURI string `json:"subscriberUri,omitempty"`
 
-	// SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.
+	// SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.
 	// +optional
 	SubscriberCACerts *string `json:"subscriberCACerts,omitempty"`
 

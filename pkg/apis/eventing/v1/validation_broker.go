@@ -7,9 +7,9 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// ValidateBroker returns the faults of a Broker: its class is set, and its configuration is a complete
-// reference or an empty one, which means the system's (eventing Broker Lifecycle). Any class is allowed; those
-// we do not serve are left to their own controllers.
+// ValidateBroker returns the errors of a Broker: its class must be set, and its configuration must be a complete reference or an
+// empty one, which means the system's options (eventing Broker Lifecycle). Any class is allowed; other controllers implement
+// foreign classes.
 func ValidateBroker(b *Broker) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&b.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
@@ -23,8 +23,8 @@ func ValidateBroker(b *Broker) field.ErrorList {
 	return append(errs, b.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
-// ValidateNewBroker returns the faults of a Broker to be created: those of the Broker itself, and a configuration
-// of another namespace where settings do not allow it.
+// ValidateNewBroker returns the errors of a new Broker: the errors of ValidateBroker, and a configuration in another namespace if
+// the settings do not allow it.
 func ValidateNewBroker(b *Broker, st Settings) field.ErrorList {
 	errs := ValidateBroker(b)
 	config := b.Spec.Config
@@ -35,11 +35,11 @@ func ValidateNewBroker(b *Broker, st Settings) field.ErrorList {
 	return errs
 }
 
-// ValidateBrokerUpdate returns the faults of a Broker that replaces old: those of the Broker itself, and
-// changes of its class or configuration, which are immutable (eventing Broker Lifecycle).
+// ValidateBrokerUpdate returns the errors of a Broker that replaces old: the errors of ValidateBroker, and changes of the
+// immutable class or configuration (eventing Broker Lifecycle).
 func ValidateBrokerUpdate(b, old *Broker) field.ErrorList {
 	errs := ValidateBroker(b)
-	// A class that is taken away is reported as missing.
+	// A removed class is reported as missing.
 	if class := b.Annotations[BrokerClassAnnotationKey]; class != "" {
 		errs = append(errs, duckv1.ValidateImmutable(class, old.Annotations[BrokerClassAnnotationKey],
 			field.NewPath("metadata", "annotations").Key(BrokerClassAnnotationKey))...)

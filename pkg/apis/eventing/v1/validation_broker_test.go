@@ -66,7 +66,7 @@ func TestValidateBroker(t *testing.T) {
 // A Broker's configuration may have to be in its own namespace.
 func TestValidateNewBroker(t *testing.T) {
 	own := Settings{Namespaces: map[string]BrokerDefaults{"shop": {OwnNamespace: true}}}
-	elsewhere := func(b *Broker) { b.Spec.Config.Namespace = "system" }
+	otherNamespace := func(b *Broker) { b.Spec.Config.Namespace = "system" }
 	for name, tt := range map[string]struct {
 		in       *Broker
 		settings Settings
@@ -74,9 +74,9 @@ func TestValidateNewBroker(t *testing.T) {
 	}{
 		"own namespace":         {newBroker(), own, nil},
 		"no configuration":      {newBroker(func(b *Broker) { b.Spec.Config = &duckv1.KReference{} }), own, nil},
-		"anywhere":              {newBroker(elsewhere), DefaultSettings(), nil},
-		"elsewhere":             {newBroker(elsewhere), own, []fault{{field.ErrorTypeInvalid, "spec.config.namespace", "must be the namespace of the Broker"}}},
-		"anywhere for others":   {newBroker(elsewhere, func(b *Broker) { b.Namespace = "team" }), own, nil},
+		"anywhere":              {newBroker(otherNamespace), DefaultSettings(), nil},
+		"elsewhere":             {newBroker(otherNamespace), own, []fault{{field.ErrorTypeInvalid, "spec.config.namespace", "must be the namespace of the Broker"}}},
+		"anywhere for others":   {newBroker(otherNamespace, func(b *Broker) { b.Namespace = "team" }), own, nil},
 		"the rest is validated": {newBroker(func(b *Broker) { b.Annotations = nil }), own, []fault{{field.ErrorTypeRequired, classPath, "must name the class"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // maxCESQLLength bounds a CESQL expression, in bytes.
 const maxCESQLLength = 4096
 
-// validateCESQL returns the fault of a CloudEvents SQL expression. The empty one is a dialect that is not set.
+// validateCESQL returns the error of a CloudEvents SQL expression. Empty means that the dialect is not set.
 func validateCESQL(expression string, path *field.Path) field.ErrorList {
 	if expression == "" {
 		return nil
@@ -30,7 +30,7 @@ func validateCESQL(expression string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// parseCESQL runs the parser, which panics on many a syntax error.
+// parseCESQL runs the parser, which panics on many syntax errors.
 func parseCESQL(expression string) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -43,13 +43,12 @@ func parseCESQL(expression string) (err error) {
 	return nil
 }
 
-// operators are the words that a parenthesis may follow without being a function call.
+// operators are the words that may precede a parenthesis without being a function call.
 var operators = []string{"AND", "OR", "XOR", "NOT", "IN", "LIKE", "EXISTS"}
 
-// scanCESQL finds what must not reach the parser: characters that are part of no token, which its lexer prints
-// to standard error and then passes over, so that another expression than the one written would take effect;
-// and deep or unbalanced parentheses, which it takes seconds to reject. calls is the number of LIKE operators and
-// function calls.
+// scanCESQL rejects input that must not reach the parser: characters that are not part of a token, which its lexer prints to
+// standard error and then skips, so that a different expression than the given one would take effect; and deep or unbalanced
+// parentheses, which it takes seconds to reject. calls is the number of LIKE operators and function calls.
 func scanCESQL(expression string) (calls int, err error) {
 	depth := 0
 	// named reports whether a name precedes the character, which makes a parenthesis a function call.
@@ -100,8 +99,8 @@ func scanCESQL(expression string) (calls int, err error) {
 	return calls, nil
 }
 
-// endOfString returns where the string literal that starts at an index ends, or -1 if it does not. A backslash
-// escapes the next character; a doubled quote reads as two strings, which comes to the same here.
+// endOfString returns the end of the string literal that starts at an index, or -1 if it is unterminated. A backslash escapes
+// the next character; a doubled quote scans as two strings, which is equivalent here.
 func endOfString(expression string, start int) int {
 	for i := start + 1; i < len(expression); i++ {
 		switch expression[i] {

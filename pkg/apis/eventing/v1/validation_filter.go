@@ -10,15 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxFilterDepth bounds how deep filters nest, and parentheses within a CESQL expression, so that neither
-// checking nor evaluating one takes unbounded stack or time. The parser needs seconds for a few kilobytes of
-// unbalanced parentheses.
+// maxFilterDepth bounds the nesting of filters, and of parentheses within a CESQL expression, so that neither validation nor
+// evaluation needs unbounded stack or time. The parser needs seconds for a few kilobytes of unbalanced parentheses.
 const maxFilterDepth = 32
 
-// Limits of all filters of one Trigger together, which bound what checking and evaluating them costs. What they cost for
-// one event is bounded by the data plane as well.
+// Limits of all filters of one Trigger combined, which bound the cost of validation and evaluation. The data plane also bounds
+// the cost of an event.
 const (
-	// maxFilters bounds the number of filters, at all depths, and of attributes that they compare.
+	// maxFilters bounds the number of filters, at all depths, and of compared attributes.
 	maxFilters = 512
 	// maxCESQLTotal bounds the length of all CESQL expressions, in bytes.
 	maxCESQLTotal = 16 << 10
@@ -28,10 +27,10 @@ const (
 
 var attributeName = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
-// filterSize is what the limits bound.
+// filterSize counts the limited quantities.
 type filterSize struct{ filters, cesql, calls int }
 
-// add counts filters at a depth, their attributes and all filters within them, until they are too many or too deep.
+// add counts filters at a depth, their attributes and all nested filters, until a limit is exceeded.
 func (s *filterSize) add(filters []SubscriptionsAPIFilter, depth int) {
 	if depth > maxFilterDepth {
 		return
@@ -53,7 +52,7 @@ func (s *filterSize) add(filters []SubscriptionsAPIFilter, depth int) {
 	}
 }
 
-// validateAllFilters returns the faults of the filters of a Trigger. Filters beyond the limits are not looked at.
+// validateAllFilters returns the errors of the filters of a Trigger. Filters beyond the limits are not validated.
 func validateAllFilters(filters []SubscriptionsAPIFilter, path *field.Path) field.ErrorList {
 	var size filterSize
 	size.add(filters, 1)
@@ -75,7 +74,7 @@ func validateAllFilters(filters []SubscriptionsAPIFilter, path *field.Path) fiel
 	return validateFilters(filters, 1, path)
 }
 
-// validateFilters returns the faults of a list of filters at a depth, counted from 1.
+// validateFilters returns the errors of a list of filters at a depth, counted from 1.
 func validateFilters(filters []SubscriptionsAPIFilter, depth int, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range filters {
@@ -84,8 +83,8 @@ func validateFilters(filters []SubscriptionsAPIFilter, depth int, path *field.Pa
 	return errs
 }
 
-// validateFilter returns the faults of a filter and all within it. Exactly one dialect is set; an empty map or
-// list counts as unset, as it does not survive being stored.
+// validateFilter returns the errors of a filter and all nested filters. Exactly one dialect must be set; an empty map or list
+// counts as unset, because it is not stored.
 func validateFilter(f *SubscriptionsAPIFilter, depth int, path *field.Path) field.ErrorList {
 	if depth > maxFilterDepth {
 		return field.ErrorList{field.Invalid(path, field.OmitValueType{},
@@ -112,7 +111,7 @@ func validateFilter(f *SubscriptionsAPIFilter, depth int, path *field.Path) fiel
 	return append(errs, validateCESQL(f.CESQL, path.Child("cesql"))...)
 }
 
-// dialects returns the names of a filter's dialects that are set, and of those that are there but empty.
+// dialects returns the names of a filter's non-empty dialects, and of the empty ones.
 func dialects(f *SubscriptionsAPIFilter) (set, empty []string) {
 	note := func(name string, there bool, length int) {
 		switch {
@@ -134,7 +133,7 @@ func dialects(f *SubscriptionsAPIFilter) (set, empty []string) {
 	return set, empty
 }
 
-// validateAttributeNames returns the faults of attribute names, in alphabetical order.
+// validateAttributeNames returns the errors of attribute names, in alphabetical order.
 func validateAttributeNames(attributes map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
@@ -146,8 +145,8 @@ func validateAttributeNames(attributes map[string]string, path *field.Path) fiel
 	return errs
 }
 
-// validateAttributeValues returns the faults of attribute names and of the values they are compared with. Unlike
-// in a TriggerFilter, an empty value has no meaning here (CloudEvents Subscriptions API, filter dialects).
+// validateAttributeValues returns the errors of attribute names and the values they are compared with. In contrast to a
+// TriggerFilter, an empty value has no meaning here (CloudEvents Subscriptions API, filter dialects).
 func validateAttributeValues(attributes map[string]string, path *field.Path) field.ErrorList {
 	errs := validateAttributeNames(attributes, path)
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {

@@ -53,7 +53,7 @@ func TestValidateFilters(t *testing.T) {
 			{field.ErrorTypeRequired, "spec.filters[2].exact", "must not be empty"},
 			{field.ErrorTypeRequired, "spec.filters[3].prefix", "must not be empty"},
 			{field.ErrorTypeRequired, "spec.filters[4].suffix", "must not be empty"}}},
-		{"nested faults, all told at once", filters{{All: filters{
+		{"nested errors, all reported at once", filters{{All: filters{
 			{Any: filters{{Not: &SubscriptionsAPIFilter{}}, {Exact: values{"Type": "a"}}}},
 			{Prefix: values{"a-b": "c"}}, {Suffix: values{"1": "c"}}, {CESQL: "("},
 		}}}, []fault{

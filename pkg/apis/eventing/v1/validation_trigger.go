@@ -12,17 +12,17 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// DependencyAnnotationKey on a Trigger holds a JSON ObjectReference to an object of its namespace that must
-// be ready before the Trigger is.
+// DependencyAnnotationKey on a Trigger is a JSON ObjectReference to an object in its namespace that must be ready before the
+// Trigger is.
 const DependencyAnnotationKey = "knative.dev/dependency"
 
-// ValidateTrigger returns the faults of a Trigger: it names a Broker and a subscriber (eventing Trigger v1
-// spec), and its filters make sense. filter is checked even where filters override it.
+// ValidateTrigger returns the errors of a Trigger: it must name a Broker and a subscriber (eventing Trigger v1 spec), and its
+// filters must be valid. filter is validated even if filters override it.
 func ValidateTrigger(t *Trigger) field.ErrorList {
 	return append(validateTrigger(t), validateAllFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
 }
 
-// validateTrigger returns the faults of a Trigger except for its filters.
+// validateTrigger returns the errors of a Trigger except in its filters.
 func validateTrigger(t *Trigger) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&t.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
@@ -42,22 +42,22 @@ func validateTrigger(t *Trigger) field.ErrorList {
 	return append(errs, t.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
-// ValidateTriggerUpdate returns the faults of a Trigger that replaces old: those of the Trigger itself, and a
-// change of its Broker, which is immutable (eventing Trigger Lifecycle). All else may change. Filters that stay as they
-// are may be beyond limits that did not exist when they were stored.
+// ValidateTriggerUpdate returns the errors of a Trigger that replaces old: the errors of ValidateTrigger, and a change of the
+// immutable Broker (eventing Trigger Lifecycle). All other fields may change. Unchanged filters may exceed limits that did not
+// exist when they were stored.
 func ValidateTriggerUpdate(t, old *Trigger) field.ErrorList {
 	errs := validateTrigger(t)
 	if !equality.Semantic.DeepEqual(t.Spec.Filters, old.Spec.Filters) {
 		errs = append(errs, validateAllFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
 	}
-	// A Broker that is taken away is reported as missing.
+	// A removed Broker is reported as missing.
 	if t.Spec.Broker == "" {
 		return errs
 	}
 	return append(errs, duckv1.ValidateImmutable(t.Spec.Broker, old.Spec.Broker, field.NewPath("spec", "broker"))...)
 }
 
-// validateDependency returns the faults of the object that a Trigger waits for.
+// validateDependency returns the errors of the dependency annotation.
 func validateDependency(t *Trigger, path *field.Path) field.ErrorList {
 	value, found := t.Annotations[DependencyAnnotationKey]
 	if !found {

@@ -7,8 +7,8 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// warn returns a warning for each label or annotation of the group that has no effect. known are the ones with an
-// effect, besides the keys that the server sets itself.
+// warn returns a warning for each label or annotation of the group that has no effect. known are the ones with an effect, in
+// addition to the ones that the server sets itself.
 func warn(meta *metav1.ObjectMeta, known ...string) []string {
 	path, groups := field.NewPath("metadata"), []string{GroupName}
 	known = append(known, GroupName+"/creator", GroupName+"/lastModifier")
@@ -17,8 +17,8 @@ func warn(meta *metav1.ObjectMeta, known ...string) []string {
 		duckv1.UnusedKeys(meta.Annotations, path.Child("annotations"), groups, known)...)
 }
 
-// WarnBroker returns a warning for each setting of a Broker that is accepted without effect. What Brokers of foreign classes
-// set is for their own controllers.
+// WarnBroker returns a warning for each field of a Broker that is accepted without effect. The controllers of foreign classes
+// interpret the fields of their Brokers.
 func WarnBroker(b *Broker) []string {
 	if b.IsForeign() {
 		return nil

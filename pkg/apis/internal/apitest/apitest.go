@@ -1,4 +1,4 @@
-// Package apitest holds what the tests of all API groups need.
+// Package apitest contains helpers for the tests of all API groups.
 package apitest
 
 import (
@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Fault is what a test expects of one error. Detail is a fragment of the message.
+// Fault is an expected error. Detail is a fragment of the message.
 type Fault struct {
 	Type   field.ErrorType
 	Field  string
 	Detail string
 }
 
-// ExpectFaults compares errors with what is wanted, in order.
+// ExpectFaults compares errors with the expected ones, in order.
 func ExpectFaults[F ~struct {
 	Type   field.ErrorType
 	Field  string
@@ -40,8 +40,8 @@ func ExpectFaults[F ~struct {
 	}
 }
 
-// FuzzObject decodes mutated JSON as a request would be and holds the result to what is true of every object:
-// nothing panics, a second defaulting changes nothing, and what validates is the same when it is read back.
+// FuzzObject decodes mutated JSON like a request and checks invariants of every object: nothing panics, defaulting is
+// idempotent, and a valid object is unchanged after it is stored and read.
 func FuzzObject[T any, P interface {
 	*T
 	metav1.Object

@@ -12,12 +12,12 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// SubscribableAnnotationKey on a Channel holds the version of the duck type of its spec.subscribers. Tools and controllers of
-// Knative's releases look for it.
+// SubscribableAnnotationKey on a Channel is the version of the duck type of its spec.subscribers. Tools and controllers of
+// Knative's releases require it.
 const SubscribableAnnotationKey = GroupName + "/subscribable"
 
-// SetDefaults_Channel completes the delivery options of a Channel, by the options of its template where it has none. The template
-// is decided once, by SetCreateDefaults; a stored Channel without one was stored before templates were recorded.
+// SetDefaults_Channel completes the delivery options of a Channel, with its template's if it has none. SetCreateDefaults sets the
+// template once; a stored Channel without one was stored before templates were recorded.
 func SetDefaults_Channel(c *Channel) {
 	if c.UID != "" {
 		c.setTemplate(nil)
@@ -40,20 +40,20 @@ func SetDefaults_Channel(c *Channel) {
 	c.Spec.Delivery.SetDefaults(c.Namespace)
 }
 
-// SetCreateDefaults sets the template of a new Channel that has none by settings, so that it is recorded from the start
+// SetCreateDefaults sets the template of a new Channel without one from settings, so that it is recorded from the start
 // (eventing Channel Lifecycle).
 func (c *Channel) SetCreateDefaults(st Settings) {
 	c.setTemplate(st.of(c.Namespace))
 	SetDefaults_Channel(c)
 }
 
-// SetUpdateDefaults keeps the template of old where an update has none, whatever the current settings are (eventing Channel
+// SetUpdateDefaults keeps the template of old if an update has none, regardless of the current settings (eventing Channel
 // Lifecycle).
 func (c *Channel) SetUpdateDefaults(old *Channel) {
 	c.setTemplate(old.Spec.ChannelTemplate)
 }
 
-// setTemplate sets the template of a Channel that has none; nil stands for a durable channel.
+// setTemplate sets the template of a Channel without one; nil means a durable channel.
 func (c *Channel) setTemplate(template *ChannelTemplateSpec) {
 	if c.Spec.ChannelTemplate != nil {
 		return
@@ -70,8 +70,8 @@ func (t *ChannelTemplateSpec) Own() bool {
 		(t.Kind == ChannelKindJetStream || t.Kind == ChannelKindInMemory)
 }
 
-// delivery returns the delivery options among the parameters of a template, and their faults. If
-// this server does not implement the template, the options are for its implementation.
+// delivery returns the delivery options in the parameters of a template, and their errors. Foreign implementations interpret the
+// parameters of their templates.
 func (t *ChannelTemplateSpec) delivery(path *field.Path) (*duckv1.DeliverySpec, field.ErrorList) {
 	if !t.Own() || t.Spec == nil || len(t.Spec.Raw) == 0 {
 		return nil, nil
@@ -81,7 +81,7 @@ func (t *ChannelTemplateSpec) delivery(path *field.Path) (*duckv1.DeliverySpec, 
 	}
 	path = path.Child("spec", "delivery")
 	if err := json.Unmarshal(t.Spec.Raw, &parameters); err != nil || parameters.Delivery == nil {
-		// Parameters that are no object are reported as such.
+		// Parameters that are not an object are reported elsewhere.
 		return nil, nil
 	}
 	var delivery *duckv1.DeliverySpec
@@ -93,13 +93,13 @@ func (t *ChannelTemplateSpec) delivery(path *field.Path) (*duckv1.DeliverySpec, 
 	return delivery, delivery.Validate(path)
 }
 
-// canonicalize brings raw JSON into one form (sorted keys, no space), so that the same parameters written
-// differently are the same. What does not parse stays as it is, for validation to report.
+// canonicalize normalizes raw JSON (sorted keys, no whitespace), so that equivalent parameters are equal. Invalid JSON does not
+// change; validation reports it.
 func canonicalize(raw *runtime.RawExtension) {
 	if raw == nil || len(raw.Raw) == 0 {
 		return
 	}
-	// A decoder would stop at the end of the first value and drop what follows.
+	// A decoder would stop at the end of the first value and drop the rest.
 	if !json.Valid(raw.Raw) {
 		return
 	}

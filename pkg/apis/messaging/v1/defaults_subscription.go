@@ -1,7 +1,7 @@
 package v1
 
-// SetDefaults_Subscription completes the references of a Subscription. Its channel is left alone: it has no
-// namespace field to fill.
+// SetDefaults_Subscription completes the references of a Subscription except its channel, which has no namespace
+// field.
 func SetDefaults_Subscription(s *Subscription) {
 	s.Spec.Subscriber.SetDefaults(s.Namespace)
 	s.Spec.Reply.SetDefaults(s.Namespace)

@@ -74,9 +74,9 @@ func TestChannelDefaultsBySettings(t *testing.T) {
 		if c.Spec.ChannelTemplate == settings.of(namespace) {
 			t.Error("the Channel shares the template of the settings")
 		}
-		again := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
-		again.SetUpdateDefaults(c)
-		if diff := cmp.Diff(c.Spec, again.Spec); diff != "" {
+		updated := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+		updated.SetUpdateDefaults(c)
+		if diff := cmp.Diff(c.Spec, updated.Spec); diff != "" {
 			t.Errorf("in %s, updated (-want +got):\n%s", namespace, diff)
 		}
 	}

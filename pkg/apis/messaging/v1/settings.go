@@ -2,14 +2,14 @@ package v1
 
 import "k8s.io/apimachinery/pkg/util/validation/field"
 
-// Settings are the operator's choices for new Channels (default-ch-webhook). Not to be changed.
+// Settings are the operator's settings for new Channels (default-ch-webhook). They must not be modified.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
 type Settings struct {
-	// Cluster is the template of Channels in every namespace that is not among Namespaces; nil means JetStreamChannel.
+	// Cluster is the template of Channels in every namespace that is not in Namespaces; nil means JetStreamChannel.
 	Cluster *ChannelTemplateSpec
-	// Namespaces holds templates by namespace.
+	// Namespaces overrides Cluster by namespace.
 	Namespaces map[string]*ChannelTemplateSpec
 }
 
@@ -24,7 +24,7 @@ func (st Settings) of(namespace string) *ChannelTemplateSpec {
 	return st.Cluster
 }
 
-// Validate returns the faults of a template at path.
+// Validate returns the errors of a template at path.
 func (t *ChannelTemplateSpec) Validate(path *field.Path) field.ErrorList {
 	return append(validateChannelTemplate(t, path), validateTemplateDelivery(t, path)...)
 }

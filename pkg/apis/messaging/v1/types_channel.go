@@ -10,7 +10,7 @@ import (
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// Channel accepts CloudEvents at its address, keeps them, and forwards each to all of its Subscriptions
+// Channel accepts CloudEvents at its address, persists them, and forwards each to all of its Subscriptions
 // (eventing Channel Lifecycle).
 type Channel struct {
 	metav1.TypeMeta `json:",inline"`
@@ -22,7 +22,7 @@ type Channel struct {
 	// +optional
 	Spec ChannelSpec `json:"spec,omitempty"`
 
-	// Status is what controllers observed. Ignored when the Channel itself is written.
+	// Status is the state observed by controllers. Ignored when the Channel itself is written.
 	// +optional
 	Status ChannelStatus `json:"status,omitempty"`
 }
@@ -43,18 +43,18 @@ type ChannelList struct {
 const (
 	// ChannelKindJetStream is the template kind of a durable channel, and the default.
 	ChannelKindJetStream = "JetStreamChannel"
-	// ChannelKindInMemory is the template kind of a channel kept in memory.
+	// ChannelKindInMemory is the template kind of an in-memory channel.
 	ChannelKindInMemory = "InMemoryChannel"
 )
 
 // ChannelSpec is the desired state of a Channel.
 type ChannelSpec struct {
-	// ChannelTemplate chooses the implementation and its parameters. Immutable. Optional; defaults to
+	// ChannelTemplate selects the implementation and its parameters. Immutable. Optional; defaults to
 	// apiVersion messaging.knative.dev/v1, kind JetStreamChannel.
 	// +optional
 	ChannelTemplate *ChannelTemplateSpec `json:"channelTemplate,omitempty"`
 
-	// Subscribers are the Subscriptions of this channel, resolved. Written by the controllers alone.
+	// Subscribers are the resolved Subscriptions of this channel. Only controllers write them.
 	// +optional
 	// +patchMergeKey=uid
 	// +patchStrategy=merge
@@ -62,26 +62,26 @@ type ChannelSpec struct {
 	// +listMapKey=uid
 	Subscribers []duckv1.SubscriberSpec `json:"subscribers,omitempty" patchStrategy:"merge" patchMergeKey:"uid"`
 
-	// Delivery holds the delivery options of Subscriptions that have none of their own. Optional.
+	// Delivery contains the delivery options of Subscriptions without their own. Optional.
 	// +optional
 	Delivery *duckv1.DeliverySpec `json:"delivery,omitempty"`
 }
 
-// ChannelTemplateSpec names a channel implementation by apiVersion and kind.
+// ChannelTemplateSpec identifies a channel implementation by apiVersion and kind.
 type ChannelTemplateSpec struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Spec holds parameters of the implementation, passed on as they are. Optional.
+	// Spec contains parameters of the implementation, passed on unchanged. Optional.
 	// +optional
 	Spec *runtime.RawExtension `json:"spec,omitempty"`
 }
 
-// ChannelStatus is what controllers observed of a Channel.
+// ChannelStatus is the observed state of a Channel.
 type ChannelStatus struct {
 	duckv1.Status        `json:",inline"`
 	duckv1.AddressStatus `json:",inline"`
 
-	// Subscribers tell for each of spec.subscribers whether events are delivered to it.
+	// Subscribers report for each of spec.subscribers whether events are delivered to it.
 	// +optional
 	// +patchMergeKey=uid
 	// +patchStrategy=merge
@@ -91,7 +91,7 @@ type ChannelStatus struct {
 
 	duckv1.DeliveryStatus `json:",inline"`
 
-	// Channel is the object that implements the Channel, for templates of kinds that other controllers serve.
+	// Channel is the object that implements the Channel, for template kinds of other controllers.
 	// +optional
 	Channel *duckv1.KReference `json:"channel,omitempty"`
 }

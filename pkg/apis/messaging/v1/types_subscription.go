@@ -21,7 +21,7 @@ type Subscription struct {
 	// +optional
 	Spec SubscriptionSpec `json:"spec,omitempty"`
 
-	// Status is what controllers observed. Ignored when the Subscription itself is written.
+	// Status is the state observed by controllers. Ignored when the Subscription itself is written.
 	// +optional
 	Status SubscriptionStatus `json:"status,omitempty"`
 }
@@ -42,41 +42,41 @@ type SubscriptionList struct {
 // SubscriptionSpec is the desired state of a Subscription. At least one of subscriber and reply is
 // required.
 type SubscriptionSpec struct {
-	// Channel is the channel whose events are delivered, by apiVersion, kind and name; it is in the
-	// Subscription's own namespace, and its namespace field stays empty. Required, immutable.
+	// Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the
+	// Subscription's own namespace, and its namespace field must be empty. Required, immutable.
 	Channel duckv1.KReference `json:"channel"`
 
-	// Subscriber is where events are sent. Optional where reply is set.
+	// Subscriber is the destination of events. Optional if reply is set.
 	// +optional
 	Subscriber *duckv1.Destination `json:"subscriber,omitempty"`
 
-	// Reply is where events that the subscriber answers with are sent. Without a subscriber it receives the
-	// channel's events themselves. Optional where subscriber is set.
+	// Reply is the destination of events in responses of the subscriber. Without a subscriber it receives the
+	// channel's events. Optional if subscriber is set.
 	// +optional
 	Reply *duckv1.Destination `json:"reply,omitempty"`
 
-	// Delivery holds the delivery options. Optional; without it the channel's apply.
+	// Delivery contains the delivery options. Optional; defaults to the channel's.
 	// +optional
 	Delivery *duckv1.DeliverySpec `json:"delivery,omitempty"`
 }
 
-// SubscriptionStatus is what controllers observed of a Subscription.
+// SubscriptionStatus is the observed state of a Subscription.
 type SubscriptionStatus struct {
 	duckv1.Status `json:",inline"`
 
-	// PhysicalSubscription holds the resolved addresses of spec.
+	// PhysicalSubscription contains the resolved addresses of spec.
 	// +optional
 	PhysicalSubscription PhysicalSubscriptionStatus `json:"physicalSubscription,omitempty,omitzero"`
 }
 
-// PhysicalSubscriptionStatus holds the resolved addresses of a Subscription (eventing
+// PhysicalSubscriptionStatus contains the resolved addresses of a Subscription (eventing
 // PhysicalSubscriptionStatus).
 type PhysicalSubscriptionStatus struct {
 	// SubscriberURI is the resolved URL of spec.subscriber.
 	// +optional
 	SubscriberURI string `json:"subscriberUri,omitempty"`
 
-	// SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.
+	// SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.
 	// +optional
 	SubscriberCACerts *string `json:"subscriberCACerts,omitempty"`
 
@@ -88,7 +88,7 @@ type PhysicalSubscriptionStatus struct {
 	// +optional
 	ReplyURI string `json:"replyUri,omitempty"`
 
-	// ReplyCACerts holds the PEM certificates to trust when replyUri is https.
+	// ReplyCACerts are the PEM certificates to trust when replyUri is https.
 	// +optional
 	ReplyCACerts *string `json:"replyCACerts,omitempty"`
 

@@ -12,15 +12,15 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// ValidateChannel returns the faults of a Channel: its template names a kind, and its subscribers are complete
-// and distinct (eventing Channel v1 spec, duckv1.SubscriberSpec). Any kind is allowed; those we do not serve
-// are left to their own controllers. Who may write spec.subscribers is not decided here.
+// ValidateChannel returns the errors of a Channel: its template must name a kind, and its subscribers must be complete and distinct
+// (eventing Channel v1 spec, duckv1.SubscriberSpec). Any kind is allowed; other controllers implement foreign kinds. It does not
+// check permissions to write spec.subscribers.
 func ValidateChannel(c *Channel) field.ErrorList {
 	errs := validateChannel(c)
 	return append(errs, validateTemplateDelivery(c.Spec.ChannelTemplate, field.NewPath("spec", "channelTemplate"))...)
 }
 
-// validateChannel returns the faults of a Channel except for the delivery options of its template.
+// validateChannel returns the errors of a Channel except in the delivery options of its template.
 func validateChannel(c *Channel) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&c.ObjectMeta, true, apivalidation.NameIsDNSLabel, field.NewPath("metadata"))
@@ -29,12 +29,11 @@ func validateChannel(c *Channel) field.ErrorList {
 	return append(errs, c.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
-// ValidateChannelUpdate returns the faults of a Channel that replaces old: those of the Channel itself, and a
-// change of its template, which is immutable (eventing Channel Lifecycle). Delivery options in it may have been stored when
-// they had no effect.
+// ValidateChannelUpdate returns the errors of a Channel that replaces old: the errors of ValidateChannel, and a change of the
+// immutable template (eventing Channel Lifecycle). The template's delivery options may have been stored when they had no effect.
 func ValidateChannelUpdate(c, old *Channel) field.ErrorList {
 	errs := validateChannel(c)
-	// A template that is taken away is reported as missing.
+	// A removed template is reported as missing.
 	if c.Spec.ChannelTemplate == nil {
 		return errs
 	}
@@ -42,8 +41,8 @@ func ValidateChannelUpdate(c, old *Channel) field.ErrorList {
 		field.NewPath("spec", "channelTemplate"))...)
 }
 
-// validateChannelTemplate returns the faults of the choice of an implementation. Defaulting leaves no Channel
-// without one.
+// validateChannelTemplate returns the errors of the reference to an implementation. After defaulting, every Channel
+// has one.
 func validateChannelTemplate(t *ChannelTemplateSpec, path *field.Path) field.ErrorList {
 	if t == nil {
 		return field.ErrorList{field.Required(path, "must name the kind that implements the Channel")}
@@ -55,13 +54,13 @@ func validateChannelTemplate(t *ChannelTemplateSpec, path *field.Path) field.Err
 	return errs
 }
 
-// validateTemplateDelivery returns the faults of the delivery options among the parameters of a template.
+// validateTemplateDelivery returns the errors of the delivery options in the parameters of a template.
 func validateTemplateDelivery(t *ChannelTemplateSpec, path *field.Path) field.ErrorList {
 	_, errs := t.delivery(path)
 	return errs
 }
 
-// isObjectOrUnset reports whether raw JSON is that of an object, if there is any.
+// isObjectOrUnset reports whether raw JSON is empty or an object.
 func isObjectOrUnset(raw *runtime.RawExtension) bool {
 	if raw == nil || len(raw.Raw) == 0 {
 		return true
@@ -70,7 +69,7 @@ func isObjectOrUnset(raw *runtime.RawExtension) bool {
 	return json.Unmarshal(raw.Raw, &object) == nil && object != nil
 }
 
-// validateSubscribers returns the faults of subscribers. Their uids, which they are told by, are distinct.
+// validateSubscribers returns the errors of subscribers. Their uids, which identify them, must be distinct.
 func validateSubscribers(subscribers []duckv1.SubscriberSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := sets.New[types.UID]()

@@ -7,8 +7,8 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// ValidateSubscription returns the faults of a Subscription: it names a channel of its own namespace, and a
-// subscriber, a reply or both (eventing Subscription Lifecycle).
+// ValidateSubscription returns the errors of a Subscription: it must name a channel of its own namespace, and a subscriber, a
+// reply or both (eventing Subscription Lifecycle).
 func ValidateSubscription(s *Subscription) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&s.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
@@ -22,19 +22,19 @@ func ValidateSubscription(s *Subscription) field.ErrorList {
 	return append(errs, s.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
-// ValidateSubscriptionUpdate returns the faults of a Subscription that replaces old: those of the Subscription
-// itself, and a change of its channel, which is immutable (eventing Subscription Lifecycle). All else may change.
+// ValidateSubscriptionUpdate returns the errors of a Subscription that replaces old: the errors of ValidateSubscription, and a
+// change of the immutable channel (eventing Subscription Lifecycle). All other fields may change.
 func ValidateSubscriptionUpdate(s, old *Subscription) field.ErrorList {
 	errs := ValidateSubscription(s)
-	// A channel that is taken away is reported as missing, fields that no channel may have as forbidden.
+	// A removed channel is reported as missing, fields that no channel may have as forbidden.
 	if s.Spec.Channel == (duckv1.KReference{}) {
 		return errs
 	}
 	return append(errs, duckv1.ValidateImmutable(identity(s.Spec.Channel), identity(old.Spec.Channel), field.NewPath("spec", "channel"))...)
 }
 
-// validateSubscribedChannel returns the faults of the channel of a Subscription. It has no namespace: it is in
-// that of the Subscription (eventing Subscription Lifecycle); nor an address, as it is not sent to.
+// validateSubscribedChannel returns the errors of the channel of a Subscription. It has no namespace, because it is in the
+// Subscription's (eventing Subscription Lifecycle), and no address, because events are not sent to it.
 func validateSubscribedChannel(channel duckv1.KReference, path *field.Path) field.ErrorList {
 	if channel == (duckv1.KReference{}) {
 		return field.ErrorList{field.Required(path, "must name a channel by `apiVersion`, `kind` and `name`")}
@@ -50,7 +50,7 @@ func validateSubscribedChannel(channel duckv1.KReference, path *field.Path) fiel
 	return append(errs, named.Validate(path)...)
 }
 
-// identity returns the part of a channel reference that tells which channel it is.
+// identity returns the part of a channel reference that identifies the channel.
 func identity(channel duckv1.KReference) duckv1.KReference {
 	return duckv1.KReference{Kind: channel.Kind, Name: channel.Name, APIVersion: channel.APIVersion}
 }

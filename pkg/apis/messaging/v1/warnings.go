@@ -15,8 +15,8 @@ import (
 // eventingGroup is the group of annotations that Channels and Subscriptions share with Brokers and Triggers.
 const eventingGroup = "eventing.knative.dev"
 
-// warn returns a warning for each label or annotation of the groups that has no effect. known are the annotations that have
-// one, besides the annotations that the server sets itself.
+// warn returns a warning for each label or annotation of the groups that has no effect. known are the annotations with an effect,
+// in addition to the ones that the server sets itself.
 func warn(meta *metav1.ObjectMeta, known ...string) []string {
 	path, groups := field.NewPath("metadata"), []string{GroupName, eventingGroup}
 	known = append(known, GroupName+"/creator", GroupName+"/lastModifier")
@@ -25,8 +25,8 @@ func warn(meta *metav1.ObjectMeta, known ...string) []string {
 		duckv1.UnusedKeys(meta.Annotations, path.Child("annotations"), groups, known)...)
 }
 
-// WarnChannel returns a warning for each setting of a Channel that is accepted without effect. What Channels of foreign kinds
-// set is for their own controllers.
+// WarnChannel returns a warning for each field of a Channel that is accepted without effect. The controllers of foreign kinds
+// interpret the fields of their Channels.
 func WarnChannel(c *Channel) []string {
 	template := c.Spec.ChannelTemplate
 	if !template.Own() {
@@ -44,7 +44,7 @@ func (t *ChannelTemplateSpec) warn(path *field.Path) []string {
 	}
 	var parameters map[string]json.RawMessage
 	if json.Unmarshal(t.Spec.Raw, &parameters) != nil {
-		// Parameters that are no object are reported as a fault.
+		// Parameters that are not an object are reported as an error.
 		return nil
 	}
 	var warnings []string

@@ -8,28 +8,28 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What an unset field of a revision template means.
+// Defaults of a revision template.
 const (
-	// DefaultTimeoutSeconds bounds a request that sets no timeoutSeconds.
+	// DefaultTimeoutSeconds is the default of timeoutSeconds.
 	DefaultTimeoutSeconds int64 = 300
-	// DefaultContainerConcurrency sets no limit (serving 9.4.2-4).
+	// DefaultContainerConcurrency means no limit (serving 9.4.2-4).
 	DefaultContainerConcurrency int64 = 0
-	// DefaultContainerPort is the port of a serving container that names none.
+	// DefaultContainerPort is the default port of a serving container.
 	DefaultContainerPort int32 = 8080
-	// DefaultContainerName names the only container; several get -0, -1 and so on appended.
+	// DefaultContainerName is the name of the only unnamed container; several have a suffix -0, -1 and so on.
 	DefaultContainerName = "user-container"
-	// DefaultInitContainerName names init containers likewise.
+	// DefaultInitContainerName is the corresponding name of init containers.
 	DefaultInitContainerName = "init-container"
 )
 
-// SetDefaults fills the fields that a user left out, so that what is stored says what will run. Settings that
-// say otherwise have their say before.
+// SetDefaults sets the fields that a user omitted, so that the stored spec describes the containers that will run. Defaults from
+// settings must be set before.
 func (s *RevisionSpec) SetDefaults() {
 	s.setRequestDefaults(DefaultSettings())
 	s.setFixedDefaults()
 }
 
-// setFixedDefaults fills what no setting decides: names, ports, probes and how volumes are mounted.
+// setFixedDefaults sets the defaults that do not depend on settings: names, ports, probes and the access to volumes.
 func (s *RevisionSpec) setFixedDefaults() {
 	s.setContainerNames()
 	writable := s.writableVolumes()
@@ -53,8 +53,8 @@ func (s *RevisionSpec) setFixedDefaults() {
 	}
 }
 
-// KeepCreateDefaults carries over from old what SetCreateDefaults decided about service links, so that writing
-// the same manifest again changes nothing.
+// KeepCreateDefaults copies the decision of SetCreateDefaults about service links from old, so that applying the same manifest
+// again changes nothing.
 func (s *RevisionSpec) KeepCreateDefaults(old *RevisionSpec) {
 	if s.EnableServiceLinks == nil {
 		s.EnableServiceLinks = old.EnableServiceLinks
@@ -62,36 +62,35 @@ func (s *RevisionSpec) KeepCreateDefaults(old *RevisionSpec) {
 }
 
 func (s *RevisionSpec) setContainerNames() {
-	taken := sets.New[string]()
+	used := sets.New[string]()
 	for _, c := range s.Containers {
-		taken.Insert(c.Name)
+		used.Insert(c.Name)
 	}
 	for _, c := range s.InitContainers {
-		taken.Insert(c.Name)
+		used.Insert(c.Name)
 	}
-	nameContainers(s.Containers, DefaultContainerName, taken)
-	nameContainers(s.InitContainers, DefaultInitContainerName, taken)
+	nameContainers(s.Containers, DefaultContainerName, used)
+	nameContainers(s.InitContainers, DefaultInitContainerName, used)
 }
 
-// nameContainers names the unnamed: base when there is one container, base-N when there are several or
-// base is taken.
-func nameContainers(containers []corev1.Container, base string, taken sets.Set[string]) {
+// nameContainers names unnamed containers: base if there is one container, base-N if there are several or base is in use.
+func nameContainers(containers []corev1.Container, base string, used sets.Set[string]) {
 	next := 0
 	for i := range containers {
 		if containers[i].Name != "" {
 			continue
 		}
 		name := base
-		for len(containers) > 1 && name == base || taken.Has(name) {
+		for len(containers) > 1 && name == base || used.Has(name) {
 			name = fmt.Sprintf("%s-%d", base, next)
 			next++
 		}
-		taken.Insert(name)
+		used.Insert(name)
 		containers[i].Name = name
 	}
 }
 
-// writableVolumes names the volumes whose mounts may be written to; all others are mounted read-only.
+// writableVolumes returns the names of the volumes that may be mounted writable; all others are mounted read-only.
 func (s *RevisionSpec) writableVolumes() sets.Set[string] {
 	writable := sets.New[string]()
 	for _, v := range s.Volumes {
@@ -125,16 +124,16 @@ func setPortDefaults(ports []corev1.ContainerPort) {
 	}
 }
 
-// addReadinessProbe gives a serving container that has no readiness probe an empty one, which the defaults
-// then make a TCP probe of its port. A port of 0 stands for the container's.
+// addReadinessProbe adds an empty readiness probe to a serving container without one. The defaults make it a TCP probe of the
+// container's port. Port 0 means the container's port.
 func addReadinessProbe(c *corev1.Container) {
 	if c.ReadinessProbe == nil {
 		c.ReadinessProbe = &corev1.Probe{}
 	}
 }
 
-// setProbeDefaults completes a probe: a TCP check unless it says otherwise, one success to pass, and the
-// host's defaults where a period is given (no period asks for aggressive probing).
+// setProbeDefaults completes a probe: the default is a TCP check, one success to pass, and, if a period is set, the host's defaults
+// (no period means aggressive probing).
 func setProbeDefaults(p *corev1.Probe) {
 	if p == nil {
 		return

@@ -1,6 +1,6 @@
 package v1
 
-// SetDefaults_Service fills what a Service leaves out.
+// SetDefaults_Service sets the defaults of a Service.
 func SetDefaults_Service(s *Service) {
 	s.Spec.Template.setDefaults()
 	s.Spec.setTrafficDefaults("")

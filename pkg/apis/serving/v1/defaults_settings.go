@@ -9,11 +9,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// RegisterSettings has decoding fill by settings in force what every template has, instead of by the defaults
-// of RegisterDefaults, which cannot know them. Call it before the scheme is used.
+// RegisterSettings registers defaulting functions that use the current settings for fields of every template. They replace the
+// functions of RegisterDefaults, which do not know the settings. Call it before the scheme is used.
 //
-// Decoding also completes what is read from storage. So the settings have a say here only in fields that are
-// never stored empty: objects may not change because a setting did.
+// Objects are also defaulted when they are read from storage. Therefore, settings only affect fields that are never stored empty:
+// objects must not change because a setting did.
 func RegisterSettings(scheme *runtime.Scheme, settings func() Settings) {
 	service := func(s *Service) {
 		s.Spec.Template.Spec.setStoredDefaults(settings())
@@ -37,9 +37,9 @@ func RegisterSettings(scheme *runtime.Scheme, settings func() Settings) {
 	})
 }
 
-// SetCreateDefaults fills by settings what a new object leaves out whose metadata is meta. It is decided once
-// whether there are environment variables for every Service of the namespace: unless the operator wants them
-// they are off, because their number grows with the namespace.
+// SetCreateDefaults sets the defaults of a new object from settings; meta is its metadata. It also decides, once, whether containers
+// have environment variables for every Service of the namespace. They are off by default, because their number grows with the
+// namespace.
 func (s *RevisionSpec) SetCreateDefaults(meta *metav1.ObjectMeta, st Settings) {
 	st = st.forObject(meta)
 	if s.EnableServiceLinks == nil && st.EnableServiceLinks != nil {
@@ -48,11 +48,10 @@ func (s *RevisionSpec) SetCreateDefaults(meta *metav1.ObjectMeta, st Settings) {
 	s.setDefaultsBy(st)
 }
 
-// SetUpdateDefaults fills by settings what a template leaves out that replaces old in an object whose metadata
-// is meta. What old got by earlier settings is a value like any other: an update that does not touch the
-// template leaves it as it is, though fields may be empty that a setting fills by now, because a change would
-// make a Revision that nobody asked for. Once the template changes, the settings in force fill what it leaves
-// empty.
+// SetUpdateDefaults sets the defaults of a template that replaces old; meta is the metadata of its object. Values that old
+// received from earlier settings are kept like any other: an update that does not change the template leaves it unchanged, even if
+// a new setting would now set an empty field, because a change would create an unexpected Revision. If the template changes, the
+// current settings apply to its empty fields.
 func (t *RevisionTemplateSpec) SetUpdateDefaults(old *RevisionTemplateSpec, meta *metav1.ObjectMeta, st Settings) {
 	t.Spec.KeepCreateDefaults(&old.Spec)
 	t.setFixedDefaults()
@@ -68,7 +67,7 @@ func (s *RevisionSpec) setDefaultsBy(st Settings) {
 	}
 }
 
-// setStoredDefaults fills how requests are handed to the revision, as far as every template says it.
+// setStoredDefaults sets the request defaults that every template has.
 func (s *RevisionSpec) setStoredDefaults(st Settings) {
 	if s.ContainerConcurrency == nil {
 		s.ContainerConcurrency = ptr.To(st.ContainerConcurrency)
@@ -78,8 +77,8 @@ func (s *RevisionSpec) setStoredDefaults(st Settings) {
 	}
 }
 
-// setRequestDefaults fills how requests are handed to the revision. A part of a request gets no default that
-// is longer than the whole: nobody asked for the fault that this would be.
+// setRequestDefaults sets the defaults of request handling. Timeouts of a part of a request do not exceed the timeout of the whole
+// request, which would be an error that the user did not cause.
 func (s *RevisionSpec) setRequestDefaults(st Settings) {
 	s.setStoredDefaults(st)
 	part := func(seconds **int64, byDefault int64) {
@@ -91,8 +90,8 @@ func (s *RevisionSpec) setRequestDefaults(st Settings) {
 	part(&s.IdleTimeoutSeconds, st.IdleTimeoutSeconds)
 }
 
-// setResourceDefaults fills what a container asks for and is held to, except where that would contradict what
-// the container does say: a limit below its request, or a request above its limit.
+// setResourceDefaults sets the default requests and limits of a container unless they contradict the container's own values: a limit
+// below its request, or a request above its limit.
 func setResourceDefaults(r *corev1.ResourceRequirements, st Settings) {
 	for name, limit := range st.Limits {
 		_, set := r.Limits[name]
@@ -108,7 +107,7 @@ func setResourceDefaults(r *corev1.ResourceRequirements, st Settings) {
 	}
 }
 
-// setQuantity writes to a list of the container's own, which may be nil.
+// setQuantity sets a quantity in a list of the container, which may be nil.
 func setQuantity(list *corev1.ResourceList, name corev1.ResourceName, quantity resource.Quantity) {
 	if *list == nil {
 		*list = corev1.ResourceList{}

@@ -149,8 +149,8 @@ func TestServiceLinksOfTheHost(t *testing.T) {
 	}
 }
 
-// Settings that came later change no template by themselves, whatever else an update changes; they fill what
-// is empty once the template changes.
+// Later settings do not change a template, whatever else an update changes; they apply to its empty fields once the
+// template changes.
 func TestUpdatesUnderOtherSettings(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -185,7 +185,7 @@ func TestUpdatesUnderOtherSettings(t *testing.T) {
 			name: "another image", created: DefaultSettings(), now: chosen(),
 			edit: func(s *Service) { s.Spec.Template.Spec.Containers[0].Image = "registry.example.com/hello:v2" },
 			want: func(s *RevisionSpec) {
-				// What the template got before is its own by now; what is empty is filled.
+				// Earlier defaults are kept; empty fields get current defaults.
 				s.Containers[0].Image = "registry.example.com/hello:v2"
 				s.Containers[0].Resources = corev1.ResourceRequirements{Requests: resources("cpu", "400m", "memory", "64Mi"), Limits: resources("cpu", "1")}
 				s.ResponseStartTimeoutSeconds, s.IdleTimeoutSeconds = ptr.To[int64](60), ptr.To[int64](30)
@@ -262,7 +262,7 @@ func TestCopiesOfTemplatesStayCopies(t *testing.T) {
 	}
 }
 
-// A Service that something else controls, such as an event source, is nobody's copy.
+// A Service with another controller, such as an event source, is not a copy.
 func TestServicesOfOtherControllersGetDefaults(t *testing.T) {
 	s := newService()
 	s.OwnerReferences = controlledBy("Function", "hello")
@@ -273,8 +273,8 @@ func TestServicesOfOtherControllersGetDefaults(t *testing.T) {
 	}
 }
 
-// Decoding fills by settings what is never stored empty, and nothing else: what is read does not change because
-// a setting did.
+// Decoding only applies settings to fields that are never stored empty: stored objects do not change because a
+// setting did.
 func TestDecodingBySettings(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {

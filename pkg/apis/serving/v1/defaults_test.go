@@ -110,7 +110,7 @@ func TestDefaultProbes(t *testing.T) {
 			},
 		},
 		{
-			name: "what is said stays",
+			name: "set values are kept",
 			in: corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"a"}}},
 				PeriodSeconds: 1, SuccessThreshold: 2, TimeoutSeconds: 3, FailureThreshold: 4,
@@ -195,9 +195,9 @@ func TestCreateDefaults(t *testing.T) {
 	if !*set.EnableServiceLinks {
 		t.Error("enableServiceLinks was overruled")
 	}
-	again := &RevisionSpec{}
-	again.KeepCreateDefaults(set)
-	if got := again.EnableServiceLinks; got == nil || !*got {
-		t.Errorf("enableServiceLinks of a template written again is %v", got)
+	reapplied := &RevisionSpec{}
+	reapplied.KeepCreateDefaults(set)
+	if got := reapplied.EnableServiceLinks; got == nil || !*got {
+		t.Errorf("enableServiceLinks of a reapplied template is %v", got)
 	}
 }

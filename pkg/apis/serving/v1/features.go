@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// FeaturesConfigMapName is the ConfigMap whose keys FeaturesFromConfigMap reads.
+// FeaturesConfigMapName is the name of the ConfigMap that FeaturesFromConfigMap parses.
 const FeaturesConfigMapName = "config-features"
 
-// Keys of config-features that decide what a revision template may set.
+// Keys of config-features that gate fields of a revision template.
 const (
 	featureMultiContainer              = "multi-container"
 	featureMultiContainerProbing       = "multi-container-probing"
@@ -44,8 +44,8 @@ const (
 	featureAddCapabilities             = "kubernetes.containerspec-addcapabilities"
 )
 
-// Features says which parts of a Pod, beyond those that every revision may have, the cluster's operator
-// lets revision templates set. Each field carries the key of config-features that sets it.
+// Features are the optional parts of a Pod that the operator allows in revision templates. The comment of each field is its key in
+// config-features.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
@@ -81,8 +81,7 @@ type Features struct {
 	AddCapabilities             bool // kubernetes.containerspec-addcapabilities: any capabilities.add
 }
 
-// DefaultFeatures returns what holds where config-features says nothing: several containers and emptyDir
-// volumes.
+// DefaultFeatures returns the features without config-features: several containers and emptyDir volumes.
 func DefaultFeatures() Features {
 	return Features{MultiContainer: true, VolumeEmptyDir: true}
 }
@@ -122,15 +121,15 @@ func (f *Features) flags() map[string]*bool {
 	}
 }
 
-// enabled tells whether the feature with this key of config-features is on.
+// enabled reports whether the feature with this key of config-features is enabled.
 func (f Features) enabled(key string) bool {
 	flag := f.flags()[key]
 	return flag != nil && *flag
 }
 
-// FeaturesFromConfigMap reads the data of config-features over the defaults. Each value is enabled, allowed
-// or disabled in any case; enabled and allowed both let templates set the field. Keys of other features are
-// ignored. The error names every key with a bad value, and what it may be.
+// FeaturesFromConfigMap parses the data of config-features on top of the defaults. Each value is enabled, allowed or disabled in any
+// case; both enabled and allowed permit the field in templates. Keys of other features are ignored. The error names every key with
+// an invalid value, and the valid values.
 func FeaturesFromConfigMap(data map[string]string) (Features, error) {
 	features := DefaultFeatures()
 	var errs []error
@@ -156,7 +155,7 @@ func FeaturesFromConfigMap(data map[string]string) (Features, error) {
 	return features, nil
 }
 
-// FeatureKeys are the keys of config-features that FeaturesFromConfigMap reads.
+// FeatureKeys returns the keys of config-features that FeaturesFromConfigMap reads.
 func FeatureKeys() []string {
 	return slices.Collect(maps.Keys((&Features{}).flags()))
 }

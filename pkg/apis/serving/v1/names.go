@@ -2,39 +2,38 @@ package v1
 
 // Labels and annotations of serving.knative.dev.
 const (
-	// ServiceLabelKey on Configurations, Routes and Revisions holds the name of their Service.
+	// ServiceLabelKey on Configurations, Routes and Revisions is the name of their Service.
 	ServiceLabelKey = GroupName + "/service"
-	// ServiceUIDLabelKey on Revisions holds the UID of their Service.
+	// ServiceUIDLabelKey on Revisions is the UID of their Service.
 	ServiceUIDLabelKey = GroupName + "/serviceUID"
-	// ConfigurationLabelKey on Revisions holds the name of their Configuration.
+	// ConfigurationLabelKey on Revisions is the name of their Configuration.
 	ConfigurationLabelKey = GroupName + "/configuration"
-	// ConfigurationUIDLabelKey on Revisions holds the UID of their Configuration.
+	// ConfigurationUIDLabelKey on Revisions is the UID of their Configuration.
 	ConfigurationUIDLabelKey = GroupName + "/configurationUID"
-	// ConfigurationGenerationLabelKey on Revisions holds the generation of the Configuration they were made from.
+	// ConfigurationGenerationLabelKey on Revisions is the generation of the Configuration that they were created from.
 	ConfigurationGenerationLabelKey = GroupName + "/configurationGeneration"
 	// RoutingStateLabelKey on Revisions is pending, active or reserve.
 	RoutingStateLabelKey = GroupName + "/routingState"
-	// RoutingStateModifiedAnnotationKey on Revisions is when that label last changed, in RFC 3339.
+	// RoutingStateModifiedAnnotationKey on Revisions is the time of the last change of that label, in RFC 3339.
 	RoutingStateModifiedAnnotationKey = GroupName + "/routingStateModified"
-	// RoutesAnnotationKey on Revisions holds the names of the Routes that refer to them, separated by commas.
+	// RoutesAnnotationKey on Revisions contains the names of the Routes that refer to them, separated by commas.
 	RoutesAnnotationKey = GroupName + "/routes"
-	// NoGCAnnotationKey on Revisions keeps them from being collected where it is "true".
+	// NoGCAnnotationKey on Revisions excludes them from garbage collection if it is "true".
 	NoGCAnnotationKey = GroupName + "/no-gc"
-	// CreatorAnnotationKey and LastModifierAnnotationKey hold the users who made an object and last changed its
-	// spec.
+	// CreatorAnnotationKey and LastModifierAnnotationKey are the users who created an object and last changed its spec.
 	CreatorAnnotationKey      = GroupName + "/creator"
 	LastModifierAnnotationKey = GroupName + "/lastModifier"
 
-	// RolloutDurationAnnotationKey on Services and Routes is how long traffic takes to move to a new Revision.
+	// RolloutDurationAnnotationKey on Services and Routes is the time in which traffic moves to a new Revision.
 	RolloutDurationAnnotationKey = GroupName + "/rollout-duration"
-	// RolloutDurationLegacyAnnotationKey is the older spelling of RolloutDurationAnnotationKey.
+	// RolloutDurationLegacyAnnotationKey is the former name of RolloutDurationAnnotationKey.
 	RolloutDurationLegacyAnnotationKey = GroupName + "/rolloutDuration"
-	// ProgressDeadlineAnnotationKey on templates is how long a Revision may take to become ready.
+	// ProgressDeadlineAnnotationKey on templates bounds the time for a Revision to become ready.
 	ProgressDeadlineAnnotationKey = GroupName + "/progress-deadline"
 )
 
 const (
-	// VisibilityLabelKey on Services and Routes is VisibilityClusterLocal where they get no public host name.
+	// VisibilityLabelKey on Services and Routes is VisibilityClusterLocal if they have no public host name.
 	VisibilityLabelKey = "networking.knative.dev/visibility"
 	// VisibilityClusterLocal is the only value of VisibilityLabelKey.
 	VisibilityClusterLocal = "cluster-local"
@@ -42,7 +41,7 @@ const (
 
 // The values of RoutingStateLabelKey.
 const (
-	// RoutingStatePending is the state of Revisions that no Route has looked at yet.
+	// RoutingStatePending is the state of Revisions that no Route has processed yet.
 	RoutingStatePending = "pending"
 	// RoutingStateActive is the state of Revisions that a Route refers to.
 	RoutingStateActive = "active"
@@ -50,7 +49,7 @@ const (
 	RoutingStateReserve = "reserve"
 )
 
-// The annotations that tune a Revision's scale, on spec.template.metadata.
+// The annotations of a Revision's autoscaling, on spec.template.metadata.
 const (
 	AutoscalingGroupName = "autoscaling.knative.dev"
 

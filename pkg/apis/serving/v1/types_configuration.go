@@ -9,7 +9,7 @@ import (
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// Configuration is the desired state of one application: each change of its template makes a new Revision
+// Configuration is the desired state of one application: each change of its template creates a new Revision
 // (serving 5.5).
 type Configuration struct {
 	metav1.TypeMeta `json:",inline"`
@@ -21,7 +21,7 @@ type Configuration struct {
 	// +optional
 	Spec ConfigurationSpec `json:"spec,omitempty"`
 
-	// Status is what controllers observed. Ignored when the Configuration itself is written.
+	// Status is the state observed by controllers. Ignored when the Configuration itself is written.
 	// +optional
 	Status ConfigurationStatus `json:"status,omitempty"`
 }
@@ -41,17 +41,17 @@ type ConfigurationList struct {
 
 // ConfigurationSpec is the desired state of a Configuration (serving 9.2.2).
 type ConfigurationSpec struct {
-	// Template of the Revisions. A change of it makes a new Revision. Required.
+	// Template of the Revisions. Each change creates a new Revision. Required.
 	Template RevisionTemplateSpec `json:"template"`
 }
 
-// ConfigurationStatus is what controllers observed of a Configuration (serving 9.2.3).
+// ConfigurationStatus is the observed state of a Configuration (serving 9.2.3).
 type ConfigurationStatus struct {
 	duckv1.Status             `json:",inline"`
 	ConfigurationStatusFields `json:",inline"`
 }
 
-// ConfigurationStatusFields are the parts of a Configuration's status that a Service repeats.
+// ConfigurationStatusFields are the fields of a Configuration's status that are also in a Service's.
 type ConfigurationStatusFields struct {
 	// LatestReadyRevisionName is the most recently created Revision that is Ready.
 	// +optional

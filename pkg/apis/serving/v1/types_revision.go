@@ -10,19 +10,19 @@ import (
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// Revision is an immutable snapshot of application code and configuration (serving 5.3). Revisions come
-// from Configurations: nobody else can create one, and their spec never changes.
+// Revision is an immutable snapshot of application code and configuration (serving 5.3). Only Configurations
+// create Revisions, and their spec never changes.
 type Revision struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the revision runs. Immutable.
+	// Spec describes the containers of the Revision. Immutable.
 	// +optional
 	Spec RevisionSpec `json:"spec,omitempty"`
 
-	// Status is what controllers observed of the revision. Ignored when the revision itself is written.
+	// Status is the state observed by controllers. Ignored when the Revision itself is written.
 	// +optional
 	Status RevisionStatus `json:"status,omitempty"`
 }
@@ -40,7 +40,7 @@ type RevisionList struct {
 	Items []Revision `json:"items"`
 }
 
-// RevisionTemplateSpec describes the Revisions that a Configuration makes (serving 10.3).
+// RevisionTemplateSpec describes the Revisions that a Configuration creates (serving 10.3).
 type RevisionTemplateSpec struct {
 	// Metadata of the Revision: name (optional, prefixed with the Configuration's name and a dash), labels
 	// and annotations. The autoscaling.knative.dev annotations belong here.
@@ -52,50 +52,50 @@ type RevisionTemplateSpec struct {
 	Spec RevisionSpec `json:"spec,omitempty"`
 }
 
-// RevisionSpec is a core/v1 PodSpec, narrowed to what can be scaled without state, and how requests are
-// handed to it (serving 9.4.2).
+// RevisionSpec is a core/v1 PodSpec, restricted to fields that are safe to scale without state, and the
+// parameters of request handling (serving 9.4.2).
 type RevisionSpec struct {
 	corev1.PodSpec `json:",inline"`
 
-	// ContainerConcurrency is the greatest number of requests one instance handles at a time, 0 to 1000.
-	// Optional; defaults to 0, which sets no limit.
+	// ContainerConcurrency is the maximum number of concurrent requests per instance, 0 to 1000.
+	// Optional; defaults to 0, which means no limit.
 	// +optional
 	ContainerConcurrency *int64 `json:"containerConcurrency,omitempty"`
 
-	// TimeoutSeconds is how long a request may take until its response starts, in seconds, 1 to 600, and how long an
-	// upgraded connection may go without traffic. Optional; defaults to 300, as does 0.
+	// TimeoutSeconds bounds the time until the response to a request starts, in seconds, 1 to 600, and the time that
+	// an upgraded connection may be idle. Optional; 0 and unset default to 300.
 	// +optional
 	TimeoutSeconds *int64 `json:"timeoutSeconds,omitempty"`
 
-	// ResponseStartTimeoutSeconds is how long a request that was sent to a container may take until its response
-	// starts, in seconds, at most timeoutSeconds. Optional; without it only timeoutSeconds applies.
+	// ResponseStartTimeoutSeconds bounds the time from sending a request to a container until its response
+	// starts, in seconds, at most timeoutSeconds. Optional; by default only timeoutSeconds applies.
 	// +optional
 	ResponseStartTimeoutSeconds *int64 `json:"responseStartTimeoutSeconds,omitempty"`
 
-	// IdleTimeoutSeconds is how long a request or its response may go without any byte in either direction, in
-	// seconds, at most timeoutSeconds. Optional; without it a response may stall for max-revision-timeout-seconds.
+	// IdleTimeoutSeconds bounds the time without any byte of a request or its response in either direction, in
+	// seconds, at most timeoutSeconds. Optional; defaults to max-revision-timeout-seconds for a started response.
 	// +optional
 	IdleTimeoutSeconds *int64 `json:"idleTimeoutSeconds,omitempty"`
 }
 
 const (
-	// RevisionConditionResourcesAvailable tells whether the host has what the revision asks for.
+	// RevisionConditionResourcesAvailable reports whether the host has the resources for the Revision.
 	RevisionConditionResourcesAvailable duckv1.ConditionType = "ResourcesAvailable"
-	// RevisionConditionContainerHealthy tells whether the containers start and pass their probes.
+	// RevisionConditionContainerHealthy reports whether the containers start and pass their probes.
 	RevisionConditionContainerHealthy duckv1.ConditionType = "ContainerHealthy"
-	// RevisionConditionActive tells whether the revision takes traffic or is scaled to zero (Info).
+	// RevisionConditionActive reports whether the Revision accepts traffic or is scaled to zero (Info).
 	RevisionConditionActive duckv1.ConditionType = "Active"
 )
 
-// RevisionStatus is what controllers observed of a Revision (serving 9.4.3).
+// RevisionStatus is the observed state of a Revision (serving 9.4.3).
 type RevisionStatus struct {
 	duckv1.Status `json:",inline"`
 
-	// LogURL is where the revision's logs can be read.
+	// LogURL is the address of the Revision's logs.
 	// +optional
 	LogURL string `json:"logUrl,omitempty"`
 
-	// ContainerStatuses hold the resolved image digest of each container.
+	// ContainerStatuses contain the resolved image digest of each container.
 	// +optional
 	// +patchMergeKey=name
 	// +patchStrategy=merge
@@ -103,7 +103,7 @@ type RevisionStatus struct {
 	// +listMapKey=name
 	ContainerStatuses []ContainerStatus `json:"containerStatuses,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// InitContainerStatuses hold the resolved image digest of each init container.
+	// InitContainerStatuses contain the resolved image digest of each init container.
 	// +optional
 	// +patchMergeKey=name
 	// +patchStrategy=merge
@@ -115,16 +115,16 @@ type RevisionStatus struct {
 	// +optional
 	ImageDigest string `json:"imageDigest,omitempty"`
 
-	// ActualReplicas is the number of instances that are ready.
+	// ActualReplicas is the number of ready instances.
 	// +optional
 	ActualReplicas *int32 `json:"actualReplicas,omitempty"`
 
-	// DesiredReplicas is the number of instances the autoscaler asks for.
+	// DesiredReplicas is the number of instances that the autoscaler requests.
 	// +optional
 	DesiredReplicas *int32 `json:"desiredReplicas,omitempty"`
 }
 
-// ContainerStatus holds the image that a container name of the spec resolved to (serving 10.1).
+// ContainerStatus is the resolved image of a container (serving 10.1).
 type ContainerStatus struct {
 	// Name of the container, a DNS label. Required.
 	Name string `json:"name"`

@@ -19,20 +19,20 @@ import (
 type RevisionLogOptions struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Follow goes on with what is logged from then on, also by instances that start later, until the client ends the
+	// Follow continues with new log lines, including lines of instances that start later, until the client closes the
 	// request or the Revision is deleted.
 	// +optional
 	Follow bool `json:"follow,omitempty"`
 
-	// TailLines is how many of the last lines of each container come first. Optional; defaults to all.
+	// TailLines is the number of most recent lines of each container to begin with. Optional; defaults to all.
 	// +optional
 	TailLines *int64 `json:"tailLines,omitempty"`
 
-	// SinceSeconds leaves out what was logged longer ago. Optional; defaults to nothing.
+	// SinceSeconds omits lines older than this number of seconds. Optional; defaults to no limit.
 	// +optional
 	SinceSeconds *int64 `json:"sinceSeconds,omitempty"`
 
-	// Container is the one whose log is wanted. Optional; defaults to all but init containers.
+	// Container selects the log of one container. Optional; defaults to all except init containers.
 	// +optional
 	Container string `json:"container,omitempty"`
 }
@@ -40,19 +40,19 @@ type RevisionLogOptions struct {
 // SwaggerDoc describes the parameters.
 func (RevisionLogOptions) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"follow":       "Go on with what is logged from then on, also by instances that start later, until the client ends the request or the Revision is deleted.",
-		"tailLines":    "How many of the last lines of each container come first. Defaults to all.",
-		"sinceSeconds": "Leave out what was logged longer ago than this number of seconds. Defaults to nothing.",
-		"container":    "The container whose log is wanted. Defaults to all but init containers.",
+		"follow":       "Continue with new log lines, including lines of instances that start later, until the client closes the request or the Revision is deleted.",
+		"tailLines":    "Number of most recent lines of each container to begin with. Defaults to all.",
+		"sinceSeconds": "Omit lines older than this number of seconds. Defaults to no limit.",
+		"container":    "Container whose log is returned. Defaults to all except init containers.",
 	}
 }
 
-// RevisionLogPath is where the API serves the log of a Revision.
+// RevisionLogPath returns the path of the log of a Revision in the API.
 func RevisionLogPath(namespace, name string) string {
 	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/revisions/%s/log", GroupName, SchemeGroupVersion.Version, namespace, name)
 }
 
-// logParameters read the parameters of a request. Each returns what its value must be, or "".
+// logParameters parse the parameters of a request. Each returns the valid values, or "" if the value is valid.
 var logParameters = map[string]func(o *RevisionLogOptions, value string) (must string){
 	"follow": func(o *RevisionLogOptions, value string) string {
 		var err error
@@ -70,7 +70,7 @@ var logParameters = map[string]func(o *RevisionLogOptions, value string) (must s
 	},
 	"sinceSeconds": func(o *RevisionLogOptions, value string) string {
 		n, err := strconv.ParseInt(value, 10, 64)
-		// As much as a time.Duration holds.
+		// The maximum of a time.Duration.
 		if o.SinceSeconds = &n; err != nil || n < 1 || n > 1<<33 {
 			return "a whole number of at least 1 and at most 8589934592"
 		}
@@ -84,20 +84,20 @@ var logParameters = map[string]func(o *RevisionLogOptions, value string) (must s
 	},
 }
 
-// convertLogParameters reads the parameters of a request. Those it does not know are refused: a misspelt one would ask
-// for something else than was meant.
+// convertLogParameters parses the parameters of a request. It rejects unknown ones, because a misspelt parameter would change the
+// meaning of the request.
 func convertLogParameters(in *url.Values, out *RevisionLogOptions, _ conversion.Scope) error {
 	for _, name := range slices.Sorted(maps.Keys(*in)) {
 		values := (*in)[name]
 		read, known := logParameters[name]
 		switch {
 		case name == "pretty" || name == "timeout":
-			// They are about the request, not about the log.
+			// These parameters concern the request, not the log.
 			continue
 		case !known:
-			return fmt.Errorf("parameter '%s' is not known here; there are %s", name, strings.Join(slices.Sorted(maps.Keys(logParameters)), ", "))
+			return fmt.Errorf("unknown parameter '%s'; valid parameters are %s", name, strings.Join(slices.Sorted(maps.Keys(logParameters)), ", "))
 		case len(values) != 1:
-			return fmt.Errorf("parameter '%s' must be given once", name)
+			return fmt.Errorf("parameter '%s' must be set only once", name)
 		}
 		if must := read(out, values[0]); must != "" {
 			return fmt.Errorf("parameter '%s' must be %s, not '%s'", name, must, values[0])

@@ -30,8 +30,8 @@ func TestRevisionLogOptions(t *testing.T) {
 		{query: "sinceSeconds=0", err: "parameter 'sinceSeconds' must be a whole number of at least 1 and at most 8589934592, not '0'"},
 		{query: "sinceSeconds=9999999999", err: "parameter 'sinceSeconds' must be a whole number of at least 1 and at most 8589934592, not '9999999999'"},
 		{query: "container=", err: "parameter 'container' must be the name of a container, not ''"},
-		{query: "tailLines=1&tailLines=2", err: "parameter 'tailLines' must be given once"},
-		{query: "previous=true", err: "parameter 'previous' is not known here; there are container, follow, sinceSeconds, tailLines"},
+		{query: "tailLines=1&tailLines=2", err: "parameter 'tailLines' must be set only once"},
+		{query: "previous=true", err: "unknown parameter 'previous'; valid parameters are container, follow, sinceSeconds, tailLines"},
 	} {
 		t.Run(tt.query, func(t *testing.T) {
 			query, err := url.ParseQuery(tt.query)

@@ -17,10 +17,10 @@ type Route struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec is the desired distribution.
-	// +optional
+	// Spec is the desired traffic distribution.
 	Spec RouteSpec `json:"spec,omitempty"`
 
-	// Status is what controllers observed. Ignored when the Route itself is written.
+	// Status is the state observed by controllers. Ignored when the Route itself is written.
 	// +optional
 	Status RouteStatus `json:"status,omitempty"`
 }
@@ -40,9 +40,9 @@ type RouteList struct {
 
 // RouteSpec is the desired distribution of requests (serving 9.3.2).
 type RouteSpec struct {
-	// Traffic says which share of the requests goes where. The percents sum to 100. Optional; defaults to
+	// Traffic is the distribution of requests. The percents sum to 100. Optional; defaults to
 	// 100 percent to the latest ready Revision (of the Service's Configuration; for a Route without a
-	// Service, of the Configuration that has the Route's name).
+	// Service, of the Configuration with the Route's name).
 	// +optional
 	// +listType=atomic
 	Traffic []TrafficTarget `json:"traffic,omitempty"`
@@ -50,61 +50,61 @@ type RouteSpec struct {
 
 // TrafficTarget is one entry of a traffic distribution (serving 10.2).
 type TrafficTarget struct {
-	// Tag gives this target a host name of its own, which starts with the tag. A DNS-1035 label, unique in
+	// Tag adds a host name for this target, which starts with the tag. A DNS-1035 label, unique in
 	// the list. Optional.
 	// +optional
 	Tag string `json:"tag,omitempty"`
 
-	// RevisionName is the Revision to send requests to. Excludes configurationName. Optional.
+	// RevisionName is the Revision that receives the requests. Excludes configurationName. Optional.
 	// +optional
 	RevisionName string `json:"revisionName,omitempty"`
 
-	// ConfigurationName is the Configuration to whose latest ready Revision requests are sent. Excludes
+	// ConfigurationName is the Configuration whose latest ready Revision receives the requests. Excludes
 	// revisionName; not allowed in a Service, never set in status. Optional.
 	// +optional
 	ConfigurationName string `json:"configurationName,omitempty"`
 
-	// LatestRevision is true exactly when revisionName is empty: the target then follows the latest ready
-	// Revision. Optional; defaults to that.
+	// LatestRevision is true if and only if revisionName is empty: the target then follows the latest ready
+	// Revision. Optional; defaults accordingly.
 	// +optional
 	LatestRevision *bool `json:"latestRevision,omitempty"`
 
-	// Percent of the Route's requests that go to this target, 0 to 100. Optional; defaults to 0, which
-	// leaves the target reachable by its tag alone.
+	// Percent is the share of the Route's requests for this target, 0 to 100. Optional; defaults to 0, which
+	// means that only the tag reaches the target.
 	// +optional
 	Percent *int64 `json:"percent,omitempty"`
 
-	// URL of the target's tag. Only ever in status; refused in spec.
+	// URL of the target's tag. Set in status only; rejected in spec.
 	// +optional
 	URL string `json:"url,omitempty"`
 }
 
 const (
-	// RouteConditionAllTrafficAssigned tells whether every target of spec.traffic gets its share.
+	// RouteConditionAllTrafficAssigned reports whether every target of spec.traffic receives its share.
 	RouteConditionAllTrafficAssigned duckv1.ConditionType = "AllTrafficAssigned"
-	// RouteConditionIngressReady tells whether the gateway serves the Route's host names.
+	// RouteConditionIngressReady reports whether the gateway serves the Route's host names.
 	RouteConditionIngressReady duckv1.ConditionType = "IngressReady"
-	// RouteConditionCertificateProvisioned tells whether the Route's host names have certificates.
+	// RouteConditionCertificateProvisioned reports whether the Route's host names have certificates.
 	RouteConditionCertificateProvisioned duckv1.ConditionType = "CertificateProvisioned"
 )
 
-// RouteStatus is what controllers observed of a Route (serving 9.3.3).
+// RouteStatus is the observed state of a Route (serving 9.3.3).
 type RouteStatus struct {
 	duckv1.Status     `json:",inline"`
 	RouteStatusFields `json:",inline"`
 }
 
-// RouteStatusFields are the parts of a Route's status that a Service repeats.
+// RouteStatusFields are the fields of a Route's status that are also in a Service's.
 type RouteStatusFields struct {
-	// URL, with its scheme, at which the application is reached.
+	// URL, including its scheme, of the application.
 	// +optional
 	URL string `json:"url,omitempty"`
 
-	// Address is where other objects of the cluster reach the application; it may be internal.
+	// Address of the application for other objects of the cluster; it may be internal.
 	// +optional
 	Address *duckv1.Addressable `json:"address,omitempty"`
 
-	// Traffic is the distribution in force, with every target resolved to a Revision.
+	// Traffic is the current distribution, with every target resolved to a Revision.
 	// +optional
 	// +listType=atomic
 	Traffic []TrafficTarget `json:"traffic,omitempty"`

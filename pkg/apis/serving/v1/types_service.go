@@ -9,8 +9,8 @@ import (
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// Service is one application over time: the code and configuration to run, and the address at which it is
-// reached (serving 5.2). It owns a Configuration and a Route of its own name.
+// Service is one application over time: the code and configuration to run, and its address
+// (serving 5.2). It owns a Configuration and a Route of the same name.
 type Service struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata. The name is a DNS-1035 label.
@@ -21,7 +21,7 @@ type Service struct {
 	// +optional
 	Spec ServiceSpec `json:"spec,omitempty"`
 
-	// Status is what controllers observed. Ignored when the Service itself is written.
+	// Status is the state observed by controllers. Ignored when the Service itself is written.
 	// +optional
 	Status ServiceStatus `json:"status,omitempty"`
 }
@@ -39,20 +39,20 @@ type ServiceList struct {
 	Items []Service `json:"items"`
 }
 
-// ServiceSpec is the desired state of a Service (serving 9.1.2): that of its Configuration and its Route.
+// ServiceSpec is the desired state of a Service (serving 9.1.2): the specs of its Configuration and its Route.
 type ServiceSpec struct {
 	ConfigurationSpec `json:",inline"`
 	RouteSpec         `json:",inline"`
 }
 
 const (
-	// ServiceConditionConfigurationsReady repeats the Ready condition of the Service's Configuration.
+	// ServiceConditionConfigurationsReady is a copy of the Ready condition of the Service's Configuration.
 	ServiceConditionConfigurationsReady duckv1.ConditionType = "ConfigurationsReady"
-	// ServiceConditionRoutesReady repeats the Ready condition of the Service's Route.
+	// ServiceConditionRoutesReady is a copy of the Ready condition of the Service's Route.
 	ServiceConditionRoutesReady duckv1.ConditionType = "RoutesReady"
 )
 
-// ServiceStatus is what controllers observed of a Service (serving 9.1.3).
+// ServiceStatus is the observed state of a Service (serving 9.1.3).
 type ServiceStatus struct {
 	duckv1.Status             `json:",inline"`
 	ConfigurationStatusFields `json:",inline"`

@@ -23,10 +23,10 @@ const (
 	minWindow = 6 * time.Second
 	maxWindow = time.Hour
 
-	wholeSeconds = "must be given in whole seconds"
+	wholeSeconds = "must be in whole seconds"
 )
 
-// legacyAutoscalingKeys maps annotations to the older spelling that manifests still use.
+// legacyAutoscalingKeys maps annotations to their former names, which manifests still use.
 var legacyAutoscalingKeys = map[string]string{
 	MinScaleAnnotationKey:                 AutoscalingGroupName + "/minScale",
 	MaxScaleAnnotationKey:                 AutoscalingGroupName + "/maxScale",
@@ -39,9 +39,8 @@ var legacyAutoscalingKeys = map[string]string{
 	PodRetentionAnnotationKey:             AutoscalingGroupName + "/scaleToZeroPodRetentionPeriod",
 }
 
-// AutoscalingAnnotation looks up an autoscaling annotation by its key, or by the key's older camel case
-// spelling (minScale for min-scale), and returns the key that was found with its value. The present
-// spelling wins when both are there.
+// AutoscalingAnnotation looks up an autoscaling annotation by its key, or by the key's former camel case name (minScale for
+// min-scale), and returns the key that was found with its value. The current name takes precedence.
 func AutoscalingAnnotation(annotations map[string]string, key string) (found, value string, ok bool) {
 	if value, ok = annotations[key]; ok {
 		return key, value, true
@@ -54,8 +53,8 @@ func AutoscalingAnnotation(annotations map[string]string, key string) (found, va
 	return "", "", false
 }
 
-// validateAutoscaling checks the annotations that tune a revision's scale. Annotations of the group that
-// are not known here are left alone, since other autoscalers have their own.
+// validateAutoscaling validates the annotations of a Revision's autoscaling. Unknown annotations of the group are ignored, because
+// other autoscalers have their own.
 func validateAutoscaling(annotations map[string]string, st Settings, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, rule := range autoscalingRules(st.AllowZeroInitialScale) {
@@ -69,7 +68,7 @@ func validateAutoscaling(annotations map[string]string, st Settings, path *field
 	return append(errs, validateScaleBounds(annotations, path)...)
 }
 
-// validateScaleLimit checks that max-scale stays within the operator's limit, which 0 (no limit) does not.
+// validateScaleLimit checks that max-scale is within the operator's limit, which 0 (unlimited) is not.
 func validateScaleLimit(annotations map[string]string, limit int32, path *field.Path) field.ErrorList {
 	key, value, _ := AutoscalingAnnotation(annotations, MaxScaleAnnotationKey)
 	n, err := strconv.ParseInt(value, 10, 32)
@@ -80,7 +79,7 @@ func validateScaleLimit(annotations map[string]string, limit int32, path *field.
 		fmt.Sprintf("must be between 1 and %d, inclusive, because of max-scale-limit in config-autoscaler", limit))}
 }
 
-// validateScaleBounds checks that max-scale, unless it is 0 and sets no limit, leaves room for min-scale.
+// validateScaleBounds checks that max-scale is at least min-scale unless it is 0, which means unlimited.
 func validateScaleBounds(annotations map[string]string, path *field.Path) field.ErrorList {
 	_, minValue, _ := AutoscalingAnnotation(annotations, MinScaleAnnotationKey)
 	maxKey, maxValue, _ := AutoscalingAnnotation(annotations, MaxScaleAnnotationKey)
@@ -93,7 +92,7 @@ func validateScaleBounds(annotations map[string]string, path *field.Path) field.
 		fmt.Sprintf("must be 0 or greater than or equal to min-scale (%d)", lower))}
 }
 
-// autoscalingRule says what is wrong with a value of the annotation key, or "".
+// autoscalingRule returns the error of a value of the annotation key, or "".
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
@@ -131,10 +130,10 @@ func autoscalingRules(allowZeroInitialScale bool) []autoscalingRule {
 	}
 }
 
-// noHPA says what to use instead of the class hpa and its metrics.
+// noHPA states the alternative to the class hpa and its metrics.
 const noHPA = "no HorizontalPodAutoscaler is created; use " + TargetAnnotationKey + " with the metric '" + ConcurrencyMetric + "' or '" + RPSMetric + "'"
 
-// because adds a reason to a fault.
+// because adds a reason to an error.
 func because(rule func(string) string, reason string) func(string) string {
 	return func(value string) string {
 		if msg := rule(value); msg != "" {
@@ -144,7 +143,7 @@ func because(rule func(string) string, reason string) func(string) string {
 	}
 }
 
-// both returns the first of two faults.
+// both returns the first of two errors.
 func both(first, second func(string) string) func(string) string {
 	return func(value string) string {
 		if msg := first(value); msg != "" {
@@ -172,7 +171,7 @@ func intAtLeast(lower int64) func(string) string {
 	}
 }
 
-// parseFinite parses a number. Not-a-number would pass every comparison, and nothing scales to infinity.
+// parseFinite parses a finite number. NaN would pass every comparison.
 func parseFinite(value string) (float64, bool) {
 	n, err := strconv.ParseFloat(value, 64)
 	return n, err == nil && !math.IsNaN(n) && !math.IsInf(n, 0)

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateConfiguration returns all faults of a new Configuration, whose defaults are filled (serving 9.2).
+// ValidateConfiguration returns all errors of a new Configuration after defaulting (serving 9.2).
 func ValidateConfiguration(c *Configuration, st Settings) field.ErrorList {
 	errs := validateMetadata(&c.ObjectMeta)
 	errs = append(errs, validateOwnAnnotations(c.Annotations, field.NewPath("metadata", "annotations"))...)
@@ -13,8 +13,8 @@ func ValidateConfiguration(c *Configuration, st Settings) field.ErrorList {
 	return append(errs, validateTemplate(&c.Spec.Template, &c.ObjectMeta, st, true, field.NewPath("spec", "template"))...)
 }
 
-// ValidateConfigurationUpdate returns all faults of a Configuration, whose defaults are filled, that
-// replaces old. It leaves out what ValidateServiceUpdate leaves out.
+// ValidateConfigurationUpdate returns all errors of a Configuration, after defaulting, that replaces old. It omits the same checks
+// as ValidateServiceUpdate.
 func ValidateConfigurationUpdate(c, old *Configuration, st Settings) field.ErrorList {
 	specChanged := !equality.Semantic.DeepEqual(c.Spec, old.Spec)
 	annotations := field.NewPath("metadata", "annotations")

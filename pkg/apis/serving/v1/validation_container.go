@@ -11,34 +11,33 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// containerRole says what a container of a revision is there for.
+// containerRole is the role of a container in a Revision.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
 type containerRole int
 
 const (
-	// roleServing takes the requests: the only container, or the one with a port.
+	// roleServing receives the requests: the only container, or the one with a port.
 	roleServing containerRole = iota
 	// roleSidecar runs beside the serving container.
 	roleSidecar
 	// roleInit runs before the others.
 	roleInit
-	// roleNativeSidecar starts in the order of the init containers, and runs until the other containers have ended.
+	// roleNativeSidecar starts in the order of the init containers, and runs until the other containers have exited.
 	roleNativeSidecar
-	// roleUnknown is each of several containers of which none has a port: any may be meant to serve.
+	// roleUnknown is the role of several containers without any port: any of them may be intended to serve.
 	roleUnknown
 )
 
-// containerMask allows what serving 10.4 lists. lifecycle, stdin, stdinOnce, tty and volumeDevices are left
-// out on purpose.
+// containerMask allows the fields in serving 10.4. It deliberately omits lifecycle, stdin, stdinOnce, tty and volumeDevices.
 var containerMask = fieldMask{allowed: []string{
 	"args", "command", "env", "envFrom", "image", "imagePullPolicy", "livenessProbe", "name", "ports",
 	"readinessProbe", "resources", "securityContext", "startupProbe", "terminationMessagePath",
 	"terminationMessagePolicy", "volumeMounts", "workingDir",
 }}
 
-// sidecarMask gates the probes: they are more traffic on a port that takes no requests.
+// sidecarMask gates the probes, which add traffic to a port without requests.
 var sidecarMask = fieldMask{
 	allowed: without(containerMask.allowed, "livenessProbe", "readinessProbe", "startupProbe"),
 	gated: map[string]string{
@@ -48,13 +47,13 @@ var sidecarMask = fieldMask{
 	},
 }
 
-// initContainerMask has neither probes nor ports: an init container ends before the revision serves.
+// initContainerMask has neither probes nor ports: an init container exits before the Revision serves.
 var initContainerMask = fieldMask{
 	allowed: without(containerMask.allowed, "livenessProbe", "readinessProbe", "startupProbe", "ports"),
 	gated:   map[string]string{"restartPolicy": featureInitContainersRestartPolicy},
 }
 
-// nativeSidecarMask has probes, because the containers after a native sidecar wait until it has started.
+// nativeSidecarMask allows probes, because the containers after a native sidecar wait until it has started.
 var nativeSidecarMask = fieldMask{allowed: without(containerMask.allowed, "ports"), gated: initContainerMask.gated}
 
 var containerPortMask = fieldMask{allowed: []string{"containerPort", "name", "protocol"}}
@@ -86,8 +85,8 @@ type containerValidator struct {
 	volumes  map[string]*corev1.Volume
 }
 
-// validate returns all faults of a container (serving 10.4). names holds the names of the containers before
-// it, and gains its own.
+// validate returns all errors of a container (serving 10.4). names contains the names of the previous containers, and it adds the
+// container's.
 func (v containerValidator) validate(c *corev1.Container, names sets.Set[string], path *field.Path) field.ErrorList {
 	mask := v.role.mask()
 	errs := mask.validate(c, v.features, path)
@@ -119,7 +118,7 @@ func (v containerValidator) validate(c *corev1.Container, names sets.Set[string]
 	return errs
 }
 
-// portOf returns the port at which a serving container takes requests.
+// portOf returns the port at which a serving container receives requests.
 func portOf(c *corev1.Container) corev1.ContainerPort {
 	if len(c.Ports) > 0 {
 		return c.Ports[0]
@@ -172,13 +171,13 @@ func validateMessagePolicy(policy corev1.TerminationMessagePolicy, path *field.P
 	return field.ErrorList{field.NotSupported(path, policy, supported)}
 }
 
-// reservedPorts are those that Knative's own container uses in a revision's Pods, so that a revision which
-// runs here also runs there.
+// reservedPorts returns the ports of Knative's own container in a Revision's Pods, so that a Revision that runs here also runs with
+// Knative.
 func reservedPorts() []int32 {
 	return []int32{8008, 8012, 8013, 8022, 9090, 9091}
 }
 
-// validatePorts checks the port at which a container takes requests (serving 10.4-9, 10.15).
+// validatePorts validates the port at which a container receives requests (serving 10.4-9, 10.15).
 func validatePorts(ports []corev1.ContainerPort, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(ports) > 1 {
@@ -203,7 +202,7 @@ func validatePorts(ports []corev1.ContainerPort, features Features, path *field.
 	return errs
 }
 
-// Names of a port, which say what protocol the container speaks at it (serving 10.15-1).
+// Names of a port, which determine the container's protocol (serving 10.15-1).
 const (
 	portNameHTTP1 = "http1"
 	portNameH2C   = "h2c"

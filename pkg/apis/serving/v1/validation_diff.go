@@ -14,9 +14,9 @@ const (
 	maxDiffValueRunes = 200
 )
 
-// describeChange lists in which fields two values of one type differ, as they look in a manifest: a line
-// with - for what was, one with + for what is, in the order of the field paths. Long lists and values are
-// cut, since they end up in the status of an API response.
+// describeChange lists the fields in which two values of one type differ, as they appear in a manifest: a line with - for the old
+// value and one with + for the new one, in the order of the field paths. Long lists and values are truncated, because they appear
+// in the status of an API response.
 func describeChange(before, after any) string {
 	was, is := flatten(before), flatten(after)
 	paths := slices.Sorted(maps.Keys(was))
@@ -48,35 +48,35 @@ func describeChange(before, after any) string {
 	return strings.Join(lines, "\n")
 }
 
-// flatten maps the path of each leaf of v's JSON form to the leaf.
+// flatten returns the values of v's JSON form by path.
 func flatten(v any) map[string]string {
-	leaves := map[string]string{}
+	values := map[string]string{}
 	data, err := json.Marshal(v)
 	if err != nil {
-		leaves[""] = err.Error()
-		return leaves
+		values[""] = err.Error()
+		return values
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	// Large integers would lose digits as float64.
+	// float64 would truncate large integers.
 	decoder.UseNumber()
 	var tree any
 	if err := decoder.Decode(&tree); err != nil {
-		leaves[""] = err.Error()
-		return leaves
+		values[""] = err.Error()
+		return values
 	}
-	addLeaves(leaves, "", tree)
-	return leaves
+	addValues(values, "", tree)
+	return values
 }
 
-func addLeaves(leaves map[string]string, path string, node any) {
+func addValues(values map[string]string, path string, node any) {
 	switch node := node.(type) {
 	case map[string]any:
 		for key, child := range node {
-			addLeaves(leaves, childPath(path, key), child)
+			addValues(values, childPath(path, key), child)
 		}
 	case []any:
 		for i, child := range node {
-			addLeaves(leaves, fmt.Sprintf("%s[%d]", path, i), child)
+			addValues(values, fmt.Sprintf("%s[%d]", path, i), child)
 		}
 	case nil:
 	default:
@@ -84,7 +84,7 @@ func addLeaves(leaves map[string]string, path string, node any) {
 		if err != nil {
 			leaf = []byte(err.Error())
 		}
-		leaves[path] = string(leaf)
+		values[path] = string(leaf)
 	}
 }
 

@@ -20,8 +20,8 @@ var (
 	envSourceMask     = fieldMask{allowed: []string{"name", "optional"}}
 )
 
-// reservedEnv returns the variables that the system sets in a container. PORT tells the serving container
-// where to listen; others are free to use it.
+// reservedEnv returns the variables that the system sets in a container. PORT is the port on which the serving container must
+// listen; other containers may set it.
 func reservedEnv(role containerRole) []string {
 	names := []string{"K_CONFIGURATION", "K_REVISION", "K_SERVICE"}
 	if role == roleServing {
@@ -30,8 +30,7 @@ func reservedEnv(role containerRole) []string {
 	return names
 }
 
-// validateEnv checks environment variables (serving 10.5). Names follow the present core/v1: printable ASCII
-// without '='.
+// validateEnv validates environment variables (serving 10.5). Names follow the current core/v1: printable ASCII without '='.
 func validateEnv(env []corev1.EnvVar, role containerRole, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	reserved := reservedEnv(role)
@@ -60,7 +59,7 @@ func validateEnv(env []corev1.EnvVar, role containerRole, features Features, pat
 	return errs
 }
 
-// validateEnvSource checks where a variable's value comes from (serving 10.6).
+// validateEnvSource validates the source of a variable's value (serving 10.6).
 func validateEnvSource(source *corev1.EnvVarSource, features Features, path *field.Path) field.ErrorList {
 	errs := envVarSourceMask.validate(source, features, path)
 	errs = append(errs, validateOneOf(envVarSourceMask, source, features, path)...)
@@ -85,7 +84,7 @@ func validateEnvSource(source *corev1.EnvVarSource, features Features, path *fie
 	return errs
 }
 
-// validateDataKey checks a key in the data of a ConfigMap or Secret (serving 10.7-1, 10.8-1).
+// validateDataKey validates a key in the data of a ConfigMap or Secret (serving 10.7-1, 10.8-1).
 func validateDataKey(key string, path *field.Path) field.ErrorList {
 	if key == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -97,7 +96,7 @@ func validateDataKey(key string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateEnvFrom checks objects whose data become variables (serving 10.10, 10.16, 10.17).
+// validateEnvFrom validates references to objects whose data become variables (serving 10.10, 10.16, 10.17).
 func validateEnvFrom(sources []corev1.EnvFromSource, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range sources {

@@ -122,7 +122,7 @@ spec:
 }
 
 // FuzzServiceValidation checks that no input breaks validation, and that what passes it is stable: it reads
-// back as it was written, and has nothing left to default.
+// back as it was written, and all its defaults are set.
 func FuzzServiceValidation(f *testing.F) {
 	for _, manifest := range fuzzSeeds() {
 		data, err := yaml.YAMLToJSON([]byte(manifest))
@@ -137,7 +137,7 @@ func FuzzServiceValidation(f *testing.F) {
 	})
 }
 
-// checkStable tells whether data is a valid Service, and fails the test when such a one is not stable.
+// checkStable reports whether data is a valid Service, and fails the test if a valid Service is not stable.
 func checkStable(t *testing.T, data []byte, everything bool) bool {
 	s := &Service{}
 	if err := utiljson.Unmarshal(data, s); err != nil {
@@ -159,10 +159,10 @@ func checkStable(t *testing.T, data []byte, everything bool) bool {
 		return false
 	}
 
-	again := s.DeepCopy()
-	SetDefaults_Service(again)
-	if !equality.Semantic.DeepEqual(s, again) {
-		t.Errorf("defaulting changed a defaulted Service (-once +twice):\n%s", cmp.Diff(s, again))
+	twice := s.DeepCopy()
+	SetDefaults_Service(twice)
+	if !equality.Semantic.DeepEqual(s, twice) {
+		t.Errorf("defaulting changed a defaulted Service (-once +twice):\n%s", cmp.Diff(s, twice))
 	}
 	written, err := json.Marshal(s)
 	if err != nil {

@@ -9,21 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// fieldMask names the fields that a template may set in one core/v1 type, by their JSON names. It is a list
-// of what is allowed, so that a field which a later release adds to the type is refused until someone
-// decides about it (serving 10).
+// fieldMask lists the fields that a template may set in one core/v1 type, by their JSON names. It lists allowed fields, so that
+// fields added by a later release are rejected until they are reviewed (serving 10).
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
 type fieldMask struct {
 	// allowed fields may always be set.
 	allowed []string
-	// gated fields may be set when the feature of config-features with the given key is on.
+	// gated fields may be set if the feature of config-features with the given key is enabled.
 	gated map[string]string
 }
 
-// validate returns one fault for each field of the struct v, or of what it points to, that is set and may
-// not be.
+// validate returns one error for each field of the struct v, or of the struct v points to, that is set but not allowed.
 func (m fieldMask) validate(v any, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range setFields(v) {
@@ -39,7 +37,7 @@ func (m fieldMask) validate(v any, features Features, path *field.Path) field.Er
 	return errs
 }
 
-// permits tells whether a template may set the named field.
+// permits reports whether a template may set the named field.
 func (m fieldMask) permits(name string, features Features) bool {
 	key, gated := m.gated[name]
 	return slices.Contains(m.allowed, name) || gated && features.enabled(key)
@@ -53,8 +51,8 @@ func needsFeature(key string) string {
 	return fmt.Sprintf("may not be set unless '%s' in %s is enabled", key, FeaturesConfigMapName)
 }
 
-// setFields returns the JSON names of the fields of the struct v, or of what it points to, that are not
-// empty, with the fields of inlined structs among them, in the order of declaration.
+// setFields returns the JSON names of the non-empty fields of the struct v, or of the struct v points to, including fields of
+// inlined structs, in the order of declaration.
 func setFields(v any) []string {
 	value := reflect.Indirect(reflect.ValueOf(v))
 	if value.Kind() != reflect.Struct {
@@ -75,8 +73,8 @@ func setFields(v any) []string {
 	return names
 }
 
-// isSet tells whether a field says anything. An empty list or map is as good as none; a pointer counts,
-// because what it points to may be meant to be empty (emptyDir: {}).
+// isSet reports whether a field has a value. Empty lists and maps count as unset. Pointers to empty values count as set, because
+// they may be intentional (emptyDir: {}).
 func isSet(value reflect.Value) bool {
 	switch value.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -86,9 +84,8 @@ func isSet(value reflect.Value) bool {
 	}
 }
 
-// validateOneOf checks that exactly one of the choices is set in the struct v, or in what it points to,
-// whose other fields are named in besides. A choice that may not be set at all is left to validate, and
-// counts as made.
+// validateOneOf checks that exactly one of the choices is set in the struct v, or in the struct v points to. besides names its
+// other fields. A choice that is not allowed is reported by validate, and counts as set.
 func validateOneOf(choices fieldMask, v any, features Features, path *field.Path, besides ...string) field.ErrorList {
 	var errs field.ErrorList
 	chosen, refused := "", false

@@ -125,7 +125,7 @@ func fill(t *testing.T, value reflect.Value) {
 }
 
 // Whatever core/v1 has, now or later, and no mask names, is refused at its own path, once.
-func TestFieldsThatNobodyDecidedAboutAreRefused(t *testing.T) {
+func TestUnreviewedFieldsAreRejected(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		mask fieldMask

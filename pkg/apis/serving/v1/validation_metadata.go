@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateMetadata checks the metadata of a new Service, Configuration, Route or Revision against what
-// Kubernetes asks of every object; its name, and the prefix it was generated from, are DNS-1035 labels.
+// validateMetadata validates the metadata of a new Service, Configuration, Route or Revision by the rules of Kubernetes for every
+// object; its name and generateName must be DNS-1035 labels.
 func validateMetadata(meta *metav1.ObjectMeta) field.ErrorList {
 	return apivalidation.ValidateObjectMeta(meta, true, apivalidation.NameIsDNS1035Label, field.NewPath("metadata"))
 }
 
-// validateOwnAnnotations checks the annotations of a Service, Configuration or Route itself. Those that
-// scale a revision have no effect there, and are refused rather than ignored.
+// validateOwnAnnotations validates the annotations of a Service, Configuration or Route itself. Autoscaling annotations have no
+// effect there, and are rejected rather than ignored.
 func validateOwnAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -32,7 +32,7 @@ func validateOwnAnnotations(annotations map[string]string, path *field.Path) fie
 	return append(errs, validateDurationAnnotations(annotations, path)...)
 }
 
-// validateDurationAnnotations checks rollout-duration and progress-deadline: whole seconds, zero or more.
+// validateDurationAnnotations validates rollout-duration and progress-deadline: whole seconds, zero or more.
 func validateDurationAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	rolloutKey := RolloutDurationAnnotationKey
@@ -56,8 +56,8 @@ func validateDurationAnnotations(annotations map[string]string, path *field.Path
 	return errs
 }
 
-// validateUserAnnotations holds an update to who made the object and who last changed its spec. Objects
-// that have an owner are exempt: their annotations are copies of the owner's.
+// validateUserAnnotations checks that an update does not change the creator and the last modifier. Objects with an owner are exempt:
+// their annotations are copies of the owner's.
 func validateUserAnnotations(meta, old *metav1.ObjectMeta, specChanged bool, path *field.Path) field.ErrorList {
 	if len(meta.OwnerReferences) > 0 {
 		return nil
@@ -72,8 +72,8 @@ func validateUserAnnotations(meta, old *metav1.ObjectMeta, specChanged bool, pat
 	return errs
 }
 
-// validateOwnerLabel checks a label that names the object's owner: the controller reference must name the
-// same object of this group, of the given kind.
+// validateOwnerLabel validates a label with the name of the object's owner: the controller reference must name the same object of
+// this group, of the given kind.
 func validateOwnerLabel(meta *metav1.ObjectMeta, key, ownerKind string) field.ErrorList {
 	name, ok := meta.Labels[key]
 	if !ok {
@@ -88,8 +88,8 @@ func validateOwnerLabel(meta *metav1.ObjectMeta, key, ownerKind string) field.Er
 		fmt.Sprintf("may only name the %s that controls this object; metadata.ownerReferences must hold it with controller: true", ownerKind))}
 }
 
-// validateOwnerLabelUpdate is validateOwnerLabel for labels that are new or changed. A label that stays may
-// outlive its owner: the garbage collector drops owner references when an owner is deleted alone.
+// validateOwnerLabelUpdate is like validateOwnerLabel for new or changed labels. An unchanged label may outlive its owner: the
+// garbage collector removes owner references when an owner is deleted without its dependents.
 func validateOwnerLabelUpdate(meta, old *metav1.ObjectMeta, key, ownerKind string) field.ErrorList {
 	if value, ok := old.Labels[key]; ok && value == meta.Labels[key] {
 		return nil
@@ -97,8 +97,7 @@ func validateOwnerLabelUpdate(meta, old *metav1.ObjectMeta, key, ownerKind strin
 	return validateOwnerLabel(meta, key, ownerKind)
 }
 
-// validateVisibility checks the label that keeps an address inside the cluster: a misspelt value would
-// make it public.
+// validateVisibility validates the label that makes an address cluster-local: a misspelt value would make it public.
 func validateVisibility(labels map[string]string) field.ErrorList {
 	value, ok := labels[VisibilityLabelKey]
 	if !ok || value == VisibilityClusterLocal {
@@ -108,8 +107,8 @@ func validateVisibility(labels map[string]string) field.ErrorList {
 		[]string{VisibilityClusterLocal})}
 }
 
-// validateTemplateMetadata checks the part of a template's metadata that the Revision takes over (serving
-// 10.3-1). parent is the metadata of the Configuration, or of the Service that makes it.
+// validateTemplateMetadata validates the metadata that the Revision copies from its template (serving 10.3-1). parent is the metadata
+// of the Configuration, or of the Service that creates it.
 func validateTemplateMetadata(meta, parent *metav1.ObjectMeta, st Settings, creating bool, path *field.Path) field.ErrorList {
 	errs := validateOwnRevisionName(meta, parent, creating, path)
 	errs = append(errs, metav1validation.ValidateLabels(meta.Labels, path.Child("labels"))...)
@@ -119,8 +118,8 @@ func validateTemplateMetadata(meta, parent *metav1.ObjectMeta, st Settings, crea
 	return append(errs, validateAutoscaling(meta.Annotations, st, annotations)...)
 }
 
-// validateOwnRevisionName checks a revision name that the user chose. It starts with the Configuration's
-// name, which no user knows yet while the server is generating it.
+// validateOwnRevisionName validates a revision name that the user chose. It must start with the Configuration's name, which the user
+// does not know while the server is generating it.
 func validateOwnRevisionName(meta, parent *metav1.ObjectMeta, creating bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if meta.GenerateName != "" {

@@ -15,12 +15,12 @@ var volumeMountMask = fieldMask{
 	gated:   map[string]string{"mountPropagation": featureMountPropagation},
 }
 
-// reservedMountPaths returns directories that the runtime contract fills (serving 10.4-16).
+// reservedMountPaths returns the directories that the runtime contract reserves (serving 10.4-16).
 func reservedMountPaths() []string {
 	return []string{"/", "/dev", "/dev/log"}
 }
 
-// validateMounts checks where a container finds its volumes (serving 10.20).
+// validateMounts validates the volume mounts of a container (serving 10.20).
 func validateMounts(mounts []corev1.VolumeMount, volumes map[string]*corev1.Volume, features Features, fldPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	paths := sets.New[string]()
@@ -44,7 +44,7 @@ func validateMounts(mounts []corev1.VolumeMount, volumes map[string]*corev1.Volu
 	return errs
 }
 
-// validateMountPath checks one mount path; paths holds those before it, and gains it.
+// validateMountPath validates one mount path and adds it to paths, the previous ones.
 func validateMountPath(mountPath string, paths sets.Set[string], fldPath *field.Path) field.ErrorList {
 	if mountPath == "" {
 		return field.ErrorList{field.Required(fldPath, "")}
@@ -52,7 +52,7 @@ func validateMountPath(mountPath string, paths sets.Set[string], fldPath *field.
 	if !path.IsAbs(mountPath) {
 		return field.ErrorList{field.Invalid(fldPath, mountPath, "must be an absolute path")}
 	}
-	// "/dev/" and "/a/../dev" are /dev, too.
+	// "/dev/" and "/a/../dev" are equivalent to /dev.
 	clean := path.Clean(mountPath)
 	if slices.Contains(reservedMountPaths(), clean) {
 		return field.ErrorList{field.Invalid(fldPath, mountPath,
@@ -65,8 +65,7 @@ func validateMountPath(mountPath string, paths sets.Set[string], fldPath *field.
 	return nil
 }
 
-// validateMountAccess checks that a mount is read-only unless its volume is there to be written to (serving
-// 10.20-4).
+// validateMountAccess checks that a mount is read-only unless its volume is of a writable type (serving 10.20-4).
 func validateMountAccess(mount *corev1.VolumeMount, volume *corev1.Volume, fldPath *field.Path) field.ErrorList {
 	claim := volume.PersistentVolumeClaim
 	switch {
@@ -82,8 +81,8 @@ func validateMountAccess(mount *corev1.VolumeMount, volume *corev1.Volume, fldPa
 	}
 }
 
-// validateEveryVolumeMounted checks that a container uses each volume; one that none does is a mistake that
-// would otherwise show only at run time.
+// validateEveryVolumeMounted checks that a container uses each volume. An unused volume is a mistake that would otherwise be noticed
+// only at run time.
 func validateEveryVolumeMounted(s *corev1.PodSpec, fldPath *field.Path) field.ErrorList {
 	mounted := sets.New[string]()
 	for _, containers := range [][]corev1.Container{s.Containers, s.InitContainers} {
@@ -102,7 +101,7 @@ func validateEveryVolumeMounted(s *corev1.PodSpec, fldPath *field.Path) field.Er
 	return errs
 }
 
-// validateRelativePath checks a path below a directory that it may not leave.
+// validateRelativePath validates a path below a directory that it must not leave.
 func validateRelativePath(p string, fldPath *field.Path) field.ErrorList {
 	switch {
 	case path.IsAbs(p):

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// reservedContainerName is the name that Knative's own container has in a revision's Pods.
+// reservedContainerName is the name of Knative's own container in a Revision's Pods.
 const reservedContainerName = "queue-proxy"
 
-// podSpecMask allows what scales without state, and behind features what an operator accepts (serving 9.4.2).
+// podSpecMask allows fields that are safe to scale without state, and behind features the fields that an operator accepts (serving 9.4.2).
 var podSpecMask = fieldMask{
 	allowed: []string{
 		"automountServiceAccountToken", "containers", "enableServiceLinks", "imagePullSecrets",
@@ -41,12 +41,12 @@ var podSpecMask = fieldMask{
 
 var localObjectReferenceMask = fieldMask{allowed: []string{"name"}}
 
-// validatePodSpec checks the Pod part of a revision. What gated fields hold is left to the host, which is
-// asked to admit a Pod of a changed template.
+// validatePodSpec validates the Pod part of a Revision. The host validates the contents of gated fields by a dry run of the Pod when
+// a template changes.
 func validatePodSpec(s *corev1.PodSpec, features Features, path *field.Path) field.ErrorList {
 	masked := *s
 	if masked.SecurityContext != nil && len(setFields(masked.SecurityContext)) == 0 {
-		// Exported manifests are full of securityContext: {}, which asks for nothing.
+		// Exported manifests often contain securityContext: {}, which has no effect.
 		masked.SecurityContext = nil
 	}
 	errs := podSpecMask.validate(&masked, features, path)
@@ -80,8 +80,8 @@ func validatePullSecret(ref *corev1.LocalObjectReference, features Features, pat
 	return append(errs, validateReferenceName(ref.Name, path.Child("name"))...)
 }
 
-// validateContainers checks all containers, and the rules between them: unique names, and one port that
-// takes requests (serving 9.4.2-1).
+// validateContainers validates all containers, and the rules between them: unique names, and one port that receives requests
+// (serving 9.4.2-1).
 func validateContainers(s *corev1.PodSpec, volumes map[string]*corev1.Volume, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	containers := path.Child("containers")
@@ -118,7 +118,7 @@ func IsNativeSidecar(init *corev1.Container) bool {
 	return init.RestartPolicy != nil && *init.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// validateOneServingPort checks that, of several containers, exactly one has a port.
+// validateOneServingPort checks that exactly one of several containers has a port.
 func validateOneServingPort(containers []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	serving := -1
@@ -139,7 +139,7 @@ func validateOneServingPort(containers []corev1.Container, path *field.Path) fie
 	return errs
 }
 
-// containerRoles tells for each container what it is there for.
+// containerRoles returns the role of each container.
 func containerRoles(containers []corev1.Container) []containerRole {
 	roles := make([]containerRole, len(containers))
 	someServes := len(containers) == 1
@@ -159,7 +159,7 @@ func containerRoles(containers []corev1.Container) []containerRole {
 	return roles
 }
 
-// validateReferenceName checks the name of an object in the same namespace.
+// validateReferenceName validates the name of an object in the same namespace.
 func validateReferenceName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}

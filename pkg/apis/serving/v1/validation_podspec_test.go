@@ -103,7 +103,7 @@ func TestSeveralContainers(t *testing.T) {
 			want: []fault{duplicate("containers[1].name")},
 		},
 		{
-			name:   "sidecars may set PORT, nobody the others",
+			name:   "sidecars may set PORT, no container may set the others",
 			change: two(func(a, b *corev1.Container) { b.Env = []corev1.EnvVar{{Name: "PORT", Value: "1"}, {Name: "K_SERVICE"}} }),
 			want:   []fault{invalid("containers[1].env[1].name", "K_CONFIGURATION, K_REVISION, K_SERVICE")},
 		},

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// probeKind is the name of the container's field that holds a probe.
+// probeKind is the name of the container field that contains a probe.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
@@ -24,7 +24,7 @@ const (
 )
 
 var (
-	// probeHandlerMask allows the kinds of check that a probe can be.
+	// probeHandlerMask allows the types of probes.
 	probeHandlerMask = fieldMask{allowed: []string{"exec", "grpc", "httpGet", "tcpSocket"}}
 	probeMask        = fieldMask{allowed: slices.Concat(probeHandlerMask.allowed, []string{
 		"failureThreshold", "initialDelaySeconds", "periodSeconds", "successThreshold", "terminationGracePeriodSeconds", "timeoutSeconds",
@@ -36,7 +36,7 @@ var (
 	grpcMask       = fieldMask{allowed: []string{"port", "service"}}
 )
 
-// probeValidator checks one probe of a container.
+// probeValidator validates one probe of a container.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
@@ -44,12 +44,12 @@ type probeValidator struct {
 	kind     probeKind
 	probe    *corev1.Probe
 	features Features
-	// role and port are those of the container.
+	// role and port are the role and the port of the container.
 	role containerRole
 	port corev1.ContainerPort
 }
 
-// validate returns all faults of a probe (serving 10.9).
+// validate returns all errors of a probe (serving 10.9).
 func (v probeValidator) validate(path *field.Path) field.ErrorList {
 	p := v.probe
 	errs := probeMask.validate(p, v.features, path)
@@ -79,9 +79,8 @@ func (v probeValidator) validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateNumbers checks how often and how long a probe tries. A readiness probe without a period is asked
-// as often as it takes, so it has neither timeout nor failure threshold. The kubelet takes one success for
-// liveness and startup.
+// validateNumbers validates the intervals and thresholds of a probe. A readiness probe without a period is repeated until it
+// succeeds, so it has neither timeout nor failure threshold. The kubelet requires a success threshold of 1 for liveness and startup.
 func (v probeValidator) validateNumbers(path *field.Path) field.ErrorList {
 	p := v.probe
 	errs := validateNotNegative(p.InitialDelaySeconds, path.Child("initialDelaySeconds"))
@@ -114,8 +113,8 @@ func (v probeValidator) validateNumbers(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateGracePeriod checks the time within which a container must end after it failed the probe. Nothing ends when a readiness probe
-// fails.
+// validateGracePeriod validates the time for a container to exit after its probe failed. A failed readiness probe does not end a
+// container.
 func (v probeValidator) validateGracePeriod(path *field.Path) field.ErrorList {
 	period := v.probe.TerminationGracePeriodSeconds
 	switch {
@@ -132,7 +131,7 @@ func validateNotNegative(n int32, path *field.Path) field.ErrorList {
 	return validateRange(int64(n), 0, math.MaxInt32, path)
 }
 
-// validateHTTPGet checks a request that must succeed (serving 10.12, 10.14).
+// validateHTTPGet validates an HTTP probe (serving 10.12, 10.14).
 func (v probeValidator) validateHTTPGet(get *corev1.HTTPGetAction, path *field.Path) field.ErrorList {
 	errs := httpGetMask.validate(get, v.features, path)
 	errs = append(errs, v.validatePort(get.Port, path.Child("port"))...)
@@ -155,9 +154,8 @@ func (v probeValidator) validateHTTPGet(get *corev1.HTTPGetAction, path *field.P
 	return errs
 }
 
-// validatePort checks the port that is probed. A serving container may leave out its own; health may have a port of its
-// own, which has no name because a container declares no port but the port of its requests. Other containers declare none at
-// all.
+// validatePort validates the probed port. A serving container may omit its own port; health may have a separate port without a name,
+// because a container declares only the port of its requests. Other containers declare no ports.
 func (v probeValidator) validatePort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	unset := port.String() == "0" || port.String() == ""
 	named := port.Type == intstr.String
@@ -183,13 +181,12 @@ func (v probeValidator) validatePort(port intstr.IntOrString, path *field.Path) 
 			return validateRange(int64(port.IntVal), 1, 65535, path)
 		}
 	default:
-		// That no container has a port is the fault to report.
+		// The missing port of all containers is reported elsewhere.
 		return nil
 	}
 }
 
-// validateHost checks a host name or address that a probe asks instead of the Pod's own (serving 10.12-1,
-// 10.13-1).
+// validateHost validates a host name or address to probe instead of the Pod's own (serving 10.12-1, 10.13-1).
 func validateHost(host string, path *field.Path) field.ErrorList {
 	if host == "" || len(validation.IsValidIP(path, host)) == 0 {
 		return nil

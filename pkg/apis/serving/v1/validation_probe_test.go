@@ -20,7 +20,7 @@ func TestProbeHandlers(t *testing.T) {
 			c.StartupProbe = c.ReadinessProbe.DeepCopy()
 		})
 	}
-	// Each fault is that of all three probes.
+	// Each error applies to all three probes.
 	thrice := func(faults ...fault) []fault {
 		var all []fault
 		for _, kind := range []string{"readinessProbe", "livenessProbe", "startupProbe"} {

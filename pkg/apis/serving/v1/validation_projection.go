@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// minTokenSeconds is the shortest life that Kubernetes gives a projected token.
+// minTokenSeconds is the minimum lifetime of a projected token in Kubernetes.
 const minTokenSeconds = 10 * 60
 
 var (
@@ -19,7 +19,7 @@ var (
 	resourceFieldSelectorMask = fieldMask{allowed: []string{"containerName", "divisor", "resource"}}
 )
 
-// validateProjectedVolume checks a volume that several objects fill together (serving 10.24, 10.26).
+// validateProjectedVolume validates a volume with several sources (serving 10.24, 10.26).
 func validateProjectedVolume(v *corev1.ProjectedVolumeSource, features Features, path *field.Path) field.ErrorList {
 	errs := projectedVolumeMask.validate(v, features, path)
 	errs = append(errs, validateMode(v.DefaultMode, path.Child("defaultMode"))...)
@@ -35,7 +35,7 @@ func validateProjectedVolume(v *corev1.ProjectedVolumeSource, features Features,
 	return errs
 }
 
-// validateProjection checks what each source that may be set asks for (serving 10.27, 10.28).
+// validateProjection validates each allowed source (serving 10.27, 10.28).
 func validateProjection(source *corev1.VolumeProjection, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if p := source.ConfigMap; p != nil {
@@ -82,7 +82,7 @@ func validateDownwardAPIFile(file *corev1.DownwardAPIVolumeFile, features Featur
 	return errs
 }
 
-// validateFieldRef leaves to the host which field paths there are.
+// validateFieldRef does not validate the field path; the host does.
 func validateFieldRef(ref *corev1.ObjectFieldSelector, features Features, path *field.Path) field.ErrorList {
 	errs := objectFieldSelectorMask.validate(ref, features, path)
 	if ref.FieldPath == "" {
@@ -91,7 +91,7 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, features Features, path *
 	return errs
 }
 
-// validateResourceFieldRef leaves to the host which resources there are.
+// validateResourceFieldRef does not validate the resource; the host does.
 func validateResourceFieldRef(ref *corev1.ResourceFieldSelector, features Features, path *field.Path) field.ErrorList {
 	errs := resourceFieldSelectorMask.validate(ref, features, path)
 	if ref.Resource == "" {

@@ -13,7 +13,7 @@ import (
 
 var resourcesMask = fieldMask{allowed: []string{"limits", "requests"}}
 
-// validateResources checks what a container asks for and is held to (serving 10.18).
+// validateResources validates the resource requests and limits of a container (serving 10.18).
 func validateResources(r *corev1.ResourceRequirements, features Features, path *field.Path) field.ErrorList {
 	errs := resourcesMask.validate(r, features, path)
 	errs = append(errs, validateResourceList(r.Limits, path.Child("limits"))...)
@@ -21,7 +21,7 @@ func validateResources(r *corev1.ResourceRequirements, features Features, path *
 	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		request := r.Requests[name]
 		limit, limited := r.Limits[name]
-		// A negative limit is its own fault.
+		// A negative limit is reported separately.
 		if limited && limit.Sign() >= 0 && request.Cmp(limit) > 0 {
 			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), request.String(),
 				fmt.Sprintf("must be less than or equal to the %s limit of %s", name, limit.String())))
@@ -44,7 +44,7 @@ func validateResourceList(list corev1.ResourceList, path *field.Path) field.Erro
 	return errs
 }
 
-// resourceNameFaults follows core/v1: names without a domain are those that Kubernetes itself measures.
+// resourceNameFaults follows core/v1: only native resources have names without a domain.
 func resourceNameFaults(name string) []string {
 	if faults := validation.IsQualifiedName(name); len(faults) > 0 {
 		return faults

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateRevision returns all faults of a new Revision, whose defaults are filled (serving 9.4).
+// ValidateRevision returns all errors of a new Revision after defaulting (serving 9.4).
 func ValidateRevision(r *Revision, st Settings) field.ErrorList {
 	errs := validateMetadata(&r.ObjectMeta)
 	annotations := field.NewPath("metadata", "annotations")
@@ -18,31 +18,29 @@ func ValidateRevision(r *Revision, st Settings) field.ErrorList {
 	return append(errs, validateRevisionSpec(&r.Spec, st, field.NewPath("spec"))...)
 }
 
-// ValidateRevisionUpdate returns all faults of a Revision that replaces old. The spec may not change, so it
-// is not checked again: rules may have come since it was made. What Kubernetes asks of the metadata of every
-// object is left to the registry, which checks it on each update.
+// ValidateRevisionUpdate returns all errors of a Revision that replaces old. The immutable spec is not validated again, because rules
+// may have been added since the Revision was created. The registry validates the metadata on each update.
 func ValidateRevisionUpdate(r, old *Revision) field.ErrorList {
 	annotations := field.NewPath("metadata", "annotations")
 	errs := validateDurationAnnotations(r.Annotations, annotations)
-	// Whether a start without instances was allowed, and how many there may be, was decided when the revision
-	// was made.
+	// The permission to start without backends, and the limit of their number, were decided when the Revision was created.
 	errs = append(errs, validateAutoscaling(r.Annotations, Settings{AllowZeroInitialScale: true}, annotations)...)
 	errs = append(errs, validateOwnerLabelUpdate(&r.ObjectMeta, &old.ObjectMeta, ConfigurationLabelKey, "Configuration")...)
 	if !equality.Semantic.DeepEqual(r.Spec, old.Spec) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec"),
-			"may not change, a changed template makes a new Revision (-old +new):\n"+describeChange(old.Spec, r.Spec)))
+			"may not change, a changed template creates a new Revision (-old +new):\n"+describeChange(old.Spec, r.Spec)))
 	}
 	return errs
 }
 
-// validateTemplate checks the template that Revisions are made from (serving 10.3).
+// validateTemplate validates the template of Revisions (serving 10.3).
 func validateTemplate(t *RevisionTemplateSpec, parent *metav1.ObjectMeta, st Settings, creating bool, path *field.Path) field.ErrorList {
 	errs := validateTemplateMetadata(&t.ObjectMeta, parent, st, creating, path.Child("metadata"))
 	return append(errs, validateRevisionSpec(&t.Spec, st, path.Child("spec"))...)
 }
 
-// validateNameChange checks that a template with a revision name of the user's own gets another name
-// whenever it changes, because the named Revision cannot.
+// validateNameChange checks that the revision name of a template, if set by the user, changes whenever the template does, because the
+// named Revision is immutable.
 func validateNameChange(t, old *RevisionTemplateSpec, path *field.Path) field.ErrorList {
 	if t.Name == "" || t.Name != old.Name || equality.Semantic.DeepEqual(t, old) {
 		return nil
@@ -51,7 +49,7 @@ func validateNameChange(t, old *RevisionTemplateSpec, path *field.Path) field.Er
 		"must change when the template changes (-old +new):\n"+describeChange(old, t))}
 }
 
-// validateRevisionSpec checks what a revision runs and how it takes requests (serving 9.4.2).
+// validateRevisionSpec validates the spec of a Revision (serving 9.4.2).
 func validateRevisionSpec(s *RevisionSpec, st Settings, path *field.Path) field.ErrorList {
 	errs := validatePodSpec(&s.PodSpec, st.Features, path)
 	if n := s.ContainerConcurrency; n != nil {
@@ -61,7 +59,7 @@ func validateRevisionSpec(s *RevisionSpec, st Settings, path *field.Path) field.
 	return errs
 }
 
-// validateContainerConcurrency checks how many requests an instance may be given at a time (serving 9.4.2-4).
+// validateContainerConcurrency validates the maximum number of concurrent requests per backend (serving 9.4.2-4).
 func validateContainerConcurrency(n int64, st Settings, path *field.Path) field.ErrorList {
 	if n == 0 && !st.AllowZeroContainerConcurrency {
 		return field.ErrorList{field.Invalid(path, n, fmt.Sprintf(
@@ -70,8 +68,8 @@ func validateContainerConcurrency(n int64, st Settings, path *field.Path) field.
 	return validateRange(n, 0, st.MaxContainerConcurrency, path)
 }
 
-// validateTimeouts checks how long requests may take (serving 9.4.2-3): no part of a request may be given
-// longer than the whole.
+// validateTimeouts validates the timeouts of requests (serving 9.4.2-3): the timeout of a part of a request must not exceed the
+// timeout of the whole.
 func validateTimeouts(s *RevisionSpec, longest int64, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	limit, bound := longest, fmt.Sprint(longest)
@@ -95,7 +93,7 @@ func validateTimeouts(s *RevisionSpec, longest int64, path *field.Path) field.Er
 	return errs
 }
 
-// validateRange checks a number against inclusive bounds.
+// validateRange validates a number against inclusive bounds.
 func validateRange(n, lower, upper int64, path *field.Path) field.ErrorList {
 	if n >= lower && n <= upper {
 		return nil

@@ -71,7 +71,7 @@ func TestValidateRevision(t *testing.T) {
 	checkFaults(t, ValidateRevision(r, DefaultSettings()))
 	r.Spec.Containers[0].TTY = true
 	checkFaults(t, ValidateRevision(r, DefaultSettings()), forbidden("spec.containers[0].tty", "may not be set"))
-	// What is stored stays, even where a later rule would refuse it.
+	// A stored spec remains valid, even if a later rule would reject it.
 	checkFaults(t, ValidateRevisionUpdate(r, r.DeepCopy()))
 }
 

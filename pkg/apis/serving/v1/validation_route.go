@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateRoute returns all faults of a new Route, whose defaults are filled (serving 9.3).
+// ValidateRoute returns all errors of a new Route after defaulting (serving 9.3).
 func ValidateRoute(r *Route, _ Settings) field.ErrorList {
 	errs := validateMetadata(&r.ObjectMeta)
 	errs = append(errs, validateRouteMetadata(r)...)
@@ -18,8 +18,8 @@ func ValidateRoute(r *Route, _ Settings) field.ErrorList {
 	return append(errs, validateTraffic(r.Spec.Traffic, validateRouteTarget, field.NewPath("spec", "traffic"))...)
 }
 
-// ValidateRouteUpdate returns all faults of a Route, whose defaults are filled, that replaces old. It leaves
-// out what ValidateServiceUpdate leaves out.
+// ValidateRouteUpdate returns all errors of a Route, after defaulting, that replaces old. It omits the same checks as
+// ValidateServiceUpdate.
 func ValidateRouteUpdate(r, old *Route, _ Settings) field.ErrorList {
 	specChanged := !equality.Semantic.DeepEqual(r.Spec, old.Spec)
 	errs := validateRouteMetadata(r)
@@ -36,8 +36,8 @@ func validateRouteMetadata(r *Route) field.ErrorList {
 	return append(errs, validateVisibility(r.Labels)...)
 }
 
-// validateTraffic checks a traffic distribution: percents sum to 100 (serving 10.2-9), a tag occurs once.
-// An empty one means its default. destination checks where a target points to.
+// validateTraffic validates a traffic distribution: percents sum to 100 (serving 10.2-9), tags are unique. An empty one means its
+// default. destination validates the destination of a target.
 func validateTraffic(traffic []TrafficTarget, destination func(*TrafficTarget, *field.Path) field.ErrorList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	tags := sets.New[string]()
@@ -60,14 +60,14 @@ func validateTraffic(traffic []TrafficTarget, destination func(*TrafficTarget, *
 			sum += percent
 		}
 	}
-	// A percent that is out of range is its own fault, and makes the sum meaningless.
+	// A percent out of range is reported separately, and makes the sum meaningless.
 	if len(traffic) > 0 && inRange && sum != 100 {
 		errs = append(errs, field.Invalid(path, sum, fmt.Sprintf("percents must sum to 100, not %d", sum)))
 	}
 	return errs
 }
 
-// validateTarget checks what holds for a target of any traffic distribution (serving 10.2).
+// validateTarget validates a target of any traffic distribution (serving 10.2).
 func validateTarget(target *TrafficTarget, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if target.Tag != "" {
@@ -100,8 +100,7 @@ func validateTargetName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateRouteTarget checks that a target of a Route names a Revision or a Configuration (serving 10.2-1,
-// 10.2-2).
+// validateRouteTarget checks that a target of a Route names a Revision or a Configuration (serving 10.2-1, 10.2-2).
 func validateRouteTarget(target *TrafficTarget, path *field.Path) field.ErrorList {
 	switch {
 	case target.RevisionName == "" && target.ConfigurationName == "":
@@ -113,8 +112,7 @@ func validateRouteTarget(target *TrafficTarget, path *field.Path) field.ErrorLis
 	}
 }
 
-// validateServiceTarget checks that a target of a Service leaves out the Configuration, which is the
-// Service's own (serving 10.2-2).
+// validateServiceTarget checks that a target of a Service omits the Configuration, which is the Service's own (serving 10.2-2).
 func validateServiceTarget(target *TrafficTarget, path *field.Path) field.ErrorList {
 	if target.ConfigurationName == "" {
 		return nil

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// capabilityBindLowPorts is the one capability that anybody may add: it lets a server listen below 1024, and
-// the restricted Pod security standard has it too.
+// capabilityBindLowPorts is the only capability that is always allowed: it lets a server listen on ports below 1024, and the
+// restricted Pod security standard allows it too.
 const capabilityBindLowPorts corev1.Capability = "NET_BIND_SERVICE"
 
 var (
-	// securityContextMask leaves out seLinuxOptions, procMount and windowsOptions on purpose.
+	// securityContextMask deliberately omits seLinuxOptions, procMount and windowsOptions.
 	securityContextMask = fieldMask{allowed: []string{
 		"allowPrivilegeEscalation", "capabilities", "privileged", "readOnlyRootFilesystem", "runAsGroup",
 		"runAsNonRoot", "runAsUser", "seccompProfile",
@@ -27,8 +27,8 @@ var (
 	seccompProfileMask = fieldMask{allowed: []string{"localhostProfile", "type"}}
 )
 
-// validateSecurityContext checks under which privileges a container runs. serving 10.4-12 has runAsUser
-// alone; the rest are fields that only take privileges away.
+// validateSecurityContext validates the privileges of a container. serving 10.4-12 allows only runAsUser; the other allowed fields
+// only drop privileges.
 func validateSecurityContext(s *corev1.SecurityContext, features Features, path *field.Path) field.ErrorList {
 	if s == nil {
 		return nil
@@ -43,7 +43,7 @@ func validateSecurityContext(s *corev1.SecurityContext, features Features, path 
 	return append(errs, validateSeccompProfile(s.SeccompProfile, features, path.Child("seccompProfile"))...)
 }
 
-// validatePodSecurityContext checks the privileges of all containers of a Pod together.
+// validatePodSecurityContext validates the privileges of all containers of a Pod.
 func validatePodSecurityContext(s *corev1.PodSecurityContext, features Features, path *field.Path) field.ErrorList {
 	errs := podSecurityContextMask.validate(s, features, path)
 	errs = append(errs, validateID(s.RunAsUser, path.Child("runAsUser"))...)
@@ -55,7 +55,7 @@ func validatePodSecurityContext(s *corev1.PodSecurityContext, features Features,
 	return append(errs, validateSeccompProfile(s.SeccompProfile, features, path.Child("seccompProfile"))...)
 }
 
-// validateID checks the number of a user or group.
+// validateID validates the ID of a user or group.
 func validateID(id *int64, path *field.Path) field.ErrorList {
 	if id == nil {
 		return nil
@@ -77,7 +77,7 @@ func validateCapabilities(c *corev1.Capabilities, features Features, path *field
 	return errs
 }
 
-// validateSeccompProfile follows core/v1: a profile has a type, and a file on the node only with Localhost.
+// validateSeccompProfile follows core/v1: a profile has a type, and a file on the node only for Localhost.
 func validateSeccompProfile(p *corev1.SeccompProfile, features Features, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil

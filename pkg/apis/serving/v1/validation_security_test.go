@@ -78,7 +78,7 @@ func TestSecurityContext(t *testing.T) {
 			want: []fault{invalid(at+"seccompProfile.localhostProfile", "must not contain '..'")},
 		},
 		{
-			name:     "that of the Pod when it is on",
+			name:     "the Pod's when it is enabled",
 			features: func(f *Features) { f.PodSecurityContext = true },
 			change: func(s *RevisionSpec) {
 				s.SecurityContext = &corev1.PodSecurityContext{

@@ -5,17 +5,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateService returns all faults of a new Service, whose defaults are filled (serving 9.1).
+// ValidateService returns all errors of a new Service after defaulting (serving 9.1).
 func ValidateService(s *Service, st Settings) field.ErrorList {
 	errs := validateMetadata(&s.ObjectMeta)
 	errs = append(errs, validateServiceMetadata(s)...)
 	return append(errs, validateServiceSpec(s, st, true)...)
 }
 
-// ValidateServiceUpdate returns all faults of a Service, whose defaults are filled, that replaces old. What
-// Kubernetes asks of the metadata of every object is left to the registry, which checks it on each update.
-// The spec of a Service that is being deleted is only checked if it changes, or else a rule that came after
-// the object would keep its finalizers from being removed.
+// ValidateServiceUpdate returns all errors of a Service, after defaulting, that replaces old. The registry validates the metadata on
+// each update. The spec of a Service that is being deleted is only validated if it changes; otherwise a rule that is newer than the
+// object would prevent the removal of its finalizers.
 func ValidateServiceUpdate(s, old *Service, st Settings) field.ErrorList {
 	specChanged := !equality.Semantic.DeepEqual(s.Spec, old.Spec)
 	errs := validateServiceMetadata(s)
@@ -32,7 +31,7 @@ func validateServiceMetadata(s *Service) field.ErrorList {
 	return append(errs, validateVisibility(s.Labels)...)
 }
 
-// validateServiceSpec checks the template as that of the Configuration, which has the Service's name.
+// validateServiceSpec validates the template of the Configuration, which has the Service's name.
 func validateServiceSpec(s *Service, st Settings, creating bool) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := validateTemplate(&s.Spec.Template, &s.ObjectMeta, st, creating, spec.Child("template"))

@@ -76,7 +76,7 @@ func TestOwnRevisionNameMustChangeWithTheTemplate(t *testing.T) {
 			s.Spec.Template.Name = "hello-v2"
 			s.Spec.Template.Spec.Containers[0].Image = "x"
 		}},
-		{name: "name goes", change: func(s *Service) {
+		{name: "name removed", change: func(s *Service) {
 			s.Spec.Template.Name = ""
 			s.Spec.Template.Spec.Containers[0].Image = "x"
 		}},

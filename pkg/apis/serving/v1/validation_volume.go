@@ -36,7 +36,7 @@ func volumesByName(volumes []corev1.Volume) map[string]*corev1.Volume {
 	return byName
 }
 
-// validateVolumes checks the volumes of a Pod: unique names, exactly one source each (serving 10.21).
+// validateVolumes validates the volumes of a Pod: unique names, exactly one source each (serving 10.21).
 func validateVolumes(volumes []corev1.Volume, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := sets.New[string]()
@@ -61,7 +61,7 @@ func validateVolumes(volumes []corev1.Volume, features Features, path *field.Pat
 	return errs
 }
 
-// validateVolumeSource checks what each source that may be set asks for.
+// validateVolumeSource validates each allowed source.
 func validateVolumeSource(s *corev1.VolumeSource, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if v := s.ConfigMap; v != nil {
@@ -95,7 +95,7 @@ func validateVolumeSource(s *corev1.VolumeSource, features Features, path *field
 	return errs
 }
 
-// validateConfigMapVolume checks serving 10.22.
+// validateConfigMapVolume validates serving 10.22.
 func validateConfigMapVolume(v *corev1.ConfigMapVolumeSource, features Features, path *field.Path) field.ErrorList {
 	errs := configMapVolumeMask.validate(v, features, path)
 	errs = append(errs, validateReferenceName(v.Name, path.Child("name"))...)
@@ -103,7 +103,7 @@ func validateConfigMapVolume(v *corev1.ConfigMapVolumeSource, features Features,
 	return append(errs, validateItems(v.Items, features, path.Child("items"))...)
 }
 
-// validateSecretVolume checks serving 10.23.
+// validateSecretVolume validates serving 10.23.
 func validateSecretVolume(v *corev1.SecretVolumeSource, features Features, path *field.Path) field.ErrorList {
 	errs := secretVolumeMask.validate(v, features, path)
 	errs = append(errs, validateReferenceName(v.SecretName, path.Child("secretName"))...)
@@ -111,7 +111,7 @@ func validateSecretVolume(v *corev1.SecretVolumeSource, features Features, path 
 	return append(errs, validateItems(v.Items, features, path.Child("items"))...)
 }
 
-// validateItems checks which keys become which files (serving 10.25).
+// validateItems validates the mapping of keys to files (serving 10.25).
 func validateItems(items []corev1.KeyToPath, features Features, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range items {
@@ -124,8 +124,7 @@ func validateItems(items []corev1.KeyToPath, features Features, path *field.Path
 	return errs
 }
 
-// validateFilePath checks the path of a file in a volume. Names that start with two dots are those of the
-// kubelet's own links.
+// validateFilePath validates the path of a file in a volume. Names that start with two dots are reserved for the kubelet's links.
 func validateFilePath(p string, path *field.Path) field.ErrorList {
 	if p == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -137,7 +136,7 @@ func validateFilePath(p string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateMode checks the permission bits of files.
+// validateMode validates the permission bits of files.
 func validateMode(mode *int32, path *field.Path) field.ErrorList {
 	if mode == nil || *mode >= 0 && *mode <= 0o777 {
 		return nil
@@ -157,8 +156,7 @@ func validateEmptyDir(v *corev1.EmptyDirVolumeSource, features Features, path *f
 	return errs
 }
 
-// validateClaim checks that a volume which outlives its Pod is only read, unless the operator accepts that
-// instances share state.
+// validateClaim checks that a persistent volume is read-only, unless the operator allows backends to share state.
 func validateClaim(v *corev1.PersistentVolumeClaimVolumeSource, features Features, path *field.Path) field.ErrorList {
 	errs := validateReferenceName(v.ClaimName, path.Child("claimName"))
 	if !v.ReadOnly && !features.PersistentVolumeWrite {

@@ -9,7 +9,7 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// warnedGroups are the groups whose labels and annotations are expected to have an effect, with their subgroups such as
+// warnedGroups are the groups whose labels and annotations should have an effect, including subgroups such as
 // queue.sidecar.serving.knative.dev.
 func warnedGroups() []string {
 	return []string{GroupName, AutoscalingGroupName, "networking.knative.dev", "networking.internal.knative.dev", "features.knative.dev"}
@@ -22,7 +22,7 @@ func knownLabels() []string {
 	}
 }
 
-// WarnService returns a warning for each setting of a Service that is accepted without effect.
+// WarnService returns a warning for each field of a Service that is accepted without effect.
 func WarnService(s *Service) []string {
 	return append(warnMetadata(&s.ObjectMeta), warnTemplate(&s.Spec.Template)...)
 }

@@ -14,8 +14,8 @@ const (
 	noPrivileges = "processes run with the privileges of their user"
 )
 
-// processSpec holds the reasons why fields have no effect for a process of this machine, by the JSON names of the fields. Fields that
-// keep a Revision from running are not among them: its status reports those.
+// processSpec maps JSON names of fields to the reasons why they have no effect for a process of this machine. It omits fields that
+// prevent a Revision from running: its status reports those fields.
 var (
 	processPodSpec = unused{
 		"affinity": noPod, "dnsConfig": noPod, "dnsPolicy": noPod, "hostAliases": noPod, "hostIPC": noPod, "hostNetwork": noPod,
@@ -36,7 +36,7 @@ var (
 	processResources   = unused{"requests": noPod}
 	processVolumeMount = unused{"mountPropagation": noPod}
 	processEmptyDir    = unused{"medium": noPod, "sizeLimit": noPod}
-	processProbe       = unused{"terminationGracePeriodSeconds": "an instance has until timeoutSeconds to end"}
+	processProbe       = unused{"terminationGracePeriodSeconds": "an instance must exit within timeoutSeconds"}
 )
 
 // unused maps JSON names of fields of a struct to the reason why they have no effect.
@@ -45,7 +45,7 @@ var (
 // +k8s:openapi-gen=false
 type unused map[string]string
 
-// warn returns a warning for each of the fields that the struct v, or what it points to, sets.
+// warn returns a warning for each of the fields that are set in the struct v, or in the struct v points to.
 func (u unused) warn(v any, path *field.Path) []string {
 	var warnings []string
 	for _, name := range setFields(v) {
@@ -56,12 +56,12 @@ func (u unused) warn(v any, path *field.Path) []string {
 	return warnings
 }
 
-// WarnProcessService is like WarnService where Revisions run as processes.
+// WarnProcessService is like WarnService for Revisions that run as processes.
 func WarnProcessService(s *Service) []string {
 	return append(WarnService(s), warnProcess(&s.Spec.Template.Spec.PodSpec)...)
 }
 
-// WarnProcessConfiguration is like WarnConfiguration where Revisions run as processes.
+// WarnProcessConfiguration is like WarnConfiguration for Revisions that run as processes.
 func WarnProcessConfiguration(c *Configuration) []string {
 	return append(WarnConfiguration(c), warnProcess(&c.Spec.Template.Spec.PodSpec)...)
 }

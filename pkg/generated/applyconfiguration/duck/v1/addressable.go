@@ -5,15 +5,15 @@ package v1
 // AddressableApplyConfiguration represents a declarative configuration of the Addressable type for use
 // with apply.
 //
-// Addressable is where an object accepts requests or events (serving 10.29, eventing duckv1.Addressable).
+// Addressable is an address at which an object accepts requests or events (serving 10.29, eventing duckv1.Addressable).
 type AddressableApplyConfiguration struct {
-	// Name tells this address from others of the same object. Optional.
+	// Name distinguishes this address from others of the same object. Optional.
 	Name *string `json:"name,omitempty"`
-	// URL, with its scheme, at which the object is reached. Required once the object is addressable.
+	// URL, including its scheme, of the object. Required once the object is addressable.
 	URL *string `json:"url,omitempty"`
-	// CACerts holds PEM certificates of the authorities that vouch for URL, when it is https. Optional.
+	// CACerts are the PEM certificates of the authorities that sign the certificate of URL, if it is https. Optional.
 	CACerts *string `json:"CACerts,omitempty"`
-	// Audience is the OIDC audience that tokens sent to URL must carry. Optional.
+	// Audience is the required OIDC audience of tokens sent to URL. Optional.
 	Audience *string `json:"audience,omitempty"`
 }
 

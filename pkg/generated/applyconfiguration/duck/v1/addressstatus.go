@@ -7,7 +7,7 @@ package v1
 //
 // AddressStatus is the part of a status that makes an object Addressable.
 type AddressStatusApplyConfiguration struct {
-	// Address is where the object accepts events or requests. Set by its controller.
+	// Address is the address at which the object accepts events or requests. Set by its controller.
 	Address *AddressableApplyConfiguration `json:"address,omitempty"`
 }
 

@@ -13,19 +13,18 @@ import (
 //
 // Condition is one observed aspect of an object (serving 6-2, eventing Error Signalling).
 type ConditionApplyConfiguration struct {
-	// Type is the aspect this condition reports on, as a short CamelCase word or phrase. It is unique
-	// within the list. Required.
+	// Type is the reported aspect, as a short CamelCase word or phrase. It is unique within the list. Required.
 	Type *duckv1.ConditionType `json:"type,omitempty"`
-	// Status is the last measured state: True, False or Unknown. Required.
+	// Status is the last observed state: True, False or Unknown. Required.
 	Status *corev1.ConditionStatus `json:"status,omitempty"`
-	// Severity is empty for conditions that count towards Ready; Warning and Info do not.
+	// Severity is Warning or Info for conditions that do not affect Ready.
 	// Optional; defaults to empty, which means Error.
 	Severity *duckv1.ConditionSeverity `json:"severity,omitempty"`
-	// LastTransitionTime is when Status last changed. Optional.
+	// LastTransitionTime is the time of the last change of Status. Optional.
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
 	// Reason is a one-word CamelCase cause of the last transition, for programs. Optional.
 	Reason *string `json:"reason,omitempty"`
-	// Message tells a person about the last transition in a sentence. Optional.
+	// Message is a human-readable description of the last transition. Optional.
 	Message *string `json:"message,omitempty"`
 }
 

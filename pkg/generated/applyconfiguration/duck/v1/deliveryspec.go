@@ -14,23 +14,23 @@ type DeliverySpecApplyConfiguration struct {
 	// DeadLetterSink receives events that could not be delivered. Optional; without one such events are
 	// dropped and counted.
 	DeadLetterSink *DestinationApplyConfiguration `json:"deadLetterSink,omitempty"`
-	// Retry is the least number of retries before an event goes to the dead letter sink, 0 or more.
-	// Optional; without it the system default applies.
+	// Retry is the minimum number of retries before an event is sent to the dead letter sink, 0 or more.
+	// Optional; defaults to the system setting.
 	Retry *int32 `json:"retry,omitempty"`
 	// Timeout bounds one delivery attempt, as an ISO 8601 duration such as PT30S; greater than zero.
-	// Optional; without it the system default applies.
+	// Optional; defaults to the system setting.
 	Timeout *string `json:"timeout,omitempty"`
 	// BackoffPolicy is linear (each retry waits backoffDelay) or exponential (retry n waits
-	// backoffDelay x 2^n). Optional; without it the system default applies.
+	// backoffDelay x 2^n). Optional; defaults to the system setting.
 	BackoffPolicy *duckv1.BackoffPolicyType `json:"backoffPolicy,omitempty"`
 	// BackoffDelay is the delay before the first retry, as an ISO 8601 duration such as PT0.5S. Optional;
-	// without it the system default applies.
+	// defaults to the system setting.
 	BackoffDelay *string `json:"backoffDelay,omitempty"`
-	// RetryAfterMax is the longest delay a Retry-After header of a 429 or 503 answer is honoured for, as an
-	// ISO 8601 duration; PT0S ignores such headers. Optional; without it they are honoured in full.
+	// RetryAfterMax is the maximum delay that a Retry-After header of a 429 or 503 response can request, as an
+	// ISO 8601 duration; PT0S ignores such headers. Optional; defaults to no maximum.
 	RetryAfterMax *string `json:"retryAfterMax,omitempty"`
-	// Format of delivered events: json (structured) or binary. Optional; without it an event is delivered
-	// in the mode it arrived in.
+	// Format of delivered events: json (structured) or binary. Optional; defaults to the mode in which the
+	// event was received.
 	Format *duckv1.FormatType `json:"format,omitempty"`
 }
 

@@ -5,11 +5,11 @@ package v1
 // DeliveryStatusApplyConfiguration represents a declarative configuration of the DeliveryStatus type for use
 // with apply.
 //
-// DeliveryStatus reports where undeliverable events go.
+// DeliveryStatus contains the destination of undeliverable events.
 type DeliveryStatusApplyConfiguration struct {
 	// DeadLetterSinkURI is the resolved URL of spec.delivery.deadLetterSink. Set by the controller.
 	DeadLetterSinkURI *string `json:"deadLetterSinkUri,omitempty"`
-	// DeadLetterSinkCACerts holds the PEM certificates to trust when deadLetterSinkUri is https.
+	// DeadLetterSinkCACerts are the PEM certificates to trust when deadLetterSinkUri is https.
 	DeadLetterSinkCACerts *string `json:"deadLetterSinkCACerts,omitempty"`
 	// DeadLetterSinkAudience is the OIDC audience of the dead letter sink.
 	DeadLetterSinkAudience *string `json:"deadLetterSinkAudience,omitempty"`

@@ -5,19 +5,19 @@ package v1
 // DestinationApplyConfiguration represents a declarative configuration of the Destination type for use
 // with apply.
 //
-// Destination says where events are sent (eventing duckv1.Destination): to an object, to a URL, or to a
+// Destination is the destination of events (eventing duckv1.Destination): an object, a URL, or a
 // URL relative to an object's address. At least one of ref and uri is required.
 type DestinationApplyConfiguration struct {
-	// Ref points to an Addressable object (one with status.address.url) or a core Service.
-	// Optional where uri is an absolute URL.
+	// Ref refers to an Addressable object (one with status.address.url) or a core Service.
+	// Optional if uri is an absolute URL.
 	Ref *KReferenceApplyConfiguration `json:"ref,omitempty"`
-	// URI is an absolute URL with scheme and host; together with ref it may be relative and is then
-	// resolved against the address of ref. Optional where ref is set.
+	// URI is an absolute URL with scheme and host. In combination with ref it may be relative, and is then
+	// resolved against the address of ref. Optional if ref is set.
 	URI *string `json:"uri,omitempty"`
-	// CACerts holds PEM certificates of the authorities to trust when the destination is reached by https,
-	// in addition to those of its address. Optional.
+	// CACerts are the PEM certificates of the authorities to trust for https, in addition to the certificates of
+	// the referent's address. Optional.
 	CACerts *string `json:"CACerts,omitempty"`
-	// Audience is the OIDC audience of the destination; used where ref does not report one. Optional.
+	// Audience is the OIDC audience of the destination, used if ref does not report one. Optional.
 	Audience *string `json:"audience,omitempty"`
 }
 

@@ -10,13 +10,13 @@ package v1
 type KReferenceApplyConfiguration struct {
 	// Kind of the referent, for instance Service. Required.
 	Kind *string `json:"kind,omitempty"`
-	// Namespace of the referent. Optional; defaults to the namespace of the object that holds the reference.
+	// Namespace of the referent. Optional; defaults to the namespace of the referring object.
 	Namespace *string `json:"namespace,omitempty"`
 	// Name of the referent. Required.
 	Name *string `json:"name,omitempty"`
 	// APIVersion of the referent, for instance serving.knative.dev/v1. Required.
 	APIVersion *string `json:"apiVersion,omitempty"`
-	// Address selects one of the referent's addresses by name, where it has several. Optional; defaults
+	// Address selects one of the referent's addresses by name, if it has several. Optional; defaults
 	// to the referent's first address.
 	Address *string `json:"address,omitempty"`
 }

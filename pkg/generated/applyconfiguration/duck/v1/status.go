@@ -9,15 +9,15 @@ import (
 // StatusApplyConfiguration represents a declarative configuration of the Status type for use
 // with apply.
 //
-// Status is what the status of every kind starts with.
+// Status contains the fields that the status of every kind has.
 type StatusApplyConfiguration struct {
-	// ObservedGeneration is the metadata.generation that the controller last worked on. The conditions
-	// belong to that generation; while it lags behind metadata.generation they are out of date.
+	// ObservedGeneration is the metadata.generation that the controller last processed. While it is less than
+	// metadata.generation, the conditions are outdated.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions are the latest observations of the object's state. Ready is always among them once a
-	// controller has seen the object.
+	// Conditions are the latest observations of the object's state. They include Ready once a controller has
+	// processed the object.
 	Conditions *duckv1.Conditions `json:"conditions,omitempty"`
-	// Annotations carry additional status that has no field of its own.
+	// Annotations contain additional status without a field of its own.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 

@@ -9,10 +9,10 @@ import (
 // SubscriberSpecApplyConfiguration represents a declarative configuration of the SubscriberSpec type for use
 // with apply.
 //
-// SubscriberSpec is one Subscription as its channel sees it (eventing duckv1.SubscriberSpec). Controllers
-// write it; users never do.
+// SubscriberSpec is one resolved Subscription of a channel (eventing duckv1.SubscriberSpec). Only controllers
+// write it.
 type SubscriberSpecApplyConfiguration struct {
-	// UID of the Subscription, which tells it from an earlier one of the same name. Required.
+	// UID of the Subscription, which distinguishes it from an earlier one of the same name. Required.
 	UID *types.UID `json:"uid,omitempty"`
 	// Name of the Subscription. Optional.
 	Name *string `json:"name,omitempty"`
@@ -20,17 +20,17 @@ type SubscriberSpecApplyConfiguration struct {
 	Generation *int64 `json:"generation,omitempty"`
 	// SubscriberURI is the resolved URL of the Subscription's spec.subscriber.
 	SubscriberURI *string `json:"subscriberUri,omitempty"`
-	// SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.
+	// SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.
 	SubscriberCACerts *string `json:"subscriberCACerts,omitempty"`
 	// SubscriberAudience is the OIDC audience of the subscriber.
 	SubscriberAudience *string `json:"subscriberAudience,omitempty"`
 	// ReplyURI is the resolved URL of the Subscription's spec.reply.
 	ReplyURI *string `json:"replyUri,omitempty"`
-	// ReplyCACerts holds the PEM certificates to trust when replyUri is https.
+	// ReplyCACerts are the PEM certificates to trust when replyUri is https.
 	ReplyCACerts *string `json:"replyCACerts,omitempty"`
 	// ReplyAudience is the OIDC audience of the reply destination.
 	ReplyAudience *string `json:"replyAudience,omitempty"`
-	// Delivery holds the resolved delivery options; its deadLetterSink uses the uri form.
+	// Delivery contains the resolved delivery options; its deadLetterSink uses the uri form.
 	Delivery *DeliverySpecApplyConfiguration `json:"delivery,omitempty"`
 }
 

@@ -10,18 +10,18 @@ import (
 // SubscriberStatusApplyConfiguration represents a declarative configuration of the SubscriberStatus type for use
 // with apply.
 //
-// SubscriberStatus reports how far a channel has come with one of its subscribers (eventing
+// SubscriberStatus is the state of one subscriber of a channel (eventing
 // duckv1.SubscriberStatus).
 type SubscriberStatusApplyConfiguration struct {
 	// UID of the Subscription. Required.
 	UID *types.UID `json:"uid,omitempty"`
-	// Generation of the Subscription that the channel works with.
+	// Generation of the Subscription that the channel uses.
 	Generation *int64 `json:"generation,omitempty"`
-	// ObservedGeneration is generation under the name that Knative's own channels report it by.
+	// ObservedGeneration equals generation. Knative's own channels report it under this name.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Ready tells whether the channel delivers to the subscriber: True, False or Unknown.
+	// Ready reports whether the channel delivers to the subscriber: True, False or Unknown.
 	Ready *corev1.ConditionStatus `json:"ready,omitempty"`
-	// Message explains ready to a person.
+	// Message is a human-readable description of ready.
 	Message *string `json:"message,omitempty"`
 }
 

@@ -14,16 +14,16 @@ import (
 // BrokerApplyConfiguration represents a declarative configuration of the Broker type for use
 // with apply.
 //
-// Broker accepts CloudEvents at its address, keeps them, and forwards each to the subscribers of the
+// Broker accepts CloudEvents at its address, persists them, and forwards each to the subscribers of the
 // Triggers that match it (eventing Broker Lifecycle). The annotation eventing.knative.dev/broker.class
-// chooses the implementation; it defaults to JetStreamBroker and is immutable.
+// selects the implementation; it defaults to JetStreamBroker and is immutable.
 type BrokerApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// Spec is the desired state.
 	Spec *BrokerSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what controllers observed. Ignored when the Broker itself is written.
+	// Status is the state observed by controllers. Ignored when the Broker itself is written.
 	Status *BrokerStatusApplyConfiguration `json:"status,omitempty"`
 }
 

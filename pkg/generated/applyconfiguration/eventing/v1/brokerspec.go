@@ -11,10 +11,10 @@ import (
 //
 // BrokerSpec is the desired state of a Broker.
 type BrokerSpecApplyConfiguration struct {
-	// Config refers to an object that holds the options of the Broker's implementation, for instance a
+	// Config refers to an object with the options of the Broker's implementation, for instance a
 	// ConfigMap. Immutable. Optional; defaults to an empty reference, which means the system's options.
 	Config *duckv1.KReferenceApplyConfiguration `json:"config,omitempty"`
-	// Delivery holds the delivery options of Triggers that have none of their own. Optional.
+	// Delivery contains the delivery options of Triggers without their own. Optional.
 	Delivery *duckv1.DeliverySpecApplyConfiguration `json:"delivery,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 // BrokerStatusApplyConfiguration represents a declarative configuration of the BrokerStatus type for use
 // with apply.
 //
-// BrokerStatus is what controllers observed of a Broker.
+// BrokerStatus is the observed state of a Broker.
 type BrokerStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration         `json:""`
 	duckv1.AddressStatusApplyConfiguration  `json:""`

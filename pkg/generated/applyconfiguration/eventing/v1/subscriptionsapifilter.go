@@ -7,19 +7,19 @@ package v1
 //
 // SubscriptionsAPIFilter is one filter expression: exactly one of its dialects is set.
 type SubscriptionsAPIFilterApplyConfiguration struct {
-	// All passes events that pass every one of these filters.
+	// All matches events that match every one of these filters.
 	All []SubscriptionsAPIFilterApplyConfiguration `json:"all,omitempty"`
-	// Any passes events that pass at least one of these filters.
+	// Any matches events that match at least one of these filters.
 	Any []SubscriptionsAPIFilterApplyConfiguration `json:"any,omitempty"`
-	// Not passes events that do not pass this filter.
+	// Not matches events that do not match this filter.
 	Not *SubscriptionsAPIFilterApplyConfiguration `json:"not,omitempty"`
-	// Exact passes events whose attributes have exactly these values.
+	// Exact matches events whose attributes have exactly these values.
 	Exact map[string]string `json:"exact,omitempty"`
-	// Prefix passes events whose attributes start with these values.
+	// Prefix matches events whose attributes start with these values.
 	Prefix map[string]string `json:"prefix,omitempty"`
-	// Suffix passes events whose attributes end with these values.
+	// Suffix matches events whose attributes end with these values.
 	Suffix map[string]string `json:"suffix,omitempty"`
-	// CESQL passes events for which this CloudEvents SQL expression is true.
+	// CESQL matches events for which this CloudEvents SQL expression is true.
 	CESQL *string `json:"cesql,omitempty"`
 }
 

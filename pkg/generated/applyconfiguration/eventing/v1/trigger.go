@@ -22,7 +22,7 @@ type TriggerApplyConfiguration struct {
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// Spec is the desired state.
 	Spec *TriggerSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what controllers observed. Ignored when the Trigger itself is written.
+	// Status is the state observed by controllers. Ignored when the Trigger itself is written.
 	Status *TriggerStatusApplyConfiguration `json:"status,omitempty"`
 }
 

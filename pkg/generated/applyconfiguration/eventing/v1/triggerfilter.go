@@ -7,8 +7,8 @@ package v1
 //
 // TriggerFilter selects events by their attributes (eventing TriggerFilter).
 type TriggerFilterApplyConfiguration struct {
-	// Attributes maps attribute names (lower-case letters and digits) to the value an event must carry; the
-	// empty string asks only that the attribute is there. Optional; without it every event passes.
+	// Attributes maps attribute names (lower-case letters and digits) to the required values; the
+	// empty string only requires that the attribute exists. Optional; without it every event matches.
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 

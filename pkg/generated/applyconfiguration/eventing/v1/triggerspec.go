@@ -14,16 +14,16 @@ type TriggerSpecApplyConfiguration struct {
 	// Broker is the name of the Broker, in the same namespace, whose events are filtered. Required,
 	// immutable.
 	Broker *string `json:"broker,omitempty"`
-	// Filter selects events by the exact values of their attributes. Optional; defaults to {}, which every
-	// event passes. Overridden by filters.
+	// Filter selects events by the exact values of their attributes. Optional; defaults to {}, which matches
+	// every event. Overridden by filters.
 	Filter *TriggerFilterApplyConfiguration `json:"filter,omitempty"`
-	// Filters select events by the dialects of the CloudEvents Subscriptions API; an event must pass all of
-	// them. Optional; where there are any, filter is not looked at.
+	// Filters select events with the dialects of the CloudEvents Subscriptions API; an event must match all of
+	// them. Optional; if set, filter is ignored.
 	Filters []SubscriptionsAPIFilterApplyConfiguration `json:"filters,omitempty"`
-	// Subscriber is where matching events are sent. Required.
+	// Subscriber is the destination of matching events. Required.
 	Subscriber *duckv1.DestinationApplyConfiguration `json:"subscriber,omitempty"`
-	// Delivery holds the delivery options of this Trigger; they replace the Broker's as a whole. Optional;
-	// without it the Broker's apply.
+	// Delivery contains the delivery options of this Trigger, which replace the Broker's as a whole. Optional;
+	// defaults to the Broker's.
 	Delivery *duckv1.DeliverySpecApplyConfiguration `json:"delivery,omitempty"`
 }
 

@@ -10,12 +10,12 @@ import (
 // TriggerStatusApplyConfiguration represents a declarative configuration of the TriggerStatus type for use
 // with apply.
 //
-// TriggerStatus is what controllers observed of a Trigger.
+// TriggerStatus is the observed state of a Trigger.
 type TriggerStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration `json:""`
 	// SubscriberURI is the resolved URL of spec.subscriber.
 	SubscriberURI *string `json:"subscriberUri,omitempty"`
-	// SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.
+	// SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.
 	SubscriberCACerts *string `json:"subscriberCACerts,omitempty"`
 	// SubscriberAudience is the OIDC audience of the subscriber.
 	SubscriberAudience                      *string `json:"subscriberAudience,omitempty"`

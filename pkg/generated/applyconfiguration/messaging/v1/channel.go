@@ -14,7 +14,7 @@ import (
 // ChannelApplyConfiguration represents a declarative configuration of the Channel type for use
 // with apply.
 //
-// Channel accepts CloudEvents at its address, keeps them, and forwards each to all of its Subscriptions
+// Channel accepts CloudEvents at its address, persists them, and forwards each to all of its Subscriptions
 // (eventing Channel Lifecycle).
 type ChannelApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
@@ -22,7 +22,7 @@ type ChannelApplyConfiguration struct {
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// Spec is the desired state.
 	Spec *ChannelSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what controllers observed. Ignored when the Channel itself is written.
+	// Status is the state observed by controllers. Ignored when the Channel itself is written.
 	Status *ChannelStatusApplyConfiguration `json:"status,omitempty"`
 }
 

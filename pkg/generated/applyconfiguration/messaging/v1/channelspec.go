@@ -11,12 +11,12 @@ import (
 //
 // ChannelSpec is the desired state of a Channel.
 type ChannelSpecApplyConfiguration struct {
-	// ChannelTemplate chooses the implementation and its parameters. Immutable. Optional; defaults to
+	// ChannelTemplate selects the implementation and its parameters. Immutable. Optional; defaults to
 	// apiVersion messaging.knative.dev/v1, kind JetStreamChannel.
 	ChannelTemplate *ChannelTemplateSpecApplyConfiguration `json:"channelTemplate,omitempty"`
-	// Subscribers are the Subscriptions of this channel, resolved. Written by the controllers alone.
+	// Subscribers are the resolved Subscriptions of this channel. Only controllers write them.
 	Subscribers []duckv1.SubscriberSpecApplyConfiguration `json:"subscribers,omitempty"`
-	// Delivery holds the delivery options of Subscriptions that have none of their own. Optional.
+	// Delivery contains the delivery options of Subscriptions without their own. Optional.
 	Delivery *duckv1.DeliverySpecApplyConfiguration `json:"delivery,omitempty"`
 }
 

@@ -10,14 +10,14 @@ import (
 // ChannelStatusApplyConfiguration represents a declarative configuration of the ChannelStatus type for use
 // with apply.
 //
-// ChannelStatus is what controllers observed of a Channel.
+// ChannelStatus is the observed state of a Channel.
 type ChannelStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration        `json:""`
 	duckv1.AddressStatusApplyConfiguration `json:""`
-	// Subscribers tell for each of spec.subscribers whether events are delivered to it.
+	// Subscribers report for each of spec.subscribers whether events are delivered to it.
 	Subscribers                             []duckv1.SubscriberStatusApplyConfiguration `json:"subscribers,omitempty"`
 	duckv1.DeliveryStatusApplyConfiguration `json:""`
-	// Channel is the object that implements the Channel, for templates of kinds that other controllers serve.
+	// Channel is the object that implements the Channel, for template kinds of other controllers.
 	Channel *duckv1.KReferenceApplyConfiguration `json:"channel,omitempty"`
 }
 

@@ -10,10 +10,10 @@ import (
 // ChannelTemplateSpecApplyConfiguration represents a declarative configuration of the ChannelTemplateSpec type for use
 // with apply.
 //
-// ChannelTemplateSpec names a channel implementation by apiVersion and kind.
+// ChannelTemplateSpec identifies a channel implementation by apiVersion and kind.
 type ChannelTemplateSpecApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
-	// Spec holds parameters of the implementation, passed on as they are. Optional.
+	// Spec contains parameters of the implementation, passed on unchanged. Optional.
 	Spec *runtime.RawExtension `json:"spec,omitempty"`
 }
 

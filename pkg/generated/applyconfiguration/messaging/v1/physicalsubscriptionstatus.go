@@ -9,18 +9,18 @@ import (
 // PhysicalSubscriptionStatusApplyConfiguration represents a declarative configuration of the PhysicalSubscriptionStatus type for use
 // with apply.
 //
-// PhysicalSubscriptionStatus holds the resolved addresses of a Subscription (eventing
+// PhysicalSubscriptionStatus contains the resolved addresses of a Subscription (eventing
 // PhysicalSubscriptionStatus).
 type PhysicalSubscriptionStatusApplyConfiguration struct {
 	// SubscriberURI is the resolved URL of spec.subscriber.
 	SubscriberURI *string `json:"subscriberUri,omitempty"`
-	// SubscriberCACerts holds the PEM certificates to trust when subscriberUri is https.
+	// SubscriberCACerts are the PEM certificates to trust when subscriberUri is https.
 	SubscriberCACerts *string `json:"subscriberCACerts,omitempty"`
 	// SubscriberAudience is the OIDC audience of the subscriber.
 	SubscriberAudience *string `json:"subscriberAudience,omitempty"`
 	// ReplyURI is the resolved URL of spec.reply.
 	ReplyURI *string `json:"replyUri,omitempty"`
-	// ReplyCACerts holds the PEM certificates to trust when replyUri is https.
+	// ReplyCACerts are the PEM certificates to trust when replyUri is https.
 	ReplyCACerts *string `json:"replyCACerts,omitempty"`
 	// ReplyAudience is the OIDC audience of the reply destination.
 	ReplyAudience                           *string `json:"replyAudience,omitempty"`

@@ -22,7 +22,7 @@ type SubscriptionApplyConfiguration struct {
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// Spec is the desired state.
 	Spec *SubscriptionSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what controllers observed. Ignored when the Subscription itself is written.
+	// Status is the state observed by controllers. Ignored when the Subscription itself is written.
 	Status *SubscriptionStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -12,15 +12,15 @@ import (
 // SubscriptionSpec is the desired state of a Subscription. At least one of subscriber and reply is
 // required.
 type SubscriptionSpecApplyConfiguration struct {
-	// Channel is the channel whose events are delivered, by apiVersion, kind and name; it is in the
-	// Subscription's own namespace, and its namespace field stays empty. Required, immutable.
+	// Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the
+	// Subscription's own namespace, and its namespace field must be empty. Required, immutable.
 	Channel *duckv1.KReferenceApplyConfiguration `json:"channel,omitempty"`
-	// Subscriber is where events are sent. Optional where reply is set.
+	// Subscriber is the destination of events. Optional if reply is set.
 	Subscriber *duckv1.DestinationApplyConfiguration `json:"subscriber,omitempty"`
-	// Reply is where events that the subscriber answers with are sent. Without a subscriber it receives the
-	// channel's events themselves. Optional where subscriber is set.
+	// Reply is the destination of events in responses of the subscriber. Without a subscriber it receives the
+	// channel's events. Optional if subscriber is set.
 	Reply *duckv1.DestinationApplyConfiguration `json:"reply,omitempty"`
-	// Delivery holds the delivery options. Optional; without it the channel's apply.
+	// Delivery contains the delivery options. Optional; defaults to the channel's.
 	Delivery *duckv1.DeliverySpecApplyConfiguration `json:"delivery,omitempty"`
 }
 

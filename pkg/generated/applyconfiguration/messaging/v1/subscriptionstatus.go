@@ -10,10 +10,10 @@ import (
 // SubscriptionStatusApplyConfiguration represents a declarative configuration of the SubscriptionStatus type for use
 // with apply.
 //
-// SubscriptionStatus is what controllers observed of a Subscription.
+// SubscriptionStatus is the observed state of a Subscription.
 type SubscriptionStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration `json:""`
-	// PhysicalSubscription holds the resolved addresses of spec.
+	// PhysicalSubscription contains the resolved addresses of spec.
 	PhysicalSubscription *PhysicalSubscriptionStatusApplyConfiguration `json:"physicalSubscription,omitempty"`
 }
 

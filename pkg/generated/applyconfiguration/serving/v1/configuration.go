@@ -14,7 +14,7 @@ import (
 // ConfigurationApplyConfiguration represents a declarative configuration of the Configuration type for use
 // with apply.
 //
-// Configuration is the desired state of one application: each change of its template makes a new Revision
+// Configuration is the desired state of one application: each change of its template creates a new Revision
 // (serving 5.5).
 type ConfigurationApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
@@ -22,7 +22,7 @@ type ConfigurationApplyConfiguration struct {
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// Spec is the desired state.
 	Spec *ConfigurationSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what controllers observed. Ignored when the Configuration itself is written.
+	// Status is the state observed by controllers. Ignored when the Configuration itself is written.
 	Status *ConfigurationStatusApplyConfiguration `json:"status,omitempty"`
 }
 

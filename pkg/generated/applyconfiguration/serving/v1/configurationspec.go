@@ -7,7 +7,7 @@ package v1
 //
 // ConfigurationSpec is the desired state of a Configuration (serving 9.2.2).
 type ConfigurationSpecApplyConfiguration struct {
-	// Template of the Revisions. A change of it makes a new Revision. Required.
+	// Template of the Revisions. Each change creates a new Revision. Required.
 	Template *RevisionTemplateSpecApplyConfiguration `json:"template,omitempty"`
 }
 

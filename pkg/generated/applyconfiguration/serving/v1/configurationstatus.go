@@ -10,7 +10,7 @@ import (
 // ConfigurationStatusApplyConfiguration represents a declarative configuration of the ConfigurationStatus type for use
 // with apply.
 //
-// ConfigurationStatus is what controllers observed of a Configuration (serving 9.2.3).
+// ConfigurationStatus is the observed state of a Configuration (serving 9.2.3).
 type ConfigurationStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration             `json:""`
 	ConfigurationStatusFieldsApplyConfiguration `json:""`

@@ -5,7 +5,7 @@ package v1
 // ConfigurationStatusFieldsApplyConfiguration represents a declarative configuration of the ConfigurationStatusFields type for use
 // with apply.
 //
-// ConfigurationStatusFields are the parts of a Configuration's status that a Service repeats.
+// ConfigurationStatusFields are the fields of a Configuration's status that are also in a Service's.
 type ConfigurationStatusFieldsApplyConfiguration struct {
 	// LatestReadyRevisionName is the most recently created Revision that is Ready.
 	LatestReadyRevisionName *string `json:"latestReadyRevisionName,omitempty"`

@@ -5,7 +5,7 @@ package v1
 // ContainerStatusApplyConfiguration represents a declarative configuration of the ContainerStatus type for use
 // with apply.
 //
-// ContainerStatus holds the image that a container name of the spec resolved to (serving 10.1).
+// ContainerStatus is the resolved image of a container (serving 10.1).
 type ContainerStatusApplyConfiguration struct {
 	// Name of the container, a DNS label. Required.
 	Name *string `json:"name,omitempty"`

@@ -14,15 +14,15 @@ import (
 // RevisionApplyConfiguration represents a declarative configuration of the Revision type for use
 // with apply.
 //
-// Revision is an immutable snapshot of application code and configuration (serving 5.3). Revisions come
-// from Configurations: nobody else can create one, and their spec never changes.
+// Revision is an immutable snapshot of application code and configuration (serving 5.3). Only Configurations
+// create Revisions, and their spec never changes.
 type RevisionApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// Spec is what the revision runs. Immutable.
+	// Spec describes the containers of the Revision. Immutable.
 	Spec *RevisionSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what controllers observed of the revision. Ignored when the revision itself is written.
+	// Status is the state observed by controllers. Ignored when the Revision itself is written.
 	Status *RevisionStatusApplyConfiguration `json:"status,omitempty"`
 }
 

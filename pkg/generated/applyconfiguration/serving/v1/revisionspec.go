@@ -10,21 +10,21 @@ import (
 // RevisionSpecApplyConfiguration represents a declarative configuration of the RevisionSpec type for use
 // with apply.
 //
-// RevisionSpec is a core/v1 PodSpec, narrowed to what can be scaled without state, and how requests are
-// handed to it (serving 9.4.2).
+// RevisionSpec is a core/v1 PodSpec, restricted to fields that are safe to scale without state, and the
+// parameters of request handling (serving 9.4.2).
 type RevisionSpecApplyConfiguration struct {
 	corev1.PodSpecApplyConfiguration `json:""`
-	// ContainerConcurrency is the greatest number of requests one instance handles at a time, 0 to 1000.
-	// Optional; defaults to 0, which sets no limit.
+	// ContainerConcurrency is the maximum number of concurrent requests per instance, 0 to 1000.
+	// Optional; defaults to 0, which means no limit.
 	ContainerConcurrency *int64 `json:"containerConcurrency,omitempty"`
-	// TimeoutSeconds is how long a request may take until its response starts, in seconds, 1 to 600, and how long an
-	// upgraded connection may go without traffic. Optional; defaults to 300, as does 0.
+	// TimeoutSeconds bounds the time until the response to a request starts, in seconds, 1 to 600, and the time that
+	// an upgraded connection may be idle. Optional; 0 and unset default to 300.
 	TimeoutSeconds *int64 `json:"timeoutSeconds,omitempty"`
-	// ResponseStartTimeoutSeconds is how long a request that was sent to a container may take until its response
-	// starts, in seconds, at most timeoutSeconds. Optional; without it only timeoutSeconds applies.
+	// ResponseStartTimeoutSeconds bounds the time from sending a request to a container until its response
+	// starts, in seconds, at most timeoutSeconds. Optional; by default only timeoutSeconds applies.
 	ResponseStartTimeoutSeconds *int64 `json:"responseStartTimeoutSeconds,omitempty"`
-	// IdleTimeoutSeconds is how long a request or its response may go without any byte in either direction, in
-	// seconds, at most timeoutSeconds. Optional; without it a response may stall for max-revision-timeout-seconds.
+	// IdleTimeoutSeconds bounds the time without any byte of a request or its response in either direction, in
+	// seconds, at most timeoutSeconds. Optional; defaults to max-revision-timeout-seconds for a started response.
 	IdleTimeoutSeconds *int64 `json:"idleTimeoutSeconds,omitempty"`
 }
 

@@ -10,20 +10,20 @@ import (
 // RevisionStatusApplyConfiguration represents a declarative configuration of the RevisionStatus type for use
 // with apply.
 //
-// RevisionStatus is what controllers observed of a Revision (serving 9.4.3).
+// RevisionStatus is the observed state of a Revision (serving 9.4.3).
 type RevisionStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration `json:""`
-	// LogURL is where the revision's logs can be read.
+	// LogURL is the address of the Revision's logs.
 	LogURL *string `json:"logUrl,omitempty"`
-	// ContainerStatuses hold the resolved image digest of each container.
+	// ContainerStatuses contain the resolved image digest of each container.
 	ContainerStatuses []ContainerStatusApplyConfiguration `json:"containerStatuses,omitempty"`
-	// InitContainerStatuses hold the resolved image digest of each init container.
+	// InitContainerStatuses contain the resolved image digest of each init container.
 	InitContainerStatuses []ContainerStatusApplyConfiguration `json:"initContainerStatuses,omitempty"`
 	// ImageDigest is the resolved image digest of the serving container.
 	ImageDigest *string `json:"imageDigest,omitempty"`
-	// ActualReplicas is the number of instances that are ready.
+	// ActualReplicas is the number of ready instances.
 	ActualReplicas *int32 `json:"actualReplicas,omitempty"`
-	// DesiredReplicas is the number of instances the autoscaler asks for.
+	// DesiredReplicas is the number of instances that the autoscaler requests.
 	DesiredReplicas *int32 `json:"desiredReplicas,omitempty"`
 }
 

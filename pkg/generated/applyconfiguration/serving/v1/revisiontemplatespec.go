@@ -11,7 +11,7 @@ import (
 // RevisionTemplateSpecApplyConfiguration represents a declarative configuration of the RevisionTemplateSpec type for use
 // with apply.
 //
-// RevisionTemplateSpec describes the Revisions that a Configuration makes (serving 10.3).
+// RevisionTemplateSpec describes the Revisions that a Configuration creates (serving 10.3).
 type RevisionTemplateSpecApplyConfiguration struct {
 	// Metadata of the Revision: name (optional, prefixed with the Configuration's name and a dash), labels
 	// and annotations. The autoscaling.knative.dev annotations belong here.

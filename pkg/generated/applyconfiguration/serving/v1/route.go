@@ -20,8 +20,9 @@ type RouteApplyConfiguration struct {
 	// Standard object metadata.
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// Spec is the desired distribution.
+	// Spec is the desired traffic distribution.
 	Spec *RouteSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what controllers observed. Ignored when the Route itself is written.
+	// Status is the state observed by controllers. Ignored when the Route itself is written.
 	Status *RouteStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -7,9 +7,9 @@ package v1
 //
 // RouteSpec is the desired distribution of requests (serving 9.3.2).
 type RouteSpecApplyConfiguration struct {
-	// Traffic says which share of the requests goes where. The percents sum to 100. Optional; defaults to
+	// Traffic is the distribution of requests. The percents sum to 100. Optional; defaults to
 	// 100 percent to the latest ready Revision (of the Service's Configuration; for a Route without a
-	// Service, of the Configuration that has the Route's name).
+	// Service, of the Configuration with the Route's name).
 	Traffic []TrafficTargetApplyConfiguration `json:"traffic,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 // RouteStatusApplyConfiguration represents a declarative configuration of the RouteStatus type for use
 // with apply.
 //
-// RouteStatus is what controllers observed of a Route (serving 9.3.3).
+// RouteStatus is the observed state of a Route (serving 9.3.3).
 type RouteStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration     `json:""`
 	RouteStatusFieldsApplyConfiguration `json:""`

@@ -9,13 +9,13 @@ import (
 // RouteStatusFieldsApplyConfiguration represents a declarative configuration of the RouteStatusFields type for use
 // with apply.
 //
-// RouteStatusFields are the parts of a Route's status that a Service repeats.
+// RouteStatusFields are the fields of a Route's status that are also in a Service's.
 type RouteStatusFieldsApplyConfiguration struct {
-	// URL, with its scheme, at which the application is reached.
+	// URL, including its scheme, of the application.
 	URL *string `json:"url,omitempty"`
-	// Address is where other objects of the cluster reach the application; it may be internal.
+	// Address of the application for other objects of the cluster; it may be internal.
 	Address *duckv1.AddressableApplyConfiguration `json:"address,omitempty"`
-	// Traffic is the distribution in force, with every target resolved to a Revision.
+	// Traffic is the current distribution, with every target resolved to a Revision.
 	Traffic []TrafficTargetApplyConfiguration `json:"traffic,omitempty"`
 }
 

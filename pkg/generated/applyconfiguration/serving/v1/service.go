@@ -14,15 +14,15 @@ import (
 // ServiceApplyConfiguration represents a declarative configuration of the Service type for use
 // with apply.
 //
-// Service is one application over time: the code and configuration to run, and the address at which it is
-// reached (serving 5.2). It owns a Configuration and a Route of its own name.
+// Service is one application over time: the code and configuration to run, and its address
+// (serving 5.2). It owns a Configuration and a Route of the same name.
 type ServiceApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata. The name is a DNS-1035 label.
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// Spec is the desired state.
 	Spec *ServiceSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what controllers observed. Ignored when the Service itself is written.
+	// Status is the state observed by controllers. Ignored when the Service itself is written.
 	Status *ServiceStatusApplyConfiguration `json:"status,omitempty"`
 }
 

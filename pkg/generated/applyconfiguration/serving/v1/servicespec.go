@@ -5,7 +5,7 @@ package v1
 // ServiceSpecApplyConfiguration represents a declarative configuration of the ServiceSpec type for use
 // with apply.
 //
-// ServiceSpec is the desired state of a Service (serving 9.1.2): that of its Configuration and its Route.
+// ServiceSpec is the desired state of a Service (serving 9.1.2): the specs of its Configuration and its Route.
 type ServiceSpecApplyConfiguration struct {
 	ConfigurationSpecApplyConfiguration `json:""`
 	RouteSpecApplyConfiguration         `json:""`

@@ -10,7 +10,7 @@ import (
 // ServiceStatusApplyConfiguration represents a declarative configuration of the ServiceStatus type for use
 // with apply.
 //
-// ServiceStatus is what controllers observed of a Service (serving 9.1.3).
+// ServiceStatus is the observed state of a Service (serving 9.1.3).
 type ServiceStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration             `json:""`
 	ConfigurationStatusFieldsApplyConfiguration `json:""`

@@ -7,21 +7,21 @@ package v1
 //
 // TrafficTarget is one entry of a traffic distribution (serving 10.2).
 type TrafficTargetApplyConfiguration struct {
-	// Tag gives this target a host name of its own, which starts with the tag. A DNS-1035 label, unique in
+	// Tag adds a host name for this target, which starts with the tag. A DNS-1035 label, unique in
 	// the list. Optional.
 	Tag *string `json:"tag,omitempty"`
-	// RevisionName is the Revision to send requests to. Excludes configurationName. Optional.
+	// RevisionName is the Revision that receives the requests. Excludes configurationName. Optional.
 	RevisionName *string `json:"revisionName,omitempty"`
-	// ConfigurationName is the Configuration to whose latest ready Revision requests are sent. Excludes
+	// ConfigurationName is the Configuration whose latest ready Revision receives the requests. Excludes
 	// revisionName; not allowed in a Service, never set in status. Optional.
 	ConfigurationName *string `json:"configurationName,omitempty"`
-	// LatestRevision is true exactly when revisionName is empty: the target then follows the latest ready
-	// Revision. Optional; defaults to that.
+	// LatestRevision is true if and only if revisionName is empty: the target then follows the latest ready
+	// Revision. Optional; defaults accordingly.
 	LatestRevision *bool `json:"latestRevision,omitempty"`
-	// Percent of the Route's requests that go to this target, 0 to 100. Optional; defaults to 0, which
-	// leaves the target reachable by its tag alone.
+	// Percent is the share of the Route's requests for this target, 0 to 100. Optional; defaults to 0, which
+	// means that only the tag reaches the target.
 	Percent *int64 `json:"percent,omitempty"`
-	// URL of the target's tag. Only ever in status; refused in spec.
+	// URL of the target's tag. Set in status only; rejected in spec.
 	URL *string `json:"url,omitempty"`
 }
 
