@@ -6,7 +6,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -164,10 +163,10 @@ func (p *patterns) checkPath(root string) ([]string, error) {
 		}
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("check %s: no such file or directory: correct the path, or remove it from %s", root, cleanFile)
+	if err != nil {
+		return nil, fmt.Errorf("check %s: %w", root, err)
 	}
-	return findings, err
+	return findings, nil
 }
 
 // check returns a message for each match, beginning with its line.
