@@ -9,26 +9,26 @@ import (
 	"testing"
 )
 
-// appBinary builds the sample application once for all tests of a binary. Its path depends on nothing but the
-// repository, so that the next test binary finds it built unless its source changed.
+// appBinary builds the sample application once for all tests of a binary. Its path depends only on the repository, so that the
+// next test binary reuses it unless its source changed.
 var appBinary = sync.OnceValues(func() (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(root, "bin", "test-app")
-	// Built beside it and moved there: another test binary may run, or build, the same program now.
+	// Build to a temporary file and rename it: another test binary may run, or build, the same program concurrently.
 	fresh := fmt.Sprintf("%s.%d", binary, os.Getpid())
 	defer os.Remove(fresh)
 	build := exec.Command("go", "build", "-o", fresh, "./test/app")
 	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the sample application: %w\n%s", err, output)
+		return "", fmt.Errorf("build sample application: %w\n%s", err, output)
 	}
 	return binary, os.Rename(fresh, binary)
 })
 
-// AppBinary returns the path of the sample application (test/app), which it builds first.
+// AppBinary builds the sample application (test/app) and returns its path.
 func AppBinary(t testing.TB) string {
 	t.Helper()
 	binary, err := appBinary()

@@ -19,7 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
 )
 
-// Clients reach one server as one user.
+// Clients are clients of one server for one user.
 type Clients struct {
 	Config  *rest.Config
 	HTTP    *http.Client
@@ -72,16 +72,16 @@ func (c *Clients) Impersonating(user string, groups ...string) (*Clients, error)
 	return NewClients(config)
 }
 
-// Request is a request as it goes over the wire.
+// Request is a request as sent over the wire.
 type Request struct {
 	Method, Path string
-	// Body is sent as it is when it is a string or []byte, anything else as JSON.
+	// Body is sent unchanged if it is a string or []byte, and otherwise as JSON.
 	Body any
-	// ContentType is application/json when empty and there is a body, Accept likewise.
+	// ContentType and Accept default to application/json; ContentType only if there is a body.
 	ContentType, Accept string
 }
 
-// Response is the answer to a Request.
+// Response is the response to a Request.
 type Response struct {
 	Code   int
 	Header http.Header
@@ -98,7 +98,7 @@ func (c *Clients) Do(t testing.TB, r Request) *Response {
 	return response
 }
 
-// Send is Do for code that runs outside the test's own goroutine.
+// Send is like Do, but can be called outside the test's goroutine.
 func (c *Clients) Send(ctx context.Context, r Request) (*Response, error) {
 	var body []byte
 	switch b := r.Body.(type) {
@@ -142,12 +142,12 @@ func (r *Response) Status(t testing.TB) *metav1.Status {
 	t.Helper()
 	var status metav1.Status
 	if err := json.Unmarshal(r.Body, &status); err != nil || status.Kind != "Status" || status.APIVersion != "v1" {
-		t.Fatalf("the answer (code %d) must be a Status, but is %.500q", r.Code, r.Body)
+		t.Fatalf("the response (code %d) must be a Status, but is %.500q", r.Code, r.Body)
 	}
 	return &status
 }
 
-// Object returns the object in the body of a successful answer.
+// Object returns the object in the body of a successful response.
 func (r *Response) Object(t testing.TB) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -160,15 +160,15 @@ func (r *Response) Object(t testing.TB) *unstructured.Unstructured {
 	return u
 }
 
-// Kind is one of the kinds we serve.
+// Kind is one of the served kinds.
 type Kind struct {
 	schema.GroupVersionKind
-	// Resource is its plural name.
+	// Resource is the plural name.
 	Resource string
 	spec     map[string]any
 }
 
-// Kinds returns all eight, Revision among them, which no user may create.
+// Kinds returns all eight kinds, including Revision, which no user may create.
 func Kinds() []Kind {
 	kind := func(group, kind, resource string, spec map[string]any) Kind {
 		gvk := schema.GroupVersionKind{Group: group + ".knative.dev", Version: "v1", Kind: kind}
@@ -190,17 +190,17 @@ func Kinds() []Kind {
 	}
 }
 
-// KindOf returns the kind of a name, such as Service.
+// KindOf returns the kind with a name, such as Service.
 func KindOf(name string) Kind {
 	for _, k := range Kinds() {
 		if k.Kind == name {
 			return k
 		}
 	}
-	panic(fmt.Sprintf("there is no kind %s", name))
+	panic(fmt.Sprintf("unknown kind %s", name))
 }
 
-// GVR names the resource.
+// GVR returns the GroupVersionResource.
 func (k Kind) GVR() schema.GroupVersionResource {
 	return k.GroupVersion().WithResource(k.Resource)
 }
@@ -215,7 +215,7 @@ func (k Kind) Object(namespace, name string) *unstructured.Unstructured {
 	return u
 }
 
-// Collection is the path of all objects in a namespace, or of all everywhere when it is empty.
+// Collection returns the path of all objects in a namespace, or in all namespaces if it is empty.
 func (k Kind) Collection(namespace string) string {
 	if namespace == "" {
 		return fmt.Sprintf("/apis/%s/%s/%s", k.Group, k.Version, k.Resource)
@@ -223,8 +223,8 @@ func (k Kind) Collection(namespace string) string {
 	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s", k.Group, k.Version, namespace, k.Resource)
 }
 
-// Path is the path of one object.
+// Path returns the path of one object.
 func (k Kind) Path(namespace, name string) string { return k.Collection(namespace) + "/" + name }
 
-// StatusPath is the path of the status of one object.
+// StatusPath returns the path of the status of one object.
 func (k Kind) StatusPath(namespace, name string) string { return k.Path(namespace, name) + "/status" }

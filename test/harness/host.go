@@ -19,11 +19,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Installation is our server beside a host cluster, registered there by the shipped manifests. It runs as a
-// process outside the cluster, with no rights but those of its ServiceAccount.
+// Installation is a server beside a host cluster, registered there by the shipped manifests. It runs as a
+// process outside the cluster, with only the permissions of its ServiceAccount.
 type Installation struct {
 	*Cluster
-	// Dir holds everything it writes: certs/, data/, audit.log, kubeconfig.
+	// Dir is the directory of its files: certs/, data/, audit.log, kubeconfig.
 	Dir  string
 	Port int
 	// Server is the running process.
@@ -34,7 +34,7 @@ type Installation struct {
 	logs               bytes.Buffer
 }
 
-// serverName is the name in the serving certificate, by which kube-aggregator calls us.
+// serverName is the name in the serving certificate, which kube-aggregator verifies.
 const serverName = "knative-apiserver.knative-system.svc"
 
 // Namespace and name of the server's ServiceAccount, and of its Service.
@@ -43,8 +43,8 @@ const (
 	systemName      = "knative-apiserver"
 )
 
-// Install applies the shipped manifests to the cluster and starts a server that runs components, such as "apiserver,broker",
-// with args after those of Flags.
+// Install applies the shipped manifests to the cluster and starts a server that runs components, such as "apiserver,broker".
+// args follow the arguments in Flags.
 func Install(cluster *Cluster, dir, components string, args ...string) (*Installation, error) {
 	i := &Installation{Cluster: cluster, Dir: dir, components: components}
 	root, err := Root()
@@ -81,7 +81,7 @@ func (i *Installation) path(elem ...string) string {
 	return filepath.Join(append([]string{i.Dir}, elem...)...)
 }
 
-// Flags are those of a server outside the cluster that no manifest can know.
+// Flags returns the flags of a server outside the cluster that the manifests do not contain.
 func (i *Installation) Flags(kubeconfig, dataDir string, port int) []string {
 	return []string{
 		"--components=" + i.components,
@@ -98,13 +98,13 @@ func (i *Installation) Flags(kubeconfig, dataDir string, port int) []string {
 	}
 }
 
-// ServerAuditLog is the server's own audit log.
+// ServerAuditLog returns the path of the server's own audit log.
 func (i *Installation) ServerAuditLog() string { return i.path("audit.log") }
 
-// Certs is the directory of the serving certificate and its authority.
+// Certs returns the directory of the serving certificate and its authority.
 func (i *Installation) Certs() string { return i.path("certs") }
 
-// Start starts the server, again if it ended, and waits until the host finds all our groups available.
+// Start starts or restarts the server, and waits until the host reports all its groups as available.
 func (i *Installation) Start() error {
 	if i.Server != nil {
 		i.logs.WriteString(i.Server.Log())
@@ -117,12 +117,12 @@ func (i *Installation) Start() error {
 	defer cancel()
 	if err := Poll(ctx, func() error { return i.available(ctx) }); err != nil {
 		i.Server.Kill()
-		return fmt.Errorf("waiting until the server is available: %w\n%s", err, tail(i.Server.Log(), 30))
+		return fmt.Errorf("wait until the server is available: %w\n%s", err, tail(i.Server.Log(), 30))
 	}
 	return nil
 }
 
-// keepBinary copies the server under test, so that a build during the tests does not restart as another one.
+// keepBinary copies the server under test, so that a build during the tests does not change a restarted server.
 func keepBinary(dir string) (string, error) {
 	built, err := Binary()
 	if err != nil {
@@ -139,14 +139,14 @@ func keepBinary(dir string) (string, error) {
 	return kept, os.WriteFile(kept, content, 0o700)
 }
 
-// Logs is all that the server printed so far, over all its restarts.
+// Logs returns the output of the server, over all its restarts.
 func (i *Installation) Logs() string { return i.logs.String() + i.Server.Log() }
 
-// available asks for each of our groups through the aggregator.
+// available lists each kind through the aggregator.
 func (i *Installation) available(ctx context.Context) error {
 	select {
 	case <-i.Server.Exited():
-		return errors.New("the server ended")
+		return errors.New("the server exited")
 	default:
 	}
 	for _, k := range Kinds() {
@@ -155,7 +155,7 @@ func (i *Installation) available(ctx context.Context) error {
 			return err
 		}
 		if response.Code != http.StatusOK {
-			return fmt.Errorf("listing %s: code %d: %.300s", k.Resource, response.Code, response.Body)
+			return fmt.Errorf("list %s: code %d: %.300s", k.Resource, response.Code, response.Body)
 		}
 		if err := i.apiServiceAvailable(ctx, k.Version+"."+k.Group); err != nil {
 			return err
@@ -164,19 +164,19 @@ func (i *Installation) available(ctx context.Context) error {
 	return nil
 }
 
-// MakeCertificate makes a serving certificate by the shipped script: a new one, if there is one.
+// MakeCertificate creates a serving certificate with the shipped script, and replaces an existing one.
 func (i *Installation) MakeCertificate() error {
 	root, err := Root()
 	if err != nil {
 		return err
 	}
 	if out, err := exec.Command(filepath.Join(root, "hack", "serving-cert.sh"), i.Certs()).CombinedOutput(); err != nil {
-		return fmt.Errorf("making the serving certificate: %w\n%s", err, out)
+		return fmt.Errorf("create serving certificate: %w\n%s", err, out)
 	}
 	return nil
 }
 
-// Direct returns the configuration of a client that calls our server itself, not the aggregator, and has
+// Direct returns the configuration of a client that connects to the server directly, not through the aggregator, and has
 // neither certificate nor token.
 func (i *Installation) Direct() (*rest.Config, error) {
 	ca, err := os.ReadFile(i.path("certs", "ca.crt"))
@@ -189,7 +189,7 @@ func (i *Installation) Direct() (*rest.Config, error) {
 	}, nil
 }
 
-// FreePort finds a port that nothing listens on.
+// FreePort returns a port without a listener.
 func FreePort(address string) (int, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
@@ -199,7 +199,7 @@ func FreePort(address string) (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// WriteKubeconfig writes a file that holds the server and the user of config.
+// WriteKubeconfig writes a file with the server and the user of config.
 func WriteKubeconfig(path string, config *rest.Config) error {
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["server"] = &clientcmdapi.Cluster{

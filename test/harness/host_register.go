@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// overlay is an installation by the shipped manifests whose server runs outside the cluster: the Service has
-// no selector, and the address of the server instead. Loopback addresses are refused there.
+// overlay is an installation from the shipped manifests whose server runs outside the cluster: the Service has
+// the address of the server instead of a selector. Loopback addresses are rejected there.
 var overlay = template.Must(template.New("overlay").Parse(`apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
@@ -49,7 +49,7 @@ endpoints:
   conditions: {ready: true}
 `))
 
-// register applies the shipped manifests, and waits for nothing.
+// register applies the shipped manifests, without waiting.
 func (i *Installation) register(root string) error {
 	dir := i.path("overlay")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -83,17 +83,17 @@ func (i *Installation) register(root string) error {
 		return err
 	}
 	if out, err := exec.Command(filepath.Join(bin, "kubectl"), "--kubeconfig", i.Kubeconfig, "apply", "-k", dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("applying the manifests: %w\n%s", err, out)
+		return fmt.Errorf("apply manifests: %w\n%s", err, out)
 	}
 	return nil
 }
 
-// APIServices is the resource by which the host knows of aggregated servers.
+// APIServices is the resource in which the host registers aggregated servers.
 func APIServices() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 }
 
-// apiServiceAvailable fails unless the host finds one of our groups available.
+// apiServiceAvailable fails unless the host reports a group as available.
 func (i *Installation) apiServiceAvailable(ctx context.Context, name string) error {
 	response, err := i.Admin.Send(ctx, Request{Method: http.MethodGet, Path: "/apis/apiregistration.k8s.io/v1/apiservices/" + name})
 	if err != nil {

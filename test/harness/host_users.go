@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// WithToken returns the configuration of a client of the same server that shows a token.
+// WithToken returns the configuration of a client of the same server that authenticates with a token.
 func WithToken(config *rest.Config, token string) *rest.Config {
 	config = rest.AnonymousClientConfig(config)
 	config.BearerToken = token
@@ -39,7 +39,7 @@ func (c *Cluster) Token(ctx context.Context, namespace, name string) (string, er
 	return response.Status.Token, nil
 }
 
-// ServiceAccount makes a ServiceAccount in a namespace and returns the configuration of a client that is it.
+// ServiceAccount creates a ServiceAccount in a namespace and returns the configuration of its client.
 func (c *Cluster) ServiceAccount(t testing.TB, namespace, name string) *rest.Config {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -75,7 +75,7 @@ func (c *Cluster) User(t testing.TB, name string, groups ...string) *rest.Config
 	return config
 }
 
-// sign has the host issue a client certificate.
+// sign requests a client certificate from the host.
 func (c *Cluster) sign(t testing.TB, request []byte) []byte {
 	t.Helper()
 	requests := c.Host.CertificatesV1().CertificateSigningRequests()
@@ -108,8 +108,8 @@ func (c *Cluster) sign(t testing.TB, request []byte) []byte {
 	return csr.Status.Certificate
 }
 
-// Namespace makes a namespace that is deleted with all that is in it when the test ends, and waits until Pods
-// may be created there. Its name is prefix and a random suffix.
+// Namespace creates a namespace, which is deleted with its content when the test ends, and waits until Pods
+// may be created in it. Its name is prefix and a random suffix.
 func (c *Cluster) Namespace(t testing.TB, prefix string, labels map[string]string) string {
 	t.Helper()
 	namespace, err := c.Host.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
@@ -132,7 +132,7 @@ func (c *Cluster) Namespace(t testing.TB, prefix string, labels map[string]strin
 	return name
 }
 
-// Bind gives a user a role in a namespace: kind is Role or ClusterRole.
+// Bind binds a user to a role in a namespace: kind is Role or ClusterRole.
 func (c *Cluster) Bind(t testing.TB, namespace, user, kind, role string) {
 	t.Helper()
 	_, err := c.Host.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{

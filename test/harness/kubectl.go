@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// kubernetesBin asks hack/cluster once for all tests of a binary.
+// kubernetesBin calls hack/cluster once for all tests of a binary.
 var kubernetesBin = sync.OnceValues(func() (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -23,24 +23,24 @@ var kubernetesBin = sync.OnceValues(func() (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("building the Kubernetes programs: %w\n%s", err, stderr.String())
+		return "", fmt.Errorf("build Kubernetes: %w\n%s", err, stderr.String())
 	}
 	return strings.TrimSpace(string(out)), nil
 })
 
 // KubernetesBin returns the directory of the real kubectl, kube-apiserver, kube-controller-manager and
-// etcd, which hack/cluster builds unless they are there.
+// etcd, which hack/cluster builds if necessary.
 func KubernetesBin() (string, error) { return kubernetesBin() }
 
 // Kubectl runs the real kubectl against one server.
 type Kubectl struct {
 	path, kubeconfig string
 	env              []string
-	// Namespace is where commands work that say nothing else.
+	// Namespace is the default namespace of commands.
 	Namespace string
 }
 
-// NewKubectl returns a kubectl for the server and user of kubeconfig, with caches of its own.
+// NewKubectl returns a kubectl for the server and user of kubeconfig, with its own caches.
 func NewKubectl(t testing.TB, kubeconfig, namespace string) *Kubectl {
 	t.Helper()
 	bin, err := KubernetesBin()
@@ -56,7 +56,7 @@ func NewKubectl(t testing.TB, kubeconfig, namespace string) *Kubectl {
 	}
 }
 
-// KubectlResult is the outcome of one command.
+// KubectlResult is the result of one command.
 type KubectlResult struct {
 	Stdout, Stderr string
 	Code           int
@@ -82,7 +82,7 @@ func (k *Kubectl) Run(t testing.TB, input string, args ...string) KubectlResult 
 	return KubectlResult{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
-// Must executes a command that has to succeed without a word on standard error, and returns its output.
+// Must executes a command that must succeed without output on standard error, and returns its output.
 func (k *Kubectl) Must(t testing.TB, input string, args ...string) string {
 	t.Helper()
 	result := k.Run(t, input, args...)
@@ -92,7 +92,7 @@ func (k *Kubectl) Must(t testing.TB, input string, args ...string) string {
 	return result.Stdout
 }
 
-// MustFail executes a command that has to fail with an error that contains want.
+// MustFail executes a command that must fail with an error that contains want.
 func (k *Kubectl) MustFail(t testing.TB, want, input string, args ...string) {
 	t.Helper()
 	result := k.Run(t, input, args...)

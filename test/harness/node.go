@@ -20,17 +20,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// nodeVariable is the environment variable with the path of the cluster.json of a cluster that has a node, with our
+// nodeVariable is the environment variable with the path of the cluster.json of a cluster that has a node, with the
 // server installed on it. hack/e2e.sh sets it.
 const nodeVariable = "E2E_CLUSTER"
 
-// Node is a real cluster with a node on this machine, on which our server is installed from the shipped manifests. Its
+// Node is a real cluster with a node on this machine, on which the server is installed from the shipped manifests. Its
 // Pods run.
 type Node struct {
 	Kubeconfig string `json:"kubeconfig"`
-	// Address is the machine's own, at which NodePorts are reached.
+	// Address is the machine's address, at which NodePorts are reachable.
 	Address string `json:"address"`
-	// Registry is the host:port of a registry without passwords, PrivateRegistry one with.
+	// Registry is the host:port of a registry without authentication, PrivateRegistry of one with it.
 	Registry        string `json:"registry"`
 	PrivateRegistry struct {
 		Address  string `json:"address"`
@@ -38,17 +38,17 @@ type Node struct {
 		Password string `json:"password"`
 	} `json:"privateRegistry"`
 
-	// Admin and Host reach it as administrator: for our kinds and anything dynamic, and for core kinds.
+	// Admin and Host are clients of the administrator: for served kinds and dynamic requests, and for core kinds.
 	Admin *Clients             `json:"-"`
 	Host  kubernetes.Interface `json:"-"`
 	// Gateway is the address of the gateway for clients outside the cluster.
 	Gateway string `json:"-"`
 }
 
-// ErrNoNode says that no cluster with a node was given.
-var ErrNoNode = errors.New(nodeVariable + " does not name the cluster.json of a cluster with our server installed: run make e2e")
+// ErrNoNode is returned if nodeVariable is not set.
+var ErrNoNode = errors.New(nodeVariable + " does not name the cluster.json of a cluster with the server installed: run make e2e")
 
-// OpenNode returns the cluster that hack/e2e.sh started and installed our server on, and ErrNoNode if there is none.
+// OpenNode returns the cluster that hack/e2e.sh started and installed the server on, or ErrNoNode.
 func OpenNode() (*Node, error) {
 	n, err := OpenBareNode()
 	if err != nil {
@@ -59,17 +59,17 @@ func OpenNode() (*Node, error) {
 	return n, n.FindGateway(ctx)
 }
 
-// FindGateway looks for the gateway of an installation that was made after the cluster was opened.
+// FindGateway finds the gateway of an installation that was created after the cluster was opened.
 func (n *Node) FindGateway(ctx context.Context) error {
 	service, err := n.Host.CoreV1().Services(SystemNamespace).Get(ctx, "gateway", metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("looking for the gateway: %w", err)
+		return fmt.Errorf("find gateway: %w", err)
 	}
 	n.Gateway = net.JoinHostPort(n.Address, strconv.Itoa(int(nodePort(service))))
 	return nil
 }
 
-// OpenBareNode is OpenNode for a cluster on which our server need not be installed.
+// OpenBareNode is like OpenNode for a cluster that may not have the server installed.
 func OpenBareNode() (*Node, error) {
 	path := os.Getenv(nodeVariable)
 	if path == "" {
@@ -81,7 +81,7 @@ func OpenBareNode() (*Node, error) {
 	}
 	n := &Node{}
 	if err := json.Unmarshal(content, n); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	if n.Admin, err = ClientsOf(n.Kubeconfig); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func OpenBareNode() (*Node, error) {
 	return n, nil
 }
 
-// nodePort returns that of the port 80 of a Service.
+// nodePort returns the node port of port 80 of a Service.
 func nodePort(service *corev1.Service) int32 {
 	for _, port := range service.Spec.Ports {
 		if port.Port == 80 {
@@ -102,7 +102,7 @@ func nodePort(service *corev1.Service) int32 {
 	return 0
 }
 
-// HTTPClient returns a client that reaches every host name through the gateway, as if DNS had its address for all.
+// HTTPClient returns a client that connects to the gateway for all host names, as if DNS resolved them to its address.
 func (n *Node) HTTPClient(timeout time.Duration) *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{Timeout: timeout, Transport: &http.Transport{
@@ -113,13 +113,13 @@ func (n *Node) HTTPClient(timeout time.Duration) *http.Client {
 	}}
 }
 
-// appImages are the references of the sample application by registry; each is pushed once by a test binary.
+// appImages are the references of the sample application by registry; a test binary pushes each once.
 var appImages sync.Map
 
-// AppImage returns the reference of an image of the sample application (test/app) in the registry without passwords.
+// AppImage returns the reference of an image of the sample application (test/app) in the registry without authentication.
 func (n *Node) AppImage() (string, error) { return n.push(n.Registry + "/test-app:v1") }
 
-// PrivateAppImage returns that in the registry with passwords.
+// PrivateAppImage is like AppImage for the registry with authentication.
 func (n *Node) PrivateAppImage() (string, error) {
 	config, err := os.MkdirTemp("", "docker-config-")
 	if err != nil {
@@ -132,7 +132,7 @@ func (n *Node) PrivateAppImage() (string, error) {
 	return n.push(n.PrivateRegistry.Address+"/test-app:v1", "DOCKER_CONFIG="+config)
 }
 
-// DockerConfig returns the content of a pull secret for the registry with passwords.
+// DockerConfig returns the content of a pull secret for the registry with authentication.
 func (n *Node) DockerConfig() []byte {
 	r := n.PrivateRegistry
 	content, err := json.Marshal(map[string]any{"auths": map[string]any{
@@ -165,7 +165,7 @@ func (n *Node) push(reference string, environment ...string) (string, error) {
 		return nil
 	}))
 	if err := once.(func() error)(); err != nil {
-		return "", fmt.Errorf("pushing the sample application: %w", err)
+		return "", fmt.Errorf("push sample application: %w", err)
 	}
 	return reference, nil
 }

@@ -19,7 +19,7 @@ import (
 // ServerName is the name of the StatefulSet of the server, and of the Service of its API.
 const ServerName = "knative-apiserver"
 
-// Script runs one of hack/ as the README says, with the cluster's kubectl.
+// Script runs a script in hack/ as documented in the README, with the cluster's kubectl.
 func (n *Node) Script(ctx context.Context, name string, args ...string) error {
 	root, err := Root()
 	if err != nil {
@@ -37,7 +37,7 @@ func (n *Node) Script(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// ServerPods returns the server's replicas that run, in no particular order.
+// ServerPods returns the running replicas of the server, in no particular order.
 func (n *Node) ServerPods(ctx context.Context) ([]corev1.Pod, error) {
 	list, err := n.Host.CoreV1().Pods(SystemNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/name=" + ServerName + ",app.kubernetes.io/component=server",
@@ -48,10 +48,10 @@ func (n *Node) ServerPods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// MetricsOf reads those metrics of a replica that have no labels.
+// MetricsOf reads the metrics of a replica that have no labels.
 func (n *Node) MetricsOf(ctx context.Context, pod *corev1.Pod) (map[string]float64, error) {
 	config := rest.CopyConfig(n.Admin.Config)
-	// Which replica answers matters here, and its certificate is for the Service's name.
+	// The request must reach this replica, whose certificate is valid for the Service's name.
 	config.TLSClientConfig.Insecure, config.CAData, config.CAFile = true, nil, ""
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -66,7 +66,7 @@ func (n *Node) MetricsOf(ctx context.Context, pod *corev1.Pod) (map[string]float
 		return nil, err
 	}
 	if code != http.StatusOK {
-		return nil, fmt.Errorf("the metrics of %s are answered with %d: %.200s", pod.Name, code, text)
+		return nil, fmt.Errorf("get metrics of %s: code %d: %.200s", pod.Name, code, text)
 	}
 	values := map[string]float64{}
 	lines := bufio.NewScanner(strings.NewReader(text))

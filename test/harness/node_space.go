@@ -16,30 +16,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// settled bounds how long what should become ready takes on a busy cluster, Pods among it.
+// settled bounds the time for objects, including Pods, to become ready on a busy cluster.
 const settled = 2 * time.Minute
 
-// AsCluster returns the same cluster as what tests use that need no Pods: namespaces, users, rights.
+// AsCluster returns the cluster for helpers of tests without Pods: namespaces, users, permissions.
 func (n *Node) AsCluster() *Cluster {
 	return &Cluster{Kubeconfig: n.Kubeconfig, Address: n.Address, Admin: n.Admin, Host: n.Host}
 }
 
-// Space is a namespace of one test on a Node, which is deleted with all that is in it when the test ends.
+// Space is a namespace of one test on a Node. It is deleted with its content when the test ends.
 type Space struct {
 	Node *Node
-	// Name is that of the namespace.
+	// Name is the name of the namespace.
 	Name    string
 	kubectl *Kubectl
 }
 
-// NewSpace makes a namespace whose name is prefix and a random suffix.
+// NewSpace creates a namespace whose name is prefix and a random suffix.
 func (n *Node) NewSpace(t testing.TB, prefix string) *Space {
 	t.Helper()
 	name := n.AsCluster().Namespace(t, prefix, nil)
 	return &Space{Node: n, Name: name, kubectl: NewKubectl(t, n.Kubeconfig, name)}
 }
 
-// Apply applies manifests by kubectl, whatever warnings there are: a busy cluster gives some.
+// Apply applies manifests with kubectl and ignores warnings, which a busy cluster emits.
 func (s *Space) Apply(t testing.TB, manifests ...string) {
 	t.Helper()
 	result := s.kubectl.Run(t, strings.Join(manifests, "\n---\n"), "apply", "-f", "-")
@@ -48,16 +48,16 @@ func (s *Space) Apply(t testing.TB, manifests ...string) {
 	}
 }
 
-// Delete deletes objects by kubectl, such as trigger/orders, and waits until they are gone.
+// Delete deletes objects with kubectl, such as trigger/orders, and waits until they are removed.
 func (s *Space) Delete(t testing.TB, names ...string) {
 	t.Helper()
 	s.kubectl.Must(t, "", append([]string{"delete"}, names...)...)
 }
 
-// Host names a Service of the namespace in full.
+// Host returns the fully qualified name of a Service of the namespace.
 func (s *Space) Host(service string) string { return service + "." + s.Name + ".svc.cluster.local" }
 
-// Application returns the manifests of a Pod of the sample application and of a Service that leads to it.
+// Application returns the manifests of a Pod of the sample application and of its Service.
 func (s *Space) Application(t testing.TB, name string, environment map[string]string) string {
 	t.Helper()
 	image, err := s.Node.AppImage()
@@ -81,7 +81,7 @@ spec:
 		name, image, strings.Join(variables, ", "))
 }
 
-// object reads one of ours or a Pod by a name such as trigger/orders.
+// object reads a Knative object or a Pod by a name such as trigger/orders.
 func (s *Space) object(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	kind, name, _ := strings.Cut(name, "/")
 	resource := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -101,14 +101,14 @@ func (s *Space) Ready(t testing.TB, names ...string) {
 	}
 }
 
-// Says waits until a condition of an object is as wanted: "<status>", or "<status> <reason>", with a message that has
-// all of details; it must be about the object's present generation. It returns the object.
+// Says waits until a condition of an object is as expected: "<status>", or "<status> <reason>", with a message that contains
+// all of details, for the object's current generation. It returns the object.
 func (s *Space) Says(t testing.TB, name, condition, want string, details ...string) *unstructured.Unstructured {
 	t.Helper()
 	return s.SaysWithin(t, patience, name, condition, want, details...)
 }
 
-// SaysWithin is Says for what may take longer.
+// SaysWithin is like Says with a longer timeout.
 func (s *Space) SaysWithin(t testing.TB, limit time.Duration, name, condition, want string, details ...string) *unstructured.Unstructured {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -121,7 +121,7 @@ func (s *Space) SaysWithin(t testing.TB, limit time.Duration, name, condition, w
 		return says(object, condition, want, details)
 	})
 	if err != nil {
-		t.Fatalf("waiting until %s of namespace %s is %s=%s: %v", name, s.Name, condition, want, err)
+		t.Fatalf("wait until %s of namespace %s is %s=%s: %v", name, s.Name, condition, want, err)
 	}
 	return object
 }
@@ -181,24 +181,24 @@ func (s *Space) Pod(t testing.TB, name string) *corev1.Pod {
 	return pod
 }
 
-// Log returns what a Pod has printed.
+// Log returns the log of a Pod.
 func (s *Space) Log(ctx context.Context, pod string) (string, error) {
 	out, err := s.Node.Host.CoreV1().Pods(s.Name).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
 	return string(out), err
 }
 
-// Client returns a client whose requests a Pod of the sample application sends: names are resolved there.
+// Client returns a client whose requests a Pod of the sample application relays, which also resolves the names.
 func (s *Space) Client(t testing.TB, pod string) *http.Client {
 	t.Helper()
 	return &http.Client{Timeout: patience, Transport: fromPod("http://" + s.Pod(t, pod).Status.PodIP + ":8080/relay")}
 }
 
-// fromPod is where a sample application relays requests.
+// fromPod is the URL at which a sample application relays requests.
 type fromPod string
 
 var _ http.RoundTripper = fromPod("")
 
-// RoundTrip sends a request to the application, which sends it on.
+// RoundTrip sends a request to the application, which relays it.
 func (p fromPod) RoundTrip(request *http.Request) (*http.Response, error) {
 	relayed := request.Clone(request.Context())
 	query := url.Values{"to": {request.URL.String()}, "host": {request.Host}}
@@ -210,7 +210,7 @@ func (p fromPod) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(relayed)
 }
 
-// Exchange sends a request and returns the status code and the body of the answer.
+// Exchange sends a request and returns the status code and the body of the response.
 func Exchange(client *http.Client, request *http.Request) (int, string, error) {
 	response, err := client.Do(request)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package harness starts what integration tests need, and talks to it: our server's binary, kubectl, and
-// clients with the manifests of all our kinds.
+// Package harness starts and controls the dependencies of integration tests: the server's binary, kubectl, and clients with
+// manifests of all served kinds.
 package harness
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// patience bounds every wait: long enough for a slow machine, since a test that passes never waits so long.
+// patience bounds every wait: long enough for a slow machine, since a passing test never waits so long.
 const patience = 30 * time.Second
 
 // Root returns the repository's root directory.
@@ -42,7 +42,7 @@ func Root() (string, error) {
 	}
 }
 
-// Binary returns the path of the server under test, which `make build` makes.
+// Binary returns the path of the server under test, which `make build` creates.
 func Binary() (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -55,17 +55,17 @@ func Binary() (string, error) {
 	return binary, nil
 }
 
-// Eventually calls probe until it succeeds, and fails the test with its last error when it does not.
+// Eventually calls probe until it succeeds, and fails the test with its last error otherwise.
 func Eventually(t testing.TB, what string, probe func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := Poll(ctx, probe); err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
+		t.Fatalf("wait until %s: %v", what, err)
 	}
 }
 
-// Poll calls probe until it succeeds or ctx ends; the error is then probe's last.
+// Poll calls probe until it succeeds or ctx ends, and then returns probe's last error.
 func Poll(ctx context.Context, probe func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -76,7 +76,7 @@ func Poll(ctx context.Context, probe func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w; the last try: %w", ctx.Err(), err)
+			return fmt.Errorf("%w; last attempt: %w", ctx.Err(), err)
 		case <-ticker.C:
 		}
 	}
@@ -87,15 +87,15 @@ type Process struct {
 	name    string
 	cmd     *exec.Cmd
 	started chan error
-	exited  chan struct{} // closed once the program ended
+	exited  chan struct{} // closed when the program has exited
 
 	mu      sync.Mutex
-	log     bytes.Buffer  // guarded by mu; standard output and error as they came
+	log     bytes.Buffer  // guarded by mu; standard output and error, interleaved
 	changed chan struct{} // guarded by mu; closed and replaced when log grows
 }
 
 // StartProcess runs a program until Stop or Kill, at the latest until the test binary ends. Its output is
-// kept; env adds to the environment.
+// recorded; env is added to the environment.
 func StartProcess(env []string, path string, args ...string) (*Process, error) {
 	p := &Process{
 		name:    filepath.Base(path),
@@ -108,25 +108,25 @@ func StartProcess(env []string, path string, args ...string) (*Process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	go func() {
-		// The kernel sends Pdeathsig when the thread that started the program ends, so this one has to stay.
+		// The kernel sends Pdeathsig when the thread that started the program exits, so lock this one.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
 		p.started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // what ExitCode reports
+			_ = p.cmd.Wait() // ExitCode reports it
 			close(p.exited)
 		}
 	}()
 	if err := <-p.started; err != nil {
-		return nil, fmt.Errorf("starting %s: %w", path, err)
+		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 	return p, nil
 }
 
 var _ io.Writer = &Process{}
 
-// Write keeps what the program prints.
+// Write records the output of the program.
 func (p *Process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	return p.log.Write(b)
 }
 
-// Log returns all that the program printed so far.
+// Log returns the output of the program so far.
 func (p *Process) Log() string {
 	log, _ := p.snapshot()
 	return log
@@ -147,24 +147,24 @@ func (p *Process) snapshot() (log string, changed <-chan struct{}) {
 	return p.log.String(), p.changed
 }
 
-// PID is the program's process id.
+// PID returns the program's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Exited is closed once the program ended.
+// Exited returns a channel that is closed when the program has exited.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// ExitCode waits until the program ended and returns its exit code, -1 when a signal ended it.
+// ExitCode waits until the program exits and returns its exit code, -1 if it was killed by a signal.
 func (p *Process) ExitCode() (int, error) {
 	select {
 	case <-p.exited:
 		return p.cmd.ProcessState.ExitCode(), nil
 	case <-time.After(patience):
-		return 0, fmt.Errorf("%s still runs after %s", p.name, patience)
+		return 0, fmt.Errorf("%s is still running after %s", p.name, patience)
 	}
 }
 
-// WaitForOutput waits until the program printed what pattern matches, and returns the submatches. It fails
-// when the program ends first.
+// WaitForOutput waits until the output of the program matches pattern, and returns the submatches. It fails
+// if the program exits first.
 func (p *Process) WaitForOutput(pattern *regexp.Regexp) ([]string, error) {
 	timeout := time.After(patience)
 	for {
@@ -178,39 +178,39 @@ func (p *Process) WaitForOutput(pattern *regexp.Regexp) ([]string, error) {
 			if match := pattern.FindStringSubmatch(p.Log()); match != nil {
 				return match, nil
 			}
-			return nil, fmt.Errorf("%s ended (%v) before it printed %q; its output:\n%s", p.name, p.cmd.ProcessState, pattern, p.Log())
+			return nil, fmt.Errorf("%s exited (%v) before it printed %q; its output:\n%s", p.name, p.cmd.ProcessState, pattern, p.Log())
 		case <-timeout:
 			return nil, fmt.Errorf("%s did not print %q within %s; its output:\n%s", p.name, pattern, patience, p.Log())
 		}
 	}
 }
 
-// Stop asks the program to end and waits until it did. A program that does not listen is killed, which is
+// Stop sends SIGTERM to the program and waits until it exits. If it does not, Stop kills it and returns
 // an error.
 func (p *Process) Stop() error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails when the program ended already
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if the program has already exited
 	select {
 	case <-p.exited:
 		return nil
 	case <-time.After(patience):
-		// It says where it hangs.
+		// The goroutine dump shows where it hangs.
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
 		select {
 		case <-p.exited:
 		case <-time.After(patience):
 			p.Kill()
 		}
-		return fmt.Errorf("%s did not end within %s of SIGTERM", p.name, patience)
+		return fmt.Errorf("%s did not exit within %s of SIGTERM", p.name, patience)
 	}
 }
 
-// Kill ends the program at once (kill -9) and waits until it is gone.
+// Kill kills the program (kill -9) and waits until it has exited.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // fails when the program ended already
+	_ = p.cmd.Process.Kill() // fails if the program has already exited
 	<-p.exited
 }
 
-// StopAfter stops the program when the test ends, and shows its output when the test failed.
+// StopAfter stops the program when the test ends, and logs its output if the test failed.
 func (p *Process) StopAfter(t testing.TB) {
 	t.Cleanup(func() {
 		if err := p.Stop(); err != nil {
@@ -227,18 +227,18 @@ func tail(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// Standalone is a server that needs no cluster.
+// Standalone is a server without a host cluster.
 type Standalone struct {
 	*Process
-	// URL is where it serves, Kubeconfig the file for its administrator.
+	// URL is the address of the API, Kubeconfig the file of its administrator.
 	URL, Kubeconfig string
-	// Gateway is where requests to revisions go, such as http://localhost:8080; empty where there is no gateway.
+	// Gateway is the URL of the gateway, such as http://localhost:8080; empty without a gateway.
 	Gateway string
-	// Broker is where events to brokers and channels go, such as http://127.0.0.1:8081; empty where there is no broker.
+	// Broker is the URL of the event ingress, such as http://127.0.0.1:8081; empty without a broker.
 	Broker string
 }
 
-// readyLine has, in parentheses, a name and an address of each part that serves, with commas between.
+// readyLine contains, in parentheses, the name and address of each component, separated by commas.
 var readyLine = regexp.MustCompile(`(?m)^knative-apiserver is ready at (https://\S+), kubeconfig (\S+)(?: \((.+)\))?$`)
 
 // StartStandalone starts a server on dataDir and free ports, and waits until it is ready.
@@ -269,7 +269,7 @@ func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
 	return server, nil
 }
 
-// RunStandalone is StartStandalone for one test: the server stops when the test ends.
+// RunStandalone is like StartStandalone for one test: the server stops when the test ends.
 func RunStandalone(t testing.TB, dataDir string, args ...string) *Standalone {
 	t.Helper()
 	server, err := StartStandalone(dataDir, args...)
@@ -280,15 +280,15 @@ func RunStandalone(t testing.TB, dataDir string, args ...string) *Standalone {
 	return server
 }
 
-// apiOnly is the flag of servers that serve the API alone: no controller acts on what tests store.
+// apiOnly is the flag of servers that only serve the API: no controller processes the objects.
 const apiOnly = "--components=apiserver"
 
-// StartAPI is StartStandalone for a server without controllers and data plane.
+// StartAPI is like StartStandalone for a server without controllers and data plane.
 func StartAPI(dataDir string, args ...string) (*Standalone, error) {
 	return StartStandalone(dataDir, append([]string{apiOnly}, args...)...)
 }
 
-// RunAPI is RunStandalone for a server without controllers and data plane.
+// RunAPI is like RunStandalone for a server without controllers and data plane.
 func RunAPI(t testing.TB, dataDir string, args ...string) *Standalone {
 	t.Helper()
 	return RunStandalone(t, dataDir, append([]string{apiOnly}, args...)...)

@@ -21,7 +21,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
-// Sink is an HTTP server that takes CloudEvents, at each path for a Subscriber of its own.
+// Sink is an HTTP server that accepts CloudEvents, with a separate Subscriber for each path.
 type Sink struct {
 	address string
 
@@ -36,7 +36,7 @@ func NewSink(t testing.TB) *Sink {
 	return NewSinkOn(t, "127.0.0.1")
 }
 
-// NewSinkOn is NewSink on another address of this machine, one that Pods reach.
+// NewSinkOn is like NewSink on another address of this machine, which Pods can reach.
 func NewSinkOn(t testing.TB, address string) *Sink {
 	t.Helper()
 	number, err := port.Stable()
@@ -49,7 +49,7 @@ func NewSinkOn(t testing.TB, address string) *Sink {
 	return s
 }
 
-// Start has a stopped sink listen again, on the port that it had.
+// Start restarts a stopped sink on the same port.
 func (s *Sink) Start(t testing.TB) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.address)
@@ -62,7 +62,7 @@ func (s *Sink) Start(t testing.TB) {
 	go func(server *http.Server) { _ = server.Serve(listener) }(s.server) // ends with http.ErrServerClosed
 }
 
-// Stop closes the port and all connections; a request under way gets no answer.
+// Stop closes the port and all connections; requests in flight get no response.
 func (s *Sink) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,43 +88,43 @@ func (s *Sink) At(path string) *Subscriber {
 
 var _ http.Handler = &Sink{}
 
-// ServeHTTP hands a request to the subscriber of its path.
+// ServeHTTP passes a request to the subscriber of its path.
 func (s *Sink) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.At(r.URL.Path).serve(w, r) }
 
-// Delivery is a request with an event, as it came to a Subscriber.
+// Delivery is a request with an event that a Subscriber received.
 type Delivery struct {
-	// ID is the event's, from the header or, in structured mode, from the body.
+	// ID is the event's ID, from the header or, in structured mode, from the body.
 	ID string
 	// Attempt counts the requests with this event, from 1.
 	Attempt int
 	Header  http.Header
 	Body    []byte
-	// Arrived is when the request had been read.
+	// Arrived is the time when the request had been read.
 	Arrived time.Time
 }
 
-// Answer is what a Subscriber does with a delivery. The zero value is an answer of 202.
+// Answer is the response of a Subscriber to a delivery. The zero value is a 202.
 type Answer struct {
-	// Code is the status; 0 stands for 202.
+	// Code is the status; 0 means 202.
 	Code   int
 	Header http.Header
 	Body   string
-	// Delay is how long the answer takes.
+	// Delay is the delay before the response.
 	Delay time.Duration
-	// Drop closes the connection, after Delay, in place of an answer.
+	// Drop closes the connection, after Delay, instead of responding.
 	Drop bool
 }
 
-// succeeds tells whether the answer has the event delivered.
+// succeeds reports whether the response acknowledges the event.
 func (a *Answer) succeeds() bool { return !a.Drop && (a.Code == 0 || a.Code/100 == 2) }
 
-// keptDeliveries is how many deliveries, the first ones, a Subscriber keeps with header and body.
+// keptDeliveries is the number of deliveries, from the first, that a Subscriber records with header and body.
 const keptDeliveries = 1000
 
-// Subscriber records the events that come to one path of a Sink. An event is received when it was answered with
-// 2xx; other requests with it are attempts only.
+// Subscriber records the events of one path of a Sink. An event is received once a request with it gets a 2xx response; other
+// requests with it only count as attempts.
 type Subscriber struct {
-	// URL is its address.
+	// URL is the address.
 	URL string
 
 	behaviour atomic.Pointer[func(*Delivery) Answer]
@@ -138,15 +138,15 @@ type Subscriber struct {
 	changed    chan struct{}  // guarded by mu; closed and replaced when a request comes
 }
 
-// arrival is something that a test waits for.
+// arrival is a set of events that a test waits for.
 type arrival struct {
 	missing map[string]bool // ids that have not been received
 	count   int             // how many different ids must have been
 	done    chan struct{}
 }
 
-// Answer has the subscriber answer as behaviour says, which is called for several deliveries at a time; nil is 202 for
-// all.
+// Answer sets the function that determines responses. It is called concurrently; nil responds with 202 to
+// all requests.
 func (s *Subscriber) Answer(behaviour func(*Delivery) Answer) {
 	if behaviour == nil {
 		s.behaviour.Store(nil)
@@ -155,7 +155,7 @@ func (s *Subscriber) Answer(behaviour func(*Delivery) Answer) {
 	s.behaviour.Store(&behaviour)
 }
 
-// AnswerCode has the subscriber answer everything with one status.
+// AnswerCode responds to all requests with one status.
 func (s *Subscriber) AnswerCode(code int) {
 	s.Answer(func(*Delivery) Answer { return Answer{Code: code} })
 }
@@ -189,16 +189,16 @@ func (s *Subscriber) serve(w http.ResponseWriter, r *http.Request) {
 		answer.Code = http.StatusAccepted
 	}
 	w.WriteHeader(answer.Code)
-	_, _ = io.WriteString(w, answer.Body) // a sender that went away is its own concern
+	_, _ = io.WriteString(w, answer.Body) // fails only if the sender disconnected
 }
 
-// eventID returns the id of an event, empty if there is none.
+// eventID returns the ID of an event, empty if the request contains no event.
 func eventID(header http.Header, body []byte) string {
 	if !strings.HasPrefix(header.Get("Content-Type"), "application/cloudevents+json") {
 		return header.Get("Ce-Id")
 	}
 	var event struct{ ID string }
-	_ = json.NewDecoder(bytes.NewReader(body)).Decode(&event) // what is no event has no id
+	_ = json.NewDecoder(bytes.NewReader(body)).Decode(&event) // not an event if it fails
 	return event.ID
 }
 
@@ -231,28 +231,28 @@ func (s *Subscriber) receive(id string) {
 	s.waits = left
 }
 
-// Attempts returns how many requests had each event.
+// Attempts returns the number of requests by event.
 func (s *Subscriber) Attempts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.attempts)
 }
 
-// Requests returns how many requests came, those without an event too.
+// Requests returns the number of requests, including requests without an event.
 func (s *Subscriber) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests
 }
 
-// Received returns how often each event was received, more than once if there were duplicates.
+// Received returns how often each event was received, more than once for duplicates.
 func (s *Subscriber) Received() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.received)
 }
 
-// Deliveries returns the first thousand requests in the order of their arrival.
+// Deliveries returns the first thousand requests in order of arrival.
 func (s *Subscriber) Deliveries() []Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +264,7 @@ func (s *Subscriber) Await(ctx context.Context, count int) error {
 	return s.await(ctx, &arrival{count: count})
 }
 
-// AwaitAll waits until each of some events has been received.
+// AwaitAll waits until all of the given events have been received.
 func (s *Subscriber) AwaitAll(ctx context.Context, ids []string) error {
 	missing := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -300,7 +300,7 @@ func (s *Subscriber) await(ctx context.Context, w *arrival) error {
 			break
 		}
 	}
-	return fmt.Errorf("%s received %d different events, but of those waited for %d are missing, such as %s: %w",
+	return fmt.Errorf("%s received %d different events, but %d expected ones are missing, such as %s: %w",
 		s.URL, len(s.received), len(w.missing), strings.Join(some, ", "), ctx.Err())
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// send posts an event to a sink and returns the status of the answer.
+// send posts an event to a sink and returns the status of the response.
 func send(ctx context.Context, url, contentType, id, body string) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestSinkRecords(t *testing.T) {
 		t.Errorf("received (-want +got):\n%s", diff)
 	}
 	attempts := s.Attempts()
-	// The client may have tried once more on its own after the connection was dropped.
+	// The client may have retried on its own after the connection was dropped.
 	delete(attempts, "dropped")
 	if diff := cmp.Diff(map[string]int{"a": 2, "structured": 1, "slow": 1, "refused": 2}, attempts); diff != "" {
 		t.Errorf("attempts (-want +got):\n%s", diff)
