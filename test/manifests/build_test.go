@@ -21,10 +21,10 @@ import (
 // system is the namespace of an installation.
 const system = "knative-system"
 
-// variants are what hack/install.sh knows by name.
+// variants are the variants that hack/install.sh supports.
 var variants = []string{"default", "single", "split"}
 
-// each runs a test on what each variant consists of.
+// each runs a test on the objects of each variant.
 func each(t *testing.T, test func(t *testing.T, objects objects)) {
 	t.Helper()
 	root, err := harness.Root()
@@ -38,7 +38,7 @@ func each(t *testing.T, test func(t *testing.T, objects objects)) {
 	}
 }
 
-// overlay returns what a variant with a component consists of. The certificate that own-certificate asks for is there.
+// overlay returns the objects of a variant with a component. It creates the certificate that own-certificate requires.
 func overlay(t *testing.T, variant, component string) objects {
 	t.Helper()
 	root, err := harness.Root()
@@ -70,7 +70,7 @@ func overlay(t *testing.T, variant, component string) objects {
 
 type objects []*unstructured.Unstructured
 
-// build has the real kubectl build a directory.
+// build builds a directory with the real kubectl.
 func build(t *testing.T, dir string) objects {
 	t.Helper()
 	bin, err := harness.KubernetesBin()
@@ -80,7 +80,7 @@ func build(t *testing.T, dir string) objects {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "kubectl"), "kustomize", dir)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// It warns of what is deprecated in kustomization.yaml.
+	// It warns about deprecated fields in kustomization.yaml.
 	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
 		t.Fatalf("kubectl kustomize %s: %v\n%s", dir, err, stderr.String())
 	}
@@ -116,7 +116,7 @@ func of[T any](t *testing.T, objects objects, kind string) []*T {
 	return found
 }
 
-// workload is what a StatefulSet and a Deployment have in common.
+// workload contains the common fields of a StatefulSet and a Deployment.
 type workload struct {
 	name     string
 	replicas int32

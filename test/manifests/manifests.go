@@ -1,2 +1,2 @@
-// Package manifests holds the tests of artifacts/install, each variant of which kubectl builds.
+// Package manifests tests artifacts/install. kubectl builds each of its variants.
 package manifests

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// TestServices: each Service leads to a port that Pods have, and the one way in from outside is the gateway's.
+// TestServices: each Service refers to a port of Pods, and only the gateway's is reachable from outside.
 func TestServices(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		seen := sets.New[string]()
@@ -27,15 +27,15 @@ func TestServices(t *testing.T) {
 					}
 					_, found := w.port(t, port.TargetPort.StrVal)
 					served = served || found
-					// Replicas of all kinds share the names by which they are found, whatever their ports.
+					// Replicas of all kinds share the Services for peer discovery, whatever their ports.
 					if !found && s.Spec.ClusterIP != corev1.ClusterIPNone {
 						t.Errorf("Service %s selects %s, which has no port %s", s.Name, w.name, port.TargetPort.String())
 					}
 				}
-				// With an etcd and a NATS cluster of others there is nobody at the ports of the embedded ones.
+				// With external etcd and NATS clusters, the ports of the embedded ones are not in use.
 				embedded := strings.HasPrefix(port.Name, "etcd-") || port.Name == "routes"
 				if !served && (!embedded || len(workloads(t, objects)) == 1) {
-					t.Errorf("Service %s: nobody serves port %s", s.Name, port.TargetPort.String())
+					t.Errorf("Service %s: no Pod serves port %s", s.Name, port.TargetPort.String())
 				}
 			}
 			if s.Spec.ClusterIP == corev1.ClusterIPNone && !s.Spec.PublishNotReadyAddresses {
@@ -49,11 +49,11 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// TestNetworkPolicies: each port of each Pod is open to those it is for.
+// TestNetworkPolicies: each port of each Pod only accepts its intended clients.
 func TestNetworkPolicies(t *testing.T) {
-	const everybody, cluster, ours = "everybody", "the cluster", "our Pods"
+	const anywhere, cluster, ours = "anywhere", "the cluster", "Pods of the server"
 	want := map[string]string{
-		"https": everybody, "gateway": everybody, "internal": cluster, "drain": everybody, "broker": cluster,
+		"https": anywhere, "gateway": anywhere, "internal": cluster, "drain": anywhere, "broker": cluster,
 		"peer": ours, "etcd-client": ours, "etcd-peer": ours, "routes": ours,
 	}
 	each(t, func(t *testing.T, objects objects) {
@@ -64,7 +64,7 @@ func TestNetworkPolicies(t *testing.T) {
 					continue
 				}
 				for _, rule := range p.Spec.Ingress {
-					from := everybody
+					from := anywhere
 					for _, peer := range rule.From {
 						switch {
 						case peer.NamespaceSelector != nil && len(peer.NamespaceSelector.MatchLabels) == 0:

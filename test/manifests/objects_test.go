@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestLabels: hack/uninstall.sh finds everything by its labels.
+// TestLabels: hack/uninstall.sh finds all objects by their labels.
 func TestLabels(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, object := range objects {
@@ -31,8 +31,8 @@ func TestLabels(t *testing.T) {
 	})
 }
 
-// TestFairness: requests to our groups have a level of their own, in which namespaces take turns and which cannot grow. What
-// our components ask for has another one.
+// TestFairness: requests to Knative groups have their own priority level, with a queue per namespace and without borrowing.
+// Requests of Knative components have another one.
 func TestFairness(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		levels := of[flowcontrolv1.PriorityLevelConfiguration](t, objects, "PriorityLevelConfiguration")
@@ -58,7 +58,7 @@ func TestFairness(t *testing.T) {
 	})
 }
 
-// TestTrust: each of the three ways to a serving certificate has one that says whom kube-aggregator trusts.
+// TestTrust: for each of the three kinds of serving certificates, the manifests state which authority kube-aggregator trusts.
 func TestTrust(t *testing.T) {
 	const inject, certManager = "knative-apiserver/inject-ca", "cert-manager.io/inject-ca-from"
 	check := func(t *testing.T, objects objects, want func(s *unstructured.Unstructured) bool) {

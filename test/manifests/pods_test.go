@@ -17,7 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestRestricted: no Pod has a privilege that the restricted Pod Security level refuses, or could write to its image.
+// TestRestricted: no Pod has a privilege that the restricted Pod Security level rejects, or could write to its image.
 func TestRestricted(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, w := range workloads(t, objects) {
@@ -54,12 +54,12 @@ func TestProbesAndResources(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, w := range workloads(t, objects) {
 			c := w.container(t)
-			// Where etcd is in the Pod, its faults are none of gateway and broker.
+			// If etcd is in the Pod, its failures must not affect the readiness of gateway and broker.
 			readiness := "/readyz"
 			if slices.ContainsFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--etcd-peer-port=") }) {
 				readiness += "?exclude=etcd&exclude=etcd-readiness&exclude=etcd-member"
 			}
-			// Liveness that depended on etcd would restart all members of one that has lost its quorum.
+			// If liveness depended on etcd, all members would be restarted when the quorum is lost.
 			for name, probe := range map[string]struct {
 				probe *corev1.Probe
 				path  string
@@ -89,14 +89,14 @@ func TestProbesAndResources(t *testing.T) {
 			const delay = "--shutdown-delay-duration="
 			i := slices.IndexFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, delay) })
 			if i < 0 {
-				t.Errorf("%s is told to stop while endpoints still lead to it", w.name)
+				t.Errorf("%s stops while endpoints still refer to it", w.name)
 				continue
 			}
 			d, err := time.ParseDuration(strings.TrimPrefix(c.Args[i], delay))
 			if err != nil {
 				t.Fatal(err)
 			}
-			// After the delay requests may take a minute, those to applications ten.
+			// After the delay, API requests may take a minute, application requests ten.
 			longest := time.Minute
 			if _, gateway := w.port(t, "gateway"); gateway {
 				longest = 10 * time.Minute
@@ -132,12 +132,12 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
-// TestRollout: what is replaced is replaced one at a time.
+// TestRollout: one Pod is replaced at a time.
 func TestRollout(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, s := range of[appsv1.StatefulSet](t, objects, "StatefulSet") {
 			update := s.Spec.UpdateStrategy
-			// hack/install.sh looks for the partition.
+			// hack/install.sh reads the partition.
 			if update.Type != appsv1.RollingUpdateStatefulSetStrategyType || ptr.Deref(update.RollingUpdate.Partition, -1) != 0 || update.RollingUpdate.MaxUnavailable != nil {
 				t.Errorf("StatefulSet %s is updated by %+v", s.Name, update)
 			}
@@ -146,7 +146,7 @@ func TestRollout(t *testing.T) {
 			}
 			replicas := slices.IndexFunc(s.Spec.Template.Spec.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "REPLICAS" })
 			if replicas < 0 || s.Spec.Template.Spec.Containers[0].Env[replicas].Value != strconv.Itoa(int(*s.Spec.Replicas)) {
-				t.Errorf("StatefulSet %s has %d replicas, and they are told otherwise", s.Name, *s.Spec.Replicas)
+				t.Errorf("StatefulSet %s has %d replicas, but their flags differ", s.Name, *s.Spec.Replicas)
 			}
 		}
 		for _, d := range of[appsv1.Deployment](t, objects, "Deployment") {
@@ -157,7 +157,7 @@ func TestRollout(t *testing.T) {
 	})
 }
 
-// TestDisruptions: of what has replicas, one at a time may be evicted, and they are spread.
+// TestDisruptions: one replica of a workload may be evicted at a time, and replicas are spread.
 func TestDisruptions(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		all := workloads(t, objects)
@@ -180,7 +180,7 @@ func TestDisruptions(t *testing.T) {
 			case w.replicas > 1 && w.template.Spec.Affinity == nil && len(w.template.Spec.TopologySpreadConstraints) < 2:
 				t.Errorf("%s is not spread over nodes and zones", w.name)
 			}
-			// A selector that matched others would have them replaced by this one's Pods.
+			// If the selector matched Pods of other workloads, they would be replaced by this one's.
 			for _, other := range all {
 				if other.name != w.name && labels.SelectorFromSet(w.selector).Matches(labels.Set(other.template.Labels)) {
 					t.Errorf("%s selects the Pods of %s", w.name, other.name)
@@ -190,7 +190,7 @@ func TestDisruptions(t *testing.T) {
 	})
 }
 
-// TestFlags: the server knows all the flags that it is given.
+// TestFlags: the server accepts all flags in the manifests.
 func TestFlags(t *testing.T) {
 	binary, err := harness.Binary()
 	if err != nil {

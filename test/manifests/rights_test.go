@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// rules are those of all roles, by kind and name.
+// rules returns the rules of all roles, by kind and name.
 func rules(t *testing.T, objects objects) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	found := map[string][]rbacv1.PolicyRule{}
@@ -23,7 +23,7 @@ func rules(t *testing.T, objects objects) map[string][]rbacv1.PolicyRule {
 	return found
 }
 
-// TestNoWildcards: no role allows what nobody has thought of, or to get more than it has.
+// TestNoWildcards: no role has wildcards, or permits escalation.
 func TestNoWildcards(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for role, rules := range rules(t, objects) {
@@ -51,7 +51,7 @@ func TestNoWildcards(t *testing.T) {
 	})
 }
 
-// TestDuckRoles: a user that may work with channels or addressable objects of all kinds may work with Channels and Brokers too.
+// TestDuckRoles: a user who may use channels or addressable objects of all kinds may also use Channels and Brokers.
 func TestDuckRoles(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for label, want := range map[string]map[string][]string{
@@ -86,7 +86,7 @@ func TestDuckRoles(t *testing.T) {
 	})
 }
 
-// TestBindings: whoever is bound exists, what he is bound to exists, and each workload's ServiceAccount is bound.
+// TestBindings: the subjects and roles of all bindings exist, and each workload's ServiceAccount is bound.
 func TestBindings(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		accounts, bound := sets.New[string](), sets.New[string]()
@@ -122,8 +122,7 @@ func TestBindings(t *testing.T) {
 	})
 }
 
-// TestControllersUser: the components that write as controllers in other processes are those that the API server takes for
-// them.
+// TestControllersUser: the API server treats exactly the components that write as controllers in other processes as controllers.
 func TestControllersUser(t *testing.T) {
 	const prefix = "--controllers-user="
 	each(t, func(t *testing.T, objects objects) {
@@ -148,8 +147,8 @@ func TestControllersUser(t *testing.T) {
 	})
 }
 
-// TestTenants: tenants neither create Revisions nor write a status, and the roles that collect rules have none of their own:
-// the host would overwrite them.
+// TestTenants: tenants neither create Revisions nor write a status, and aggregated roles have no rules of their own,
+// which the host would overwrite.
 func TestTenants(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, role := range of[rbacv1.ClusterRole](t, objects, "ClusterRole") {

@@ -12,8 +12,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// TestSettings installs every ConfigMap of settings. Each sets nothing, and lists under _example every key that is read, with
-// values that are accepted, and every key of Knative's releases without effect, with the reason.
+// TestSettings installs every ConfigMap of settings. None sets a value; each lists under _example every key that is read, with
+// valid values, and every key of Knative's releases without effect, with the reason.
 func TestSettings(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		seen := sets.New[string]()
@@ -56,7 +56,7 @@ func TestSettings(t *testing.T) {
 	})
 }
 
-// commentsOf returns the comment of each key of an example: its lines before the key, or before a group of keys.
+// commentsOf returns the comment of each key of an example: the lines before the key, or before a group of keys.
 func commentsOf(example string) map[string]string {
 	comments, comment := map[string]string{}, ""
 	for line := range strings.Lines(example) {
