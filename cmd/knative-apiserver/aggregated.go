@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/components"
@@ -55,28 +55,36 @@ func newAggregatedOptions() *aggregatedOptions {
 	}
 }
 
-func (o *aggregatedOptions) addFlags(flags *pflag.FlagSet) {
-	o.api.AddFlags(flags)
-	flags.StringSliceVar((*[]string)(&o.components), "components", o.components,
-		"What to run: apiserver, the controllers of Serving, gateway for requests to Services, broker for Eventing with its controllers. "+
-			"Without apiserver, the API is reached through the host cluster.")
-	flags.StringVar(&o.systemNamespace, "system-namespace", o.systemNamespace,
-		"Namespace that this server is installed in, with its Services, and the ConfigMaps of its settings.")
-	addClusterDomainFlag(flags, &o.clusterDomain)
-	flags.IntVar(&o.gateway.port, "gateway-port", o.gateway.port, "Port on which requests from outside the cluster to Services arrive.")
-	flags.IntVar(&o.gateway.internalPort, "gateway-internal-port", o.gateway.internalPort,
-		"Port on which requests from the cluster's Pods arrive. Names that are for the cluster alone are served here only.")
-	flags.IntVar(&o.gateway.drainPort, "drain-port", o.gateway.drainPort,
-		"Port on which kubelets ask whether a Pod that is to end has requests left, by the port 8083 of the Service gateway-internal.")
-	flags.StringVar(&o.gateway.accessLog, "access-log", "", `File that gets a line of JSON for each request to a Service, "-" for standard error. None: no log.`)
-	flags.BoolVar(&o.crossNamespace, "allow-cross-namespace-destinations", false,
-		"Let Triggers, Subscriptions, Brokers and Channels send events to other namespaces, by reference or by the name of a Service in a URI, "+
-			"that do not allow it by the annotation eventing.knative.dev/allow-from.")
-	o.destinations.addFlags(flags, "loopback, link-local, multicast and reserved addresses, metadata services, the address of the Kubernetes API, "+
-		"and those of the node and of all replicas of this server")
-	o.broker.addFlags(flags)
-	addMemoryFlag(flags, &o.memory)
-	o.replica.addFlags(flags)
+func (o *aggregatedOptions) addFlags(fss *cliflag.NamedFlagSets) {
+	generic := fss.FlagSet(genericSection)
+	generic.StringSliceVar((*[]string)(&o.components), "components", o.components,
+		"Components to run: apiserver, controllers of Serving, gateway of Services, broker of Eventing with its controllers. "+
+			"Without apiserver, components reach the API through the host cluster.")
+	generic.StringVar(&o.systemNamespace, "system-namespace", o.systemNamespace,
+		"Namespace of this server, its Services and the ConfigMaps of its settings.")
+	addClusterDomainFlag(generic, &o.clusterDomain)
+	addMemoryFlag(generic, &o.memory)
+	o.api.AddFlags(fss)
+
+	serving := fss.FlagSet(servingSection)
+	serving.IntVar(&o.gateway.port, "gateway-port", o.gateway.port, "Port of the gateway for requests from outside the cluster. 0 selects a free port.")
+	serving.IntVar(&o.gateway.internalPort, "gateway-internal-port", o.gateway.internalPort,
+		"Port of the gateway for requests from Pods of the cluster, the only one that serves cluster-local host names. 0 selects a free port.")
+	serving.IntVar(&o.gateway.drainPort, "drain-port", o.gateway.drainPort,
+		"Port of the gateway for the preStop hooks of Pods, which kubelets call through port 8083 of the Service gateway-internal. 0 selects a free port.")
+	serving.StringVar(&o.gateway.accessLog, "access-log", "", `Path of the JSON access log of requests to Services; "-" writes to stderr. Empty disables it.`)
+
+	eventing := fss.FlagSet(eventingSection)
+	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port.")
+
+	destinations := fss.FlagSet(destinationsSection)
+	destinations.BoolVar(&o.crossNamespace, "allow-cross-namespace-destinations", false,
+		"Permission for Triggers, Subscriptions, Brokers and Channels to send events to all other namespaces, by reference or by the DNS name of a Service. "+
+			"If false, the target must allow it with the annotation eventing.knative.dev/allow-from.")
+	o.destinations.addFlags(destinations, "loopback, link-local, multicast and reserved addresses, metadata services, the address of the Kubernetes API, "+
+		"and the addresses of the node and of all replicas of this server")
+
+	o.replica.addFlags(fss.FlagSet(replicaSection))
 }
 
 func (o *aggregatedOptions) validate() error {

@@ -8,6 +8,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// parseAggregated returns the options of a command line.
+func parseAggregated(t *testing.T, args ...string) *aggregatedOptions {
+	t.Helper()
+	options, sections := newAggregatedOptions(), newSections()
+	options.addFlags(&sections)
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, section := range sections.FlagSets {
+		flags.AddFlagSet(section)
+	}
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return options
+}
+
 // What cannot run in a cluster is refused before anything is started.
 func TestAggregatedFlags(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -33,12 +48,7 @@ func TestAggregatedFlags(t *testing.T) {
 		"events in NATS":        {args: []string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir=", "--nats-url=nats://127.0.0.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := newAggregatedOptions()
-			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-			options.addFlags(flags)
-			if err := flags.Parse(test.args); err != nil {
-				t.Fatal(err)
-			}
+			options := parseAggregated(t, test.args...)
 			err := options.validate()
 			if test.want == "" && err != nil {
 				t.Errorf("validate returns %v", err)
@@ -52,12 +62,7 @@ func TestAggregatedFlags(t *testing.T) {
 
 // Replicas find each other by names under the domain of the cluster.
 func TestHostNames(t *testing.T) {
-	options := newAggregatedOptions()
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	options.addFlags(flags)
-	if err := flags.Parse([]string{"--cluster-domain=corp.example", "--replicas=3", "--pod-name=server-2", "--system-namespace=kn"}); err != nil {
-		t.Fatal(err)
-	}
+	options := parseAggregated(t, "--cluster-domain=corp.example", "--replicas=3", "--pod-name=server-2", "--system-namespace=kn")
 	got, err := options.hostNames()
 	want := []string{
 		"server-0.knative-apiserver-peers.kn.svc.corp.example",

@@ -30,24 +30,25 @@ func newBrokerOptions() brokerOptions {
 	return brokerOptions{port: defaultBrokerPort, maxEventSize: 1 << 20, log: eventlog.Options{Replicas: 1}}
 }
 
-func (o *brokerOptions) addFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&o.port, "broker-port", o.port,
-		"Port on which events to Brokers and Channels arrive; 0 picks a free one.")
-	flags.Var(&o.maxEventSize, "max-event-size", "Largest body of a request with events, such as 1Mi.")
-	flags.Var(&o.maxBytes, "event-log-max-size", "Most that undelivered events may take on disk in all, such as 10Gi; 0 for what the disk has.")
-	flags.Var(&o.maxStream, "event-log-max-stream-size", "Most that the undelivered events of one Broker or Channel may take, such as 1Gi. 0: a quarter of what all may take.")
-	flags.StringVar(&o.log.URL, "nats-url", "", "URL of a NATS cluster with JetStream to keep events in, its servers separated by commas. None: an embedded one, in the data directory.")
-	flags.StringVar(&o.log.CredentialsFile, "nats-credentials", "", "Credentials file for --nats-url.")
-	flags.StringVar(&o.log.CAFile, "nats-ca-file", "", "Certificates of the authorities that --nats-url is checked against.")
-	flags.StringVar(&o.log.CertFile, "nats-cert-file", "", "Client certificate for --nats-url.")
-	flags.StringVar(&o.log.KeyFile, "nats-key-file", "", "Key of --nats-cert-file.")
-	flags.IntVar(&o.log.Replicas, "nats-replicas", o.log.Replicas, "Number of servers of --nats-url that keep each event, 1 to 5.")
+func (o *brokerOptions) addFlags(flags *pflag.FlagSet, port string) {
+	flags.IntVar(&o.port, "broker-port", o.port, port)
+	flags.Var(&o.maxEventSize, "max-event-size", "Maximum size of the body of an event request, in bytes, such as 1Mi.")
+	flags.Var(&o.maxBytes, "event-log-max-size", "Maximum disk space of all undelivered events, in bytes, such as 10Gi. 0 allows the space of the disk.")
+	flags.Var(&o.maxStream, "event-log-max-stream-size",
+		"Maximum disk space of the undelivered events of one Broker or Channel, in bytes, such as 1Gi. 0 allows a quarter of the space of all.")
+	flags.StringVar(&o.log.URL, "nats-url", "",
+		"URLs of the servers of a NATS cluster with JetStream that stores the events, separated by commas. Empty stores them in the data directory.")
+	flags.StringVar(&o.log.CredentialsFile, "nats-credentials", "", "Path of the credentials for --nats-url. Empty sends none.")
+	flags.StringVar(&o.log.CAFile, "nats-ca-file", "", "Path of the CA certificates that verify --nats-url. Empty uses those of the system.")
+	flags.StringVar(&o.log.CertFile, "nats-cert-file", "", "Path of the client certificate for --nats-url. Empty sends none.")
+	flags.StringVar(&o.log.KeyFile, "nats-key-file", "", "Path of the private key of --nats-cert-file.")
+	flags.IntVar(&o.log.Replicas, "nats-replicas", o.log.Replicas, "Number of servers of --nats-url that store each event, from 1 to 5.")
 }
 
-// addMemoryFlag adds the flag of the memory budget, which gateway and broker share.
+// addMemoryFlag registers the flag of the memory budget, which gateway and broker share.
 func addMemoryFlag(flags *pflag.FlagSet, memory *quantity) {
-	flags.Var(memory, "memory-budget", "Most memory that requests, events and deliveries may hold, such as 512Mi, shared by the namespaces that need some. "+
-		"0: a quarter of the memory limit of the process, at most 512Mi.")
+	flags.Var(memory, "memory-budget", "Maximum memory that requests, events and deliveries hold, in bytes, such as 512Mi, shared fairly by namespaces. "+
+		"0 selects a quarter of the memory limit of the process, at most 512Mi.")
 }
 
 func (o *brokerOptions) validate() error {

@@ -51,7 +51,7 @@ const defaultClusterDomain = "cluster.local"
 // addClusterDomainFlag registers the flag of the domain that all cluster-internal host names end in.
 func addClusterDomainFlag(flags *pflag.FlagSet, domain *string) {
 	flags.StringVar(domain, "cluster-domain", *domain,
-		"DNS domain of the cluster, as in kubelet's clusterDomain. It ends the cluster-local host names of Routes, Brokers, Channels, core Services and replicas.")
+		"DNS domain of the cluster, as in kubelet's clusterDomain: the suffix of the host names of Services, cluster-local Routes, Brokers, Channels and replicas.")
 }
 
 func validateClusterDomain(domain string) error {

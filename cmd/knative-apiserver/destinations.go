@@ -14,10 +14,10 @@ type destinationOptions struct{ allow, deny prefixList }
 
 func (o *destinationOptions) addFlags(flags *pflag.FlagSet, refused string) {
 	flags.Var(&o.allow, "allow-destination",
-		"Addresses that subscribers, replies, dead letter sinks and registries may have although they are refused by default, as CIDRs separated by commas; "+
-			"may be repeated. Refused by default are "+refused+". Of all networks that contain an address the smallest decides.")
+		"CIDRs, separated by commas, of addresses of subscribers, replies, dead-letter sinks and registries that are allowed although they are refused by default. "+
+			"May be repeated. Refused by default are "+refused+". The most specific CIDR that contains an address decides.")
 	flags.Var(&o.deny, "deny-destination",
-		"Addresses that subscribers, replies, dead letter sinks and registries may not have, as CIDRs separated by commas; may be repeated.")
+		"CIDRs, separated by commas, of addresses of subscribers, replies, dead-letter sinks and registries that are refused. May be repeated.")
 }
 
 func (o *destinationOptions) validate() error { return egress.Validate(o.allow, o.deny) }

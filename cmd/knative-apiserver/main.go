@@ -19,7 +19,9 @@ func main() {
 	// Returns unless this process was started to become the program of a container.
 	process.Helper()
 	tuneGC()
-	os.Exit(cli.Run(newCommand()))
+	command := newCommand()
+	command.SetContext(genericapiserver.SetupSignalContext())
+	os.Exit(cli.Run(command))
 }
 
 func newCommand() *cobra.Command {
@@ -27,9 +29,9 @@ func newCommand() *cobra.Command {
 	logging := logs.NewOptions()
 	command := &cobra.Command{
 		Use:   "knative-apiserver",
-		Short: "Knative Serving and Eventing as native Kubernetes API groups",
-		Long: "Serves serving.knative.dev, eventing.knative.dev and messaging.knative.dev behind the kube-aggregator of a host " +
-			"cluster. The standalone command needs no cluster.",
+		Short: "API server for Knative Serving and Eventing",
+		Long: "Serves the API groups serving.knative.dev, eventing.knative.dev and messaging.knative.dev behind the kube-aggregator " +
+			"of a host cluster, and runs Knative Serving and Eventing there. The standalone command requires no cluster.",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -43,10 +45,9 @@ func newCommand() *cobra.Command {
 			return options.run(command)
 		},
 	}
-	options.addFlags(command.Flags())
-	logsapi.AddFlags(logging, command.Flags())
-	verflag.AddFlags(command.Flags())
 	command.AddCommand(newStandaloneCommand(), newSnapshotCommand(), newEventsCommand())
-	command.SetContext(genericapiserver.SetupSignalContext())
+	sections := newSections()
+	options.addFlags(&sections)
+	setFlags(command, sections, logging)
 	return command
 }

@@ -48,21 +48,20 @@ func newReplicaOptions() replicaOptions {
 }
 
 func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.podName, "pod-name", "", "Name of the Pod that this is, one of several replicas. None: there are no others.")
-	flags.StringVar(&o.podIP, "pod-ip", "", "Address at which the other replicas reach this Pod.")
-	flags.StringVar(&o.podUID, "pod-uid", "", "UID of the Pod that this is. Its Lease is deleted with it. If empty, other replicas delete the Lease of a lost Pod after ten minutes.")
-	flags.StringSliceVar(&o.nodeIPs, "node-ips", nil, "Addresses of the node that this Pod runs on. Events are not sent there unless --allow-destination contains them.")
-	flags.StringVar(&o.peerService, "peer-service", o.peerService, "Headless Service in the system namespace by which the replicas of a StatefulSet find each other.")
-	flags.IntVar(&o.peerPort, "peer-port", o.peerPort, "Port on which other replicas hand over requests and events, by mutual TLS.")
-	flags.IntVar(&o.replicas, "replicas", o.replicas, "Number of Pods of the StatefulSet, which are members of the embedded etcd and of the embedded event log: 1, 3 or 5.")
-	flags.IntVar(&o.etcdPeerPort, "etcd-peer-port", o.etcdPeerPort, "Port on which members of the embedded etcd talk to each other.")
-	flags.IntVar(&o.etcdClientPort, "etcd-client-port", o.etcdClientPort, "Port on which members of the embedded etcd are asked to let another join.")
-	flags.IntVar(&o.eventLogPort, "event-log-route-port", o.eventLogPort, "Port on which members of the embedded event log talk to each other.")
+	flags.StringVar(&o.podName, "pod-name", "", "Name of the Pod of this replica. Empty runs a single server without peers.")
+	flags.StringVar(&o.podIP, "pod-ip", "", "IP address of this Pod, by which its peers reach it.")
+	flags.StringVar(&o.podUID, "pod-uid", "", "UID of this Pod, the owner of its Lease. Empty creates a Lease without an owner.")
+	flags.StringSliceVar(&o.nodeIPs, "node-ips", nil, "IP addresses of the node of this Pod. Events are not sent there unless --allow-destination contains them.")
+	flags.StringVar(&o.peerService, "peer-service", o.peerService, "Name of the headless Service in the system namespace by which the replicas of a StatefulSet find each other.")
+	flags.IntVar(&o.peerPort, "peer-port", o.peerPort, "Port for requests and events that peers forward, with mutual TLS.")
+	flags.IntVar(&o.replicas, "replicas", o.replicas, "Number of replicas of the StatefulSet, each a member of the embedded etcd and event log: 1, 3 or 5.")
+	flags.IntVar(&o.etcdPeerPort, "etcd-peer-port", o.etcdPeerPort, "Port for traffic between the members of the embedded etcd.")
+	flags.IntVar(&o.etcdClientPort, "etcd-client-port", o.etcdClientPort, "Port for requests of new members to join the embedded etcd.")
+	flags.IntVar(&o.eventLogPort, "event-log-route-port", o.eventLogPort, "Port for traffic between the members of the embedded event log.")
 	flags.BoolVar(&o.selfManaged, "self-managed-certificates", false,
-		"Serve with a certificate of an authority of this server's own, which is kept in the Secret knative-apiserver-ca and renewed by itself, "+
-			"and written to those APIServices that are labelled "+certs.InjectLabel+"=true.")
-	flags.DurationVar(&o.settle, "certificate-settle-duration", 2*time.Minute,
-		"How long each step of a rotation of that authority is given to be known everywhere.")
+		"Issuing and rotation of the serving certificate by the server's own CA, which is stored in the Secret knative-apiserver-ca "+
+			"and written to the APIServices labeled "+certs.InjectLabel+"=true.")
+	flags.DurationVar(&o.settle, "certificate-settle-duration", 2*time.Minute, "Duration of each step of a rotation of that CA, within which all replicas and clients must observe it.")
 }
 
 // several tells whether the server is one of the Pods of an installation, which know of each other.

@@ -9,9 +9,10 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
@@ -47,24 +48,29 @@ func newStandaloneOptions() *standaloneOptions {
 	}
 }
 
-func (o *standaloneOptions) addFlags(flags *pflag.FlagSet) {
-	o.api.AddFlags(flags)
-	flags.StringSliceVar((*[]string)(&o.components), "components", o.components,
-		"What to run: apiserver alone, or also controllers with gateway (Serving), broker (Eventing) or both.")
-	flags.IntVar(&o.gatewayPort, "gateway-port", o.gatewayPort,
-		"Port on which requests to Services arrive; 0 picks a free one. The default port gives way to a free one where it is taken.")
-	flags.StringVar(&o.configDir, "config-dir", "",
-		"Directory with YAML files of the ConfigMaps config-autoscaler, config-br-defaults, config-defaults, config-domain, config-features, "+
-			"config-gc, config-network and default-ch-webhook. Changes take effect at once. Empty reads the ConfigMaps of these names in namespace knative-system instead.")
-	addClusterDomainFlag(flags, &o.clusterDomain)
-	flags.StringVar(&o.accessLog, "access-log", "",
-		`File that gets a line of JSON for each request to a Service, "-" for standard error. None: access.log in the data directory.`)
-	o.broker.addFlags(flags)
-	addMemoryFlag(flags, &o.memory)
-	o.destination.addFlags(flags, "link-local, multicast and reserved addresses, metadata services, and addresses of this machine besides loopback")
-	flags.Lookup("broker-port").Usage += " The default port gives way to a free one where it is taken."
-	flags.StringVar(&o.broker.tracingConfig, "tracing-config-file", "",
-		"File with a TracingConfiguration (apiserver.config.k8s.io/v1) that says where spans of events and deliveries are sent.")
+func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
+	generic := fss.FlagSet(genericSection)
+	generic.StringSliceVar((*[]string)(&o.components), "components", o.components,
+		"Components to run: apiserver alone, or with controllers and at least one of gateway (Serving) and broker (Eventing).")
+	generic.StringVar(&o.configDir, "config-dir", "",
+		"Directory of YAML files with the ConfigMaps config-autoscaler, config-br-defaults, config-defaults, config-domain, config-features, "+
+			"config-gc, config-network and default-ch-webhook. Changes take effect at once. Empty reads the ConfigMaps of namespace knative-system.")
+	addClusterDomainFlag(generic, &o.clusterDomain)
+	addMemoryFlag(generic, &o.memory)
+	o.api.AddFlags(fss)
+
+	serving := fss.FlagSet(servingSection)
+	serving.IntVar(&o.gatewayPort, "gateway-port", o.gatewayPort,
+		"Port of the gateway for requests to Services. 0 selects a free port. If the default port is in use, a free port is selected.")
+	serving.StringVar(&o.accessLog, "access-log", "",
+		`Path of the JSON access log of requests to Services; "-" writes to stderr. Empty writes to access.log in the data directory.`)
+
+	eventing := fss.FlagSet(eventingSection)
+	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port. If the default port is in use, a free port is selected.")
+	o.destination.addFlags(fss.FlagSet(destinationsSection),
+		"link-local, multicast and reserved addresses, metadata services, and addresses of this machine except loopback")
+	fss.FlagSet("traces").StringVar(&o.broker.tracingConfig, "tracing-config-file", "",
+		"Path of a TracingConfiguration (apiserver.config.k8s.io/v1) for the spans of events and deliveries. Empty disables tracing.")
 }
 
 func (o *standaloneOptions) validate() error {
@@ -85,11 +91,14 @@ func newStandaloneCommand() *cobra.Command {
 	options := newStandaloneOptions()
 	logging := logs.NewOptions()
 	command := &cobra.Command{
-		Use:          "standalone",
-		Short:        "Serve on this machine, with an embedded etcd, revisions as processes, and no cluster",
+		Use:   "standalone",
+		Short: "Run the server on this machine without a cluster",
+		Long: "Runs the API server with an embedded etcd, and Serving and Eventing with the backends of Revisions as processes of this machine. " +
+			"No cluster is required.",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(command *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
 			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 				return err
 			}
@@ -99,8 +108,9 @@ func newStandaloneCommand() *cobra.Command {
 			return options.run(command)
 		},
 	}
-	options.addFlags(command.Flags())
-	logsapi.AddFlags(logging, command.Flags())
+	sections := newSections()
+	options.addFlags(&sections)
+	setFlags(command, sections, logging)
 	return command
 }
 

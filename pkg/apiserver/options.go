@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/tracing"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/admission/podtemplate"
@@ -87,13 +88,23 @@ func NewOptions() *Options {
 	}
 }
 
-// AddFlags registers the flags.
-func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	o.Recommended.AddFlags(flags)
-	o.Run.AddUniversalFlags(flags)
-	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
+// AddFlags adds the flags to named sections.
+func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
+	generic := fss.FlagSet("generic")
+	generic.StringVar(&o.DataDir, "data-dir", o.DataDir,
 		"Directory of the embedded etcd's data, which is used if --etcd-servers is empty, and of the embedded event log's data.")
-	addControllersUserFlag(flags, &o.ControllersUsers)
+	addControllersUserFlag(generic, &o.ControllersUsers)
+	o.Run.AddUniversalFlags(generic)
+	o.Recommended.CoreAPI.AddFlags(generic)
+	o.Recommended.Etcd.AddFlags(fss.FlagSet("etcd"))
+	o.Recommended.SecureServing.AddFlags(fss.FlagSet("secure serving"))
+	o.Recommended.Audit.AddFlags(fss.FlagSet("auditing"))
+	o.Recommended.Features.AddFlags(fss.FlagSet("features"))
+	o.Recommended.Authentication.AddFlags(fss.FlagSet("authentication"))
+	o.Recommended.Authorization.AddFlags(fss.FlagSet("authorization"))
+	o.Recommended.Admission.AddFlags(fss.FlagSet("admission"))
+	o.Recommended.EgressSelector.AddFlags(fss.FlagSet("egress selector"))
+	o.Recommended.Traces.AddFlags(fss.FlagSet("traces"))
 }
 
 // addControllersUserFlag registers the flag of further users that count as controllers.

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/path"
 	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
@@ -47,12 +47,14 @@ func NewStandaloneOptions() *StandaloneOptions {
 	return &StandaloneOptions{DataDir: "knative-apiserver-data", BindHost: net.IPv4(127, 0, 0, 1), SecurePort: 7443}
 }
 
-// AddFlags registers the flags.
-func (o *StandaloneOptions) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of all persistent data: objects, certificates, kubeconfig.")
-	flags.IPVar(&o.BindHost, "bind-address", o.BindHost, "Address to serve HTTPS on.")
-	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port to serve HTTPS on. 0 selects a free port.")
-	addControllersUserFlag(flags, &o.ControllersUsers)
+// AddFlags adds the flags to named sections.
+func (o *StandaloneOptions) AddFlags(fss *cliflag.NamedFlagSets) {
+	generic := fss.FlagSet("generic")
+	generic.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of all persistent data: objects, certificates, kubeconfig, events and logs.")
+	addControllersUserFlag(generic, &o.ControllersUsers)
+	secure := fss.FlagSet("secure serving")
+	secure.IPVar(&o.BindHost, "bind-address", o.BindHost, "IP address of the HTTPS, gateway and broker ports.")
+	secure.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port of HTTPS. 0 selects a free port.")
 }
 
 // Validate returns all errors of the options.
