@@ -300,7 +300,7 @@ func (s *Subscriber) await(ctx context.Context, w *arrival) error {
 			break
 		}
 	}
-	return fmt.Errorf("%s received %d different events, but %d expected ones are missing, such as %s: %w",
+	return fmt.Errorf("%s received %d different events; %d are missing, such as %s: %w",
 		s.URL, len(s.received), len(w.missing), strings.Join(some, ", "), ctx.Err())
 }
 
