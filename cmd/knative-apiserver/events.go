@@ -8,7 +8,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/components"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
 )
 
 // newEventsCommand returns the commands that look after the embedded event log.
@@ -19,8 +19,8 @@ func newEventsCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	dataDir := command.PersistentFlags().String("data-dir", apiserver.NewOptions().DataDir, "Directory of the server's data.")
-	connect := func(command *cobra.Command) (*eventlog.Running, error) {
-		return eventlog.Connect(command.Context(), components.EventLogDir(*dataDir))
+	connect := func(command *cobra.Command) (*backup.Remote, error) {
+		return backup.Connect(command.Context(), components.EventLogDir(*dataDir))
 	}
 	command.AddCommand(
 		&cobra.Command{

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
 )
 
 // What a log holds is in its backup, and no more: another log restored from it hands the same out.
@@ -30,7 +30,7 @@ func TestBackupRestore(t *testing.T) {
 	eventually(t, "what is done is removed", func() bool { return queues(t, a)[""] == 6 })
 	var content bytes.Buffer
 	// By other processes, as an operator does it.
-	running, err := Connect(t.Context(), l.opts.Dir)
+	running, err := backup.Connect(t.Context(), l.opts.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestBackupRestore(t *testing.T) {
 	}
 
 	restored := open(t, Options{Dir: t.TempDir()})
-	if running, err = Connect(t.Context(), restored.opts.Dir); err != nil {
+	if running, err = backup.Connect(t.Context(), restored.opts.Dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := running.Restore(t.Context(), bytes.NewReader(content.Bytes())); err != nil {
@@ -68,14 +68,14 @@ func TestBackupRestore(t *testing.T) {
 		"half a line":    content.Bytes()[:content.Len()-5],
 	} {
 		other := open(t, Options{Dir: t.TempDir()})
-		if err := other.Restore(t.Context(), bytes.NewReader(damaged)); !errors.Is(err, ErrIncomplete) {
+		if err := other.Restore(t.Context(), bytes.NewReader(damaged)); !errors.Is(err, backup.ErrIncomplete) {
 			t.Errorf("%s: %v, want ErrIncomplete", name, err)
 		}
 	}
-	if running, err = Connect(t.Context(), open(t, Options{Dir: t.TempDir()}).opts.Dir); err != nil {
+	if running, err = backup.Connect(t.Context(), open(t, Options{Dir: t.TempDir()}).opts.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := running.Restore(t.Context(), bytes.NewReader(lines[0])); err == nil || !strings.Contains(err.Error(), "1 frames") {
+	if err := running.Restore(t.Context(), bytes.NewReader(lines[0])); err == nil || !strings.Contains(err.Error(), "1 segments") {
 		t.Errorf("half a backup from another process: %v, want an error that tells where it ends", err)
 	}
 }
@@ -99,7 +99,7 @@ func TestRestoreSkips(t *testing.T) {
 		Restored: func(id string) { told = append(told, id) },
 	})
 	err := restored.Restore(t.Context(), bytes.NewReader(content.Bytes()))
-	if !errors.Is(err, ErrSkipped) || !strings.Contains(err.Error(), "Broker default/gone with UID gone (") || !strings.Contains(err.Error(), "Broker default/lost") {
+	if !errors.Is(err, backup.ErrSkipped) || !strings.Contains(err.Error(), "Broker default/gone with UID gone (") || !strings.Contains(err.Error(), "Broker default/lost") {
 		t.Errorf("error %v, want one that names the streams that do not exist", err)
 	}
 	if diff := cmp.Diff([]string{"kept"}, told); diff != "" {
@@ -111,18 +111,4 @@ func TestRestoreSkips(t *testing.T) {
 	}
 	all, _ := start(t, stream(t, restored, "kept"), "", ConsumeOptions{})
 	all.collect(t, 3)
-}
-
-// Where no process runs, or the one that did was killed, there is nothing to be backed up.
-func TestConnectToNone(t *testing.T) {
-	dir := t.TempDir()
-	if _, err := Connect(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("nothing there: %v, want ErrNotRunning", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, endpointFile), []byte(filepath.Join(t.TempDir(), "socket")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Connect(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("killed: %v, want ErrNotRunning", err)
-	}
 }

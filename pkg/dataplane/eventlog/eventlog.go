@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/component-base/metrics"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/commit"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/consume"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
@@ -105,9 +106,9 @@ type Log struct {
 	// memoryShares and diskShares limit what the streams of each tenant hold there; nil unless embedded.
 	memoryShares, diskShares *commit.Shares
 
-	ctx   context.Context
-	wg    sync.WaitGroup // migrate
-	local *local         // nil unless embedded
+	ctx     context.Context
+	wg      sync.WaitGroup   // migrate
+	backups *backup.Listener // nil unless embedded
 
 	consumers *consume.Consumers
 
@@ -173,7 +174,7 @@ func (l *Log) openServer(ctx context.Context) (err error) {
 		l.opts.MaxStreamBytes = l.space.Size() / streamShare
 	}
 	l.setLimits()
-	if l.local, err = l.offer(); err != nil {
+	if l.backups, err = backup.Listen(l.ctx, o.Dir, l, l.logger); err != nil {
 		l.server.Stop()
 		l.server.Close()
 	}
@@ -207,8 +208,8 @@ func (l *Log) Close() error {
 	l.closed = true
 	l.mu.Unlock()
 	l.server.Stop()
-	if l.local != nil {
-		l.local.end()
+	if l.backups != nil {
+		l.backups.Close()
 	}
 	l.wg.Wait()
 	l.consumers.Close()

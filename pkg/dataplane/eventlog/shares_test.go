@@ -86,13 +86,13 @@ func TestBackupKeepsTenants(t *testing.T) {
 		t.Fatal(err)
 	}
 	appendAll(t, s, "", "a", "b")
-	var backup bytes.Buffer
-	if err := l.Backup(t.Context(), &backup); err != nil {
+	var content bytes.Buffer
+	if err := l.Backup(t.Context(), &content); err != nil {
 		t.Fatal(err)
 	}
 	other := open(t, Options{Dir: t.TempDir(), MaxBytes: 8 << 20})
 	other.diskShares.Limit = 1
-	if err := other.Restore(t.Context(), &backup); err != nil {
+	if err := other.Restore(t.Context(), &content); err != nil {
 		t.Fatal(err)
 	}
 	if held, known := other.diskShares.Held(); !known || held["shop"] == 0 {
