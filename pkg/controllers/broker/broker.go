@@ -22,7 +22,7 @@ import (
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
 )
 
-// Reconciler has the events of Brokers kept, and writes the status of Brokers.
+// Reconciler creates the streams of Brokers, and writes the status of Brokers.
 type Reconciler struct {
 	Client  eventingclient.EventingV1Interface
 	Brokers eventinglisters.BrokerLister
@@ -54,7 +54,7 @@ func New(client eventingclient.EventingV1Interface, informers eventinginformers.
 	return controller, controller.Watch(informers.Brokers().Informer(), reconciler.KeyOf)
 }
 
-// Reconcile applies a Broker to its stream and then to its status, which thereby promises only what is served already. Brokers of
+// Reconcile applies a Broker to its stream and then to its status, so that the status promises only working addresses. Brokers of
 // other classes are left to their own controller once it has written a status.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	key := request.Key

@@ -50,7 +50,7 @@ func (f *fakeStreams) RemoveStream(_ context.Context, key eventing.Key) error {
 
 // fixture is a world with a reconciler of Brokers.
 type fixture struct {
-	*controllertest.World
+	*controllertest.Fixture
 	*Reconciler
 	streams *fakeStreams
 }
@@ -76,7 +76,7 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 		t.Fatal(err)
 	}
 	w.SyncEventing()
-	return &fixture{World: w, Reconciler: r, streams: streams}
+	return &fixture{Fixture: w, Reconciler: r, streams: streams}
 }
 
 // status returns the status of the Broker once it is reconciled.
@@ -91,7 +91,7 @@ func (f *fixture) status(t *testing.T) eventingv1.BrokerStatus {
 
 func (f *fixture) stored(t *testing.T) *eventingv1.Broker {
 	t.Helper()
-	b, err := f.World.Client.EventingV1().Brokers(key.Namespace).Get(t.Context(), key.Name, metav1.GetOptions{})
+	b, err := f.Fixture.Client.EventingV1().Brokers(key.Namespace).Get(t.Context(), key.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestDeadLetterSink(t *testing.T) {
 	}
 	sink := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "sink"}}
 	sink.Status.Address = &duckv1.Addressable{URL: "http://sink"}
-	if err := f.World.Client.Tracker().Add(sink); err != nil {
+	if err := f.Fixture.Client.Tracker().Add(sink); err != nil {
 		t.Fatal(err)
 	}
 	status = f.status(t)
@@ -257,7 +257,7 @@ func TestStreamFails(t *testing.T) {
 // TestRemove removes the stream of a Broker that is gone or is another one now, but not of one that is going (eventing Broker Lifecycle).
 func TestRemove(t *testing.T) {
 	f := start(t, newBroker())
-	brokers := f.World.Client.EventingV1().Brokers("default")
+	brokers := f.Fixture.Client.EventingV1().Brokers("default")
 	f.status(t)
 	if err := brokers.Delete(t.Context(), key.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("gone: %v, %v", f.streams.set, err)
 	}
 	again := newBroker(func(b *eventingv1.Broker) { b.UID = "two" })
-	if err := f.World.Client.Tracker().Add(again); err != nil {
+	if err := f.Fixture.Client.Tracker().Add(again); err != nil {
 		t.Fatal(err)
 	}
 	f.status(t)
@@ -280,7 +280,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("made anew: the stream is of %q", got)
 	}
 	again.DeletionTimestamp, again.Finalizers = &metav1.Time{Time: controllertest.Now}, []string{"example.com/wait"}
-	if err := f.World.Client.Tracker().Update(eventingv1.SchemeGroupVersion.WithResource("brokers"), again, "default"); err != nil {
+	if err := f.Fixture.Client.Tracker().Update(eventingv1.SchemeGroupVersion.WithResource("brokers"), again, "default"); err != nil {
 		t.Fatal(err)
 	}
 	f.status(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// ReasonStreamFailed tells that the Broker's events cannot be kept.
+// ReasonStreamFailed means that the Broker's events cannot be kept.
 const ReasonStreamFailed = "StreamFailed"
 
 // ReasonForeignClass is the reason of Ready while the controller of another class has not written a status.

@@ -1,5 +1,5 @@
-// Package channel reconciles Channels: the broker keeps their events, an address accepts them, and the Subscriptions
-// to a Channel are listed in it (eventing Channel Lifecycle).
+// Package channel reconciles Channels: the data plane keeps their events, an address accepts them, and each Channel lists
+// its Subscriptions (eventing Channel Lifecycle).
 package channel
 
 import (
@@ -29,11 +29,11 @@ import (
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
 )
 
-// ReasonStreamFailed tells that the broker cannot keep the Channel's events.
+// ReasonStreamFailed means that the data plane cannot keep the Channel's events.
 const ReasonStreamFailed = "StreamFailed"
 
-// gathering is how long changes of Subscriptions are gathered before their Channel is written: a thousand of them
-// that are made at once do not write it a thousand times.
+// gathering is how long changes of Subscriptions are collected before their Channel is written, so that creating a thousand of them
+// does not write the Channel a thousand times.
 const gathering = 20 * time.Millisecond
 
 // dependents are the conditions that make up Ready; the first one that fails gives the cause.
@@ -43,18 +43,18 @@ var dependents = []duckv1.ConditionType{
 	destination.ConditionDeadLetterSinkResolved,
 }
 
-// Reconciler has the broker keep the events of Channels, lists the Subscriptions to them, and writes their status.
+// Reconciler creates the streams of Channels, lists their Subscriptions in them, and writes their status.
 type Reconciler struct {
 	Client   messagingclient.MessagingV1Interface
 	Channels messaginglisters.ChannelLister
-	// SubscriptionIndex is that of the Subscriptions' informer, with channelable.SubscriptionsIndex.
+	// SubscriptionIndex is the indexer of the Subscriptions' informer, with channelable.SubscriptionsIndex.
 	SubscriptionIndex cache.Indexer
 	Streams           eventing.Streams
 	// Address is where a stream accepts events.
 	Address func(eventing.Key) duckv1.Addressable
-	// Services have the host names of addresses resolve; nil where these do without.
+	// Services make the host names of addresses resolve; nil if the addresses need no host names.
 	Services Services
-	// Host has the objects that implement Channels of other templates; nil where there is no cluster.
+	// Host reads the objects that implement Channels with other templates; nil without a host cluster.
 	Host     *destination.Host
 	Tracker  *destination.Tracker
 	Recorder record.EventRecorder
@@ -107,7 +107,7 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 }
 
 // Reconcile applies a Channel to its stream, core Service, list of subscribers and status, in this order, so that the status
-// promises only what is served already. Replicas that do not write set the stream only. A Channel whose template names another
+// promises only working addresses. Replicas that do not write set the stream only. A Channel whose template names another
 // kind is implemented by an object of that kind.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	key := request.Key

@@ -139,7 +139,7 @@ func TestDeadLetterSink(t *testing.T) {
 	}
 	broker := &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "dead"}}
 	broker.Status.Address = &duckv1.Addressable{URL: "http://dead/", Audience: ptr.To("audience")}
-	if err := f.World.Client.Tracker().Add(broker); err != nil {
+	if err := f.Fixture.Client.Tracker().Add(broker); err != nil {
 		t.Fatal(err)
 	}
 	f.SyncEventing()
@@ -151,7 +151,7 @@ func TestDeadLetterSink(t *testing.T) {
 	if diff := cmp.Diff(resolved, f.channel().Status.DeliveryStatus); diff != "" {
 		t.Errorf("delivery status (-want +got):\n%s", diff)
 	}
-	if err := f.World.Client.EventingV1().Brokers(key.Namespace).Delete(t.Context(), "dead", metav1.DeleteOptions{}); err != nil {
+	if err := f.Fixture.Client.EventingV1().Brokers(key.Namespace).Delete(t.Context(), "dead", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.SyncEventing()
@@ -165,12 +165,12 @@ func TestDeadLetterSink(t *testing.T) {
 func TestDeletion(t *testing.T) {
 	for name, going := range map[string]func(f *fixture) error{
 		"gone": func(f *fixture) error {
-			return f.World.Client.MessagingV1().Channels(key.Namespace).Delete(f.t.Context(), key.Name, metav1.DeleteOptions{})
+			return f.Fixture.Client.MessagingV1().Channels(key.Namespace).Delete(f.t.Context(), key.Name, metav1.DeleteOptions{})
 		},
 		"made anew": func(f *fixture) error {
 			channel := f.channel()
 			channel.UID = "another-uid"
-			_, err := f.World.Client.MessagingV1().Channels(key.Namespace).Update(f.t.Context(), channel, metav1.UpdateOptions{})
+			_, err := f.Fixture.Client.MessagingV1().Channels(key.Namespace).Update(f.t.Context(), channel, metav1.UpdateOptions{})
 			return err
 		},
 	} {
@@ -203,7 +203,7 @@ func TestHeldUp(t *testing.T) {
 	f.reconcile()
 	channel := f.channel()
 	channel.DeletionTimestamp, channel.Finalizers = ptr.To(metav1.NewTime(controllertest.Now)), []string{"foregroundDeletion"}
-	if _, err := f.World.Client.MessagingV1().Channels(key.Namespace).Update(t.Context(), channel, metav1.UpdateOptions{}); err != nil {
+	if _, err := f.Fixture.Client.MessagingV1().Channels(key.Namespace).Update(t.Context(), channel, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.SyncEventing()
@@ -244,14 +244,14 @@ func TestListingFails(t *testing.T) {
 // Wherever the work is interrupted, doing it again leads to the same.
 func TestInterrupted(t *testing.T) {
 	var f *fixture
-	start := func() (*controllertest.World, func() error) {
+	start := func() (*controllertest.Fixture, func() error) {
 		f = newFixture(t, channelOf(messagingv1.ChannelKindJetStream), subscription("a"))
-		return f.World, func() error {
+		return f.Fixture, func() error {
 			f.SyncEventing()
 			return controllertest.Reconcile(t.Context(), f, key)
 		}
 	}
-	controllertest.Interrupted(t, 2, start, func(*controllertest.World) []any { return []any{f.channel(), f.streams.streams} })
+	controllertest.Interrupted(t, 2, start, func(*controllertest.Fixture) []any { return []any{f.channel(), f.streams.streams} })
 }
 
 // Conditions of an earlier generation do not count (eventing Channel-3): all is found anew in one write.

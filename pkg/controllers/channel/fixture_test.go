@@ -47,7 +47,7 @@ func address(key eventing.Key) duckv1.Addressable {
 // fixture is a Reconciler among fakes.
 type fixture struct {
 	*Reconciler
-	*controllertest.World
+	*controllertest.Fixture
 	t       *testing.T
 	streams *fakeStreams
 }
@@ -70,7 +70,7 @@ func newHosted(t *testing.T, host *destination.Host, objects ...runtime.Object) 
 	if err := channelable.IndexSubscriptions(subscriptions); err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, World: w, streams: &fakeStreams{streams: map[eventing.Key]eventing.Stream{}}}
+	f := &fixture{t: t, Fixture: w, streams: &fakeStreams{streams: map[eventing.Key]eventing.Stream{}}}
 	f.Reconciler = &Reconciler{
 		Client:            w.Client.MessagingV1(),
 		Channels:          w.Factory.Messaging().V1().Channels().Lister(),
@@ -99,7 +99,7 @@ func (f *fixture) reconcile() []string {
 
 func (f *fixture) channel() *messagingv1.Channel {
 	f.t.Helper()
-	channel, err := f.World.Client.MessagingV1().Channels(key.Namespace).Get(f.t.Context(), key.Name, metav1.GetOptions{})
+	channel, err := f.Fixture.Client.MessagingV1().Channels(key.Namespace).Get(f.t.Context(), key.Name, metav1.GetOptions{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

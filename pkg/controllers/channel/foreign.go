@@ -197,8 +197,8 @@ func (r *Reconciler) create(ctx context.Context, channel *messagingv1.Channel, m
 	return r.Host.Client.Resource(mapping.Resource).Namespace(channel.Namespace).Create(ctx, obj, metav1.CreateOptions{})
 }
 
-// updateDelivery writes the delivery options of a Channel to the object that implements it. Without any, those of the
-// template hold.
+// updateDelivery writes the delivery options of a Channel to the object that implements it. Without any, the
+// options of the template apply.
 func (r *Reconciler) updateDelivery(ctx context.Context, channel *messagingv1.Channel, kind schema.GroupVersionKind, backing *backingChannel) error {
 	if channel.Spec.Delivery.IsEmpty() || equality.Semantic.DeepEqual(channel.Spec.Delivery, backing.Spec.Delivery) {
 		return nil

@@ -106,7 +106,7 @@ func TestBackingChannel(t *testing.T) {
 
 		changed := f.channel()
 		changed.Spec.Delivery.Retry = ptr.To[int32](7)
-		if _, err := f.World.Client.MessagingV1().Channels(key.Namespace).Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		if _, err := f.Fixture.Client.MessagingV1().Channels(key.Namespace).Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		f.SyncEventing()

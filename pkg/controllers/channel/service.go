@@ -19,25 +19,25 @@ import (
 // ChannelLabelKey on the core Service of a Channel holds its name.
 const ChannelLabelKey = messagingv1.GroupName + "/channel"
 
-// ReasonServiceFailed tells that the core Service of the Channel cannot be written, so that its address does not
+// ReasonServiceFailed means that the core Service of the Channel cannot be written, so that its address does not
 // resolve.
 const ReasonServiceFailed = "ServiceFailed"
 
 // Services are core Services by which the addresses of Channels resolve in the host cluster.
 type Services interface {
-	// Apply gives a Channel Services of some names, and takes all others from it. It fails with
-	// *hostservice.NotOwned where a name is taken.
+	// Apply creates and updates the Services of a Channel with the given names, and deletes its others. It returns
+	// *hostservice.NotOwned if another object has a name.
 	Apply(ctx context.Context, channel metav1.Object, names []string) error
-	// Forget ends the wait of a deleted object for names that others have.
+	// Forget stops waiting for the names that a deleted object could not get.
 	Forget(key types.NamespacedName)
-	// Track has the Channels reconciled whose Services change.
+	// Track enqueues the Channels whose Services change.
 	Track(controller *reconciler.Controller) error
 }
 
 // Option changes a Reconciler before its controller runs.
 type Option func(*Reconciler, *reconciler.Controller) error
 
-// WithServices has Channels get core Services.
+// WithServices creates core Services for Channels.
 func WithServices(services Services) Option {
 	return func(r *Reconciler, controller *reconciler.Controller) error {
 		r.Services = services
@@ -45,19 +45,19 @@ func WithServices(services Services) Option {
 	}
 }
 
-// place gives a Channel its core Service. It returns the condition Addressable, and why to try again.
+// place creates the core Service of a Channel. It returns the condition Addressable, and an error to retry.
 func (r *Reconciler) place(ctx context.Context, channel *messagingv1.Channel) (duckv1.Condition, error) {
 	const t = messagingv1.ChannelConditionAddressable
 	if r.Services == nil {
 		return reconciler.True(t), nil
 	}
 	err := r.Services.Apply(ctx, channel, []string{eventing.ChannelHost(channel.Name)})
-	notOwned, taken := errors.AsType[*hostservice.NotOwned](err)
+	notOwned, conflict := errors.AsType[*hostservice.NotOwned](err)
 	switch {
 	case err == nil:
 		return reconciler.True(t), nil
-	case taken:
-		// A change of the Service in the way has the Channel reconciled.
+	case conflict:
+		// A change of the conflicting Service enqueues the Channel.
 		return reconciler.False(t, reconciler.ReasonNotOwned, notOwned.Error()), nil
 	case reconciler.Refused(err):
 		return reconciler.False(t, ReasonServiceFailed, fmt.Sprintf("The Channel's address does not resolve: %v", err)), err

@@ -77,7 +77,7 @@ func TestFollowing(t *testing.T) {
 	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
 	services := &fakeServices{}
 	f.Services = services
-	f.World.Client.ClearActions()
+	f.Fixture.Client.ClearActions()
 	if _, err := f.Reconcile(t.Context(), reconciler.NewRequest(key, false)); err != nil {
 		t.Fatal(err)
 	}

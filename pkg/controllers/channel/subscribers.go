@@ -14,8 +14,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// subscribers returns what a Channel is to say of its Subscriptions, in the order of their UIDs: those that have been
-// resolved, as they were when they were last.
+// subscribers returns the entries of a Channel for its Subscriptions, in the order of their UIDs. An entry has the latest
+// state in which the Subscription was resolved; a Subscription that never was has none.
 func (r *Reconciler) subscribers(channel *messagingv1.Channel) ([]duckv1.SubscriberSpec, []duckv1.SubscriberStatus, error) {
 	id := channelable.ID(channelable.Kind, types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name})
 	subscriptions, err := reconciler.Indexed[*messagingv1.Subscription](r.SubscriptionIndex, channelable.SubscriptionsIndex, id)
@@ -33,7 +33,7 @@ func (r *Reconciler) subscribers(channel *messagingv1.Channel) ([]duckv1.Subscri
 	for _, subscription := range subscriptions {
 		entry := listed[subscription.UID]
 		if current := entryOf(subscription, channel); current != nil && (entry == nil || !equality.Semantic.DeepEqual(*current, *entry)) {
-			// One that the server would refuse must not keep the others from being listed.
+			// An entry that the server would reject must not prevent the others from being listed.
 			if len(current.Validate(nil)) == 0 {
 				entry = current
 			}
@@ -56,13 +56,13 @@ func entryOf(subscription *messagingv1.Subscription, channel *messagingv1.Channe
 	addresses := &subscription.Status.PhysicalSubscription
 	entry := channelable.Subscriber(subscription, addresses, channel.Spec.Delivery)
 	if entry.Delivery != nil && entry.Delivery.DeadLetterSink != nil && addresses.DeadLetterSinkURI == "" {
-		// That of the Channel is not resolved, or the Subscription does not know of it yet.
+		// The sink of the Channel is not resolved, or not yet in the status of the Subscription.
 		return nil
 	}
 	return &entry
 }
 
-// stateOf tells whether events reach a Subscription, as its own condition does.
+// stateOf returns whether events reach a Subscription, from the Subscription's own condition.
 func stateOf(subscription *messagingv1.Subscription, entry *duckv1.SubscriberSpec) duckv1.SubscriberStatus {
 	state := duckv1.SubscriberStatus{
 		UID: subscription.UID, Generation: entry.Generation, ObservedGeneration: entry.Generation, Ready: corev1.ConditionUnknown,

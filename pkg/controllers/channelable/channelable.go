@@ -1,5 +1,5 @@
-// Package channelable holds what the controllers of Channels and of Subscriptions know of each other: which channel, of any kind, a
-// Subscription refers to, and the entry by which a channel lists a Subscription.
+// Package channelable maps Subscriptions to the channels of any kind that they refer to, and to their entries in channels. The
+// controllers of Channels and of Subscriptions share it.
 package channelable
 
 import (
@@ -17,7 +17,7 @@ import (
 // SubscriptionsIndex is the name of the index of Subscriptions by the channel that they refer to; see ID.
 const SubscriptionsIndex = "subscription-channel"
 
-// Kind is the kind of our own channels.
+// Kind is the kind of the channels of this server.
 var Kind = messagingv1.SchemeGroupVersion.WithKind("Channel").GroupKind()
 
 // ID names a channel of any kind, for SubscriptionsIndex. Versions of a kind are the same.
@@ -32,8 +32,8 @@ func Of(subscription *messagingv1.Subscription) (schema.GroupKind, types.Namespa
 		types.NamespacedName{Namespace: subscription.Namespace, Name: reference.Name}
 }
 
-// IndexSubscriptions has an informer of Subscriptions keep that index. Several controllers may ask for it.
-// Call it before the informer starts.
+// IndexSubscriptions adds SubscriptionsIndex to an informer of Subscriptions, unless it is present. Call it before the
+// informer starts.
 func IndexSubscriptions(informer cache.SharedIndexInformer) error {
 	return reconciler.AddIndex(informer, SubscriptionsIndex, func(obj any) ([]string, error) {
 		if subscription, ok := obj.(*messagingv1.Subscription); ok {
@@ -43,8 +43,8 @@ func IndexSubscriptions(informer cache.SharedIndexInformer) error {
 	})
 }
 
-// SubscriptionsOf returns a function that gives the keys of the Subscriptions that refer to an object as their
-// channel, if it is of the kind. index keeps SubscriptionsIndex.
+// SubscriptionsOf returns a function that returns the keys of the Subscriptions that refer to an object of the given kind as their
+// channel. index keeps SubscriptionsIndex.
 func SubscriptionsOf(index cache.Indexer, kind schema.GroupKind) func(obj metav1.Object) []types.NamespacedName {
 	return func(obj metav1.Object) []types.NamespacedName {
 		name := types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
@@ -70,8 +70,8 @@ func BackingReference(channel *messagingv1.Channel) duckv1.KReference {
 	return reference
 }
 
-// Subscriber is a Subscription as its channel knows it: with addresses found for it, and with delivery options, which
-// are those of the channel where it has none of its own (eventing duckv1.SubscriberSpec).
+// Subscriber returns the entry of a Subscription in its channel: with resolved addresses, and with the delivery options of the
+// Subscription, or those in delivery if it has none (eventing duckv1.SubscriberSpec).
 func Subscriber(subscription *messagingv1.Subscription, addresses *messagingv1.PhysicalSubscriptionStatus, delivery *duckv1.DeliverySpec) duckv1.SubscriberSpec {
 	if !subscription.Spec.Delivery.IsEmpty() {
 		delivery = subscription.Spec.Delivery

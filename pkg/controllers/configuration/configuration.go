@@ -1,5 +1,5 @@
-// Package configuration reconciles Configurations: each makes a Revision of every state of its template, and
-// tells which is the latest and which the latest ready one (serving 7.2).
+// Package configuration reconciles Configurations: it creates a Revision for each state of the template, and reports the latest
+// created and the latest ready Revision (serving 7.2).
 package configuration
 
 import (
@@ -24,11 +24,10 @@ import (
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
 )
 
-// byRevisionName is the index of Configurations by the namespace and name of the Revision that they are to
-// have for their present generation.
+// byRevisionName is the index of Configurations by namespace and name of the Revision for their current generation.
 const byRevisionName = "revisionName"
 
-// Reconciler makes the Revisions of Configurations and writes the status of these.
+// Reconciler creates the Revisions of Configurations and writes the status of Configurations.
 type Reconciler struct {
 	Client         servingclient.ServingV1Interface
 	Configurations servinglisters.ConfigurationLister
@@ -72,8 +71,8 @@ func revisionNameOf(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// keysOfRevision returns a function that gives the key of the Configuration that controls a Revision, and of
-// those that wait for its name to become free.
+// keysOfRevision returns a function that returns the keys of the Configuration that controls a Revision, and of the Configurations
+// that wait for its name to become free.
 func keysOfRevision(configurations cache.Indexer) func(metav1.Object) []types.NamespacedName {
 	controllerOf := reconciler.ControllerOf("Configuration")
 	return func(revision metav1.Object) []types.NamespacedName {
@@ -120,8 +119,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	return reconciler.Result{}, failed
 }
 
-// ensureRevision returns the Revision of the Configuration's present template, making it if need be. If there
-// can be none, the fault says so to the user, and the error is why to try again.
+// ensureRevision returns the Revision of the Configuration's current template, and creates it if it does not exist. If it cannot
+// exist, the fault is for the status, and the error is to be retried.
 func (r *Reconciler) ensureRevision(ctx context.Context, configuration *servingv1.Configuration) (*servingv1.Revision, *fault, error) {
 	name := resources.RevisionName(configuration)
 	revision, err := r.Revisions.Revisions(configuration.Namespace).Get(name)
@@ -137,20 +136,20 @@ func (r *Reconciler) ensureRevision(ctx context.Context, configuration *servingv
 		case !apierrors.IsAlreadyExists(err):
 			return nil, nil, err
 		}
-		// The informer lags behind: after a restart, or right after the Revision was made.
+		// The informer lags behind, for example right after the Revision was created.
 		if revision, err = revisions.Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return nil, nil, err
 		}
 	} else if err != nil {
 		return nil, nil, err
 	}
-	if fault := taken(configuration, revision); fault != nil {
+	if fault := conflict(configuration, revision); fault != nil {
 		return nil, fault, nil
 	}
 	return revision, nil, nil
 }
 
-// label gives Revisions back the labels that name their owners, where somebody took or changed them.
+// label restores the labels that name the owners of Revisions.
 func (r *Reconciler) label(ctx context.Context, configuration *servingv1.Configuration, owned []*servingv1.Revision) error {
 	wanted := resources.OwnerLabels(configuration)
 	selector := labels.SelectorFromSet(wanted)
@@ -164,7 +163,7 @@ func (r *Reconciler) label(ctx context.Context, configuration *servingv1.Configu
 		}
 		_, err = r.Client.Revisions(revision.Namespace).Patch(ctx, revision.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("labelling Revision %q: %w", revision.Name, err)
+			return fmt.Errorf("label Revision %q: %w", revision.Name, err)
 		}
 	}
 	return nil

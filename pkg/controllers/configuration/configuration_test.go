@@ -19,7 +19,7 @@ import (
 
 var key = types.NamespacedName{Namespace: "default", Name: "hello"}
 
-func newReconciler(t *testing.T, w *controllertest.World) *Reconciler {
+func newReconciler(t *testing.T, w *controllertest.Fixture) *Reconciler {
 	t.Helper()
 	revisions := w.Informers.Revisions().Informer()
 	if err := reconciler.IndexByController(revisions); err != nil {
@@ -75,7 +75,7 @@ var (
 	failed    = reconciler.False(duckv1.ConditionReady, "ExitCode1", "Container failed with: boom.")
 )
 
-func statusOf(t *testing.T, w *controllertest.World) servingv1.ConfigurationStatus {
+func statusOf(t *testing.T, w *controllertest.Fixture) servingv1.ConfigurationStatus {
 	t.Helper()
 	c, err := w.Client.ServingV1().Configurations(key.Namespace).Get(t.Context(), key.Name, metav1.GetOptions{})
 	if err != nil {
@@ -303,7 +303,7 @@ func TestRevisionNameTaken(t *testing.T) {
 				if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 					t.Fatal(err)
 				}
-				want := summary{"False", revisionref.ReasonRevisionNameTaken, test.message, "hello-00001", ""}
+				want := summary{"False", revisionref.ReasonRevisionNameInUse, test.message, "hello-00001", ""}
 				if diff := cmp.Diff(want, summarize(statusOf(t, w))); diff != "" {
 					t.Errorf("status (-want +got):\n%s", diff)
 				}

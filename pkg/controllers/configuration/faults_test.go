@@ -87,12 +87,12 @@ func TestKeysOfRevision(t *testing.T) {
 
 // Wherever the work is interrupted, doing it again leads to the same.
 func TestInterrupted(t *testing.T) {
-	start := func() (*controllertest.World, func() error) {
+	start := func() (*controllertest.Fixture, func() error) {
 		w := controllertest.New(t, configuration(1, "hello"))
 		r := newReconciler(t, w)
 		return w, func() error { return controllertest.Reconcile(t.Context(), r, key) }
 	}
-	controllertest.Interrupted(t, 2, start, func(w *controllertest.World) []any {
+	controllertest.Interrupted(t, 2, start, func(w *controllertest.Fixture) []any {
 		revisions, err := w.Informers.Revisions().Lister().List(labels.Everything())
 		if err != nil {
 			t.Fatal(err)
@@ -113,8 +113,8 @@ func TestWatches(t *testing.T) {
 		}
 		revisions := w.Client.ServingV1().Revisions(key.Namespace)
 		w.Run(controller, func() {
-			if got := summarize(statusOf(t, w)).Reason; got != revisionref.ReasonRevisionNameTaken {
-				t.Fatalf("reason is %q, want %s", got, revisionref.ReasonRevisionNameTaken)
+			if got := summarize(statusOf(t, w)).Reason; got != revisionref.ReasonRevisionNameInUse {
+				t.Fatalf("reason is %q, want %s", got, revisionref.ReasonRevisionNameInUse)
 			}
 			if err := revisions.Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)

@@ -22,30 +22,30 @@ const (
 	reasonRevisionDeleted = "RevisionDeleted"
 )
 
-// fault is why there is no Revision of the present template.
+// fault is the reason why the current template has no Revision.
 type fault struct{ reason, message string }
 
-// observation is what is known of a Configuration's Revisions.
+// observation is the observed state of a Configuration's Revisions.
 type observation struct {
-	// revisions are those it controls, in no order. The current one may be missing: informers lag behind.
+	// revisions are the Revisions that it controls, in no order. The current one may be missing: informers lag behind.
 	revisions []*servingv1.Revision
-	// current is the Revision of the present template, nil where there is none.
+	// current is the Revision of the current template, or nil.
 	current *servingv1.Revision
-	// fault is set where current is nil.
+	// fault is set if current is nil.
 	fault *fault
 }
 
-// taken returns the fault of a Revision that has the name of a Configuration's present one without being it.
-// One that was made earlier is it too if it runs the same: that is a rollback.
-func taken(configuration *servingv1.Configuration, revision *servingv1.Revision) *fault {
+// conflict returns the fault of a Revision that has the name of a Configuration's current Revision but is another one. A Revision of
+// an earlier generation with the same spec is the current one too: that is a rollback.
+func conflict(configuration *servingv1.Configuration, revision *servingv1.Revision) *fault {
 	switch {
 	case !metav1.IsControlledBy(revision, configuration):
-		return &fault{revisionref.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q that we do not own.", revision.Name)}
+		return &fault{revisionref.ReasonRevisionNameInUse, fmt.Sprintf("There is an existing Revision %q that we do not own.", revision.Name)}
 	case revisionref.Generation(revision) == configuration.Generation,
 		equality.Semantic.DeepEqual(revision.Spec, configuration.Spec.Template.Spec):
 		return nil
 	default:
-		return &fault{revisionref.ReasonRevisionNameTaken, fmt.Sprintf("There is an existing Revision %q of an earlier template that runs something else; choose another name.", revision.Name)}
+		return &fault{revisionref.ReasonRevisionNameInUse, fmt.Sprintf("There is an existing Revision %q of an earlier template that runs something else; choose another name.", revision.Name)}
 	}
 }
 
@@ -64,8 +64,8 @@ func status(configuration *servingv1.Configuration, seen observation, now metav1
 	return updated
 }
 
-// readyCondition tells whether the present template runs. lost tells that the latest ready Revision is gone, and
-// no other is there in its place.
+// readyCondition returns Ready: whether the current template runs. lost is true if the latest ready Revision is gone and no other one
+// replaces it.
 func readyCondition(status *servingv1.ConfigurationStatus, seen observation, lost bool) duckv1.Condition {
 	const t = duckv1.ConditionReady
 	if seen.fault != nil {
@@ -81,7 +81,7 @@ func readyCondition(status *servingv1.ConfigurationStatus, seen observation, los
 	case lost:
 		return reconciler.False(t, reasonRevisionDeleted, fmt.Sprintf("Revision %q was deleted.", status.LatestReadyRevisionName))
 	case ready.Reason == revisionref.ReasonDeploying:
-		// It says no more than Unknown does, and is not worth another write here and in the Service.
+		// The reason adds nothing to Unknown, and would cost another write here and in the Service.
 		return reconciler.Unknown(t, "", "")
 	default:
 		return ready
@@ -89,7 +89,7 @@ func readyCondition(status *servingv1.ConfigurationStatus, seen observation, los
 }
 
 // readyGenerationKey in the status' annotations is the generation that made an older Revision the latest ready
-// one again. Its label tells the generation that it was made from.
+// one again. The Revision's label has the generation that it was created for.
 const readyGenerationKey = servingv1.GroupName + "/latestReadyGeneration"
 
 // candidate is a Revision that may be the latest ready one, by the generation that it ranks with.
@@ -98,7 +98,7 @@ type candidate struct {
 	rank, generation int64
 }
 
-// annotate returns status annotations that keep the candidate's rank where its Revision does not tell it.
+// annotate returns status annotations with the candidate's rank, unless it equals the generation of its Revision.
 func (c candidate) annotate(annotations map[string]string) map[string]string {
 	value, ok := annotations[readyGenerationKey]
 	switch {
@@ -119,10 +119,9 @@ func (c candidate) annotate(annotations map[string]string) map[string]string {
 	return annotations
 }
 
-// latestReady returns the most recently created Revision that is ready (serving 7.2-7). The present one counts
-// as the most recent, also after a rollback. One that was the latest ready stays so until a more recent one is
-// ready, even if it fails meanwhile: an older one would be another application. lost tells that it is gone
-// without any other that is ready.
+// latestReady returns the most recently created Revision that is ready (serving 7.2-7). The current Revision counts as the most recent
+// one, also after a rollback. The latest ready Revision stays until a more recent one is ready, even if it fails meanwhile: an older
+// one would be another application. lost is true if it was deleted and no other Revision is ready.
 func latestReady(configuration *servingv1.Configuration, seen observation) (latest candidate, lost bool) {
 	recorded := configuration.Status.LatestReadyRevisionName
 	latest = candidate{rank: -1, generation: -1}

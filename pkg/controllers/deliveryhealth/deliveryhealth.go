@@ -15,18 +15,18 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Condition tells of a Trigger or a Subscription whether its latest deliveries succeeded. It is of
-// severity Warning, so that Ready does not depend on it, and missing until one has failed.
+// Condition reports whether the latest deliveries of a Trigger or a Subscription succeeded. Its severity is Warning, so that Ready does
+// not depend on it. It is absent until a delivery has failed.
 const Condition duckv1.ConditionType = "DeliveryHealthy"
 
 const (
-	// ReasonFailing tells that the latest deliveries failed. The events are kept and tried again.
+	// ReasonFailing means that the latest deliveries failed. The events are kept and retried.
 	ReasonFailing = "DeliveryFailing"
-	// ReasonRecovered tells that deliveries succeed again.
+	// ReasonRecovered means that deliveries succeed again.
 	ReasonRecovered = "DeliveryRecovered"
 )
 
-// Observe records in conditions what the broker says of deliveries, which does not change with each of them.
+// Observe sets Condition from the health of deliveries, which does not change with each delivery.
 func Observe(conditions *duckv1.Conditions, health eventing.Health, now metav1.Time) {
 	condition := reconciler.True(Condition)
 	if health.Failing {
@@ -39,8 +39,7 @@ func Observe(conditions *duckv1.Conditions, health eventing.Health, now metav1.T
 	conditions.Set(condition, now)
 }
 
-// Record makes an Event of the change between two states of an object's conditions, if deliveries began to
-// fail or to succeed again.
+// Record records an Event if deliveries started to fail or to succeed again between two states of an object's conditions.
 func Record(recorder record.EventRecorder, obj runtime.Object, before, after duckv1.Conditions) {
 	failing := func(conditions duckv1.Conditions) bool {
 		condition := conditions.Get(Condition)

@@ -1,5 +1,5 @@
-// Package destination resolves what Triggers, Subscriptions, Brokers and Channels refer to into URLs, and has them
-// reconciled again when that changes (eventing Destination Resolution).
+// Package destination resolves the references of Triggers, Subscriptions, Brokers and Channels into URLs, and enqueues the
+// referrers when a referenced object changes (eventing Destination Resolution).
 package destination
 
 import (
@@ -167,7 +167,7 @@ func (refs *References) address(ctx context.Context, ref *duckv1.KReference, sec
 	return found.pick(ref)
 }
 
-// get returns what is known of an object, and has the referrer reconciled when that changes.
+// get returns the state of an object, and enqueues the referrer when it changes.
 func (refs *References) get(ctx context.Context, ref *duckv1.KReference) (state, error) {
 	r := refs.tracker.resolver
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
@@ -187,7 +187,7 @@ func (refs *References) get(ctx context.Context, ref *duckv1.KReference) (state,
 			return state{}, refs.notGranted(ref)
 		}
 		if isCoreService(ref) {
-			// Nobody can tell whether it is there, but its address is known.
+			// Whether the object exists cannot be determined, but its address is known.
 			return state{}, nil
 		}
 		return state{}, unresolved(ReasonNotFound,

@@ -19,7 +19,7 @@ import (
 type idle struct{ *reconciler.Controller }
 
 // begin returns what an object of the namespace default refers to in a world.
-func begin(t *testing.T, w *controllertest.World, o Options) *References {
+func begin(t *testing.T, w *controllertest.Fixture, o Options) *References {
 	t.Helper()
 	o.Informers = w.Factory
 	if o.ClusterDomain == "" {
@@ -172,7 +172,7 @@ func TestTrack(t *testing.T) {
 		return &duckv1.Destination{Ref: ref("serving.knative.dev/v1", "Service", name)}
 	}
 	objects := []runtime.Object{service("other", "http://other")}
-	follow(t, Options{}, objects, to("hello"), func(w *controllertest.World, f *follower, again func()) {
+	follow(t, Options{}, objects, to("hello"), func(w *controllertest.Fixture, f *follower, again func()) {
 		services := w.Client.ServingV1().Services("default")
 		expect := func(what string, want ...string) {
 			t.Helper()

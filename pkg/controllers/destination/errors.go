@@ -10,19 +10,19 @@ import (
 
 // Reasons of an Unresolved. They follow the role of the destination, as in SubscriberNotFound.
 const (
-	// ReasonNotFound tells that the object, or its kind, does not exist.
+	// ReasonNotFound means that the object, or its kind, does not exist.
 	ReasonNotFound = "NotFound"
-	// ReasonNotAddressable tells that the object has no usable address, or not the one that was asked for.
+	// ReasonNotAddressable means that the object has no usable address, or not the requested one.
 	ReasonNotAddressable = "NotAddressable"
-	// ReasonForbidden tells that the controllers may not read the object.
+	// ReasonForbidden means that the controllers may not read the object.
 	ReasonForbidden = "Forbidden"
-	// ReasonNotGranted tells that the object is in another namespace and does not grant that it is referred to.
+	// ReasonNotGranted means that the object is in another namespace and does not grant the reference.
 	ReasonNotGranted = "NotGranted"
-	// ReasonTooManyKinds is why the object cannot be read where too many kinds are referred to.
+	// ReasonTooManyKinds means that too many kinds are watched to watch the kind of the object.
 	ReasonTooManyKinds = "TooManyKinds"
-	// ReasonUnavailable tells that the host cluster did not let the object be read.
+	// ReasonUnavailable means that the object could not be read from the host cluster.
 	ReasonUnavailable = "Unavailable"
-	// ReasonInvalid tells that the destination itself makes no URL.
+	// ReasonInvalid means that the destination does not form a URL.
 	ReasonInvalid = "Invalid"
 )
 

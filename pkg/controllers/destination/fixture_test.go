@@ -102,7 +102,7 @@ func (f *follower) take() []string {
 }
 
 // follow runs fn with a follower, in a bubble.
-func follow(t *testing.T, options Options, objects []runtime.Object, to *duckv1.Destination, fn func(w *controllertest.World, f *follower, again func())) {
+func follow(t *testing.T, options Options, objects []runtime.Object, to *duckv1.Destination, fn func(w *controllertest.Fixture, f *follower, again func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, objects...)

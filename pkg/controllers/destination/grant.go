@@ -10,11 +10,11 @@ import (
 )
 
 // AllowFromAnnotationKey on an object lets objects of other namespaces refer to it: a list of namespaces, separated by
-// commas, or "*" for all. Whoever may write the object decides that. It has no meaning where
-// Options.AllowCrossNamespace lets everybody refer to everything.
+// commas, or "*" for all. Users that may write the object decide that. It has no effect
+// with Options.AllowCrossNamespace, which allows all references.
 const AllowFromAnnotationKey = eventingv1.GroupName + "/allow-from"
 
-// granted tells whether an object may be referred to whose annotation has a value, and notes if it withholds that.
+// granted reports whether an object with the given value of the annotation may be referenced, and records a refusal.
 func (refs *References) granted(value string, exists bool) bool {
 	if exists && grants(value, refs.referrer.Namespace) {
 		return true
@@ -31,7 +31,7 @@ func annotation(obj *unstructured.Unstructured) string {
 	return obj.GetAnnotations()[AllowFromAnnotationKey]
 }
 
-// grants tells whether the value of AllowFromAnnotationKey has a namespace.
+// grants reports whether the value of AllowFromAnnotationKey contains a namespace.
 func grants(value, namespace string) bool {
 	for allowed := range strings.SplitSeq(value, ",") {
 		if allowed = strings.TrimSpace(allowed); allowed == "*" || allowed == namespace {

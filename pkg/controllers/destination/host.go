@@ -148,7 +148,7 @@ func (h *hostKinds) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, er
 	return mapping, err
 }
 
-// resetDue tells whether to ask the host for all its kinds again, which costs it much.
+// resetDue reports whether to request all kinds from the host again, which is expensive for it.
 func (h *hostKinds) resetDue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -306,7 +306,7 @@ func review(ctx context.Context, access authorizationclient.SelfSubjectAccessRev
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Verb: verb},
 		}}, metav1.CreateOptions{})
 		if err != nil {
-			return fmt.Errorf("asking the cluster whether %s may be read: %w", resource.GroupResource(), err)
+			return fmt.Errorf("review access to %s: %w", resource.GroupResource(), err)
 		}
 		if !answer.Status.Allowed {
 			return apierrors.NewForbidden(resource.GroupResource(), "",

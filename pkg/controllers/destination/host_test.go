@@ -80,7 +80,7 @@ func expect(t *testing.T, f *follower, what string, want ...string) {
 // TestHost follows any Addressable of the host cluster (eventing Destination Resolution-1).
 func TestHost(t *testing.T) {
 	client, host := newHost()
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.World, f *follower, _ func()) {
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, _ func()) {
 		resource := client.Resource(sinks).Namespace("default")
 		const missing = `example.com/v1 Sink "default/mine" does not exist`
 		if seen := f.take(); len(seen) == 0 || seen[0] != missing {
@@ -122,7 +122,7 @@ func TestHostCoreService(t *testing.T) {
 	web.SetNamespace("default")
 	web.SetName("web")
 	client, host := newHost(web)
-	follow(t, Options{Host: host}, nil, &duckv1.Destination{Ref: ref("v1", "Service", "web")}, func(_ *controllertest.World, f *follower, _ func()) {
+	follow(t, Options{Host: host}, nil, &duckv1.Destination{Ref: ref("v1", "Service", "web")}, func(_ *controllertest.Fixture, f *follower, _ func()) {
 		if seen := f.take(); len(seen) == 0 || seen[0] != "http://web.default.svc.cluster.local" {
 			t.Errorf("got %q", seen)
 		}
@@ -140,7 +140,7 @@ func TestHostForbidden(t *testing.T) {
 	client.PrependReactor("list", "sinks", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return !granted.Load(), nil, apierrors.NewForbidden(sinks.GroupResource(), "", nil)
 	})
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.World, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, again func()) {
 		seen := f.take()
 		if len(seen) != 1 {
 			t.Fatalf("got %q", seen)
@@ -169,7 +169,7 @@ func TestHostForbiddenAndMissing(t *testing.T) {
 	client.PrependReactor("list", "sinks", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return !granted.Load(), nil, apierrors.NewForbidden(sinks.GroupResource(), "", nil)
 	})
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.World, f *follower, _ func()) {
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, _ func()) {
 		f.take()
 		granted.Store(true)
 		pass(2 * time.Minute)
@@ -184,7 +184,7 @@ func TestHostSilent(t *testing.T) {
 		<-time.After(3 * patience)
 		return false, nil, nil
 	})
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.World, f *follower, _ func()) {
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, _ func()) {
 		expect(t, f, "before long")
 		pass(patience)
 		expect(t, f, "then", `example.com/v1 Sink "default/mine" cannot be read: the cluster has not answered yet`)
@@ -200,7 +200,7 @@ func TestHostUnknownKind(t *testing.T) {
 	_, host := newHost(newSink("mine", addressed("http://a")))
 	mapper := &growing{DefaultRESTMapper: meta.NewDefaultRESTMapper(nil)}
 	host.Mapper = mapper
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.World, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, again func()) {
 		const unknown = `example.com/v1 Sink "default/mine" does not exist: the cluster serves no such kind`
 		expect(t, f, "unknown", unknown)
 		again()
@@ -271,7 +271,7 @@ func TestHostUnused(t *testing.T) {
 		w, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
 		return true, &counted{w, &ended}, err
 	})
-	follow(t, Options{Host: host}, nil, to(0), func(_ *controllertest.World, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, to(0), func(_ *controllertest.Fixture, f *follower, again func()) {
 		last := func(want string) {
 			t.Helper()
 			pass(time.Second)
@@ -326,7 +326,7 @@ func (c *counted) Stop() {
 // TestHostTooManyKinds bounds the kinds that are watched, says so, and continues once fewer are watched.
 func TestHostTooManyKinds(t *testing.T) {
 	_, host, to := manyKinds(maxKinds + 1)
-	follow(t, Options{Host: host}, nil, nil, func(_ *controllertest.World, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, nil, func(_ *controllertest.Fixture, f *follower, again func()) {
 		others, err := f.tracker.resolver.Track(controllertest.Silent{})
 		if err != nil {
 			t.Fatal(err)
@@ -402,7 +402,7 @@ func TestHostAccess(t *testing.T) {
 		return true, review, nil
 	})
 	host.Access = reviews.AuthorizationV1().SelfSubjectAccessReviews()
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.World, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, again func()) {
 		last := func(what string, want ...string) {
 			t.Helper()
 			again()

@@ -141,7 +141,7 @@ func TestURLWithReference(t *testing.T) {
 func TestURLFollowsGrant(t *testing.T) {
 	client, host := newHost(coreObject("other", "web", "", ""))
 	services := client.Resource(core).Namespace("other")
-	follow(t, Options{Host: host}, nil, &duckv1.Destination{URI: "http://web.other/"}, func(_ *controllertest.World, f *follower, _ func()) {
+	follow(t, Options{Host: host}, nil, &duckv1.Destination{URI: "http://web.other/"}, func(_ *controllertest.Fixture, f *follower, _ func()) {
 		last := func(what, want string) {
 			t.Helper()
 			if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != want {

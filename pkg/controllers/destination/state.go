@@ -79,14 +79,14 @@ func (refs *References) Ready(ctx context.Context, ref *duckv1.KReference) (*duc
 	return found.ready, err
 }
 
-// ConditionDeadLetterSinkResolved tells of the dead letter sink of Brokers, Triggers and Channels.
+// ConditionDeadLetterSinkResolved reports whether the dead letter sink of a Broker, Trigger or Channel has an address.
 const ConditionDeadLetterSinkResolved duckv1.ConditionType = "DeadLetterSinkResolved"
 
-// ReasonDeadLetterSinkNotConfigured is why ConditionDeadLetterSinkResolved is True where there is none.
+// ReasonDeadLetterSinkNotConfigured is the reason of ConditionDeadLetterSinkResolved without a dead letter sink.
 const ReasonDeadLetterSinkNotConfigured = "DeadLetterSinkNotConfigured"
 
-// DeadLetterSink resolves the dead letter sink of delivery options, which may be nil. It returns what the status says of
-// it, and its condition; an error means that neither could be found out.
+// DeadLetterSink resolves the dead letter sink of delivery options, which may be nil. It returns its part of the status and its
+// condition; an error means that neither could be determined.
 func (refs *References) DeadLetterSink(ctx context.Context, delivery *duckv1.DeliverySpec) (duckv1.DeliveryStatus, duckv1.Condition, error) {
 	resolved := reconciler.True(ConditionDeadLetterSinkResolved)
 	if delivery == nil || delivery.DeadLetterSink == nil {

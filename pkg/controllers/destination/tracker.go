@@ -9,20 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Queue takes keys to be reconciled.
+// Queue accepts keys to reconcile.
 type Queue interface {
 	Enqueue(key types.NamespacedName)
 	EnqueueAfter(key types.NamespacedName, after time.Duration)
 }
 
-// object is something that can be referred to. The version of its kind does not matter.
+// object is a referenced object. The version of its kind is irrelevant.
 type object struct {
 	kind schema.GroupKind
 	name types.NamespacedName
 }
 
-// Tracker knows which objects of one controller refer to which objects. What it does for a change grows with the
-// objects that refer to what changed.
+// Tracker tracks which objects of one controller refer to which objects. The cost of a change is proportional to the number of
+// referrers of the changed object.
 type Tracker struct {
 	resolver *Resolver
 	queue    Queue
@@ -45,7 +45,7 @@ func newTracker(r *Resolver, queue Queue) *Tracker {
 	}
 }
 
-// References are what one object refers to, collected while it is reconciled. One goroutine may use them.
+// References are the objects that one object refers to, collected while it is reconciled. Not safe for concurrent use.
 type References struct {
 	tracker  *Tracker
 	referrer types.NamespacedName
@@ -53,18 +53,18 @@ type References struct {
 	denied   bool
 }
 
-// Denied tells whether any of the objects referred to so far exists in another namespace and does not grant it. Events
-// are not to go on to where it was before, as they are while an object is missing.
+// Denied reports whether any of the objects referenced so far exists in another namespace and does not grant the reference. Its
+// former address must not get events then, unlike the address of a missing object.
 func (refs *References) Denied() bool { return refs.denied }
 
-// Begin begins to collect what an object of the controller refers to, in its own namespace where a reference names
-// none. What it referred to before counts until End.
+// Begin starts to collect the references of an object. References without a namespace are to the object's own one. Earlier
+// references remain until End.
 func (t *Tracker) Begin(referrer types.NamespacedName) *References {
 	return &References{tracker: t, referrer: referrer, seen: sets.New[object]()}
 }
 
-// End forgets what the object does not refer to any more. Where it is not called, because of an error, the object
-// is reconciled for too much until it is.
+// End drops the references that the object no longer has. If an error prevents the call, the object is enqueued for more changes than
+// necessary.
 func (refs *References) End() {
 	t := refs.tracker
 	t.mu.Lock()
@@ -89,10 +89,10 @@ func (t *Tracker) refersTo(kind schema.GroupKind) bool {
 	return t.kinds[kind] > 0
 }
 
-// Forget forgets all that an object refers to that is gone.
+// Forget drops all references of an object that is gone.
 func (t *Tracker) Forget(referrer types.NamespacedName) { t.Begin(referrer).End() }
 
-// add notes that the referrer is to be reconciled when an object changes, from now on.
+// add enqueues the referrer whenever the object changes from now on.
 func (refs *References) add(o object) {
 	refs.seen.Insert(o)
 	t := refs.tracker
@@ -109,7 +109,7 @@ func (refs *References) add(o object) {
 	t.objects[refs.referrer].Insert(o)
 }
 
-// drop takes a pair from the relation. It is called with mu held.
+// drop removes a pair from the relation. mu is held.
 func (t *Tracker) drop(o object, referrer types.NamespacedName) {
 	if t.referrers[o].Delete(referrer); t.referrers[o].Len() == 0 {
 		delete(t.referrers, o)
@@ -129,14 +129,14 @@ func (t *Tracker) referring(o object) []types.NamespacedName {
 	return t.referrers[o].UnsortedList()
 }
 
-// changed has the objects reconciled that refer to one.
+// changed enqueues the referrers of an object.
 func (t *Tracker) changed(o object) {
 	for _, key := range t.referring(o) {
 		t.queue.Enqueue(key)
 	}
 }
 
-// kindChanged has all objects reconciled that refer to one of a kind.
+// kindChanged enqueues the referrers of all objects of a kind.
 func (t *Tracker) kindChanged(kind schema.GroupKind) {
 	t.mu.Lock()
 	keys := sets.New[types.NamespacedName]()

@@ -59,7 +59,7 @@ func (r *Reconciler) collect(ctx context.Context, k *kind, obj metav1.Object) er
 	for _, reference := range references {
 		owner, err := r.ownership(ctx, obj.GetNamespace(), reference)
 		if err != nil {
-			return fmt.Errorf("looking for owner %s %q: %w", reference.Kind, reference.Name, err)
+			return fmt.Errorf("look up owner %s %q: %w", reference.Kind, reference.Name, err)
 		}
 		owners[reference.UID] = owner
 		counts[owner]++
@@ -76,8 +76,8 @@ func (r *Reconciler) collect(ctx context.Context, k *kind, obj metav1.Object) er
 	}
 }
 
-// ownership looks an owner up, at the server if the informer does not know it. Owners of kinds that are not
-// served here are somebody else's matter, and count as solid.
+// ownership looks an owner up, at the server if the informer does not know it. Owners of kinds that this server
+// does not serve belong to other collectors, and count as solid.
 func (r *Reconciler) ownership(ctx context.Context, namespace string, reference metav1.OwnerReference) (ownership, error) {
 	k := r.kindOf(reference)
 	if k == nil {
@@ -127,7 +127,7 @@ func (r *Reconciler) remove(ctx context.Context, k *kind, obj metav1.Object, awa
 		Preconditions: &metav1.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())},
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting what no owner keeps: %w", err)
+		return fmt.Errorf("delete object without owners: %w", err)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (r *Reconciler) orphan(ctx context.Context, k *kind, obj metav1.Object) err
 	for _, of := range r.kinds {
 		list, err := r.client.Resource(of.GroupVersionResource).Namespace(obj.GetNamespace()).List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return fmt.Errorf("listing %s to be orphaned: %w", of.Resource.Resource, err)
+			return fmt.Errorf("list %s to orphan: %w", of.Resource.Resource, err)
 		}
 		for i := range list.Items {
 			dependent := &list.Items[i]
@@ -187,7 +187,7 @@ func (r *Reconciler) patch(ctx context.Context, k *kind, obj metav1.Object, fiel
 	}
 	_, err = r.client.Resource(k.GroupVersionResource).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("changing %s of %s %q: %w", field, k.Kind, obj.GetName(), err)
+		return fmt.Errorf("change %s of %s %q: %w", field, k.Kind, obj.GetName(), err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ type Reconciler struct {
 	kinds      []*kind
 	byResource map[string]*kind
 	byKind     map[schema.GroupKind]*kind
-	// absent holds the UIDs of owners that the server was asked for in vain.
+	// absent has the UIDs of owners that the server did not find.
 	absent *lru.Cache
 }
 

@@ -65,19 +65,19 @@ func (r *Reconciler) eachDependent(uid types.UID, fn func(*kind, metav1.Object) 
 	}
 }
 
-// awaits tells whether an object is being deleted and waits for the collector because of a finalizer of it.
+// awaits reports whether an object is being deleted and waits for the collector because of a finalizer of it.
 func awaits(obj metav1.Object, finalizer string) bool {
 	return obj.GetDeletionTimestamp() != nil && slices.Contains(obj.GetFinalizers(), finalizer)
 }
 
-// blocks tells whether a dependent keeps the owner of a UID from being deleted in the foreground.
+// blocks reports whether a dependent keeps the owner of a UID from being deleted in the foreground.
 func blocks(dependent metav1.Object, uid types.UID) bool {
 	return slices.ContainsFunc(dependent.GetOwnerReferences(), func(reference metav1.OwnerReference) bool {
 		return reference.UID == uid && reference.BlockOwnerDeletion != nil && *reference.BlockOwnerDeletion
 	})
 }
 
-// without returns owner references but those that drop accepts.
+// without returns the owner references that drop rejects.
 func without(references []metav1.OwnerReference, drop func(metav1.OwnerReference) bool) []metav1.OwnerReference {
 	return slices.DeleteFunc(slices.Clone(references), drop)
 }

@@ -1,5 +1,5 @@
 // Package hostservice gives objects of this server core Services in the host cluster, by which pods reach them: a
-// Service has no endpoints of its own, its name stands for that of the gateway or of the broker.
+// Service has no endpoints of its own, its name is an alias of the name of the gateway or of the broker.
 package hostservice
 
 import (
@@ -22,27 +22,27 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// fieldManager is who the host says has written the Services.
+// fieldManager is the field manager of the Services.
 const fieldManager = "knative-apiserver"
 
-// Options are what Services are made from.
+// Options configure Services.
 type Options struct {
 	// Client reaches the host cluster.
 	Client typedcorev1.ServicesGetter
-	// Informer is one of NewInformer, which several kinds may share. Whoever made it runs it.
+	// Informer was returned by NewInformer. Several kinds may share it. The caller runs it.
 	Informer cache.SharedIndexInformer
-	// Kind is that of the objects which get Services, and LabelKey the label of a Service that names its object.
+	// Kind is the kind of the objects that get Services, and LabelKey the label of a Service that names its object.
 	Kind     schema.GroupVersionKind
 	LabelKey string
-	// Target is the DNS name that the Services stand for.
+	// Target is the DNS name that the Services are aliases of.
 	Target string
 }
 
-// Services are those of the objects of one kind. Its methods may be called concurrently.
+// Services are the core Services of the objects of one kind. Its methods may be called concurrently.
 type Services struct {
 	Options
 
-	// mu guards waiting: which object is to look again when a Service changes that is not its own, by the Service.
+	// mu guards waiting: by Service of another owner, the object to enqueue when it changes.
 	mu      sync.Mutex
 	waiting map[types.NamespacedName]types.NamespacedName
 }
@@ -55,21 +55,21 @@ func New(o Options) (*Services, error) {
 	return &Services{Options: o, waiting: map[types.NamespacedName]types.NamespacedName{}}, nil
 }
 
-// NotOwned is the error of a Service that exists and belongs to somebody else. It stays as it is.
+// NotOwned is the error of a Service that exists and has another owner. It is not changed.
 type NotOwned struct {
 	// Service is the core Service.
 	Service types.NamespacedName
-	// Kind is that of the object which needs it.
+	// Kind is the kind of the object that needs it.
 	Kind string
 }
 
-// Error tells what is in the way, and what helps.
+// Error returns the conflict and how to resolve it.
 func (e *NotOwned) Error() string {
 	return fmt.Sprintf("There is a core Service %q already that does not belong to the %s. Delete it, or give the %s another name.", e.Service, e.Kind, e.Kind)
 }
 
-// Track has a controller of the kind reconcile the objects whose Services change, or may be had now. Call it before
-// the controller and the informer run.
+// Track makes a controller of the kind reconcile the objects whose Services change or become available. Call it before the controller
+// and the informer run.
 func (s *Services) Track(controller *reconciler.Controller) error {
 	return controller.Watch(s.Informer, func(obj metav1.Object) []types.NamespacedName {
 		var keys []types.NamespacedName
@@ -85,9 +85,9 @@ func (s *Services) Track(controller *reconciler.Controller) error {
 	})
 }
 
-// Apply gives an object Services of some names in its namespace, with its labels and annotations, and takes from it
-// all others. It fails with *NotOwned where a name is taken and nothing else is wrong; what else there is to do is
-// done nevertheless. The Services go with the object, by the host's garbage collector.
+// Apply creates and updates the Services of an object with the given names, in its namespace and with its labels and annotations, and
+// deletes its others. It returns *NotOwned if a name has another owner and nothing else failed; the other names are applied in any
+// case. The host's garbage collector deletes the Services with the object.
 func (s *Services) Apply(ctx context.Context, owner metav1.Object, names []string) error {
 	owned, err := reconciler.Indexed[*corev1.Service](s.Informer.GetIndexer(), reconciler.ByController, string(owner.GetUID()))
 	if err != nil {
@@ -100,11 +100,11 @@ func (s *Services) Apply(ctx context.Context, owner metav1.Object, names []strin
 			errs = append(errs, s.remove(ctx, service))
 		}
 	}
-	var taken error
+	var conflict error
 	for _, name := range names {
 		err := s.apply(ctx, owner, s.desired(owner, name))
 		if _, ok := errors.AsType[*NotOwned](err); ok {
-			taken = cmp.Or(taken, err)
+			conflict = cmp.Or(conflict, err)
 			continue
 		}
 		errs = append(errs, err)
@@ -112,12 +112,12 @@ func (s *Services) Apply(ctx context.Context, owner metav1.Object, names []strin
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return taken
+	return conflict
 }
 
 func (s *Services) apply(ctx context.Context, owner metav1.Object, desired *corev1.Service) error {
 	key := keyOf(desired)
-	// Noted before it is read: a change in between is not missed.
+	// Recorded before the read, so that no change in between is missed.
 	s.wait(key, keyOf(owner))
 	existing, err := s.get(key)
 	if err != nil {
@@ -130,11 +130,11 @@ func (s *Services) apply(ctx context.Context, owner metav1.Object, desired *core
 			return nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating core Service %q: %w", key, err)
+			return fmt.Errorf("create core Service %q: %w", key, err)
 		}
 		// The informer lags behind.
 		if existing, err = s.Client.Services(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}); err != nil {
-			return fmt.Errorf("reading core Service %q: %w", key, err)
+			return fmt.Errorf("read core Service %q: %w", key, err)
 		}
 	}
 	if !s.owns(existing, owner) {
@@ -146,7 +146,7 @@ func (s *Services) apply(ctx context.Context, owner metav1.Object, desired *core
 		return nil
 	}
 	if _, err := s.Client.Services(key.Namespace).Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("updating core Service %q: %w", key, err)
+		return fmt.Errorf("update core Service %q: %w", key, err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (s *Services) get(key types.NamespacedName) (*corev1.Service, error) {
 	return service, nil
 }
 
-// owns tells whether a Service is an object's. One of an earlier object of the same name is taken over, so that the
+// owns reports whether a Service belongs to an object. The Service of an earlier object of the same name belongs to it too, so that the
 // name resolves all the time.
 func (s *Services) owns(service *corev1.Service, owner metav1.Object) bool {
 	controller := metav1.GetControllerOfNoCopy(service)
@@ -175,7 +175,7 @@ func (s *Services) isKind(owner *metav1.OwnerReference) bool {
 func (s *Services) remove(ctx context.Context, service *corev1.Service) error {
 	err := s.Client.Services(service.Namespace).Delete(ctx, service.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(service.UID))})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting core Service %q: %w", keyOf(service), err)
+		return fmt.Errorf("delete core Service %q: %w", keyOf(service), err)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func has(keys map[string]struct{}, key string) bool {
 	return found
 }
 
-// Forget ends the wait of an object that is deleted for names that others have.
+// Forget stops waiting for the names that a deleted object could not get.
 func (s *Services) Forget(owner types.NamespacedName) { s.forget(owner, nil) }
 
 // forget ends the wait of an object for all names of its namespace except wanted.

@@ -10,12 +10,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NewInformer returns an informer of all core Services of the host cluster. Of those that nobody controls it keeps
-// only that they are there: their names are taken, and may be had once they go.
+// NewInformer returns an informer of all core Services of the host cluster. Of Services without a controller it keeps only the name,
+// which is not available until they are deleted.
 func NewInformer(client kubernetes.Interface) (cache.SharedIndexInformer, error) {
 	informer := informerscorev1.NewServiceInformer(client, metav1.NamespaceAll, 0, cache.Indexers{})
 	if err := informer.SetTransform(trimmed); err != nil {
-		return nil, fmt.Errorf("watching core Services: %w", err)
+		return nil, fmt.Errorf("watch core Services: %w", err)
 	}
 	return informer, nil
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// port is that of the gateway's and the broker's Services, which a name leads to.
+// port is the port of the Services of the gateway and of the broker.
 const port = 80
 
 // desired is the Service of a name that an object is to have.
@@ -38,8 +38,8 @@ func (s *Services) desired(owner metav1.Object, name string) *corev1.Service {
 	}
 }
 
-// adapted returns a copy of a Service that says what is desired, or nil where it does so already. Labels and
-// annotations that others have added stay; those that were written here and are not desired any more go.
+// adapted returns a copy of a Service in the desired state, or nil if it is in that state. Labels and annotations added by other
+// field managers stay; labels and annotations written earlier by this server and no longer desired are removed.
 func adapted(existing, desired *corev1.Service) *corev1.Service {
 	updated := existing.DeepCopy()
 	labels, annotations := written(existing.ManagedFields)
@@ -55,7 +55,7 @@ func adapted(existing, desired *corev1.Service) *corev1.Service {
 	return updated
 }
 
-// merge puts what is desired into what there is, in place of what was written before.
+// merge replaces the keys that were written before by the desired ones.
 func merge(there, desired map[string]string, before map[string]struct{}) map[string]string {
 	merged := map[string]string{}
 	for key, value := range there {

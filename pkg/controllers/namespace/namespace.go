@@ -50,7 +50,7 @@ type Reconciler struct {
 	accounts   cache.Store
 }
 
-// New returns the controller of Namespaces. resources are those that a Namespace contains, owners before their dependents.
+// New returns the controller of Namespaces. resources are the contained resources, owners before their dependents.
 func New(kubernetes kubernetes.Interface, objects metadata.Interface, informers Informers, resources []schema.GroupVersionResource, clock clock.PassiveClock) (*reconciler.Controller, error) {
 	r := &Reconciler{
 		kubernetes: kubernetes, objects: objects, resources: resources, clock: clock,

@@ -21,7 +21,7 @@ import (
 )
 
 // Reconciler brings one object closer to its desired state. Reconcile reads the current state from listers, is retried after an
-// error, and returns nil if nothing is to be done, for example because the object is gone.
+// error, and returns nil if the object needs no action, for example because the object is gone.
 type Reconciler interface {
 	Reconcile(ctx context.Context, request Request) (Result, error)
 }

@@ -8,24 +8,24 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// Reasons of the Events that several kinds have.
+// Reasons of Events of several kinds.
 const (
-	// ReasonCreated tells of an object that a controller made.
+	// ReasonCreated means that a controller created an object.
 	ReasonCreated = "Created"
-	// ReasonReady tells that an object became ready.
+	// ReasonReady means that an object became ready.
 	ReasonReady = "Ready"
-	// ReasonNotReady tells that an object is not ready for a cause without a reason of its own.
+	// ReasonNotReady means that an object is not ready and its condition has no reason.
 	ReasonNotReady = "NotReady"
 )
 
-// Reasons of conditions that several kinds have, or look for in each other's.
+// Reasons of conditions of several kinds.
 const (
-	// ReasonNotOwned tells that an object of the name needed belongs to another owner (serving 7.0.1-3).
+	// ReasonNotOwned means that an object with a required name has another owner (serving 7.0.1-3).
 	ReasonNotOwned = "NotOwned"
 )
 
-// RecordReady makes an Event of the change between two states of an object's conditions, if Ready became True,
-// or False, or False for another cause.
+// RecordReady records an Event if, between two states of an object's conditions, Ready became True or False, or False for another
+// reason.
 func RecordReady(recorder record.EventRecorder, obj runtime.Object, before, after duckv1.Conditions) {
 	was, is := before.Get(duckv1.ConditionReady), after.Get(duckv1.ConditionReady)
 	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {

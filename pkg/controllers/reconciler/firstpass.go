@@ -7,10 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// firstPass follows the keys that were enqueued before workers began, until each has been reconciled once. A key
-// that is reconciled again meanwhile, because that failed, does not stand for another one.
+// firstPass tracks the keys that were enqueued before the workers started, until each has been reconciled once, with or without an
+// error.
 type firstPass struct {
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	unseen sets.Set[types.NamespacedName]
 	begun  bool
@@ -21,7 +21,7 @@ func newFirstPass() *firstPass {
 	return &firstPass{unseen: sets.New[types.NamespacedName](), over: make(chan struct{})}
 }
 
-// enqueued notes a key, unless workers have begun.
+// enqueued records a key, unless the workers have started.
 func (p *firstPass) enqueued(key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *firstPass) enqueued(key types.NamespacedName) {
 	}
 }
 
-// begin tells that workers begin.
+// begin records that the workers start.
 func (p *firstPass) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,7 +40,7 @@ func (p *firstPass) begin() {
 	}
 }
 
-// reconciled notes that a key has been reconciled.
+// reconciled records that a key has been reconciled.
 func (p *firstPass) reconciled(key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

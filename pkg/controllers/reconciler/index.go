@@ -8,11 +8,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ByController is the name of the index of objects by the UID of the object that controls them.
+// ByController is the name of the index of objects by the UID of their controller.
 const ByController = "controller"
 
-// IndexByController has an informer keep the index that ControlledBy reads. Several controllers may ask for it.
-// Call it before the informer starts.
+// IndexByController adds the index ByController to an informer, unless it is present. Call it before the informer starts.
 func IndexByController(informer cache.SharedIndexInformer) error {
 	return AddIndex(informer, ByController, func(obj any) ([]string, error) {
 		if obj, ok := obj.(metav1.Object); ok {
@@ -24,13 +23,13 @@ func IndexByController(informer cache.SharedIndexInformer) error {
 	})
 }
 
-// AddIndex has an informer keep an index, unless it keeps one of that name already.
+// AddIndex adds an index to an informer, unless it has one of that name.
 func AddIndex(informer cache.SharedIndexInformer, name string, fn cache.IndexFunc) error {
 	if _, ok := informer.GetIndexer().GetIndexers()[name]; ok {
 		return nil
 	}
 	if err := informer.AddIndexers(cache.Indexers{name: fn}); err != nil {
-		return fmt.Errorf("adding index %q: %w", name, err)
+		return fmt.Errorf("add index %q: %w", name, err)
 	}
 	return nil
 }
@@ -44,7 +43,7 @@ func ControlledBy[O any](indexer cache.Indexer, uid types.UID) ([]O, error) {
 func Indexed[O any](indexer cache.Indexer, index, value string) ([]O, error) {
 	found, err := indexer.ByIndex(index, value)
 	if err != nil {
-		return nil, fmt.Errorf("looking up %q in index %q: %w", value, index, err)
+		return nil, fmt.Errorf("look up %q in index %q: %w", value, index, err)
 	}
 	objects := make([]O, 0, len(found))
 	for _, obj := range found {

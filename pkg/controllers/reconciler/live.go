@@ -10,8 +10,8 @@ type NamespaceLister[O any] interface {
 	Get(name string) (O, error)
 }
 
-// Listed returns the object of a name as it is listed, and false where it is gone. One that is being deleted is there
-// until its finalizers are done, and serves as long.
+// Listed returns the listed object of a name, and false if it does not exist. An object that is being deleted exists, and is served,
+// until its finalizers are removed.
 func Listed[O any](lister NamespaceLister[O], name string) (obj O, ok bool, err error) {
 	obj, err = lister.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -20,7 +20,7 @@ func Listed[O any](lister NamespaceLister[O], name string) (obj O, ok bool, err 
 	return obj, err == nil, err
 }
 
-// Live returns the object of a name as it is listed, and false where it is gone or being deleted.
+// Live returns the listed object of a name, and false if it does not exist or is being deleted.
 func Live[O metav1.Object](lister NamespaceLister[O], name string) (obj O, ok bool, err error) {
 	obj, ok, err = Listed(lister, name)
 	return obj, ok && obj.GetDeletionTimestamp() == nil, err

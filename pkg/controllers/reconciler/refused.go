@@ -7,8 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Refused tells whether the server rejected a write for what it says, by validation, admission or quota: the
-// user has to know, because trying again does not help by itself.
+// Refused reports whether the server rejected a write because of its content, by validation, admission or quota. The user has to be
+// informed, because retries alone do not help.
 func Refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// routed returns what the data plane has to know of a Revision.
+// routed returns a Revision as the data plane needs it.
 func routed(revision *servingv1.Revision, started bool) *routing.Revision {
 	spec := &revision.Spec
 	seconds := func(n *int64) time.Duration { return time.Duration(ptr.Deref(n, 0)) * time.Second }

@@ -1,5 +1,5 @@
-// Package revision reconciles Revisions: it has them run, tells the data plane of them, and writes what is
-// observed to their status (serving 7.3, 9.4.3).
+// Package revision reconciles Revisions: it passes them to the runtime and to the data plane, and writes their observed state to
+// their status (serving 7.3, 9.4.3).
 package revision
 
 import (
@@ -26,16 +26,16 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// ReasonScaled is the reason of Events that tell of another number of instances asked for.
+// ReasonScaled is the reason of Events about a new desired scale.
 const ReasonScaled = "Scaled"
 
-// Sink is a part of the data plane that has to know the Revisions.
+// Sink is a part of the data plane that needs the Revisions.
 type Sink interface {
 	SetRevision(revision *routing.Revision)
 	DeleteRevision(key routing.Key)
 }
 
-// Reconciler hands Revisions to the runtime and the data plane, and writes their status.
+// Reconciler applies Revisions to the runtime and the data plane, and writes their status.
 type Reconciler struct {
 	Client   servingclient.RevisionsGetter
 	Lister   servinglisters.RevisionLister
@@ -44,9 +44,8 @@ type Reconciler struct {
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 	Settings func() *settings.Settings
-	// Since is when this process began to run Revisions. What it has not seen begin has all the time that it
-	// may take from then on, and no word of scale is written in the first moments, while the runtime still
-	// finds what it runs.
+	// Since is when this process started. The progress deadline of earlier Revisions starts then, and no scale is written in the
+	// first moments, while the runtime still lists its workload.
 	Since time.Time
 
 	// mu guards known.
@@ -54,8 +53,7 @@ type Reconciler struct {
 	known map[types.NamespacedName]*knowledge
 }
 
-// knowledge is what is kept of a Revision between two calls. Only the one call for its key that runs at a time
-// touches it.
+// knowledge is the state of a Revision between two calls. Only the call for its key accesses it, of which one runs at a time.
 type knowledge struct {
 	// published is the Revision in the form that the sinks have.
 	published *routing.Revision
@@ -63,8 +61,7 @@ type knowledge struct {
 	wrote time.Time
 }
 
-// New returns the controller of Revisions. Its Enqueue is to be called whenever the runtime observes another
-// State of a Revision.
+// New returns the controller of Revisions. Call its Enqueue whenever the runtime observes another State of a Revision.
 func New(client servingclient.RevisionsGetter, informers servinginformers.Interface, run runtime.Runtime, sinks []Sink,
 	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
 ) (*reconciler.Controller, error) {
@@ -116,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	return reconciler.Result{RequeueAfter: next}, err
 }
 
-// state returns what the runtime observes of a Revision, or nil where it has not observed it yet.
+// state returns the State of a Revision that the runtime observes, or nil if it has not observed it yet.
 func (r *Reconciler) state(key types.NamespacedName, revision *servingv1.Revision) *runtime.State {
 	state, ok := r.Runtime.State(key)
 	if !ok || state.UID != revision.UID {
@@ -125,7 +122,7 @@ func (r *Reconciler) state(key types.NamespacedName, revision *servingv1.Revisio
 	return &state
 }
 
-// remove ends what runs of a Revision that is gone.
+// remove removes a Revision that is gone from the sinks and the runtime.
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
 	for _, sink := range r.Sinks {
 		sink.DeleteRevision(key)
@@ -138,12 +135,12 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error
 		return nil
 	}
 	if err := r.Runtime.Remove(ctx, key, state.UID); err != nil {
-		return fmt.Errorf("ending Revision %q: %w", key, err)
+		return fmt.Errorf("remove Revision %q: %w", key, err)
 	}
 	return nil
 }
 
-// publish passes a Revision to the sinks, unless they have it in this form already.
+// publish passes a Revision to the sinks, unless they have an equal one.
 func (r *Reconciler) publish(key types.NamespacedName, revision *routing.Revision) *knowledge {
 	r.mu.Lock()
 	known := r.known[key]
@@ -191,7 +188,7 @@ func (r *Reconciler) write(ctx context.Context, writer *reconciler.StatusWriter,
 	return 0, err
 }
 
-// record makes Events of what a write changed.
+// record records Events about the changes of a write.
 func (r *Reconciler) record(current *servingv1.Revision, before *servingv1.RevisionStatus) {
 	from, to := ptr.Deref(before.DesiredReplicas, 0), ptr.Deref(current.Status.DesiredReplicas, 0)
 	if from != to {

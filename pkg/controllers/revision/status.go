@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 )
 
-// Reasons of a Revision's conditions. Those of failures come from the runtime.
+// Reasons of a Revision's conditions. The reasons of failures come from the runtime.
 const (
 	ReasonDeploying                = "Deploying"
 	ReasonResolvingDigests         = "ResolvingDigests"
@@ -24,22 +24,22 @@ const (
 	ReasonNoTraffic                = "NoTraffic"
 )
 
-// ConditionImagesResolved tells of a Revision whether the tags of its images stand for the digests that they had when it was
-// made. It is of severity Warning, so that Ready does not depend on it, and missing where there is nothing to tell.
+// ConditionImagesResolved reports whether a Revision runs its images by the digests that their tags had when it was created. Its
+// severity is Warning, so that Ready does not depend on it. It is absent unless an image was unresolved.
 const ConditionImagesResolved duckv1.ConditionType = "ImagesResolved"
 
-// ReasonImagesUnresolved tells that an image runs by its tag, which may come to stand for another image.
+// ReasonImagesUnresolved means that an image runs by its tag, which may refer to another image later.
 const ReasonImagesUnresolved = "ImagesUnresolved"
 
-// resolvingShown is after how long it is told that digests are being resolved. Most take less, and then there is one write
-// less. Times of creation are in whole seconds.
+// resolvingShown is the time after which the status reports that digests are being resolved. Most take less, which saves a write.
+// Creation times are in whole seconds.
 const resolvingShown = 2 * time.Second
 
 // startedAnnotationKey in status is "true" on a Revision that has been ready and whose containers fail now.
 const startedAnnotationKey = servingv1.GroupName + "/started"
 
-// A scale that changes is written no more often than that. A Revision that was never ready has less to tell:
-// its next write is to be the one that says it is.
+// The least times between two writes of a changed scale. It is longer before a Revision is ready for the first time: its next write
+// should be the one that reports ready.
 const (
 	startedScaleInterval  = time.Second
 	startingScaleInterval = 10 * time.Second
@@ -48,7 +48,7 @@ const (
 // dependents are the conditions that make up Ready; the first one that fails gives the cause.
 var dependents = []duckv1.ConditionType{servingv1.RevisionConditionResourcesAvailable, servingv1.RevisionConditionContainerHealthy}
 
-// facts are what a Revision's status follows from, besides the status before.
+// facts determine a Revision's status, together with its previous status.
 type facts struct {
 	revision *servingv1.Revision
 	// state is nil while the runtime has not observed the Revision.
@@ -61,8 +61,7 @@ type facts struct {
 	since, now time.Time
 }
 
-// observe returns the status that follows from facts, and after what time it will be another one without any
-// change of theirs, or 0.
+// observe returns the status that follows from facts, and the time after which it changes although the facts do not, or 0.
 func observe(f facts) (servingv1.RevisionStatus, time.Duration) {
 	before := &f.revision.Status
 	status := *before.DeepCopy()
@@ -143,7 +142,7 @@ func (f *facts) deploying() (reason string, changes time.Duration) {
 	return ReasonResolvingDigests, 0
 }
 
-// imagesResolved returns the ImagesResolved condition, or nil where there is nothing to tell.
+// imagesResolved returns the ImagesResolved condition, or nil if it is absent.
 func (f *facts) imagesResolved(before *servingv1.RevisionStatus) *duckv1.Condition {
 	previous := before.Conditions.Get(ConditionImagesResolved)
 	var condition duckv1.Condition
@@ -151,7 +150,7 @@ func (f *facts) imagesResolved(before *servingv1.RevisionStatus) *duckv1.Conditi
 	case f.state != nil && f.state.Warning != "":
 		condition = reconciler.False(ConditionImagesResolved, ReasonImagesUnresolved, f.state.Warning)
 	case previous == nil || f.state == nil || len(f.state.Containers) == 0:
-		// Until the runtime knows the images, what was said before holds.
+		// The previous condition stays until the runtime knows the images.
 		return nil
 	default:
 		condition = reconciler.True(ConditionImagesResolved)
@@ -160,8 +159,8 @@ func (f *facts) imagesResolved(before *servingv1.RevisionStatus) *duckv1.Conditi
 	return &condition
 }
 
-// reached tells whether there are instances enough to take requests. The first time these are as many as the
-// initial scale asks for, unless the autoscaler asks for fewer; later, one will do.
+// reached reports whether enough instances are ready for requests: the first time as many as the initial scale, unless the autoscaler
+// wants fewer; later one.
 func (f *facts) reached(wasStarted bool) bool {
 	return f.state != nil && f.state.Ready > 0 && (wasStarted || f.state.Ready >= min(f.initial, f.state.Desired))
 }
@@ -186,13 +185,13 @@ func (f *facts) active(before *servingv1.RevisionStatus, isStarted bool) duckv1.
 
 func failed(c *duckv1.Condition) bool { return c != nil && c.Status == corev1.ConditionFalse }
 
-// started tells whether a Revision has been ready before.
+// started reports whether a Revision has been ready before.
 func started(status *servingv1.RevisionStatus) bool {
 	healthy := status.Conditions.Get(servingv1.RevisionConditionContainerHealthy)
 	return healthy != nil && healthy.Status == corev1.ConditionTrue || status.Annotations[startedAnnotationKey] == "true"
 }
 
-// rememberStart notes that a Revision has been ready where its conditions do not tell.
+// rememberStart records that a Revision has been ready, if its conditions do not show it.
 func rememberStart(status *servingv1.RevisionStatus, remember bool) {
 	if !remember {
 		delete(status.Annotations, startedAnnotationKey)
@@ -211,7 +210,7 @@ func scaleInterval(status *servingv1.RevisionStatus) time.Duration {
 	return startingScaleInterval
 }
 
-// onlyScale tells whether two states of a Revision differ in nothing but its scale.
+// onlyScale reports whether two statuses of a Revision differ in scale only.
 func onlyScale(before, after *servingv1.RevisionStatus) bool {
 	a, b := before.DeepCopy(), after.DeepCopy()
 	for _, status := range []*servingv1.RevisionStatus{a, b} {

@@ -1,4 +1,4 @@
-// Package revisionref holds what the controllers of several kinds have to know of references to Revisions.
+// Package revisionref resolves references to Revisions, for the controllers of several kinds.
 package revisionref
 
 import (
@@ -12,14 +12,14 @@ import (
 
 // Reasons of conditions of a Revision, or about one, that other kinds look for.
 const (
-	// ReasonRevisionNameTaken tells that the Revision that a template names is not one made from it.
-	ReasonRevisionNameTaken = "RevisionNameTaken"
-	// ReasonDeploying tells that a Revision's instances are starting, and nothing is known to be wrong.
+	// ReasonRevisionNameInUse means that the Revision that a template names was not created from it.
+	ReasonRevisionNameInUse = "RevisionNameTaken"
+	// ReasonDeploying means that a Revision's instances are starting, without a known fault.
 	ReasonDeploying = "Deploying"
 )
 
-// Generation returns the generation of the Configuration that a Revision was made from, or 0 if its label does
-// not say (serving 9.2.1-4).
+// Generation returns the generation of the Configuration that a Revision was created from, or 0 if it has no valid
+// label (serving 9.2.1-4).
 func Generation(revision *servingv1.Revision) int64 {
 	generation, err := strconv.ParseInt(revision.Labels[servingv1.ConfigurationGenerationLabelKey], 10, 64)
 	if err != nil {
@@ -28,12 +28,10 @@ func Generation(revision *servingv1.Revision) int64 {
 	return generation
 }
 
-// RoutesByRevision is the name of the index of Routes by the namespace/name of the Revisions that they name: those
-// they are to lead to, and those they lead to.
+// RoutesByRevision is the name of the index of Routes by the namespace/name of the Revisions that they name in spec or status.
 const RoutesByRevision = "route-revisions"
 
-// IndexRoutes has an informer of Routes keep that index. Several controllers may ask for it. Call it
-// before the informer starts.
+// IndexRoutes adds RoutesByRevision to an informer of Routes, unless it is present. Call it before the informer starts.
 func IndexRoutes(informer cache.SharedIndexInformer) error {
 	return reconciler.AddIndex(informer, RoutesByRevision, func(obj any) ([]string, error) { return RevisionsOf(obj), nil })
 }

@@ -19,9 +19,9 @@ import (
 // says that it serves the name keeps it; otherwise the oldest Route gets it. So a Route that starts to claim a name later
 // never takes it from another one, and the decision is the same on all replicas and after a restart.
 type claims struct {
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
-	// settings are those that the host names follow from.
+	// settings are the settings that the host names were derived from.
 	settings *settings.Settings
 	routes   map[routing.Key]claim
 	hosts    map[string][]routing.Key
@@ -33,12 +33,12 @@ type claim struct {
 	hosts, held []string
 }
 
-// set notes what a Route asks for, and returns the host names that it does not get, with the Routes that have
-// them, and which other Routes have to look again. all lists every Route: before the first decision and when
-// settings change everybody's names, each one's claims have to be known.
+// set records the claims of a Route, and returns the host names that it does not get, with the Routes that have them, and the other
+// Routes to reconcile. all lists every Route: before the first decision and when settings change host names, the claims of all Routes
+// have to be known.
 func (c *claims) set(route *servingv1.Route, wanted addresses, s *settings.Settings, all func() ([]*servingv1.Route, error),
 	addressesOf func(*servingv1.Route, *settings.Settings) (addresses, error),
-) (lost map[string]routing.Key, wake []routing.Key, err error) {
+) (lost map[string]routing.Key, affected []routing.Key, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.settings != s {
@@ -60,7 +60,7 @@ func (c *claims) set(route *servingv1.Route, wanted addresses, s *settings.Setti
 		}
 	}
 	key, mine := keyOf(route), claimOf(route, wanted)
-	wake = c.put(key, mine)
+	affected = c.put(key, mine)
 	for _, name := range mine.hosts {
 		if owner := c.hosts[name][0]; owner != key {
 			if lost == nil {
@@ -69,26 +69,26 @@ func (c *claims) set(route *servingv1.Route, wanted addresses, s *settings.Setti
 			lost[name] = owner
 		}
 	}
-	return lost, wake, nil
+	return lost, affected, nil
 }
 
-// drop forgets a Route, and returns which others have to look again.
+// drop removes the claims of a Route, and returns the other Routes to reconcile.
 func (c *claims) drop(key routing.Key) []routing.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.put(key, claim{})
 }
 
-// put replaces the claim of a Route, and returns the other Routes that want a name which it took or gave up.
+// put replaces the claim of a Route, and returns the other Routes that want a name that it claims now or claimed before.
 func (c *claims) put(key routing.Key, wanted claim) []routing.Key {
 	had := c.routes[key]
 	if had.created.Equal(wanted.created) && slices.Equal(had.hosts, wanted.hosts) && slices.Equal(had.held, wanted.held) {
 		return nil
 	}
-	var wake []routing.Key
+	var affected []routing.Key
 	for _, name := range had.hosts {
 		others := slices.DeleteFunc(c.hosts[name], func(k routing.Key) bool { return k == key })
-		if wake = append(wake, others...); len(others) == 0 {
+		if affected = append(affected, others...); len(others) == 0 {
 			delete(c.hosts, name)
 		} else {
 			c.hosts[name] = others
@@ -96,16 +96,16 @@ func (c *claims) put(key routing.Key, wanted claim) []routing.Key {
 	}
 	delete(c.routes, key)
 	if len(wanted.hosts) == 0 {
-		return wake
+		return affected
 	}
 	c.routes[key] = wanted
 	for _, name := range wanted.hosts {
-		wake = append(wake, c.hosts[name]...)
+		affected = append(affected, c.hosts[name]...)
 		c.hosts[name] = append(c.hosts[name], key)
 		slices.SortFunc(c.hosts[name], func(a, b routing.Key) int { return c.compare(name, a, b) })
 	}
-	slices.SortFunc(wake, compareKeys)
-	return slices.Compact(wake)
+	slices.SortFunc(affected, compareKeys)
+	return slices.Compact(affected)
 }
 
 // compare orders the Routes that claim a host name: holders first, then by age, then by name.

@@ -17,9 +17,9 @@ import (
 type URLs struct {
 	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
 	ClusterDomain string
-	// Port is that of the gateway as seen by users; 0 leaves it to the scheme.
+	// Port is the port of the gateway as seen by users; 0 means the default of the scheme.
 	Port int
-	// PublicAddress makes status.address.url the public URL too, where the names of the cluster do not resolve.
+	// PublicAddress makes status.address.url the public URL, for clients that cannot resolve the names of the cluster.
 	PublicAddress bool
 }
 
@@ -37,7 +37,7 @@ type addresses struct {
 	url, internal string
 	// tags are the URLs of the tags.
 	tags map[string]string
-	// services are those of the Route and of its tags, whether or not it gets their host names.
+	// services are the core Services of the Route and of its tags, whether or not it gets their host names.
 	services []service
 	// faults say which names are no DNS names.
 	faults []error
@@ -93,7 +93,7 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs, privat
 				a.faults = append(a.faults, err)
 			} else {
 				url = urls.of(cmp.Or(s.Network.DefaultExternalScheme, "http"), public)
-				// Operators may have public names be those within the cluster.
+				// Operators may configure public names that equal names within the cluster.
 				if !slices.Contains(a.hosts, host{public, tag, true, true}) {
 					a.hosts = append(a.hosts, host{public, tag, strings.HasSuffix(public, clusterSuffix), false})
 				}
@@ -129,8 +129,8 @@ func (a *addresses) names() []string {
 	return slices.Compact(names)
 }
 
-// table returns what the gateway is to do with the requests to a Route's hosts, without those that it has lost to
-// other Routes; nil where nothing is assigned.
+// table returns the route of the gateway for a Route's hosts, without the hosts that it has lost to other Routes; nil if no target is
+// assigned.
 func table(key routing.Key, hosts []host, targets []target, lost map[string]routing.Key, tagHeader bool) *routing.Route {
 	if len(targets) == 0 {
 		return nil
@@ -146,7 +146,7 @@ func table(key routing.Key, hosts []host, targets []target, lost map[string]rout
 	}
 	route := &routing.Route{Key: key}
 	for _, h := range hosts {
-		if _, taken := lost[h.name]; taken {
+		if _, isLost := lost[h.name]; isLost {
 			continue
 		}
 		shares := targets
@@ -183,7 +183,7 @@ func ofTag(targets []target, tag string) []target {
 	return scaled(tagged, 100)
 }
 
-// merged makes one target of those of the same Revision, and none of those without a share.
+// merged combines the targets of the same Revision, and drops targets without a share.
 func merged(key routing.Key, targets []target) []routing.Target {
 	var result []routing.Target
 	for _, t := range targets {
@@ -204,18 +204,18 @@ func revisionKey(route routing.Key, t target) routing.Key {
 	return routing.Key{Namespace: route.Namespace, Name: t.revision}
 }
 
-// placeholders are the names of the core Services that a Route is to have: not those of hosts it has lost to others.
+// placeholders returns the names of the core Services of a Route, except for hosts that it has lost to other Routes.
 func (a *addresses) placeholders(lost map[string]routing.Key) []string {
 	var names []string
 	for _, s := range a.services {
-		if _, taken := lost[s.host]; !taken {
+		if _, isLost := lost[s.host]; !isLost {
 			names = append(names, s.name)
 		}
 	}
 	return names
 }
 
-// conflict tells which of a Route's hosts belongs to another one, or "".
+// conflict returns a message about a host that belongs to another Route, or "".
 func (a *addresses) conflict(lost map[string]routing.Key) string {
 	for _, h := range a.hosts {
 		if owner, ok := lost[h.name]; ok {

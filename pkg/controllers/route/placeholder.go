@@ -17,7 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// ReasonPlaceholderFailed tells that a core Service of the Route cannot be written, so that its name does not
+// ReasonPlaceholderFailed means that a core Service of the Route cannot be written, so that its name does not
 // resolve within the cluster.
 const ReasonPlaceholderFailed = "PlaceholderFailed"
 
@@ -26,21 +26,21 @@ const RouteLabelKey = servingv1.GroupName + "/route"
 
 // Placeholders are core Services by which the names of Routes resolve in the host cluster.
 type Placeholders interface {
-	// Apply gives a Route Services of some names, and takes all others from it. It fails with *hostservice.NotOwned
-	// where a name is taken.
+	// Apply creates and updates the Services of a Route with the given names, and deletes its others. It returns
+	// *hostservice.NotOwned if another object has a name.
 	Apply(ctx context.Context, route metav1.Object, names []string) error
-	// Labelled returns the names of a Route's Services that users gave a label with this value.
+	// Labelled returns the names of a Route's Services to which users added a label with this value.
 	Labelled(route metav1.Object, key, value string) ([]string, error)
-	// Forget ends the wait of a deleted object for names that others have.
+	// Forget stops waiting for the names that a deleted object could not get.
 	Forget(key types.NamespacedName)
-	// Track has the Routes reconciled whose Services change.
+	// Track enqueues the Routes whose Services change.
 	Track(controller *reconciler.Controller) error
 }
 
 // Option changes a Reconciler before its controller runs.
 type Option func(*Reconciler, *reconciler.Controller) error
 
-// WithPlaceholders has Routes get core Services.
+// WithPlaceholders creates core Services for Routes.
 func WithPlaceholders(placeholders Placeholders) Option {
 	return func(r *Reconciler, controller *reconciler.Controller) error {
 		r.Placeholders = placeholders
@@ -61,19 +61,19 @@ func (r *Reconciler) addresses(route *servingv1.Route, s *settings.Settings) (ad
 	return addressesOf(route, s, r.URLs, private), nil
 }
 
-// place gives a Route its core Services. fault is what its status is to tell, again why to try again.
-func (r *Reconciler) place(ctx context.Context, route *servingv1.Route, named *addresses, lost map[string]routing.Key) (fault *duckv1.Condition, again error) {
+// place creates the core Services of a Route. fault is for its status, err is to be retried.
+func (r *Reconciler) place(ctx context.Context, route *servingv1.Route, named *addresses, lost map[string]routing.Key) (fault *duckv1.Condition, err error) {
 	if r.Placeholders == nil {
 		return nil, nil
 	}
-	err := r.Placeholders.Apply(ctx, route, named.placeholders(lost))
+	err = r.Placeholders.Apply(ctx, route, named.placeholders(lost))
 	const t = servingv1.RouteConditionIngressReady
-	notOwned, taken := errors.AsType[*hostservice.NotOwned](err)
+	notOwned, conflict := errors.AsType[*hostservice.NotOwned](err)
 	switch {
 	case err == nil:
 		return nil, nil
-	case taken:
-		// A change of the Service in the way has the Route reconciled.
+	case conflict:
+		// A change of the conflicting Service enqueues the Route.
 		condition := reconciler.False(t, reconciler.ReasonNotOwned, notOwned.Error())
 		return &condition, nil
 	case apierrors.IsConflict(err):

@@ -18,8 +18,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 )
 
-// references are the Revisions that a Route refers to: those its requests go to, and those its spec names, which
-// are to be kept for it (serving 7.4-2).
+// references returns the Revisions that a Route refers to: its targets, and the Revisions that its spec names, which are kept for
+// it (serving 7.4-2).
 func references(route *servingv1.Route, targets []target) sets.Set[string] {
 	refs := sets.New[string]()
 	for _, t := range targets {
@@ -33,9 +33,8 @@ func references(route *servingv1.Route, targets []target) sets.Set[string] {
 	return refs
 }
 
-// refer has the Revisions say whether Routes refer to them. What they say is a list of these Routes, so that it
-// can be put right for a Route that is gone, whoever saw it go. latest are the Revisions that Configurations
-// are followed to; older ones that never had requests are superseded.
+// refer labels Revisions with whether Routes refer to them, and lists these Routes in an annotation, so that any replica can remove a
+// Route that is gone. latest are the Revisions that Routes follow Configurations to; older ones that never had requests are superseded.
 func (r *Reconciler) refer(ctx context.Context, key types.NamespacedName, service string, refs sets.Set[string], latest map[string]string) error {
 	referring, err := reconciler.Indexed[*servingv1.Revision](r.RevisionIndex, revisionsByRoute, key.String())
 	if err != nil {
@@ -71,8 +70,7 @@ func (r *Reconciler) refer(ctx context.Context, key types.NamespacedName, servic
 	return r.supersede(ctx, key.Namespace, refs, latest)
 }
 
-// supersede moves Revisions from pending to reserve that are older than that which their Configuration is
-// followed to.
+// supersede moves pending Revisions to reserve if they are older than the followed Revision of their Configuration.
 func (r *Reconciler) supersede(ctx context.Context, namespace string, refs sets.Set[string], latest map[string]string) error {
 	for configuration, name := range latest {
 		followed, err := r.Revisions.Revisions(namespace).Get(name)
@@ -98,7 +96,7 @@ func (r *Reconciler) supersede(ctx context.Context, namespace string, refs sets.
 	return nil
 }
 
-// label has a Revision say which Routes refer to it, unless it does already.
+// label records in a Revision which Routes refer to it, unless it does already.
 func (r *Reconciler) label(ctx context.Context, revision *servingv1.Revision, routes []string) error {
 	patch, err := routingPatch(revision, routes, r.Clock.Now())
 	if patch == nil || err != nil {
@@ -109,13 +107,13 @@ func (r *Reconciler) label(ctx context.Context, revision *servingv1.Revision, ro
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("labelling Revision %q: %w", revision.Name, err)
+		return fmt.Errorf("label Revision %q: %w", revision.Name, err)
 	}
 	return nil
 }
 
-// routingPatch is a merge patch that has a Revision say which Routes refer to it, or nil where it does. It holds
-// the Revision's resourceVersion, since several Routes may change the same list.
+// routingPatch returns a merge patch that records in a Revision which Routes refer to it, or nil if that is recorded. It has the
+// Revision's resourceVersion, since several Routes may change the same list.
 func routingPatch(revision *servingv1.Revision, routes []string, now time.Time) ([]byte, error) {
 	state := servingv1.RoutingStateReserve
 	var list any
@@ -139,12 +137,12 @@ func routingPatch(revision *servingv1.Revision, routes []string, now time.Time) 
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of Revision %q: %w", revision.Name, err)
+		return nil, fmt.Errorf("encode the patch of Revision %q: %w", revision.Name, err)
 	}
 	return patch, nil
 }
 
-// routesOf are the Routes that a Revision says refer to it.
+// routesOf returns the Routes that a Revision lists as its referrers.
 func routesOf(revision *servingv1.Revision) []string {
 	list := revision.Annotations[servingv1.RoutesAnnotationKey]
 	if list == "" {

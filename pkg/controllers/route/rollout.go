@@ -10,10 +10,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// rolloutAnnotationKey in status holds the rollouts in progress, so that a restart goes on where it was.
+// rolloutAnnotationKey in status holds the rollouts in progress, so that a restart resumes them.
 const rolloutAnnotationKey = servingv1.GroupName + "/rollout"
 
-// minStep is the least time between two steps of a rollout; short ones take fewer and greater steps.
+// minStep is the least time between two steps of a rollout; a short rollout has fewer and greater steps.
 const minStep = time.Second
 
 // rollout is the move of one target's share from older Revisions to the latest one.
@@ -27,13 +27,13 @@ type rollout struct {
 	Start int64 `json:"start"`
 }
 
-// share is what a Revision has of a target's percents.
+// share is the part of a target's percent that a Revision has.
 type share struct {
 	Revision string `json:"revision"`
 	Percent  int64  `json:"percent"`
 }
 
-// readRollouts returns the rollouts that a status tells of. What nobody of ours wrote counts as none.
+// readRollouts returns the rollouts in a status. An invalid annotation counts as none.
 func readRollouts(status *servingv1.RouteStatus) []rollout {
 	var rollouts []rollout
 	if err := json.Unmarshal([]byte(status.Annotations[rolloutAnnotationKey]), &rollouts); err != nil {
@@ -42,7 +42,7 @@ func readRollouts(status *servingv1.RouteStatus) []rollout {
 	return rollouts
 }
 
-// writeRollouts notes rollouts in a status.
+// writeRollouts stores rollouts in a status.
 func writeRollouts(status *servingv1.RouteStatus, rollouts []rollout) error {
 	if len(rollouts) == 0 {
 		delete(status.Annotations, rolloutAnnotationKey)
@@ -50,7 +50,7 @@ func writeRollouts(status *servingv1.RouteStatus, rollouts []rollout) error {
 	}
 	data, err := json.Marshal(rollouts)
 	if err != nil {
-		return fmt.Errorf("encoding rollouts: %w", err)
+		return fmt.Errorf("encode rollouts: %w", err)
 	}
 	if status.Annotations == nil {
 		status.Annotations = map[string]string{}
@@ -125,8 +125,8 @@ func advance(t target, before []target, running []rollout, owner func(revision s
 	return &rollout{Configuration: t.configuration, Tag: t.tag, From: from, To: t.revision, Start: now.UnixNano()}
 }
 
-// shares divides a target's share at a moment of the rollout: 1 percent or what it had goes to the new Revision
-// at once, the rest in equal steps, from the oldest Revision first. next is zero once it has all.
+// shares divides a target's share at a moment of the rollout: the new Revision gets 1 percent, or its earlier share, at once and the
+// rest in equal steps, from the oldest Revision first. next is zero once it has the whole share.
 func (r *rollout) shares(t target, duration time.Duration, now time.Time) (shares []target, next time.Time) {
 	had := int64(0)
 	for _, s := range r.From {
@@ -154,11 +154,11 @@ func (r *rollout) shares(t target, duration time.Duration, now time.Time) (share
 	if has += (t.percent - has) * step / steps; has >= t.percent {
 		return []target{t}, time.Time{}
 	}
-	taken := has - had
+	moved := has - had
 	for i := range shares {
-		n := min(taken, shares[i].percent)
+		n := min(moved, shares[i].percent)
 		shares[i].percent -= n
-		taken -= n
+		moved -= n
 	}
 	shares = slices.DeleteFunc(shares, func(part target) bool { return part.percent == 0 })
 	t.percent = has

@@ -1,5 +1,5 @@
-// Package route reconciles Routes: it resolves their traffic to Revisions, gives them host names, hands both to
-// the gateway, and says so in their status (serving 7.4, 8, 9.3.3).
+// Package route reconciles Routes: it resolves their traffic to Revisions, assigns host names, passes both to the gateway, and reports
+// them in the status (serving 7.4, 8, 9.3.3).
 package route
 
 import (
@@ -28,12 +28,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// Gateway serves the host names of Routes. What it was handed serves when the call returns.
+// Gateway serves the host names of Routes. A change is effective when the call returns.
 type Gateway interface {
 	SetRoute(route *routing.Route)
 	DeleteRoute(key routing.Key)
-	// ServedEverywhere tells whether the gateways of all replicas serve a route as this one was told to. While they do
-	// not, then is called when they may.
+	// ServedEverywhere reports whether the gateways of all replicas serve the same route as this one. If not, it calls then
+	// when that may have changed.
 	ServedEverywhere(key routing.Key, then func()) bool
 }
 
@@ -42,18 +42,17 @@ type Queue interface {
 	Enqueue(key types.NamespacedName)
 }
 
-// Reconciler hands Routes to the gateway, has Revisions know that Routes refer to them, and writes the status of
-// Routes.
+// Reconciler applies Routes to the gateway, labels the Revisions that they refer to, and writes the status of Routes.
 type Reconciler struct {
 	Client         servingclient.ServingV1Interface
 	Routes         servinglisters.RouteLister
 	Configurations servinglisters.ConfigurationLister
 	Revisions      servinglisters.RevisionLister
-	// RevisionIndex is that of the Revisions' informer.
+	// RevisionIndex is the indexer of the Revisions' informer.
 	RevisionIndex cache.Indexer
 	Gateway       Gateway
 	URLs          URLs
-	// Placeholders are nil where there is no host cluster.
+	// Placeholders are nil without a host cluster.
 	Placeholders Placeholders
 	Recorder     record.EventRecorder
 	Clock        clock.PassiveClock
@@ -68,7 +67,7 @@ type Reconciler struct {
 }
 
 // Reconcile applies a Route to the gateway, its core Services, the Revisions and its status, in this order, so that the status
-// promises only what is served already. Each step depends on stored state only: whatever a crash interrupts is repeated, and the
+// promises only working addresses. Each step depends on stored state only: whatever a crash interrupts is repeated, and the
 // gateways of all replicas get the same routes. Replicas that do not write stop after the gateway.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	key := request.Key
@@ -128,8 +127,8 @@ func (r *Reconciler) remove(ctx context.Context, request reconciler.Request) err
 	return r.refer(ctx, request.Key, "", nil, nil)
 }
 
-// assign finds which Revisions a Route's requests are to go to now. If its spec cannot be met, these are those of
-// the last assignment that could.
+// assign returns the Revisions that currently get a Route's requests. If its spec cannot be met, it returns the last assignment that
+// could.
 func (r *Reconciler) assign(ctx context.Context, route *servingv1.Route, current *settings.Settings, now time.Time) (findings, error) {
 	from := sources{
 		configuration: func(name string) (*servingv1.Configuration, error) {
@@ -166,7 +165,7 @@ func (r *Reconciler) assign(ctx context.Context, route *servingv1.Route, current
 	return found, nil
 }
 
-// publish passes a route to the gateway, unless it has it in this form already; nil removes the route.
+// publish passes a route to the gateway, unless the gateway has an equal one; nil removes the route.
 func (r *Reconciler) publish(key routing.Key, route *routing.Route) {
 	r.mu.Lock()
 	had, known := r.published[key]

@@ -21,9 +21,9 @@ const (
 	ReasonTLSNotEnabled        = "TLSNotEnabled"
 	// ReasonHostnameConflict means that another Route serves one of the host names (serving 8-3).
 	ReasonHostnameConflict = "HostnameConflict"
-	// ReasonHostnameInvalid tells that one of the host names would be no DNS name.
+	// ReasonHostnameInvalid means that one of the host names would be no DNS name.
 	ReasonHostnameInvalid = "HostnameInvalid"
-	// ReasonTrafficChanged is the reason of Events that tell of another assignment.
+	// ReasonTrafficChanged is the reason of Events about a changed assignment.
 	ReasonTrafficChanged = "TrafficChanged"
 )
 
@@ -34,7 +34,7 @@ var dependents = []duckv1.ConditionType{
 	servingv1.RouteConditionCertificateProvisioned,
 }
 
-// findings are what a Route's status follows from.
+// findings determine a Route's status.
 type findings struct {
 	targets  []target
 	assigned duckv1.Condition
@@ -45,9 +45,9 @@ type findings struct {
 	addresses addresses
 	// lost are the host names that other Routes have.
 	lost map[string]routing.Key
-	// spreading tells that not all gateways serve the Route like this yet.
+	// spreading is true if not all gateways serve this assignment yet.
 	spreading bool
-	// placeholder is what is wrong with the Route's core Services, or nil.
+	// placeholder is the fault of the Route's core Services, or nil.
 	placeholder *duckv1.Condition
 }
 
@@ -107,8 +107,8 @@ func (f *findings) ingress() duckv1.Condition {
 	return reconciler.True(t)
 }
 
-// changed tells where requests go that went elsewhere, or "". The steps of a rollout between its first and its
-// last one are not told of.
+// changed returns a message about the new assignment if it differs from the previous one, or "". It ignores the steps of a rollout
+// between the first and the last one.
 func changed(before, after *servingv1.RouteStatus) string {
 	message := summary(after.Traffic)
 	if message == summary(before.Traffic) || before.Annotations[rolloutAnnotationKey] != "" && before.Annotations[rolloutAnnotationKey] == after.Annotations[rolloutAnnotationKey] {

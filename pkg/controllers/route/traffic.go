@@ -25,8 +25,8 @@ const (
 type target struct {
 	tag      string
 	revision string
-	// configuration is that whose latest Revision this is. It is empty for pinned Revisions, and for what was
-	// read from a status, which does not name Configurations.
+	// configuration is the Configuration whose latest Revision this is. It is empty for pinned Revisions, and for targets read
+	// from a status, which does not name Configurations.
 	configuration string
 	latest        bool
 	percent       int64
@@ -54,7 +54,7 @@ func wanted(route *servingv1.Route) []servingv1.TrafficTarget {
 }
 
 // resolve finds the Revision of each target that a Route's spec asks for. The condition is
-// AllTrafficAssigned; unless it is True the targets are not to be used: what was assigned last stays.
+// AllTrafficAssigned; unless it is True the targets must not be used, and the last assignment stays.
 func resolve(route *servingv1.Route, from sources) ([]target, duckv1.Condition, error) {
 	assigned := reconciler.True(servingv1.RouteConditionAllTrafficAssigned)
 	var targets []target
@@ -80,7 +80,7 @@ func resolve(route *servingv1.Route, from sources) ([]target, duckv1.Condition, 
 	return targets, assigned, nil
 }
 
-// latest returns the latest ready Revision of a Configuration, or why there is none.
+// latest returns the latest ready Revision of a Configuration, or the reason why it does not exist.
 func (from sources) latest(name string) (string, *duckv1.Condition, error) {
 	configuration, err := from.configuration(name)
 	switch {
@@ -107,8 +107,8 @@ func (from sources) latest(name string) (string, *duckv1.Condition, error) {
 		fmt.Sprintf("Configuration %q is waiting for a Revision to become ready.", name))), nil
 }
 
-// pinned returns what is wrong with sending requests to a Revision, if anything is. A Route that belongs to a
-// Service has no business with those of others.
+// pinned returns the reason why requests cannot be sent to a Revision, or nil. A Route that belongs to a Service may not name the
+// Revisions of other Services.
 func (from sources) pinned(name, service string) (*duckv1.Condition, error) {
 	revision, err := from.revision(name)
 	switch {
@@ -153,8 +153,8 @@ func assignedBefore(status *servingv1.RouteStatus) []target {
 	return targets
 }
 
-// surviving leaves out the targets whose Revision is gone and shares out their percents among the others. If
-// none of those that are left has a share, nobody could take over, and all stay.
+// surviving drops the targets whose Revision is gone and divides their percents among the others. If none of the remaining targets has
+// a share, all targets stay.
 func surviving(targets []target, exists func(revision string) bool) []target {
 	left := slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return !exists(t.revision) })
 	if len(left) == len(targets) || !slices.ContainsFunc(left, func(t target) bool { return t.percent > 0 }) {
@@ -163,8 +163,8 @@ func surviving(targets []target, exists func(revision string) bool) []target {
 	return scaled(left, 100)
 }
 
-// scaled returns targets whose percents sum to a total, in the proportion that they have; those without a
-// share stay without. What rounding leaves over goes to the greatest remainders. At least one has a share.
+// scaled returns targets whose percents sum to a total, in their current proportion; targets without a share stay without. The greatest
+// remainders get the rest of the rounding. At least one target has a share.
 func scaled(targets []target, total int64) []target {
 	var sum, given int64
 	for _, t := range targets {

@@ -19,7 +19,7 @@ import (
 
 // Indexes, all by namespace/name.
 const (
-	// routesByConfiguration finds the Routes that have to know of a change of a Configuration.
+	// routesByConfiguration finds the Routes that depend on a Configuration.
 	routesByConfiguration = "route-configurations"
 	// revisionsByRoute finds the Revisions that say a Route refers to them.
 	revisionsByRoute = "revision-routes"
@@ -27,7 +27,7 @@ const (
 	pendingByConfiguration = "revision-pending"
 )
 
-// New returns the controller of Routes and its Reconciler, whose EnqueueAll is to be called when settings change.
+// New returns the controller of Routes and its Reconciler. Call its EnqueueAll when settings change.
 func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, gateway Gateway, urls URLs,
 	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
 	options ...Option,
@@ -92,11 +92,11 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 	return r, controller, nil
 }
 
-// EnqueueAll has every Route reconciled, as settings that changed ask for.
+// EnqueueAll enqueues all Routes. Call it when settings change.
 func (r *Reconciler) EnqueueAll() {
 	routes, err := r.Routes.List(labels.Everything())
 	if err != nil {
-		klog.Background().Error(err, "Listing Routes failed")
+		klog.Background().Error(err, "Failed to list Routes")
 		return
 	}
 	for _, route := range routes {

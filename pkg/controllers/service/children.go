@@ -26,7 +26,7 @@ type client[O any] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
 }
 
-// child is how a Service's child of one kind is read, written and made.
+// child reads, creates and updates a Service's child of one kind.
 type child[O metav1.Object] struct {
 	kind    string
 	listed  reconciler.NamespaceLister[O]
@@ -35,8 +35,8 @@ type child[O metav1.Object] struct {
 	update  func(O, *servingv1.Service) O
 }
 
-// ensure has the child say what the Service says, and returns it as it is stored then, or the zero value and why
-// there is none: errNotOwned, or an error of the server. An Event of the Service tells that it was made.
+// ensure creates or updates the child and returns it as it is stored, or the zero value and an error: errNotOwned, or an error of the
+// server. It records an Event about the creation.
 func (c child[O]) ensure(ctx context.Context, service *servingv1.Service, recorder record.EventRecorder) (O, error) {
 	var none O
 	existing, err := c.listed.Get(service.Name)
@@ -73,8 +73,8 @@ func (c child[O]) ensure(ctx context.Context, service *servingv1.Service, record
 	return updated, nil
 }
 
-// fault returns the condition of type t that tells the user why a child of some kind is not what the Service
-// says, or nil where it is, or where trying again will tell.
+// fault returns the condition of type t for the error of a child of some kind, or nil if there is no error or if it is only to be
+// retried.
 func fault(t duckv1.ConditionType, kind, name string, err error) *duckv1.Condition {
 	var condition duckv1.Condition
 	switch {

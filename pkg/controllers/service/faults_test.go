@@ -98,12 +98,12 @@ func TestGoneAndConflict(t *testing.T) {
 
 // Wherever the work is interrupted, doing it again leads to the same.
 func TestInterrupted(t *testing.T) {
-	start := func() (*controllertest.World, func() error) {
+	start := func() (*controllertest.Fixture, func() error) {
 		w := controllertest.New(t, service())
 		r := newReconciler(w)
 		return w, func() error { return controllertest.Reconcile(t.Context(), r, key) }
 	}
-	controllertest.Interrupted(t, 3, start, func(w *controllertest.World) []any {
+	controllertest.Interrupted(t, 3, start, func(w *controllertest.Fixture) []any {
 		configurations, err := w.Informers.Configurations().Lister().List(labels.Everything())
 		if err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
 )
 
-// Reconciler makes what Services own and writes their status.
+// Reconciler creates and updates the objects that Services own and writes the status of Services.
 type Reconciler struct {
 	Client         servingclient.ServingV1Interface
 	Services       servinglisters.ServiceLister
@@ -42,7 +42,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		Recorder:       recorder,
 		Clock:          now,
 	})
-	// Children have the name of their Service. So do those that it does not own, whose end it waits for.
+	// Children have the name of their Service. So have conflicting objects, whose deletion it waits for.
 	for _, informer := range []cache.SharedIndexInformer{
 		informers.Services().Informer(),
 		informers.Configurations().Informer(),
@@ -90,7 +90,7 @@ func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.S
 		update:  resources.UpdateConfiguration,
 	}.ensure(ctx, service, r.Recorder)
 	if seen.configurationFault = fault(servingv1.ServiceConditionConfigurationsReady, "Configuration", service.Name, err); seen.configurationFault != nil {
-		// A Route would lead to a Configuration that is not what the Service says.
+		// A Route would follow a Configuration that differs from the Service.
 		failed = retryable(err)
 	} else if err != nil {
 		return seen, nil, err
@@ -121,7 +121,7 @@ func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.S
 	return seen, nil, err
 }
 
-// retryable leaves out what only another event can change.
+// retryable returns the error unless only a change of another object can resolve it.
 func retryable(err error) error {
 	if errors.Is(err, errNotOwned) {
 		return nil
@@ -129,8 +129,8 @@ func retryable(err error) error {
 	return err
 }
 
-// hold returns why the Route is not to follow the Service yet, or nil. Traffic may name the Revision that the
-// user named in the template: it must be known that this is the one meant, and not an older one of that name.
+// hold returns the condition that explains why the Route may not follow the Service yet, or nil. Traffic may name the Revision that the
+// template names: it must be certain that this Revision was created from the template, and is not an older one of that name.
 func hold(seen observation) *duckv1.Condition {
 	unknown := func(reason, message string) *duckv1.Condition {
 		condition := reconciler.Unknown(servingv1.ServiceConditionRoutesReady, reason, message)
@@ -147,8 +147,8 @@ func hold(seen observation) *duckv1.Condition {
 	switch {
 	case ready == nil:
 		return unknown(reasonOutOfDate, "The Route waits for the Configuration to make the Revision that the template names.")
-	case ready.Reason == revisionref.ReasonRevisionNameTaken:
-		return unknown(revisionref.ReasonRevisionNameTaken, revisionNameTaken(name))
+	case ready.Reason == revisionref.ReasonRevisionNameInUse:
+		return unknown(revisionref.ReasonRevisionNameInUse, revisionNameInUse(name))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 
 var key = types.NamespacedName{Namespace: "default", Name: "hello"}
 
-func newReconciler(w *controllertest.World) *Reconciler {
+func newReconciler(w *controllertest.Fixture) *Reconciler {
 	return &Reconciler{
 		Client:         w.Client.ServingV1(),
 		Services:       w.Informers.Services().Lister(),
@@ -82,7 +82,7 @@ func route(s *servingv1.Service, ready duckv1.Condition, changes ...func(*servin
 var isReady = reconciler.True(duckv1.ConditionReady)
 
 // statusOf returns the status that the server has of the Service.
-func statusOf(t *testing.T, w *controllertest.World) servingv1.ServiceStatus {
+func statusOf(t *testing.T, w *controllertest.Fixture) servingv1.ServiceStatus {
 	t.Helper()
 	s, err := w.Client.ServingV1().Services(key.Namespace).Get(t.Context(), key.Name, metav1.GetOptions{})
 	if err != nil {
@@ -199,7 +199,7 @@ func TestStatus(t *testing.T) {
 		"the revision name is taken": {
 			service: taken,
 			children: []runtime.Object{
-				configuration(taken, reconciler.False(duckv1.ConditionReady, revisionref.ReasonRevisionNameTaken, "taken")),
+				configuration(taken, reconciler.False(duckv1.ConditionReady, revisionref.ReasonRevisionNameInUse, "taken")),
 				// It would have to change.
 				route(s, isReady, func(r *servingv1.Route) { r.Labels = nil }),
 			},

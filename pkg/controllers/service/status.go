@@ -19,12 +19,12 @@ const (
 	reasonRejected           = "Rejected"
 )
 
-// observation is what is known of a Service's children.
+// observation is the observed state of a Service's children.
 type observation struct {
-	// configuration and route are nil where there is none that the Service owns.
+	// configuration and route are nil if the Service owns none.
 	configuration *servingv1.Configuration
 	route         *servingv1.Route
-	// configurationFault and routeFault are why they are not what the Service says, or nil.
+	// configurationFault and routeFault are set if a child differs from the Service.
 	configurationFault, routeFault *duckv1.Condition
 }
 
@@ -80,8 +80,8 @@ func outOfDate(t duckv1.ConditionType, kind string) duckv1.Condition {
 	return reconciler.Unknown(t, reasonOutOfDate, fmt.Sprintf("The %s is still working to reflect the latest desired specification.", kind))
 }
 
-// migrated tells whether all traffic that follows the latest ready Revision goes to the one that the
-// Configuration calls so.
+// migrated reports whether all traffic that follows the latest ready Revision is sent to the latest ready Revision of the
+// Configuration.
 func migrated(seen observation) bool {
 	if seen.configuration == nil {
 		return true
@@ -95,6 +95,6 @@ func migrated(seen observation) bool {
 	return true
 }
 
-func revisionNameTaken(name string) string {
+func revisionNameInUse(name string) string {
 	return fmt.Sprintf("The revision name %q is taken by a conflicting Revision, so traffic will not be migrated.", name)
 }

@@ -122,7 +122,7 @@ func (r *Reconciler) set(ctx context.Context, key types.NamespacedName, consumer
 // remove takes a Subscription from the broker, which may have it from before this process began.
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
 	if err := r.Consumers.RemoveConsumer(ctx, keyOf(key)); err != nil {
-		return fmt.Errorf("removing the consumer of %s: %w", keyOf(key), err)
+		return fmt.Errorf("remove consumer of %s: %w", keyOf(key), err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

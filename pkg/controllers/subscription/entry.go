@@ -21,11 +21,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
-// Finalizer keeps a Subscription until it is not listed any more in its channel, where that is one of the host cluster.
+// Finalizer keeps a Subscription until its channel no longer lists it, if that is a channel of the host cluster.
 const Finalizer = "subscriptions.messaging.knative.dev"
 
-// patience is how long a Subscription waits for the host cluster to let it be taken from its channel: it is not to
-// keep its namespace from being deleted.
+// patience is how long a Subscription waits until it is removed from its channel in the host cluster. It must not block the deletion
+// of its namespace.
 const patience = 2 * time.Minute
 
 // channels returns the channels of a kind of the host cluster in a namespace.
@@ -37,8 +37,8 @@ func (r *Reconciler) channels(kind schema.GroupVersionKind, namespace string) (d
 	return r.Host.Client.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// replaceEntry puts an entry into spec.subscribers of an object in place of those of a Subscription; nil takes them
-// away. Entries of others stay as they are. It returns whether that changed the object. obj may be out of date.
+// replaceEntry replaces the entries of a Subscription in spec.subscribers of an object; nil removes them. Other entries are unchanged.
+// It returns whether that changed the object. obj may be outdated.
 func replaceEntry(ctx context.Context, resource dynamic.ResourceInterface, obj *unstructured.Unstructured, uid types.UID, entry map[string]any) (changed bool, err error) {
 	current := obj
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -78,12 +78,12 @@ func replaceEntry(ctx context.Context, resource dynamic.ResourceInterface, obj *
 		return nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("writing spec.subscribers of %s \"%s/%s\": %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
+		return false, fmt.Errorf("write spec.subscribers of %s \"%s/%s\": %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
 	}
 	return changed, nil
 }
 
-// hold gives a Subscription its finalizer, and returns it as it is stored.
+// hold adds the finalizer to a Subscription, and returns the stored object.
 func (r *Reconciler) hold(ctx context.Context, subscription *messagingv1.Subscription) (*messagingv1.Subscription, error) {
 	if slices.Contains(subscription.Finalizers, Finalizer) {
 		return subscription, nil
@@ -91,8 +91,7 @@ func (r *Reconciler) hold(ctx context.Context, subscription *messagingv1.Subscri
 	return r.setFinalizers(ctx, subscription, append(slices.Clone(subscription.Finalizers), Finalizer))
 }
 
-// release lets a Subscription go that is being deleted, once its channel does not list it any more, or is gone
-// itself.
+// release removes the finalizer from a Subscription that is being deleted, once its channel does not list it or does not exist.
 func (r *Reconciler) release(ctx context.Context, subscription *messagingv1.Subscription) error {
 	if !slices.Contains(subscription.Finalizers, Finalizer) {
 		return nil
@@ -142,7 +141,7 @@ func (r *Reconciler) unlist(ctx context.Context, subscription *messagingv1.Subsc
 
 // removeEntry removes the entry of a Subscription from spec.subscribers of a channel.
 func removeEntry(ctx context.Context, channels dynamic.ResourceInterface, name string, uid types.UID) error {
-	// An informer may not know yet of the entry.
+	// An informer may not have the entry yet.
 	obj, err := channels.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -151,7 +150,7 @@ func removeEntry(ctx context.Context, channels dynamic.ResourceInterface, name s
 	return err
 }
 
-// setFinalizers replaces the finalizers of a Subscription, if it is still as it was seen.
+// setFinalizers replaces the finalizers of a Subscription, if it has not changed since it was read.
 func (r *Reconciler) setFinalizers(ctx context.Context, subscription *messagingv1.Subscription, finalizers []string) (*messagingv1.Subscription, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": subscription.UID, "resourceVersion": subscription.ResourceVersion, "finalizers": finalizers,
@@ -161,7 +160,7 @@ func (r *Reconciler) setFinalizers(ctx context.Context, subscription *messagingv
 	}
 	stored, err := r.Client.Subscriptions(subscription.Namespace).Patch(ctx, subscription.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("changing the finalizers of Subscription \"%s/%s\": %w", subscription.Namespace, subscription.Name, err)
+		return nil, fmt.Errorf("change the finalizers of Subscription \"%s/%s\": %w", subscription.Namespace, subscription.Name, err)
 	}
 	return stored, nil
 }

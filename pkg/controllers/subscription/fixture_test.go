@@ -55,7 +55,7 @@ func (f *fakeConsumers) Health(eventing.Key) eventing.Health { return f.health }
 // fixture is a Reconciler among fakes.
 type fixture struct {
 	*Reconciler
-	*controllertest.World
+	*controllertest.Fixture
 	t         *testing.T
 	consumers *fakeConsumers
 	resolver  *destination.Resolver
@@ -64,7 +64,7 @@ type fixture struct {
 func newFixture(t *testing.T, host *destination.Host, objects ...runtime.Object) *fixture {
 	t.Helper()
 	w := controllertest.New(t, objects...)
-	f := &fixture{t: t, World: w, resolver: destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local", Host: host, AllowCrossNamespace: true})}
+	f := &fixture{t: t, Fixture: w, resolver: destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local", Host: host, AllowCrossNamespace: true})}
 	f.restart(host)
 	w.SyncEventing()
 	return f
@@ -80,14 +80,14 @@ func (f *fixture) restart(host *destination.Host) {
 	messaging := f.Factory.Messaging().V1()
 	f.consumers = &fakeConsumers{consumers: map[eventing.Key]eventing.Consumer{}}
 	f.Reconciler = &Reconciler{
-		Client:        f.World.Client.MessagingV1(),
+		Client:        f.Fixture.Client.MessagingV1(),
 		Subscriptions: messaging.Subscriptions().Lister(),
 		Channels:      messaging.Channels().Lister(),
 		Consumers:     f.consumers,
 		Host:          host,
 		Tracker:       tracker,
-		Recorder:      f.World.Recorder,
-		Clock:         f.World.Clock,
+		Recorder:      f.Fixture.Recorder,
+		Clock:         f.Fixture.Clock,
 	}
 }
 
@@ -104,7 +104,7 @@ func (f *fixture) reconcile() []string {
 
 func (f *fixture) subscription() *messagingv1.Subscription {
 	f.t.Helper()
-	s, err := f.World.Client.MessagingV1().Subscriptions(key.Namespace).Get(f.t.Context(), key.Name, metav1.GetOptions{})
+	s, err := f.Fixture.Client.MessagingV1().Subscriptions(key.Namespace).Get(f.t.Context(), key.Name, metav1.GetOptions{})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func (f *fixture) update(change func(*messagingv1.Subscription)) {
 	s := f.subscription()
 	s.Generation++
 	change(s)
-	if _, err := f.World.Client.MessagingV1().Subscriptions(key.Namespace).Update(f.t.Context(), s, metav1.UpdateOptions{}); err != nil {
+	if _, err := f.Fixture.Client.MessagingV1().Subscriptions(key.Namespace).Update(f.t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		f.t.Fatal(err)
 	}
 	f.SyncEventing()
@@ -131,9 +131,9 @@ func (f *fixture) put(objects ...runtime.Object) {
 		if _, ok := object.(*eventingv1.Broker); ok {
 			gvr = eventingv1.SchemeGroupVersion.WithResource("brokers")
 		}
-		err := f.World.Client.Tracker().Update(gvr, object, key.Namespace)
+		err := f.Fixture.Client.Tracker().Update(gvr, object, key.Namespace)
 		if err != nil {
-			err = f.World.Client.Tracker().Create(gvr, object, key.Namespace)
+			err = f.Fixture.Client.Tracker().Create(gvr, object, key.Namespace)
 		}
 		if err != nil {
 			f.t.Fatal(err)
@@ -149,7 +149,7 @@ func (f *fixture) delete(resource, name string) {
 	if resource == "brokers" {
 		gvr = eventingv1.SchemeGroupVersion.WithResource(resource)
 	}
-	if err := f.World.Client.Tracker().Delete(gvr, key.Namespace, name); err != nil {
+	if err := f.Fixture.Client.Tracker().Delete(gvr, key.Namespace, name); err != nil {
 		f.t.Fatal(err)
 	}
 	f.SyncEventing()

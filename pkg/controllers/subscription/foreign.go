@@ -55,7 +55,7 @@ func (c *hostChannel) added(subscription *messagingv1.Subscription) duckv1.Condi
 		if s.UID != origin.UID(subscription.UID) {
 			continue
 		}
-		// Not every kind tells the generation it observed.
+		// Not every kind reports the observed generation.
 		observed := max(s.ObservedGeneration, s.Generation)
 		switch {
 		case observed != 0 && observed < subscription.Generation:
@@ -104,7 +104,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 		return subscription, nil, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading %s %q: %w", reference.Kind, name, err)
+		return nil, nil, fmt.Errorf("read %s %q: %w", reference.Kind, name, err)
 	}
 	if obj.GetDeletionTimestamp() != nil || obj.GetNamespace() != subscription.Namespace {
 		found.missing(ReasonChannelDoesNotExist, fmt.Sprintf("%s %q does not exist", reference.Kind, name))
@@ -123,7 +123,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 	case !writes:
 		return subscription, nil, nil
 	case found.denied:
-		// Unlike what is missing for a time.
+		// A refused reference, unlike a missing object, must not get events in the meantime.
 		found.notResolved()
 		if listed == nil {
 			return subscription, nil, nil
@@ -136,7 +136,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 		found.added = to.added(subscription)
 		return subscription, nil, nil
 	}
-	// The entry is not to outlive the Subscription.
+	// The entry must not outlive the Subscription.
 	subscription, err = r.hold(ctx, subscription)
 	if err != nil {
 		return nil, nil, err
@@ -149,7 +149,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 	case err != nil:
 		return nil, nil, err
 	case written:
-		// What it says of the Subscription is about the entry of before.
+		// The status of the channel is about the previous entry.
 		found.notAdded(ReasonNotAdded, "The channel has not taken over the latest change of the Subscription yet.")
 	default:
 		found.added = to.added(subscription)
@@ -157,7 +157,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 	return subscription, nil, nil
 }
 
-// sameSubscriber compares what is told to channels. Older kinds know no names of subscribers.
+// sameSubscriber compares two entries in channels. Older kinds have no names of subscribers.
 func sameSubscriber(listed, subscriber duckv1.SubscriberSpec) bool {
 	listed.Name, subscriber.Name = nil, nil
 	// Their UIDs are the same but for restores.
@@ -172,7 +172,7 @@ func (r *Reconciler) enlist(ctx context.Context, subscription *messagingv1.Subsc
 	subscriber.Name, subscriber.UID = nil, uid
 	entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&subscriber)
 	if err != nil {
-		return false, fmt.Errorf("encoding the entry of Subscription \"%s/%s\": %w", subscription.Namespace, subscription.Name, err)
+		return false, fmt.Errorf("encode the entry of Subscription \"%s/%s\": %w", subscription.Namespace, subscription.Name, err)
 	}
 	channels, err := r.channels(obj.GroupVersionKind(), subscription.Namespace)
 	if err != nil {

@@ -318,7 +318,7 @@ func TestForeignUnresolved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newHosted(t, []runtime.Object{kafkaChannel(fields{}, isReady())}, subscription(toKafka, func(s *messagingv1.Subscription) { s.Spec.Subscriber = toBroker("b") }))
 		f.reconcile()
-		f.expect(map[duckv1.ConditionType]string{added: "Unknown ReferencesNotResolved The channel is told of the Subscription when its references are resolved."})
+		f.expect(map[duckv1.ConditionType]string{added: "Unknown ReferencesNotResolved The Subscription is added to the channel when its references are resolved."})
 		if f.held() || len(f.subscribers()) != 1 {
 			t.Errorf("held: %t, subscribers: %v", f.held(), f.subscribers())
 		}
@@ -360,7 +360,7 @@ func TestForeignWrites(t *testing.T) {
 		if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, refused) {
 			t.Errorf("got error %v, want %v", err, refused)
 		}
-		f.expect(map[duckv1.ConditionType]string{added: `False NotAdded writing spec.subscribers of KafkaChannel "default/orders": ` + refused.Error()})
+		f.expect(map[duckv1.ConditionType]string{added: `False NotAdded write spec.subscribers of KafkaChannel "default/orders": ` + refused.Error()})
 	})
 }
 
@@ -396,7 +396,7 @@ func TestForeignDeletion(t *testing.T) {
 		"no rights":             {err: forbidden, held: true},
 		"no answer":             {err: apierrors.NewServerTimeout(resource, "patch", 1), held: true},
 		"no answer for long": {err: apierrors.NewServerTimeout(resource, "patch", 1), event: true, change: func(f *hosted) {
-			f.World.Clock.SetTime(controllertest.Now.Add(patience))
+			f.Fixture.Clock.SetTime(controllertest.Now.Add(patience))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

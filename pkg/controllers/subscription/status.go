@@ -17,21 +17,21 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// Reasons of the conditions of a Subscription, and of its Events. Those of references are the reasons of
+// Reasons of the conditions of a Subscription, and of its Events. The reasons of references are the reasons of
 // destination.Unresolved after Subscriber, Reply or DeadLetterSink.
 const (
 	ReasonChannelDoesNotExist = "ChannelDoesNotExist"
 	ReasonChannelNotReady     = "ChannelNotReady"
-	// ReasonChannelNotServed tells that the Channel's template asks for a kind that another controller serves.
+	// ReasonChannelNotServed means that the Channel's template asks for a kind that another controller serves.
 	ReasonChannelNotServed = "ChannelNotServed"
-	// ReasonNotChannelable tells that the object that is referred to takes no subscribers.
+	// ReasonNotChannelable means that the referenced object does not accept subscribers.
 	ReasonNotChannelable = "NotChannelable"
-	// ReasonReferencesNotResolved tells that the channel is not told of addresses before all are known.
+	// ReasonReferencesNotResolved means that the Subscription is not added to the channel before all addresses are known.
 	ReasonReferencesNotResolved = "ReferencesNotResolved"
-	// ReasonNotAdded tells that the channel did not take the Subscription, or has not yet.
+	// ReasonNotAdded means that the channel rejected the Subscription, or has not added it yet.
 	ReasonNotAdded = "NotAdded"
-	// ReasonSubscriberLeft is the reason of Events that tell of a channel that may go on sending events to a
-	// Subscription that is gone.
+	// ReasonSubscriberLeft is the reason of Events about a channel that may continue to send events to a deleted
+	// Subscription.
 	ReasonSubscriberLeft = "SubscriberLeft"
 )
 
@@ -42,16 +42,16 @@ var dependents = []duckv1.ConditionType{
 	messagingv1.SubscriptionConditionChannelReady,
 }
 
-// findings are what a Subscription's status follows from.
+// findings determine a Subscription's status.
 type findings struct {
 	addresses messagingv1.PhysicalSubscriptionStatus
 	// resolved, added and ready are the conditions that Ready depends on.
 	resolved, added, ready duckv1.Condition
-	// denied tells that something in another namespace is referred to that does not grant it.
+	// denied is true if a referenced object in another namespace does not grant the reference.
 	denied bool
 }
 
-// resolve finds the addresses that a Subscription itself names (eventing Destination Resolution). Those that have none
+// resolve finds the addresses that a Subscription itself names (eventing Destination Resolution). Unresolved addresses
 // are empty.
 func resolve(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription) (findings, error) {
 	found := findings{resolved: reconciler.True(messagingv1.SubscriptionConditionReferencesResolved)}
@@ -80,7 +80,7 @@ func resolve(ctx context.Context, refs *destination.References, subscription *me
 			continue
 		}
 		if err != nil {
-			return found, fmt.Errorf("resolving %s of Subscription \"%s/%s\": %w", reference.field, subscription.Namespace, subscription.Name, err)
+			return found, fmt.Errorf("resolve %s of Subscription \"%s/%s\": %w", reference.field, subscription.Namespace, subscription.Name, err)
 		}
 		*reference.url, *reference.caCerts, *reference.audience = address.URL, address.CACerts, address.Audience
 	}
@@ -102,7 +102,7 @@ func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.D
 // notResolved records that events are not sent on because not all addresses are known. It says the same of destinations that
 // are missing and of those in another namespace that do not grant it, which is not to be found out this way.
 func (f *findings) notResolved() {
-	f.notAdded(ReasonReferencesNotResolved, "The channel is told of the Subscription when its references are resolved.")
+	f.notAdded(ReasonReferencesNotResolved, "The Subscription is added to the channel when its references are resolved.")
 }
 
 // subscriber returns the Subscription as a channel of the host cluster is to know it, or nil while an address was never known. An address
@@ -135,7 +135,7 @@ func (f *findings) subscriber(subscription *messagingv1.Subscription, delivery *
 	return &subscriber
 }
 
-// deadLetterSink returns that of delivery options, or nil.
+// deadLetterSink returns the dead letter sink of delivery options, or nil.
 func deadLetterSink(delivery *duckv1.DeliverySpec) *duckv1.Destination {
 	if delivery == nil {
 		return nil

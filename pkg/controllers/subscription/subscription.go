@@ -1,5 +1,5 @@
-// Package subscription reconciles Subscriptions: it finds the addresses that they name, has their channel send events
-// there, and says so in their status (eventing Subscription Lifecycle).
+// Package subscription reconciles Subscriptions: it resolves their addresses, adds them to their channel, and reports both in their
+// status (eventing Subscription Lifecycle).
 package subscription
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
-// Reconciler has channels send events to Subscriptions, and writes the status of these.
+// Reconciler adds Subscriptions to their channels, and writes the status of Subscriptions.
 type Reconciler struct {
 	Client        messagingclient.MessagingV1Interface
 	Subscriptions messaginglisters.SubscriptionLister
 	Channels      messaginglisters.ChannelLister
 	Consumers     eventing.Consumers
-	// Host has the channels of other kinds; nil where there is none.
+	// Host reads channels of other kinds; nil without a host cluster.
 	Host     *destination.Host
 	Tracker  *destination.Tracker
 	Recorder record.EventRecorder
@@ -42,8 +42,8 @@ type Reconciler struct {
 	consumers map[types.NamespacedName]eventing.Consumer
 }
 
-// New returns the controller of Subscriptions. It is to be told by Enqueue when the health of a consumer changes.
-// Run it once that of Channels is Primed: Subscriptions to streams that are not set yet would be told not to be ready.
+// New returns the controller of Subscriptions. Call its Enqueue when the health of a consumer changes. Run it
+// once the controller of Channels is Primed: Subscriptions to streams that are not set yet would become not ready.
 func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, consumers eventing.Consumers,
 	host *destination.Host, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
 ) (*reconciler.Controller, error) {
@@ -68,13 +68,13 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 	if err := controller.Watch(subscriptions.Informer(), reconciler.KeyOf); err != nil {
 		return nil, err
 	}
-	// Channels change with each of their Subscriptions, which is nothing to the others.
+	// Channels change with each of their Subscriptions, which does not affect the others.
 	err = controller.Watch(reconciler.Changes(channels.Informer(), sameToSubscriptions),
 		channelable.SubscriptionsOf(subscriptions.Informer().GetIndexer(), channelable.Kind))
 	return controller, err
 }
 
-// sameToSubscriptions tells whether two states of a Channel say the same to those who subscribe to it.
+// sameToSubscriptions reports whether two states of a Channel are equivalent for its Subscriptions.
 func sameToSubscriptions(old, current *messagingv1.Channel) bool {
 	for _, t := range []duckv1.ConditionType{duckv1.ConditionReady, messagingv1.ChannelConditionBackingChannelReady} {
 		if !equality.Semantic.DeepEqual(old.Status.Conditions.Get(t), current.Status.Conditions.Get(t)) {

@@ -16,8 +16,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
-// deliveryOf returns the delivery options in force for a Trigger: its own, or as a whole those of its Broker, if there
-// is one.
+// deliveryOf returns the delivery options in force for a Trigger: its own, or all options of its Broker, if that
+// exists.
 func deliveryOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) *duckv1.DeliverySpec {
 	if !trigger.Spec.Delivery.IsEmpty() || parent == nil {
 		return trigger.Spec.Delivery
@@ -25,11 +25,10 @@ func deliveryOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) *duckv1.
 	return parent.Spec.Delivery
 }
 
-// subscribe sets the consumer of a Trigger, and notes the condition SubscriptionReady in found. It returns why to try
-// again.
+// subscribe sets the consumer of a Trigger, and records the condition SubscriptionReady in found. It returns an error to retry.
 //
-// Every Trigger of a Broker is a consumer from when it is first reconciled, whether or not its destinations have
-// addresses: the Broker keeps its events until they do. So nothing depends on what an earlier process knew.
+// Every Trigger of a Broker is a consumer once it was reconciled, whether or not its destinations have addresses: the Broker keeps its
+// events until they do. So no state of an earlier process is needed.
 func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *findings) error {
 	const t = eventingv1.TriggerConditionSubscriptionReady
 	if parent == nil {
@@ -48,7 +47,7 @@ func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger,
 		return nil
 	default:
 		found.subscription = reconciler.False(t, ReasonNotSubscribed, fmt.Sprintf("Subscribing to the Broker failed: %v", err))
-		return fmt.Errorf("setting the consumer of %s: %w", consumer.Key, err)
+		return fmt.Errorf("set consumer of %s: %w", consumer.Key, err)
 	}
 }
 
@@ -77,10 +76,10 @@ func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *f
 	return consumer
 }
 
-// remove ends the consumer of a Trigger.
+// remove removes the consumer of a Trigger.
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
 	if err := r.Consumers.RemoveConsumer(ctx, Key(key)); err != nil {
-		return fmt.Errorf("removing the consumer of %s: %w", Key(key), err)
+		return fmt.Errorf("remove consumer of %s: %w", Key(key), err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (f *fakeConsumers) Health(eventing.Key) eventing.Health { return f.health }
 
 // fixture is a world with a reconciler of Triggers.
 type fixture struct {
-	*controllertest.World
+	*controllertest.Fixture
 	r         *Reconciler
 	consumers *fakeConsumers
 }
@@ -80,7 +80,7 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 		t.Fatal(err)
 	}
 	w.SyncEventing()
-	return &fixture{World: w, r: r, consumers: consumers}
+	return &fixture{Fixture: w, r: r, consumers: consumers}
 }
 
 // reconcile returns the status of the Trigger once it is reconciled.

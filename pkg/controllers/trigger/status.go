@@ -17,18 +17,17 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Reasons of the conditions of a Trigger, besides those of destinations.
+// Reasons of the conditions of a Trigger, in addition to the reasons of destinations.
 const (
-	// ReasonBrokerDoesNotExist tells that there is no Broker of that name.
+	// ReasonBrokerDoesNotExist means that the Broker does not exist.
 	ReasonBrokerDoesNotExist = "BrokerDoesNotExist"
-	// ReasonBrokerNotConfigured tells that the Broker has not been seen by its controller yet, or is not ready for a
-	// cause without a reason of its own.
+	// ReasonBrokerNotConfigured means that the Broker has not been reconciled yet, or is not ready without a reason.
 	ReasonBrokerNotConfigured = "BrokerNotConfigured"
-	// ReasonNotSubscribed tells that the Broker's events do not reach the subscriber.
+	// ReasonNotSubscribed means that the Broker's events do not reach the subscriber.
 	ReasonNotSubscribed = "NotSubscribed"
-	// ReasonDependencyDoesNotExist is why a Trigger waits for an object that does not exist.
+	// ReasonDependencyDoesNotExist means that the object that the Trigger waits for does not exist.
 	ReasonDependencyDoesNotExist = "DependencyDoesNotExist"
-	// ReasonDependencyNotReady tells that the object is not ready that the Trigger waits for.
+	// ReasonDependencyNotReady means that the object that the Trigger waits for is not ready.
 	ReasonDependencyNotReady = "DependencyNotReady"
 )
 
@@ -41,7 +40,7 @@ var dependents = []duckv1.ConditionType{
 	eventingv1.TriggerConditionSubscriptionReady,
 }
 
-// findings are what a Trigger's status follows from.
+// findings determine a Trigger's status.
 type findings struct {
 	// subscriber and deadLetter are empty where they are not resolved.
 	subscriber duckv1.Addressable
@@ -69,7 +68,7 @@ func resolve(ctx context.Context, refs *destination.References, trigger *eventin
 	return found, err
 }
 
-// configured tells whether a Broker's controller has seen it, and had its events kept.
+// configured reports whether a Broker has been reconciled and has a stream.
 func configured(parent *eventingv1.Broker) bool {
 	return parent.Status.Address.GetURL() != "" && parent.Status.Conditions.Get(duckv1.ConditionReady) != nil
 }
@@ -91,7 +90,7 @@ func brokerReady(trigger *eventingv1.Trigger, parent *eventingv1.Broker) duckv1.
 	return reconciler.True(t)
 }
 
-// dependencyReady tells whether the object that an annotation names is ready.
+// dependencyReady returns DependencyReady: whether the object that an annotation names is ready.
 func dependencyReady(ctx context.Context, refs *destination.References, trigger *eventingv1.Trigger) (duckv1.Condition, error) {
 	const t = eventingv1.TriggerConditionDependencyReady
 	value, found := trigger.Annotations[eventingv1.DependencyAnnotationKey]

@@ -23,7 +23,7 @@ import (
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
 )
 
-// Reconciler hands Triggers to the data plane as consumers, and writes the status of Triggers.
+// Reconciler applies Triggers to the data plane as consumers, and writes the status of Triggers.
 type Reconciler struct {
 	Client    eventingclient.EventingV1Interface
 	Triggers  eventinglisters.TriggerLister
@@ -37,8 +37,8 @@ type Reconciler struct {
 // triggersByBroker is the name of the index of Triggers by the namespace/name of their Broker.
 const triggersByBroker = "trigger-broker"
 
-// New returns the controller of Triggers. Its Enqueue is to be called when the Health of a Trigger's deliveries turns.
-// Run it once that of Brokers is Primed: Triggers of streams that are not set yet would be told not to be ready.
+// New returns the controller of Triggers. Call its Enqueue when the Health of a Trigger's deliveries changes. Run it
+// once the controller of Brokers is Primed: Triggers of streams that are not set yet would become not ready.
 func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, consumers eventing.Consumers,
 	resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
 ) (*reconciler.Controller, error) {
@@ -87,7 +87,7 @@ func Key(trigger types.NamespacedName) eventing.Key {
 	return eventing.Key{Kind: eventing.Trigger, Namespace: trigger.Namespace, Name: trigger.Name}
 }
 
-// Reconcile applies a Trigger to its consumer and then to its status, which thereby promises only what is in force already. Triggers
+// Reconcile applies a Trigger to its consumer and then to its status, so that the status is true when it is written. Triggers
 // of Brokers of other classes are left to their own controller.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	key := request.Key

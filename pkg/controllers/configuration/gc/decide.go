@@ -12,9 +12,9 @@ import (
 )
 
 // decide returns which of a Configuration's collectable Revisions are to be deleted now, the longest unused
-// first, and after how long it is worth deciding again; 0 where time alone changes nothing. Minimum and both
+// first, and after how long it is worth deciding next; 0 where time alone changes nothing. Minimum and both
 // retention times keep a Revision; the maximum is kept to regardless.
-func decide(collectable []*servingv1.Revision, st settings.GC, now time.Time) (remove []*servingv1.Revision, again time.Duration) {
+func decide(collectable []*servingv1.Revision, st settings.GC, now time.Time) (remove []*servingv1.Revision, next time.Duration) {
 	sorted := slices.Clone(collectable)
 	slices.SortFunc(sorted, func(a, b *servingv1.Revision) int {
 		return cmp.Or(lastActive(a).Compare(lastActive(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
@@ -37,8 +37,8 @@ func decide(collectable []*servingv1.Revision, st settings.GC, now time.Time) (r
 			kept = append(kept, revision)
 		case wait > 0:
 			kept = append(kept, revision)
-			if again == 0 || wait < again {
-				again = wait
+			if next == 0 || wait < next {
+				next = wait
 			}
 		default:
 			remove = append(remove, revision)
@@ -47,7 +47,7 @@ func decide(collectable []*servingv1.Revision, st settings.GC, now time.Time) (r
 	if over := surplus - len(remove); over > 0 {
 		remove = append(remove, kept[:over]...)
 	}
-	return remove, again
+	return remove, next
 }
 
 // retention returns how long a Revision is still to be kept, and false if for ever.

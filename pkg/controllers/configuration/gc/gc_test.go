@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 }
 
 // world has Revisions 1 to 6 of a Configuration, all long unused; 5 is the latest ready, 6 the present one.
-func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...runtime.Object) (*controllertest.World, *Reconciler) {
+func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...runtime.Object) (*controllertest.Fixture, *Reconciler) {
 	t.Helper()
 	objects := more
 	for generation := int64(1); generation <= 6; generation++ {
@@ -117,7 +117,7 @@ func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...ru
 }
 
 // deleted returns the names of the Revisions that were deleted. Each deletion is bound to what was seen.
-func deleted(t *testing.T, w *controllertest.World) []string {
+func deleted(t *testing.T, w *controllertest.Fixture) []string {
 	t.Helper()
 	var names []string
 	for _, action := range w.Client.Actions() {
@@ -212,12 +212,12 @@ func TestRouteLetsGo(t *testing.T) {
 		route.Status.Traffic = []servingv1.TrafficTarget{{RevisionName: revision}}
 		return route
 	}
-	for what, letGo := range map[string]func(*controllertest.World) error{
-		"the status names another Revision": func(w *controllertest.World) error {
+	for what, letGo := range map[string]func(*controllertest.Fixture) error{
+		"the status names another Revision": func(w *controllertest.Fixture) error {
 			_, err := w.Client.ServingV1().Routes(key.Namespace).UpdateStatus(t.Context(), name("hello-00006"), metav1.UpdateOptions{})
 			return err
 		},
-		"the Route is deleted": func(w *controllertest.World) error {
+		"the Route is deleted": func(w *controllertest.Fixture) error {
 			return w.Client.ServingV1().Routes(key.Namespace).Delete(t.Context(), key.Name, metav1.DeleteOptions{})
 		},
 	} {

@@ -31,8 +31,8 @@ func RevisionName(configuration *servingv1.Configuration) string {
 	return name + suffix
 }
 
-// Revision makes the Revision for a Configuration's present generation: its template, and what tells where it
-// comes from, but nothing of its own labels and annotations (serving 7.2-4, 7.2-6, 9.2.1-3, 9.2.1-4). Its
+// Revision returns the Revision for a Configuration's current generation: its template, and labels and annotations that
+// identify its origin, but nothing of its own labels and annotations (serving 7.2-4, 7.2-6, 9.2.1-3, 9.2.1-4). Its
 // creator is who last changed the Configuration.
 func Revision(configuration *servingv1.Configuration, now time.Time) *servingv1.Revision {
 	template := &configuration.Spec.Template

@@ -7,10 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Interrupted does work that takes a number of writes: undisturbed, and failing at each of them. It holds the work to
-// leading to the same end once it is done again, and to resting there. start returns a new world and what does
-// the work, end what there is in it afterwards.
-func Interrupted(t *testing.T, writes int, start func() (*World, func() error), end func(*World) []any) {
+// Interrupted runs work that makes a number of writes: undisturbed, and failing at each of them. It checks that a retry leads to the same
+// state in both cases, without further writes. start returns a new fixture and the work, end the state afterwards.
+func Interrupted(t *testing.T, writes int, start func() (*Fixture, func() error), end func(*Fixture) []any) {
 	t.Helper()
 	broken := errors.New("interrupted")
 	run := func(interruptedAt int) []any {

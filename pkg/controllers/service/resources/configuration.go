@@ -2,8 +2,8 @@ package resources
 
 import servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 
-// Configuration makes a Service's Configuration (serving 7.1-1). It has nothing to do with rollouts. The template
-// was completed when the Service was written.
+// Configuration returns a Service's Configuration (serving 7.1-1), without the annotations about rollouts. The template
+// was defaulted when the Service was written.
 func Configuration(service *servingv1.Service) *servingv1.Configuration {
 	return &servingv1.Configuration{
 		ObjectMeta: childMeta(service, servingv1.RolloutDurationAnnotationKey, servingv1.RolloutDurationLegacyAnnotationKey),
@@ -16,9 +16,9 @@ func Configuration(service *servingv1.Service) *servingv1.Configuration {
 func UpdateConfiguration(existing *servingv1.Configuration, service *servingv1.Service) *servingv1.Configuration {
 	desired := Configuration(service)
 	updated := existing.DeepCopy()
-	adopt(&updated.ObjectMeta, &desired.ObjectMeta)
+	copyLabels(&updated.ObjectMeta, &desired.ObjectMeta)
 	updated.Spec = desired.Spec
-	// The server does the same, so that what is stored can be compared.
+	// The server does the same, so that the stored object can be compared.
 	updated.Spec.Template.Spec.KeepCreateDefaults(&existing.Spec.Template.Spec)
 	return updated
 }

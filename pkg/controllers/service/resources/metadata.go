@@ -10,8 +10,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// childMeta is the metadata of an object that a Service owns: the Service's name, labels and annotations,
-// without those of some keys, and the label that names the Service (serving 7.1-1 to 7.1-4, 7.0.1-1).
+// childMeta returns the metadata of an object that a Service owns: the Service's name, its labels, its annotations
+// without some keys, and the label that names the Service (serving 7.1-1 to 7.1-4, 7.0.1-1).
 func childMeta(service *servingv1.Service, without ...string) metav1.ObjectMeta {
 	labels := make(map[string]string, len(service.Labels)+1)
 	maps.Copy(labels, service.Labels)
@@ -32,8 +32,8 @@ func childMeta(service *servingv1.Service, without ...string) metav1.ObjectMeta 
 	}
 }
 
-// adopt gives existing the labels and annotations of desired, and no others (serving 7.1-5). What else there
-// is in its metadata belongs to the server and to other controllers.
-func adopt(existing, desired *metav1.ObjectMeta) {
+// copyLabels replaces the labels and annotations of existing by those in desired (serving 7.1-5). The other fields of its metadata
+// belong to the server and to other controllers.
+func copyLabels(existing, desired *metav1.ObjectMeta) {
 	existing.Labels, existing.Annotations = desired.Labels, desired.Annotations
 }

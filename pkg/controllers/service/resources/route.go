@@ -2,8 +2,8 @@ package resources
 
 import servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 
-// Route makes a Service's Route (serving 7.1-1): targets that follow the latest ready Revision follow that of
-// the Service's Configuration.
+// Route returns a Service's Route (serving 7.1-1). Targets without a Revision follow the latest ready Revision of the
+// Service's Configuration.
 func Route(service *servingv1.Service) *servingv1.Route {
 	route := &servingv1.Route{
 		ObjectMeta: childMeta(service),
@@ -14,7 +14,7 @@ func Route(service *servingv1.Service) *servingv1.Route {
 			target.ConfigurationName = service.Name
 		}
 	}
-	// The server does the same, so that what is stored can be compared.
+	// The server does the same, so that the stored object can be compared.
 	servingv1.SetDefaults_Route(route)
 	return route
 }
@@ -24,7 +24,7 @@ func Route(service *servingv1.Service) *servingv1.Route {
 func UpdateRoute(existing *servingv1.Route, service *servingv1.Service) *servingv1.Route {
 	desired := Route(service)
 	updated := existing.DeepCopy()
-	adopt(&updated.ObjectMeta, &desired.ObjectMeta)
+	copyLabels(&updated.ObjectMeta, &desired.ObjectMeta)
 	updated.Spec = desired.Spec
 	return updated
 }

@@ -1,4 +1,4 @@
-// Package controllertest holds what the tests of several reconcilers share.
+// Package controllertest has fixtures for the tests of several reconcilers.
 package controllertest
 
 import (
@@ -24,8 +24,8 @@ import (
 // Now is when tests take place.
 var Now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// World is a server and informers that know the same of it until the server changes.
-type World struct {
+// Fixture is a fake server with informers that Sync updates.
+type Fixture struct {
 	t         *testing.T
 	Client    *fake.Clientset
 	Factory   externalversions.SharedInformerFactory
@@ -34,12 +34,12 @@ type World struct {
 	Recorder  *record.FakeRecorder
 }
 
-// New returns a world of some objects.
-func New(t *testing.T, objects ...runtime.Object) *World {
+// New returns a fixture with some objects.
+func New(t *testing.T, objects ...runtime.Object) *Fixture {
 	t.Helper()
 	client := fake.NewSimpleClientset(objects...)
 	factory := externalversions.NewSharedInformerFactory(client, 0)
-	return &World{
+	return &Fixture{
 		t:         t,
 		Client:    client,
 		Factory:   factory,
@@ -49,43 +49,43 @@ func New(t *testing.T, objects ...runtime.Object) *World {
 	}
 }
 
-// Sync has the informers know what the server has. Call it when all indexes are added.
-func (w *World) Sync() {
-	w.t.Helper()
-	ctx, client, all := w.t.Context(), w.Client.ServingV1(), metav1.ListOptions{}
+// Sync updates the informers from the server. Call it when all indexes are added.
+func (f *Fixture) Sync() {
+	f.t.Helper()
+	ctx, client, all := f.t.Context(), f.Client.ServingV1(), metav1.ListOptions{}
 	services, err := client.Services("").List(ctx, all)
-	w.replace(w.Informers.Services().Informer(), services, err)
+	f.replace(f.Informers.Services().Informer(), services, err)
 	configurations, err := client.Configurations("").List(ctx, all)
-	w.replace(w.Informers.Configurations().Informer(), configurations, err)
+	f.replace(f.Informers.Configurations().Informer(), configurations, err)
 	revisions, err := client.Revisions("").List(ctx, all)
-	w.replace(w.Informers.Revisions().Informer(), revisions, err)
+	f.replace(f.Informers.Revisions().Informer(), revisions, err)
 	routes, err := client.Routes("").List(ctx, all)
-	w.replace(w.Informers.Routes().Informer(), routes, err)
-	w.Client.ClearActions()
+	f.replace(f.Informers.Routes().Informer(), routes, err)
+	f.Client.ClearActions()
 }
 
-func (w *World) replace(informer cache.SharedIndexInformer, list runtime.Object, err error) {
-	w.t.Helper()
+func (f *Fixture) replace(informer cache.SharedIndexInformer, list runtime.Object, err error) {
+	f.t.Helper()
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	items, err := meta.ExtractList(list)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	objects := make([]any, 0, len(items))
 	for _, item := range items {
 		objects = append(objects, item)
 	}
 	if err := informer.GetIndexer().Replace(objects, ""); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 }
 
-// Writes returns what was written since the last Sync: "create configurations", "update services/status".
-func (w *World) Writes() []string {
+// Writes returns the writes since the last Sync: "create configurations", "update services/status".
+func (f *Fixture) Writes() []string {
 	var writes []string
-	for _, action := range w.Client.Actions() {
+	for _, action := range f.Client.Actions() {
 		switch action.GetVerb() {
 		case "get", "list", "watch":
 			continue
@@ -99,16 +99,16 @@ func (w *World) Writes() []string {
 	return writes
 }
 
-// Fail has the server answer a verb on a resource with an error.
-func (w *World) Fail(verb, resource string, err error) {
-	w.Client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+// Fail makes the server return an error for a verb on a resource.
+func (f *Fixture) Fail(verb, resource string, err error) {
+	f.Client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
 
-// FailOnce has the server answer the nth write from now on with an error, counted from 0, as if the process had
+// FailOnce makes the server return an error for the nth write from now on, counted from 0, as if the process had
 // ended there.
-func (w *World) FailOnce(nth int, err error) {
+func (f *Fixture) FailOnce(nth int, err error) {
 	seen := 0
-	w.Client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	f.Client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		switch action.GetVerb() {
 		case "get", "list", "watch":
 			return false, nil, nil
@@ -122,11 +122,11 @@ func (w *World) FailOnce(nth int, err error) {
 }
 
 // Events returns the events recorded since the last call, "type reason message" each.
-func (w *World) Events() []string {
+func (f *Fixture) Events() []string {
 	var events []string
 	for {
 		select {
-		case event := <-w.Recorder.Events:
+		case event := <-f.Recorder.Events:
 			events = append(events, event)
 		default:
 			return events
@@ -141,14 +141,14 @@ type Runner interface {
 
 // Run starts the informers and a controller, calls fn, and stops both. Call it in a synctest bubble: when fn is
 // called, and after each synctest.Wait in it, all that was to be done is done.
-func (w *World) Run(controller Runner, fn func()) {
-	w.t.Helper()
-	ctx, stop := context.WithCancel(w.t.Context())
+func (f *Fixture) Run(controller Runner, fn func()) {
+	f.t.Helper()
+	ctx, stop := context.WithCancel(f.t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
-	defer w.Factory.Shutdown()
+	defer f.Factory.Shutdown()
 	defer stop()
-	w.Factory.Start(ctx.Done())
+	f.Factory.Start(ctx.Done())
 	running.Go(func() { controller.Run(ctx, 1) })
 	synctest.Wait()
 	// The informers' first sync is looked for at intervals.
