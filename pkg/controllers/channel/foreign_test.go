@@ -23,6 +23,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 var (
@@ -163,4 +164,39 @@ func TestNoBackingChannel(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A replica that does not write creates no backing channel, and changes none.
+func TestBackingChannelFollowing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host, client := newHost()
+		f := newHosted(t, host, channelOf("", ofKafka, func(c *messagingv1.Channel) { c.Spec.Delivery = &duckv1.DeliverySpec{Retry: ptr.To[int32](5)} }))
+		follow := func() {
+			t.Helper()
+			f.SyncEventing()
+			client.ClearActions()
+			if _, err := f.Reconcile(t.Context(), reconciler.NewRequest(key, false)); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			writes := f.Writes()
+			for _, action := range client.Actions() {
+				if verb := action.GetVerb(); verb == "create" || verb == "patch" {
+					writes = append(writes, verb+" of the backing channel")
+				}
+			}
+			if len(writes) > 0 {
+				t.Errorf("writes are %v", writes)
+			}
+		}
+		follow()
+		f.reconcile()
+		synctest.Wait()
+		channel := f.channel()
+		channel.Spec.Delivery.Retry = ptr.To[int32](7)
+		if err := f.Fixture.Client.Tracker().Update(messagingv1.SchemeGroupVersion.WithResource("channels"), channel, key.Namespace); err != nil {
+			t.Fatal(err)
+		}
+		follow()
+	})
 }

@@ -29,6 +29,7 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
@@ -445,5 +446,36 @@ func TestBackingChannel(t *testing.T) {
 		if err := f.unlist(t.Context(), subscription()); err != nil || len(f.subscribers()) != 1 {
 			t.Errorf("the backing channel lists %v, %v", f.subscribers(), err)
 		}
+	})
+}
+
+// A replica that does not write follows the channel of another kind, and changes neither the channel nor the Subscription, also when the
+// Subscription is deleted.
+func TestForeignChannelFollowing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newHosted(t, []runtime.Object{kafkaChannel(fields{}, isReady())}, subscription(toKafka))
+		follow := func() {
+			t.Helper()
+			f.SyncEventing()
+			f.host.ClearActions()
+			if _, err := f.Reconcile(t.Context(), reconciler.NewRequest(key, false)); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			writes := f.Writes()
+			for _, action := range f.host.Actions() {
+				if action.GetVerb() == "patch" {
+					writes = append(writes, "patch of the channel")
+				}
+			}
+			if len(writes) > 0 {
+				t.Errorf("writes are %v", writes)
+			}
+		}
+		follow()
+		f.reconcile()
+		f.reconcile()
+		f.finish()
+		follow()
 	})
 }
