@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Brings a real cluster with a node up, installs the server there as the README says, runs the end-to-end tests and those
-# benchmarks that need pods, uninstalls, tries the other variants, and takes the cluster down. Needs root on Linux.
+# Starts a real cluster with a node, installs the server as documented in the README, runs the end-to-end tests and the benchmarks
+# that require Pods, uninstalls, tests the other variants, and stops the cluster. Requires root on Linux.
 #
 #   hack/e2e.sh [go test flags...]      such as -run TestScaleToZeroAndBack ./test/e2e/serving
-#   KEEP=1 hack/e2e.sh                  leaves cluster and installation as they are
+#   KEEP=1 hack/e2e.sh                  keeps the cluster and the installation running
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${CLUSTER_DIR:-$PWD/.cache/cluster}
@@ -25,7 +25,7 @@ KUBECONFIG=$(field kubeconfig)
 export KUBECONFIG E2E_CLUSTER=$dir/cluster.json
 PATH=$(go -C hack/cluster run . build):$PATH
 image=$(field registry)/knative-apiserver:e2e
-# The registry and the sinks of the tests are on the node, which no tenant may reach otherwise.
+# The registry and the sinks of the tests are on the node, which tenants cannot reach by default.
 registry=$(field registry)
 export SERVER_FLAGS=--allow-destination=${registry%:*},$(field address)
 
@@ -35,12 +35,12 @@ make --no-print-directory install IMAGE="$image"
 if (($# > 0)); then
 	go test -count=1 -p 1 -timeout 40m "$@"
 else
-	# What an operator sees fail disturbs all of the installation, and uninstalling ends it.
+	# The operator tests disrupt the whole installation, and uninstalling removes it.
 	go list ./test/e2e/... | grep -vE '/(operator|uninstall|variants)$' | xargs go test -count=1 -p 1 -timeout 40m
 	go test -run '^$' -bench . -short -timeout 15m ./test/bench/cluster
 	go test -count=1 -timeout 40m ./test/e2e/operator
 fi
 [[ -z ${KEEP:-} ]] || exit 0
 E2E_UNINSTALL=1 go test -count=1 -timeout 15m ./test/e2e/uninstall
-# These install by themselves what they test.
+# These tests install the server themselves.
 (($# > 0)) || E2E_IMAGE=$image go test -count=1 -timeout 20m ./test/e2e/variants

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of pkg for a while, one after the other, and goes on after a failure.
+# Runs every fuzz target of pkg for a limited time, one after the other, and continues after a failure.
 #
 # Usage: hack/fuzz.sh TIME   TIME is for each target, such as 30s.
 set -uo pipefail

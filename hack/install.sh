@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs the server on the cluster of the current context, or upgrades it, and waits until its API groups are available.
+# Installs or upgrades the server on the cluster of the current context, and waits until its API groups are available.
 # Replicas are replaced one at a time, each only when all are available.
 #
 # Usage: hack/install.sh IMAGE [VARIANT]
 #   IMAGE    the server's image, by digest at best: registry.example/knative-apiserver@sha256:...
 #   VARIANT  default, single or split, or a directory with a kustomization.yaml that builds on one of them
 #
-# Environment: KUBECTL (kubectl), TIMEOUT of each wait (10m), FORCE=1 to replace replicas though others are missing,
+# Environment: KUBECTL (kubectl), TIMEOUT of each wait (10m), FORCE=1 to replace replicas while others are unavailable,
 # SERVER_FLAGS with more flags of the server, separated by spaces: --allow-destination=10.0.0.5/32
 set -euo pipefail
 
@@ -31,16 +31,16 @@ say() { echo "$*" >&2; }
 
 crds=$(k get customresourcedefinitions -o name | grep -E '\.(serving|eventing|messaging)\.knative\.dev$' || true)
 if [[ -n $crds ]]; then
-	# Some of the groups' kinds are not ours, and stay CRDs. The server itself looks at versions; here a hint suffices.
-	say "The cluster has CustomResourceDefinitions of our API groups:" $crds
-	say "The server does not start beside those that have a version in common with it: docs/operations.md says how to migrate."
+	# Kinds of other components in these groups may remain CRDs. The server itself checks the versions; this is only a hint.
+	say "The cluster has CustomResourceDefinitions in the API groups of the server:" $crds
+	say "The server does not start if one of them has the same version: see docs/operations.md for the migration."
 fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 k kustomize "$dir" | sed "s|^\( *\(- \)\{0,1\}\)image: knative-apiserver\$|\1image: $image|" |
 	awk -v flags="${flags[*]}" '{ print } /^ *- --system-namespace=/ { n = split(flags, all, " "); sub(/--.*/, ""); for (i = 1; i <= n; i++) print $0 all[i] }' >"$work/all.yaml"
-# An API group is registered when it is served: discovery, and with it the deletion of namespaces, fails in between.
+# Register an API group when it is served: otherwise discovery, and thus the deletion of namespaces, fails in between.
 awk -v dir="$work" '
 	function flush() { if (doc != "") printf "---\n%s", doc > (dir "/" (registration ? "registrations" : "rest") ".yaml"); doc = ""; registration = 0 }
 	/^---$/ { flush(); next }
@@ -50,13 +50,13 @@ awk -v dir="$work" '
 
 apply() { k apply --server-side --force-conflicts --field-manager=knative-apiserver-install -f "$1"; }
 
-# replace applies the manifests so that one replica of the StatefulSet after the other is replaced, beginning with the last.
-# The StatefulSet's controller by itself waits for those it has replaced, but not for those that it has yet to replace.
+# replace applies the manifests so that the replicas of the StatefulSet are replaced one after the other, beginning with the last.
+# The StatefulSet's controller only waits for replaced replicas, not for replicas that it will replace next.
 replace() {
 	local replicas=$1 partition pod
 	for ((pod = 0; pod < replicas - 1; pod++)); do
 		k -n knative-system wait pod "knative-apiserver-$pod" --for=condition=Ready --timeout="$timeout" >&2 || {
-			say "While a replica is missing no other one is replaced; FORCE=1 replaces them all the same."
+			say "No replica is replaced while another is unavailable; FORCE=1 overrides this."
 			return 1
 		}
 	done
@@ -69,7 +69,7 @@ replace() {
 	done
 }
 
-# One replica alone is replaced in any case, and waited for by those that are added to it.
+# A single replica is always replaced, and added replicas wait for it.
 replicas=$(k -n knative-system get statefulset knative-apiserver --ignore-not-found -o 'jsonpath={.spec.replicas}')
 if [[ ${replicas:-0} -gt 1 && -z ${FORCE:-} ]] && grep -q '^kind: StatefulSet$' "$work/rest.yaml"; then
 	replace "$replicas"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of each package several times under three conditions, and prints how many runs passed: on a quiet machine
+# Runs the tests of each package several times under three conditions, and prints how many runs passed: on an idle machine
 # (alone), while every processor is busy with other work (busy), and on one processor (single). A test that fails under
 # one of them depends on speed.
 #
-#   hack/repeat.sh [packages...]      all packages with tests where none are named
+#   hack/repeat.sh [packages...]      default: all packages with tests
 #   COUNT=10                          runs for each condition
 #   CONDITIONS='alone busy single'
 #   OUT=.cache/repeat                 directory for the output of failed runs
@@ -18,7 +18,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 
 burners=()
-# burn keeps every processor busy, until cool.
+# burn keeps every processor busy until cool is called.
 burn() {
 	local _
 	for _ in $(seq "$(nproc)"); do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the standalone server until interrupted. Once it is ready, applies the samples of Serving, prints the address
-# of the Service and sends it one request; then applies those of Eventing, sends the Broker and the Channel an
-# event each, and prints where these and the replies to them arrive. Fails if they do not.
+# of the Service and sends one request to it; then applies the samples of Eventing, sends one event each to the Broker and the
+# Channel, and prints where the events and the replies to them arrive. Fails if they do not arrive.
 #
 # Usage: hack/run.sh FLAG...   more flags of `knative-apiserver standalone`
 set -euo pipefail
@@ -10,7 +10,7 @@ samples=$root/artifacts/samples
 kubectl=$(command -v kubectl || echo "$(go -C "$root/hack/cluster" run . build kubectl)/kubectl")
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-# The program behind the Trigger to a uri: it prints the events that it gets.
+# The destination of the Trigger with a uri: a program that prints the events it receives.
 go -C "$root" build -o "$tmp/sink" ./test/app
 
 coproc server { exec "$root/bin/knative-apiserver" standalone "$@" 2>&3; } 3>&2
@@ -22,7 +22,7 @@ trap 'kill -TERM "$pid" "$sink" 2>/dev/null || true; wait "$pid" "$sink" || true
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# found PATTERN PATH prints the first line of the file, or of the files in the directory, that matches, once there is one.
+# found PATTERN PATH waits for a matching line in the file, or in the files of the directory, and prints the first one.
 found() {
 	for ((try = 0; try < 300; try++)); do
 		grep --recursive --no-filename --max-count=1 --regexp="$1" "$2" 2>/dev/null && return
@@ -32,7 +32,7 @@ found() {
 	return 1
 }
 
-# arrived WHERE ID PATH prints what an application says of an event.
+# arrived WHERE ID PATH prints the line that an application logs about an event.
 arrived() {
 	local line
 	line=$(found "\"id\": *\"$2\"" "$3")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the certificate that the server shows to kube-aggregator: DIR/{ca.crt,ca.key,tls.crt,tls.key}. An
-# authority that is there already is used again, so a second run renews the certificate and nobody has to
-# learn a new authority.
+# Creates the certificate of the server for kube-aggregator: DIR/{ca.crt,ca.key,tls.crt,tls.key}. An
+# existing authority is reused, so a second run renews the certificate without distributing a new
+# authority.
 #
-# Usage: hack/serving-cert.sh [DIR]   DIR is where artifacts/install/components/own-certificate looks for it, unless given.
+# Usage: hack/serving-cert.sh [DIR]   DIR defaults to the directory that artifacts/install/components/own-certificate uses.
 #
 # Environment: CLUSTER_DOMAIN is the DNS domain of the cluster (cluster.local).
 set -euo pipefail

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Removes the server from the cluster of the current context, with everything that was made with it: all Services,
-# Configurations, Routes, Revisions, Brokers, Triggers, Channels and Subscriptions of all namespaces, what runs because of them, the
-# data, and the namespace knative-system. Save what is to be kept first; docs/operations.md says how.
+# Removes the server from the cluster of the current context, including all objects created with it: all Services,
+# Configurations, Routes, Revisions, Brokers, Triggers, Channels and Subscriptions of all namespaces, their dependents, the
+# data, and the namespace knative-system. Make a backup first; see docs/operations.md.
 #
-# The order is what keeps namespaces from getting stuck: objects while their API is served, then what they own, then the
+# The order prevents stuck namespaces: first objects while their API is served, then their dependents, then the
 # registrations of the API groups, then the server.
 #
 # Usage: hack/uninstall.sh
@@ -19,28 +19,28 @@ label=app.kubernetes.io/part-of=knative-apiserver
 k() { "${kubectl[@]}" "$@"; }
 say() { echo "$*" >&2; }
 
-# served GROUP: whether the host reaches us for it. A group that a CustomResourceDefinition defines is not ours.
+# served GROUP reports whether the host forwards the group to the server. CustomResourceDefinitions define other groups.
 served() {
 	[[ $(k get apiservice "v1.$1" --ignore-not-found \
 		-o 'jsonpath={.spec.service.name} {.status.conditions[?(@.type=="Available")].status}') == "knative-apiserver True" ]]
 }
 
-# owned prints "kind namespace name" of Deployments and Services that one of our objects owns.
+# owned prints "kind namespace name" of Deployments and Services whose owner is a Knative object.
 owned() {
 	k get deployments.apps,services -A -o go-template='{{range .items}}{{$o := .}}{{range .metadata.ownerReferences}}{{if or (eq .apiVersion "serving.knative.dev/v1") (eq .apiVersion "messaging.knative.dev/v1")}}{{$o.kind}} {{$o.metadata.namespace}} {{$o.metadata.name}}{{"\n"}}{{end}}{{end}}{{end}}'
 }
 
-# Senders before receivers, and owners before what they own.
+# Delete senders before receivers, and owners before dependents.
 for kind in triggers.eventing subscriptions.messaging brokers.eventing channels.messaging \
 	services.serving configurations.serving routes.serving revisions.serving; do
 	if served "${kind#*.}.knative.dev"; then
 		k delete "$kind.knative.dev" --all -A --timeout="$timeout"
 	else
-		say "$kind.knative.dev is not served: its objects go with the data"
+		say "$kind.knative.dev is not served: its objects are removed with the data"
 	fi
 done
 
-# The garbage collector removes what they own, if their API still tells it that they are gone.
+# The garbage collector removes dependents, if the API still reports that their owners are deleted.
 if served serving.knative.dev; then
 	deadline=$((SECONDS + 60))
 	while [[ -n $(owned) && $SECONDS -lt $deadline ]]; do sleep 1; done
@@ -50,7 +50,7 @@ owned | while read -r kind namespace name; do
 	k -n "$namespace" delete "$kind" "$name" --ignore-not-found --timeout="$timeout" </dev/null
 done
 
-# A namespace in which Pods still end is looked at again only after half of the time that they may take.
+# The namespace controller rechecks a namespace with terminating Pods only after half of their grace period.
 k get namespaces -l "$label" -o name | while read -r namespace; do
 	k -n "${namespace#*/}" delete statefulsets,deployments --all --cascade=foreground --timeout="$timeout" </dev/null
 done

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Regenerates everything that is generated from pkg/apis: deepcopy, defaulters, OpenAPI models and
+# Regenerates all code that is generated from pkg/apis: deepcopy, defaulters, OpenAPI models and
 # definitions, apply configurations, clientset, listers, informers.
 #
-# Usage: hack/update-codegen.sh [ROOT]   ROOT is the module's root (default: this one); verify-codegen.sh
+# Usage: hack/update-codegen.sh [ROOT]   ROOT is the root of the module (default: this one); verify-codegen.sh
 # passes a copy.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -38,7 +38,7 @@ mkdir -p "$out/openapi"
 gen deepcopy-gen --output-file zz_generated.deepcopy.go "${api_pkgs[@]}"
 gen defaulter-gen --output-file zz_generated.defaults.go "${group_pkgs[@]}"
 
-# Known gaps of the OpenAPI naming rules, which our types inherit from core/v1, are not reported.
+# Violations of the OpenAPI naming rules that the types inherit from core/v1 are not reported.
 gen openapi-gen \
 	"${core_pkgs[@]/#/--readonly-pkg=}" \
 	--output-dir "$out/openapi" --output-pkg "$module/$out/openapi" --output-file zz_generated.openapi.go \
@@ -51,7 +51,7 @@ gen openapi-gen \
 schema=$(mktemp)
 trap 'rm -f "$schema"' EXIT
 go run ./hack/openapi-schema >"$schema"
-# The core/v1 types that ours embed have their apply configurations in client-go.
+# The apply configurations of embedded core/v1 types are in client-go.
 external=$(sed -n 's#^type \([A-Za-z0-9]*\)ApplyConfiguration struct.*#k8s.io/api/core/v1.\1:k8s.io/client-go/applyconfigurations/core/v1#p' \
 	"$(go list -f '{{.Dir}}' k8s.io/client-go/applyconfigurations/core/v1)"/*.go | paste -sd, -)
 gen applyconfiguration-gen --external-applyconfigurations "$external" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if module files, format or tracked files are not in order, or go vet finds faults. Changes nothing, and
-# reports all faults, not just the first.
+# Fails if module files, format or tracked files are invalid, or go vet reports errors. Changes nothing, and
+# reports all errors, not only the first.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ fail() {
 for module in . hack/cluster hack/tools; do
 	go -C "$module" mod tidy -diff || fail "$module/go.mod is not tidy: run go -C $module mod tidy"
 done
-# Who imports this module would not get the replacement.
+# Modules that import this one would ignore the replacement.
 if go mod edit -json | grep -q '"Replace": \['; then
 	fail "go.mod may not have a replace"
 fi

@@ -15,7 +15,7 @@ import (
 func machinePrefixes() ([]netip.Prefix, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return nil, fmt.Errorf("listing the network interfaces: %w", err)
+		return nil, fmt.Errorf("list the network interfaces: %w", err)
 	}
 	var out []netip.Prefix
 	for _, i := range interfaces {
@@ -24,7 +24,7 @@ func machinePrefixes() ([]netip.Prefix, error) {
 		}
 		addresses, err := i.Addrs()
 		if err != nil {
-			return nil, fmt.Errorf("listing the addresses of %s: %w", i.Name, err)
+			return nil, fmt.Errorf("list the addresses of %s: %w", i.Name, err)
 		}
 		for _, address := range addresses {
 			if prefix, err := netip.ParsePrefix(address.String()); err == nil {
@@ -69,8 +69,8 @@ func usable(address netip.Addr) error {
 	return nil
 }
 
-// serviceRange picks a private range for Service addresses that overlaps no network of the machine, so
-// that they cannot be taken for addresses of something that exists.
+// serviceRange selects a private range for Service addresses that does not overlap with networks of the machine, so
+// that the addresses are not in use.
 func serviceRange(machine []netip.Prefix) (netip.Prefix, error) {
 	return freeRange("Service", machine, "10.96.0.0/20", "172.28.240.0/20", "192.168.224.0/20")
 }
@@ -103,7 +103,7 @@ func freePorts(address string, n int) ([]int, error) {
 	var lastErr error
 	for try := 0; len(ports) < n; try++ {
 		if try == 100*n {
-			return nil, fmt.Errorf("finding a free port on %s, which must be an address of this machine: %w", address, lastErr)
+			return nil, fmt.Errorf("find a free port on %s, which must be an address of this machine: %w", address, lastErr)
 		}
 		port := first + rand.IntN(count)
 		listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))

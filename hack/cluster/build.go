@@ -75,7 +75,7 @@ func programs(node bool) []program {
 // versions are the module versions, such as "v1.36.3", that decide what the programs are.
 type versions struct{ kubernetes, etcd, coreDNS string }
 
-// embeddedVersions are those that this program builds.
+// embeddedVersions returns the versions that this program builds.
 func embeddedVersions() (versions, error) {
 	var v versions
 	for _, required := range []struct {
@@ -124,13 +124,13 @@ func binDir() (string, versions, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", versions{}, fmt.Errorf("finding the cache directory for the Kubernetes programs: %w", err)
+		return "", versions{}, fmt.Errorf("find the cache directory for the Kubernetes programs: %w", err)
 	}
 	return filepath.Join(cache, "knative-apiserver", v.cacheName(runtime.GOOS, runtime.GOARCH)), v, nil
 }
 
-// selectPrograms returns the named programs, or where none is named those of a control plane, and of a node too where
-// node says so.
+// selectPrograms returns the named programs. Without names, it returns the programs of a control plane, and of a node if
+// node is set.
 func selectPrograms(node bool, names []string) ([]program, error) {
 	if len(names) == 0 {
 		return programs(node), nil
@@ -163,12 +163,12 @@ func build(ctx context.Context, progress io.Writer, wanted []program) (string, e
 	}
 	defer lock.release()
 	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return "", fmt.Errorf("creating the cache directory for the Kubernetes programs: %w", err)
+		return "", fmt.Errorf("create the cache directory for the Kubernetes programs: %w", err)
 	}
 	return bin, buildInto(ctx, bin, missing(bin, wanted), v, progress)
 }
 
-// missing returns those of the programs that are not in bin.
+// missing returns the programs that are not in bin.
 func missing(bin string, wanted []program) []program {
 	var out []program
 	for _, p := range wanted {
@@ -189,18 +189,18 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 	// What killed builds left behind; under the lock, no other build uses it.
 	entries, err := os.ReadDir(bin)
 	if err != nil {
-		return fmt.Errorf("looking for abandoned builds: %w", err)
+		return fmt.Errorf("find abandoned builds: %w", err)
 	}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), ".build-") {
 			if err := os.RemoveAll(filepath.Join(bin, entry.Name())); err != nil {
-				return fmt.Errorf("deleting an abandoned build: %w", err)
+				return fmt.Errorf("delete an abandoned build: %w", err)
 			}
 		}
 	}
 	dir, err := os.MkdirTemp(bin, ".build-")
 	if err != nil {
-		return fmt.Errorf("creating a directory to build in: %w", err)
+		return fmt.Errorf("create a directory to build in: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	for i, p := range todo {
@@ -209,8 +209,8 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 		if err := p.module().write(dir); err != nil {
 			return err
 		}
-		// Explicit flags and GOWORK=off: whatever the user's GOFLAGS or workspace say, the versions
-		// built are those of this go.mod.
+		// Explicit flags and GOWORK=off: the versions in this go.mod are built, regardless of the user's
+		// GOFLAGS and workspace.
 		cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-buildvcs=false",
 			"-ldflags", v.ldflags(), "-o", filepath.Join("bin", p.name), p.pkg)
 		cmd.Dir = dir
@@ -221,25 +221,25 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 		cmd.WaitDelay = 10 * time.Second
 		err := cmd.Run()
 		if ctx.Err() != nil {
-			return fmt.Errorf("building %s was interrupted", p.pkg)
+			return fmt.Errorf("build of %s was interrupted", p.pkg)
 		}
 		if err != nil {
-			return fmt.Errorf("building %s: %w", p.pkg, err)
+			return fmt.Errorf("build %s: %w", p.pkg, err)
 		}
 		if err := os.Rename(filepath.Join(dir, "bin", p.name), filepath.Join(bin, p.name)); err != nil {
-			return fmt.Errorf("putting %s into the cache: %w", p.name, err)
+			return fmt.Errorf("put %s into the cache: %w", p.name, err)
 		}
 		fmt.Fprintf(progress, "built %s in %.1f s\n", p.name, time.Since(started).Seconds())
 	}
 	return nil
 }
 
-// write replaces the files of another module in dir by those of this one.
+// write replaces the files of another module in dir by the files of this one.
 func (m module) write(dir string) error {
 	for name, content := range m {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644)); err != nil {
-			return fmt.Errorf("writing the module to build in: %w", err)
+			return fmt.Errorf("write the module to build in: %w", err)
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func TestSelectPrograms(t *testing.T) {
 	}
 }
 
-func TestBuildTakesWhatIsInTheCache(t *testing.T) {
+func TestBuildUsesTheCache(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", "") // without the go command, any attempt to build fails
 	want, _, err := binDir()
@@ -93,7 +93,7 @@ func TestBuildTakesWhatIsInTheCache(t *testing.T) {
 	}
 	controlPlane := programs(false)
 	if _, err := build(t.Context(), io.Discard, controlPlane); err == nil {
-		t.Fatal("an empty cache was taken for a complete one")
+		t.Fatal("an empty cache counts as complete")
 	}
 	for _, p := range controlPlane {
 		if err := os.WriteFile(filepath.Join(want, p.name), nil, 0o755); err != nil {
@@ -104,7 +104,7 @@ func TestBuildTakesWhatIsInTheCache(t *testing.T) {
 		t.Errorf("got %s, %v; want %s", got, err, want)
 	}
 	if _, err := build(t.Context(), io.Discard, programs(true)); err == nil {
-		t.Error("the programs of a control plane were taken for those of a node")
+		t.Error("the programs of a control plane count as the programs of a node")
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// frontProxyName is the name kube-apiserver presents to aggregated servers, and the only one they are
-// told to believe user headers from.
+// frontProxyName is the name of the client certificate of kube-apiserver. Aggregated servers accept user headers only
+// from this name.
 const frontProxyName = "front-proxy-client"
 
 // lifetime of every certificate. A test cluster is not meant to live long enough to renew them.
@@ -174,7 +174,7 @@ func (a *authority) issue(request x509.Certificate, now time.Time) (pair, error)
 // sign makes a key and has issuer, or without issuer the key itself, certify it.
 func sign(template *x509.Certificate, issuer *authority, now time.Time) (pair, *x509.Certificate, crypto.Signer, error) {
 	fail := func(err error) (pair, *x509.Certificate, crypto.Signer, error) {
-		return pair{}, nil, nil, fmt.Errorf("making the certificate of %q: %w", template.Subject.CommonName, err)
+		return pair{}, nil, nil, fmt.Errorf("create the certificate of %q: %w", template.Subject.CommonName, err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -207,15 +207,15 @@ func sign(template *x509.Certificate, issuer *authority, now time.Time) (pair, *
 func newServiceAccountKey() (private, public []byte, err error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the service-account key: %w", err)
+		return nil, nil, fmt.Errorf("create the service-account key: %w", err)
 	}
 	private, err = privateKeyPEM(key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the service-account key: %w", err)
+		return nil, nil, fmt.Errorf("encode the service-account key: %w", err)
 	}
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the public service-account key: %w", err)
+		return nil, nil, fmt.Errorf("encode the public service-account key: %w", err)
 	}
 	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }

@@ -96,6 +96,6 @@ func TestServiceAccountKeysBelongTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := &key.(*rsa.PrivateKey).PublicKey; !got.Equal(want) {
-		t.Error("the public key is not that of the private key")
+		t.Error("the public key does not match the private key")
 	}
 }

@@ -27,7 +27,7 @@ type cgroupTree []string
 func machineCgroups() (cgroupTree, error) {
 	mounts, err := os.ReadFile("/proc/mounts")
 	if err != nil {
-		return nil, fmt.Errorf("finding the cgroup hierarchies: %w", err)
+		return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
 	}
 	tree := parseCgroupMounts(string(mounts))
 	if len(tree) == 0 {
@@ -57,11 +57,11 @@ func parseCgroupMounts(mounts string) cgroupTree {
 // daemons is the cgroup of containerd and kubelet, and of what containerd starts to watch over containers.
 func (t cgroupTree) daemons() string { return filepath.Join(t[0], "daemons") }
 
-// create makes the cgroups. The kubelet makes those of pods.
+// create creates the cgroups. The kubelet creates the cgroups of Pods.
 func (t cgroupTree) create() error {
 	for _, path := range t {
 		if err := os.MkdirAll(path, 0o755); err != nil {
-			return fmt.Errorf("creating a cgroup: %w", err)
+			return fmt.Errorf("create a cgroup: %w", err)
 		}
 		// With v1, a new cgroup has no CPUs and no memory, and takes no process until it has.
 		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -70,12 +70,12 @@ func (t cgroupTree) create() error {
 				continue
 			}
 			if err := os.WriteFile(filepath.Join(path, name), value, 0o644); err != nil {
-				return fmt.Errorf("setting up a cgroup: %w", err)
+				return fmt.Errorf("set up a cgroup: %w", err)
 			}
 		}
 	}
 	if err := os.MkdirAll(t.daemons(), 0o755); err != nil {
-		return fmt.Errorf("creating a cgroup: %w", err)
+		return fmt.Errorf("create a cgroup: %w", err)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (t cgroupTree) create() error {
 // add moves a process to the daemons.
 func (t cgroupTree) add(pid int) error {
 	if err := os.WriteFile(filepath.Join(t.daemons(), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
-		return fmt.Errorf("moving process %d to its cgroup: %w", pid, err)
+		return fmt.Errorf("move process %d to its cgroup: %w", pid, err)
 	}
 	return nil
 }
@@ -108,10 +108,10 @@ func (t cgroupTree) kill() error {
 
 // killMember sends SIGKILL to a process if it is in the node's cgroup.
 func killMember(pid int) error {
-	// FindProcess opens a pidfd, so that what is verified next is also what gets the signal.
+	// FindProcess opens a pidfd, so that the verified process also receives the signal.
 	process, err := os.FindProcess(pid)
 	if err != nil {
-		return fmt.Errorf("opening process %d: %w", pid, err)
+		return fmt.Errorf("open process %d: %w", pid, err)
 	}
 	defer func() { _ = process.Release() }()
 	membership, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -119,7 +119,7 @@ func killMember(pid int) error {
 		return nil
 	}
 	if err := process.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("killing process %d: %w", pid, err)
+		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func processesBelow(cgroup string) ([]int, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing the processes of the node: %w", err)
+		return nil, fmt.Errorf("list the processes of the node: %w", err)
 	}
 	return pids, nil
 }
@@ -166,7 +166,7 @@ func (t cgroupTree) remove() error {
 			paths = append(paths, path)
 			return nil
 		}); err != nil {
-			return fmt.Errorf("listing the node's cgroups: %w", err)
+			return fmt.Errorf("list the node's cgroups: %w", err)
 		}
 		slices.Reverse(paths)
 		for _, path := range paths {
@@ -176,14 +176,14 @@ func (t cgroupTree) remove() error {
 				time.Sleep(20 * time.Millisecond)
 			}
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("deleting the cgroup %s: %w", path, err)
+				return fmt.Errorf("delete the cgroup %s: %w", path, err)
 			}
 		}
 	}
 	return nil
 }
 
-// walkCgroups visits a cgroup and those below it, each before what is in it. Others may delete them meanwhile.
+// walkCgroups visits a cgroup and its descendants, parents first. Other processes may delete cgroups concurrently.
 func walkCgroups(root string, visit func(path string) error) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {

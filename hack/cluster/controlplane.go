@@ -49,8 +49,8 @@ func (c controlPlane) apiServerURL() string {
 
 func (c controlPlane) pki(name string) string { return c.home.path("pki", name) }
 
-// etcdArgs leaves fsync on: what is measured against this cluster should pay for durability as it
-// would elsewhere.
+// etcdArgs returns the arguments of etcd. fsync is enabled, so that benchmarks include the cost of
+// durability.
 func (c controlPlane) etcdArgs() []string {
 	// A single member has no peers to serve, but etcd insists on listening for them.
 	const peerURL = "https://127.0.0.1:0"
@@ -135,7 +135,7 @@ func (c controlPlane) controllerManagerArgs() []string {
 		// As in real clusters: each controller has only the rights of its own role.
 		"--use-service-account-credentials=true",
 		"--leader-elect=false",
-		// Nobody calls it here; no port is one thing less that can collide.
+		// No client connects to it; without a port, no port can collide.
 		"--secure-port=0",
 		// The default is a directory of the machine, which would be created where it is missing.
 		"--flex-volume-plugin-dir=" + c.home.path("flexvolume"),

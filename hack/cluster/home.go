@@ -33,8 +33,8 @@ type info struct {
 
 	// The rest is there where the cluster has a node. Node is its name.
 	Node string `json:"node,omitempty"`
-	// Registry is the host:port of a registry that needs no password, with which one speaks plain HTTP, from this
-	// machine and from pods. Its port is also that of a listener on 127.0.0.1. Images are gone once the cluster is.
+	// Registry is the host:port of a registry without authentication that serves plain HTTP to this machine and to
+	// Pods. It also listens on the same port of 127.0.0.1. Its images are deleted with the cluster.
 	Registry        string        `json:"registry,omitempty"`
 	PrivateRegistry *registryInfo `json:"privateRegistry,omitempty"`
 	PodRange        string        `json:"podRange,omitempty"`
@@ -71,7 +71,7 @@ func daemons(node bool) []string {
 func (h home) claim(ctx context.Context, progress io.Writer) (*fileLock, error) {
 	entries, err := os.ReadDir(string(h))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the cluster's directory: %w", err)
+		return nil, fmt.Errorf("read the cluster's directory: %w", err)
 	}
 	if _, err := os.Stat(h.path(markerFile)); len(entries) > 0 && err != nil {
 		return nil, fmt.Errorf("%s is not the directory of a cluster: it must be empty, or made by this program", h)
@@ -83,7 +83,7 @@ func (h home) lock(ctx context.Context, progress io.Writer) (*fileLock, error) {
 	return acquireLock(ctx, h.path(markerFile), "waiting for another command on "+string(h), progress)
 }
 
-// running returns the names of the daemons that run, and of those that do not.
+// running returns the names of the running and of the stopped daemons.
 func (h home) running(node bool) (alive, dead []string, err error) {
 	for _, name := range daemons(node) {
 		id, found, err := readPIDFile(h.pidFile(name))
@@ -115,7 +115,7 @@ func (h home) stopAll(ctx context.Context, progress io.Writer) error {
 		wasRunning, started := id.running(), time.Now()
 		// The data is thrown away: no reason to wait long for connections to drain.
 		if err := id.stop(10 * time.Second); err != nil {
-			errs = append(errs, fmt.Errorf("stopping %s: %w", name, err))
+			errs = append(errs, fmt.Errorf("stop %s: %w", name, err))
 			continue
 		}
 		if wasRunning {
@@ -136,7 +136,7 @@ func (h home) clear() error {
 	}
 	for _, name := range leftovers {
 		if err := os.RemoveAll(h.path(name)); err != nil {
-			return fmt.Errorf("deleting the cluster's data: %w", err)
+			return fmt.Errorf("delete the cluster's data: %w", err)
 		}
 	}
 	return nil
@@ -161,7 +161,7 @@ func down(ctx context.Context, h home, progress io.Writer) error {
 		return err
 	}
 	if err := os.Remove(h.path(markerFile)); err != nil {
-		return fmt.Errorf("deleting the cluster's marker: %w", err)
+		return fmt.Errorf("delete the cluster's marker: %w", err)
 	}
 	// Fails where the user keeps something there, which is then the user's to delete.
 	_ = os.Remove(string(h))
@@ -175,11 +175,11 @@ func (h home) readInfo() (info, error) {
 		return info{}, fmt.Errorf("there is no cluster in %s: start one with 'cluster up --dir %[1]s'", h)
 	}
 	if err != nil {
-		return info{}, fmt.Errorf("reading what is known of the cluster: %w", err)
+		return info{}, fmt.Errorf("read cluster.json: %w", err)
 	}
 	var i info
 	if err := json.Unmarshal(content, &i); err != nil {
-		return info{}, fmt.Errorf("reading %s: %w", h.path("cluster.json"), err)
+		return info{}, fmt.Errorf("read %s: %w", h.path("cluster.json"), err)
 	}
 	return i, nil
 }
@@ -188,10 +188,10 @@ func (h home) readInfo() (info, error) {
 func writeJSON(path string, value any) error {
 	content, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding %s: %w", path, err)
+		return fmt.Errorf("encode %s: %w", path, err)
 	}
 	if err := os.WriteFile(path+".tmp", append(content, '\n'), 0o600); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return os.Rename(path+".tmp", path)
 }

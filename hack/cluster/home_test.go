@@ -24,7 +24,7 @@ func TestClaimRefusesADirectoryOfSomethingElse(t *testing.T) {
 		t.Errorf("down: %v", err)
 	}
 	if _, err := os.Stat(h.path("etcd")); err != nil {
-		t.Errorf("down deleted what is not a cluster's: %v", err)
+		t.Errorf("down deleted a file outside of the cluster: %v", err)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestLockExcludesAndSurvivesDeletion(t *testing.T) {
 	}
 }
 
-// notifier is a writer that tells when something was written.
+// notifier is a writer that notifies of writes.
 type notifier struct{ written chan struct{} }
 
 func newNotifier() notifier { return notifier{written: make(chan struct{}, 1)} }

@@ -22,18 +22,18 @@ import (
 func (n *node) importPause(ctx context.Context) error {
 	program, err := os.ReadFile(n.program("pause"))
 	if err != nil {
-		return fmt.Errorf("reading the pause program: %w", err)
+		return fmt.Errorf("read the pause program: %w", err)
 	}
 	image, err := programImage("pause", program)
 	if err != nil {
-		return fmt.Errorf("making the pause image: %w", err)
+		return fmt.Errorf("create the pause image: %w", err)
 	}
 	tag, err := name.NewTag(pauseImage)
 	if err != nil {
 		return err
 	}
 	if err := tarball.WriteToFile(n.path("pause.tar"), tag, image); err != nil {
-		return fmt.Errorf("writing the pause image: %w", err)
+		return fmt.Errorf("write the pause image: %w", err)
 	}
 	return runCommand(ctx, "ctr", "", "--address="+n.containerdSocket(), "--namespace=k8s.io", "images", "import", n.path("pause.tar"))
 }

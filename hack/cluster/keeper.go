@@ -57,11 +57,11 @@ func hiddenDirs() []string { return []string{"/run", "/var/lib", "/var/log"} }
 func keep(ctx context.Context, configFile string) error {
 	content, err := os.ReadFile(configFile)
 	if err != nil {
-		return fmt.Errorf("reading the keeper's configuration: %w", err)
+		return fmt.Errorf("read the keeper's configuration: %w", err)
 	}
 	var c keeperConfig
 	if err := json.Unmarshal(content, &c); err != nil {
-		return fmt.Errorf("reading %s: %w", configFile, err)
+		return fmt.Errorf("read %s: %w", configFile, err)
 	}
 	if err := mountNode(c.Dir); err != nil {
 		return err
@@ -86,7 +86,7 @@ func keep(ctx context.Context, configFile string) error {
 	} {
 		dir := filepath.Join(c.Dir, r.name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			return fmt.Errorf("creating the directory of a registry: %w", err)
+			return fmt.Errorf("create the directory of a registry: %w", err)
 		}
 		// One line for each request would be the whole log.
 		handler := r.wrap(registry.New(registry.Logger(log.New(io.Discard, "", 0)),
@@ -94,7 +94,7 @@ func keep(ctx context.Context, configFile string) error {
 		for _, address := range r.addresses {
 			listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 			if err != nil {
-				return fmt.Errorf("listening as %s: %w", r.name, err)
+				return fmt.Errorf("listen as %s: %w", r.name, err)
 			}
 			server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 			go func() { failed <- server.Serve(listener) }()
@@ -104,7 +104,7 @@ func keep(ctx context.Context, configFile string) error {
 	case <-ctx.Done():
 		return nil
 	case err := <-failed:
-		return fmt.Errorf("serving a registry: %w", err)
+		return fmt.Errorf("serve a registry: %w", err)
 	}
 }
 
@@ -113,7 +113,7 @@ func keep(ctx context.Context, configFile string) error {
 func mountNode(dir string) error {
 	for _, hidden := range hiddenDirs() {
 		if err := syscall.Mount("tmpfs", hidden, "tmpfs", 0, "mode=755"); err != nil {
-			return fmt.Errorf("mounting the node's %s: %w", hidden, err)
+			return fmt.Errorf("mount the node's %s: %w", hidden, err)
 		}
 	}
 	// On disk: what pods write. The kubelet's directory has its usual name, which the paths of its sockets need to be short.
@@ -122,15 +122,15 @@ func mountNode(dir string) error {
 		{filepath.Join(dir, "logs"), "/var/log/pods"},
 	} {
 		if err := errors.Join(os.MkdirAll(bind.source, 0o755), os.MkdirAll(bind.target, 0o755)); err != nil {
-			return fmt.Errorf("creating the node's directories: %w", err)
+			return fmt.Errorf("create the node's directories: %w", err)
 		}
 		if err := syscall.Mount(bind.source, bind.target, "", syscall.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mounting %s: %w", bind.target, err)
+			return fmt.Errorf("mount %s: %w", bind.target, err)
 		}
 	}
 	// Within the namespace, so that pods can have volumes that show later mounts.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
-		return fmt.Errorf("sharing the node's mounts: %w", err)
+		return fmt.Errorf("share the node's mounts: %w", err)
 	}
 	return nil
 }

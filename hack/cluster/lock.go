@@ -23,15 +23,15 @@ func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fi
 	for {
 		// In the loop, because the former holder may have deleted both.
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return nil, fmt.Errorf("creating the directory of a lock file: %w", err)
+			return nil, fmt.Errorf("create the directory of a lock file: %w", err)
 		}
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("opening lock file: %w", err)
+			return nil, fmt.Errorf("open lock file: %w", err)
 		}
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			// A lock on a file that was deleted meanwhile (cluster down does) would exclude nobody.
+			// A lock on a file that was deleted concurrently (by cluster down) would exclude no other process.
 			if isFile(file, path) {
 				return &fileLock{file: file}, nil
 			}
@@ -40,7 +40,7 @@ func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fi
 		}
 		file.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("locking %s: %w", path, err)
+			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		if !told {
 			fmt.Fprintln(progress, why)
@@ -48,7 +48,7 @@ func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fi
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for the lock on %s: %w", path, ctx.Err())
+			return nil, fmt.Errorf("wait for the lock on %s: %w", path, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -24,7 +24,7 @@ const (
 	nodeInterface = "knative0"
 	// routeProtocol marks the routes of the cluster, among the numbers that are free for local use.
 	routeProtocol = "196"
-	// nftTable holds the rules of the cluster besides those of kube-proxy.
+	// nftTable contains the rules of the cluster in addition to kube-proxy's.
 	nftTable = "knative-cluster"
 )
 
@@ -41,19 +41,19 @@ type machineState struct {
 	Sysctls map[string]string `json:"sysctls"`
 }
 
-// prepareMachine sets up the machine for a node: routes, its interface, the firewall, cgroups. What was there before is
-// written down first, so that restoreMachine can undo a part of it too.
+// prepareMachine sets up the machine for a node: routes, its interface, the firewall, cgroups. The previous state
+// is recorded first, so that restoreMachine can also undo a partial setup.
 func (n *node) prepareMachine(ctx context.Context) error {
 	state := machineState{Sysctls: map[string]string{}}
 	for _, name := range sysctls() {
 		value, err := os.ReadFile(filepath.Join("/proc/sys", name))
 		if err != nil {
-			return fmt.Errorf("reading a kernel setting: %w", err)
+			return fmt.Errorf("read a kernel setting: %w", err)
 		}
 		state.Sysctls[name] = strings.TrimSpace(string(value))
 	}
 	if err := os.MkdirAll(n.home.path("node"), 0o755); err != nil {
-		return fmt.Errorf("creating the node's directory: %w", err)
+		return fmt.Errorf("create the node's directory: %w", err)
 	}
 	if err := writeJSON(n.home.machineFile(), state); err != nil {
 		return err
@@ -74,14 +74,14 @@ func (n *node) prepareMachine(ctx context.Context) error {
 		return err
 	}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
-		return fmt.Errorf("letting the machine route between pods: %w", err)
+		return fmt.Errorf("enable routing between Pods: %w", err)
 	}
 	return n.cgroups.create()
 }
 
-// routes is what ip is told: nothing for a pod or Service ever leaves the machine by its default route. A pod's own
-// route is more specific. Service addresses have a device besides, because the machine itself cannot open connections
-// to a blackhole; kube-proxy redirects them before they get there.
+// routes returns the input of ip: no packet for a Pod or Service leaves the machine by its default route. A Pod's own
+// route is more specific. Service addresses also have a device, because the machine itself cannot open connections
+// to a blackhole; kube-proxy redirects them before.
 func (n *node) routes() string {
 	return fmt.Sprintf(`route add blackhole %[1]s proto %[5]s metric 4096
 route add blackhole %[2]s proto %[5]s metric 4096
@@ -91,8 +91,8 @@ route add %[2]s dev %[4]s src %[3]s proto %[5]s
 `, n.pods, n.services, n.gateway, nodeInterface, routeProtocol)
 }
 
-// firewall is what nft is told: pods reach each other and this machine, and nothing else. What is for a Service has its
-// final address by then.
+// firewall returns the input of nft: Pods can only connect to each other and to this machine. Packets to a Service have
+// their final address at this point.
 func (n *node) firewall() string {
 	return fmt.Sprintf(`table ip %[1]s {
 	chain forward {
@@ -136,31 +136,31 @@ func removeForwarding(ctx context.Context) error {
 // forwardRules returns the rules for what the machine forwards, none where it has no iptables.
 func forwardRules(ctx context.Context) (string, error) {
 	if _, err := exec.LookPath("iptables"); err != nil {
-		return "", nil //nolint:nilerr // without the program, nobody made rules with it
+		return "", nil //nolint:nilerr // without the program, it has created no rules
 	}
 	out, err := exec.CommandContext(ctx, "iptables", "--wait", "-S", "FORWARD").Output()
 	if err != nil {
-		return "", fmt.Errorf("listing the machine's rules for forwarding: %w", err)
+		return "", fmt.Errorf("list the machine's rules for forwarding: %w", err)
 	}
 	return string(out), nil
 }
 
-// nodeOwner returns the directory of the cluster whose node this machine carries. It is empty where the node was not
-// given an owner yet, and found is false where there is none.
+// nodeOwner returns the directory of the cluster whose node runs on this machine. It is empty if the node has no
+// owner yet, and found is false without a node.
 func nodeOwner() (owner home, found bool, err error) {
 	alias, err := os.ReadFile(filepath.Join("/sys/class/net", nodeInterface, "ifalias"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("finding whose the interface %s is: %w", nodeInterface, err)
+		return "", false, fmt.Errorf("find owner of interface %s: %w", nodeInterface, err)
 	}
 	return home(strings.TrimSpace(string(alias))), true, nil
 }
 
-// takeMachine returns why this machine cannot carry a node, or nil. It cleans up after a node of which nobody else can,
-// since its cluster's directory was deleted by hand.
-func takeMachine(ctx context.Context) error {
+// claimMachine returns an error if this machine cannot run a node. It cleans up after a node whose cluster directory was
+// deleted manually.
+func claimMachine(ctx context.Context) error {
 	owner, found, err := nodeOwner()
 	if err != nil {
 		return err
@@ -215,16 +215,16 @@ func restoreMachine(ctx context.Context, h home) error {
 	return restoreSysctls(h)
 }
 
-// removeInterfaces deletes the node's interface. Those of pods vanish with their network namespaces, of which something
-// else may hold one; they have the same address.
+// removeInterfaces deletes the interfaces of the node and of Pods. Interfaces of Pods are removed with their network
+// namespaces, but another process may keep one open; they have the same address.
 func removeInterfaces(ctx context.Context) error {
 	own, err := net.InterfaceByName(nodeInterface)
 	if err != nil {
-		return fmt.Errorf("finding the interface %s: %w", nodeInterface, err)
+		return fmt.Errorf("find the interface %s: %w", nodeInterface, err)
 	}
 	addresses, err := own.Addrs()
 	if err != nil {
-		return fmt.Errorf("reading the address of %s: %w", nodeInterface, err)
+		return fmt.Errorf("read the address of %s: %w", nodeInterface, err)
 	}
 	if len(addresses) > 0 {
 		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -253,7 +253,7 @@ func removeInterfaces(ctx context.Context) error {
 func interfacesWith(address string) ([]string, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return nil, fmt.Errorf("listing the network interfaces: %w", err)
+		return nil, fmt.Errorf("list the network interfaces: %w", err)
 	}
 	var names []string
 	for _, i := range interfaces {
@@ -277,7 +277,7 @@ func interfacesWith(address string) ([]string, error) {
 func removeRoutes(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "ip", "-4", "route", "show", "proto", routeProtocol).Output()
 	if err != nil {
-		return fmt.Errorf("listing the cluster's routes: %w", err)
+		return fmt.Errorf("list the cluster's routes: %w", err)
 	}
 	var batch strings.Builder
 	for line := range strings.Lines(string(out)) {
@@ -288,7 +288,7 @@ func removeRoutes(ctx context.Context) error {
 	return runCommand(ctx, "ip", batch.String(), "-batch", "-")
 }
 
-// removeTables deletes the cluster's rules and those that kube-proxy leaves when it ends.
+// removeTables deletes the cluster's rules and the rules that kube-proxy leaves behind.
 func removeTables(ctx context.Context) error {
 	for _, table := range []struct{ family, name string }{{"ip", nftTable}, {"ip", "kube-proxy"}, {"ip6", "kube-proxy"}} {
 		if !hasTable(ctx, table.family, table.name) {
@@ -312,15 +312,15 @@ func restoreSysctls(h home) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading how the machine was: %w", err)
+		return fmt.Errorf("read previous state of the machine: %w", err)
 	}
 	var state machineState
 	if err := json.Unmarshal(content, &state); err != nil {
-		return fmt.Errorf("reading %s: %w", h.machineFile(), err)
+		return fmt.Errorf("read %s: %w", h.machineFile(), err)
 	}
 	for name, value := range state.Sysctls {
 		if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644); err != nil {
-			return fmt.Errorf("restoring the kernel setting %s: %w", name, err)
+			return fmt.Errorf("restore the kernel setting %s: %w", name, err)
 		}
 	}
 	return os.Remove(h.machineFile())

@@ -20,9 +20,9 @@ import (
 
 const usage = `Usage: cluster <command> [flags]
 
-  build [--node] [PROGRAM...]         build the programs of a control plane, with --node also those of a
-                                      node, or those named, into the user's cache, unless they are there;
-                                      the last line printed is the directory they are in
+  build [--node] [PROGRAM...]         build missing programs of a control plane, with --node also of a
+                                      node, or the named ones, into the user's cache; the last line of
+                                      output is their directory
   up --dir DIR [--node] [--bind-address IPv4]
                                       start a control plane, with --node also a node that runs pods and
                                       registries for their images, which needs root. The cluster keeps its
@@ -34,7 +34,7 @@ const usage = `Usage: cluster <command> [flags]
   start --dir DIR PROGRAM             start it again as it was
   env --dir DIR                       print shell lines that set KUBECONFIG and PATH for DIR's cluster
 
-DIR/cluster.json says what tests need to know of a cluster: addresses, registries, files.
+DIR/cluster.json describes a cluster for tests: addresses, registries, files.
 `
 
 // errUsage is returned for a command line that is not understood, after the reason was printed.
@@ -127,7 +127,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
-		return fmt.Errorf("resolving --dir: %w", err)
+		return fmt.Errorf("resolve --dir: %w", err)
 	}
 	home := home(absolute)
 	switch args[0] {

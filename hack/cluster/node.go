@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// nodeName is that of the one node.
+	// nodeName is the name of the only node.
 	nodeName = "node"
-	// maxHome is the longest path, in bytes, with which those of the node's sockets fit into a socket address.
+	// maxHome is the maximum length of the path, in bytes, so that the paths of the node's sockets fit into a socket address.
 	maxHome = 80
 	// registryUser and registryPassword open the private registry, which only this machine reaches.
 	registryUser     = "puller"
@@ -71,7 +71,7 @@ func planNode(ctx context.Context, c controlPlane, bin string) (*node, error) {
 	}
 	plugin, err := dependency{program: "ptp", dirs: cniDirs()}.find()
 	if err != nil {
-		return nil, fmt.Errorf("finding the CNI plugins: %w", err)
+		return nil, fmt.Errorf("find the CNI plugins: %w", err)
 	}
 	n.cniBin = filepath.Dir(plugin)
 	if n.cgroups, err = machineCgroups(); err != nil {
@@ -83,7 +83,7 @@ func planNode(ctx context.Context, c controlPlane, bin string) (*node, error) {
 	}
 	routes, err := exec.CommandContext(ctx, "ip", "-4", "route", "show").Output()
 	if err != nil {
-		return nil, fmt.Errorf("listing the machine's routes: %w", err)
+		return nil, fmt.Errorf("list the machine's routes: %w", err)
 	}
 	used = append(used, routedPrefixes(string(routes))...)
 	if n.pods, err = podRange(append(used, c.services)); err != nil {
@@ -116,7 +116,7 @@ func (n *node) registry() string {
 	return netip.AddrPortFrom(n.gateway, uint16(n.registryPort)).String()
 }
 
-// privateRegistry is that of the registry that needs one.
+// privateRegistry returns the address of the registry with authentication.
 func (n *node) privateRegistry() string {
 	return netip.AddrPortFrom(n.gateway, uint16(n.privateRegistryPort)).String()
 }
@@ -151,7 +151,7 @@ func (n *node) proxyArgs() []string {
 	return []string{"--config=" + n.path("kube-proxy.yaml")}
 }
 
-// addTo adds what is to be known of the node.
+// addTo adds the description of the node.
 func (n *node) addTo(i info) info {
 	i.Node = nodeName
 	i.Registry = n.registry()

@@ -173,7 +173,7 @@ func (n *node) files() (map[string][]byte, error) {
 func (n *node) writeFiles(creds *credentials) error {
 	files, err := n.files()
 	if err != nil {
-		return fmt.Errorf("rendering the node's configuration: %w", err)
+		return fmt.Errorf("render the node's configuration: %w", err)
 	}
 	for name, client := range map[string]pair{
 		"scheduler": creds.scheduler, "kubelet": creds.kubelet, "kube-proxy": creds.proxy, "coredns": creds.coreDNS,
@@ -182,15 +182,15 @@ func (n *node) writeFiles(creds *credentials) error {
 	}
 	files["keeper.json"], err = json.Marshal(n.keeperConfig(creds))
 	if err != nil {
-		return fmt.Errorf("encoding the keeper's configuration: %w", err)
+		return fmt.Errorf("encode the keeper's configuration: %w", err)
 	}
 	for name, content := range files {
 		path := n.path(name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fmt.Errorf("creating a directory for the node's files: %w", err)
+			return fmt.Errorf("create a directory for the node's files: %w", err)
 		}
 		if err := os.WriteFile(path, content, 0o600); err != nil {
-			return fmt.Errorf("writing the node's files: %w", err)
+			return fmt.Errorf("write the node's files: %w", err)
 		}
 	}
 	return nil

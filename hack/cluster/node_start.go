@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startWithNode runs the control plane and the node, and waits until both are ready. It returns i with what is to be
-// known of the node.
+// startWithNode runs the control plane and the node, and waits until both are ready. It returns i with the
+// description of the node.
 func startWithNode(ctx context.Context, c controlPlane, creds *credentials, admin *client, i info, progress io.Writer) (info, error) {
 	n, err := planNode(ctx, c, i.Bin)
 	if err != nil {
@@ -58,7 +58,7 @@ func startWithNode(ctx context.Context, c controlPlane, creds *credentials, admi
 	processes := slices.Concat(controlPlane, runtime, rest)
 	if err := runCommand(ctx, n.program("kubectl"), "", "--kubeconfig="+i.Kubeconfig, "--cache-dir="+n.path("kubectl"),
 		"create", "--validate=false", "-f", n.path("manifests.yaml")); err != nil {
-		return info{}, fmt.Errorf("creating what the cluster has from its start: %w", err)
+		return info{}, fmt.Errorf("create initial objects of the cluster: %w", err)
 	}
 	if err := waitFor(ctx, "the node is ready", processes, func(ctx context.Context) error { return n.probeReady(ctx, admin) }); err != nil {
 		return info{}, err

@@ -60,8 +60,7 @@ func missingPackages(all []dependency) []string {
 	return out
 }
 
-// installPackages makes sure that the machine has what the node needs: on Debian and its like, it installs what is
-// missing.
+// installPackages installs missing packages that the node requires, on Debian and its derivatives.
 func installPackages(ctx context.Context, progress io.Writer) error {
 	missing := missingPackages(dependencies())
 	if len(missing) == 0 {
@@ -76,10 +75,10 @@ func installPackages(ctx context.Context, progress io.Writer) error {
 	if err := aptGet(ctx, progress, install...); err != nil {
 		// A new machine may not have the lists of packages yet, or old ones.
 		if err := aptGet(ctx, progress, "update"); err != nil {
-			return fmt.Errorf("installing %s: %w", names, err)
+			return fmt.Errorf("install %s: %w", names, err)
 		}
 		if err := aptGet(ctx, progress, install...); err != nil {
-			return fmt.Errorf("installing %s: %w", names, err)
+			return fmt.Errorf("install %s: %w", names, err)
 		}
 	}
 	if missing := missingPackages(dependencies()); len(missing) > 0 {

@@ -23,7 +23,7 @@ type identity struct {
 	PID int `json:"pid"`
 	// StartTime is in clock ticks since boot, as /proc/<pid>/stat counts them.
 	StartTime uint64 `json:"startTime"`
-	// BootID tells apart the boots that StartTime counts from.
+	// BootID identifies the boot that StartTime is relative to.
 	BootID string `json:"bootID"`
 }
 
@@ -31,11 +31,11 @@ type identity struct {
 func identify(pid int) (identity, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return identity{}, fmt.Errorf("identifying process %d: %w", pid, err)
+		return identity{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
 	_, startTime, err := parseStat(string(stat))
 	if err != nil {
-		return identity{}, fmt.Errorf("identifying process %d: %w", pid, err)
+		return identity{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
 	boot, err := bootID()
 	if err != nil {
@@ -48,7 +48,7 @@ func identify(pid int) (identity, error) {
 func bootID() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "", fmt.Errorf("reading the boot id: %w", err)
+		return "", fmt.Errorf("read the boot id: %w", err)
 	}
 	return strings.TrimSpace(string(boot)), nil
 }
@@ -85,10 +85,10 @@ func (id identity) running() bool {
 // stop ends the process: SIGTERM, and SIGKILL where it still runs after grace. It returns once the
 // process is gone. A process that is not this very one gets no signal.
 func (id identity) stop(grace time.Duration) error {
-	// FindProcess opens a pidfd, so that what is verified next is also what gets the signals.
+	// FindProcess opens a pidfd, so that the verified process also receives the signals.
 	process, err := os.FindProcess(id.PID)
 	if err != nil {
-		return fmt.Errorf("opening process %d: %w", id.PID, err)
+		return fmt.Errorf("open process %d: %w", id.PID, err)
 	}
 	defer func() { _ = process.Release() }()
 	if !id.running() {
@@ -99,7 +99,7 @@ func (id identity) stop(grace time.Duration) error {
 		wait   time.Duration
 	}{{syscall.SIGTERM, grace}, {syscall.SIGKILL, 10 * time.Second}} {
 		if err := process.Signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("sending %v to process %d: %w", step.signal, id.PID, err)
+			return fmt.Errorf("send %v to process %d: %w", step.signal, id.PID, err)
 		}
 		for deadline := time.Now().Add(step.wait); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			if !id.running() {
@@ -117,11 +117,11 @@ func readPIDFile(path string) (identity, bool, error) {
 		return identity{}, false, nil
 	}
 	if err != nil {
-		return identity{}, false, fmt.Errorf("reading pid file: %w", err)
+		return identity{}, false, fmt.Errorf("read pid file: %w", err)
 	}
 	var id identity
 	if err := json.Unmarshal(content, &id); err != nil {
-		return identity{}, false, fmt.Errorf("reading pid file %s: %w", path, err)
+		return identity{}, false, fmt.Errorf("read pid file %s: %w", path, err)
 	}
 	return id, true, nil
 }
@@ -146,7 +146,7 @@ func (h home) startCommand(name string, cmd *exec.Cmd) (*process, error) {
 	p := &process{name: name, logFile: h.path(name + ".log"), exited: make(chan struct{})}
 	log, err := os.Create(p.logFile)
 	if err != nil {
-		return nil, fmt.Errorf("creating the log of %s: %w", name, err)
+		return nil, fmt.Errorf("create the log of %s: %w", name, err)
 	}
 	defer log.Close()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = string(h), log, log
@@ -158,14 +158,14 @@ func (h home) startCommand(name string, cmd *exec.Cmd) (*process, error) {
 	}
 	cmd.SysProcAttr.Setsid = true
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	id, err := identify(cmd.Process.Pid)
 	if err == nil {
 		err = writeJSON(h.pidFile(name), id)
 	}
 	if err != nil {
-		// Without a pid file nobody would find the process again.
+		// Without a PID file, the process could not be found later.
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	p.pid = id.PID
@@ -190,7 +190,7 @@ func waitFor(ctx context.Context, what string, processes []*process, probe func(
 				if p.err != nil {
 					how = p.err.Error()
 				}
-				return fmt.Errorf("waiting until %s: %s ended (%s); the end of %s:\n%s",
+				return fmt.Errorf("wait until %s: %s ended (%s); the end of %s:\n%s",
 					what, p.name, how, p.logFile, tail(p.logFile))
 			default:
 			}
@@ -200,7 +200,7 @@ func waitFor(ctx context.Context, what string, processes []*process, probe func(
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return fmt.Errorf("interrupted while waiting until %s", what)
 			}
-			return fmt.Errorf("waiting until %s: %w; the last try: %w", what, ctx.Err(), err)
+			return fmt.Errorf("wait until %s: %w; last attempt: %w", what, ctx.Err(), err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -70,14 +70,14 @@ func TestStopEndsTheProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, id := startChild(t, script)
 			if !id.running() {
-				t.Fatal("a process that runs was taken for dead")
+				t.Fatal("a running process counts as dead")
 			}
 			if err := id.stop(200 * time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
-			// Nobody waited for it yet: it is a zombie, which must not count as running.
+			// It has not been reaped yet: it is a zombie, which must not count as running.
 			if id.running() {
-				t.Error("a process that was killed was taken for running")
+				t.Error("a killed process counts as running")
 			}
 			if err := id.stop(time.Second); err != nil {
 				t.Errorf("stopping it again: %v", err)
@@ -93,7 +93,7 @@ func TestStopSparesAnotherProcessWithThePID(t *testing.T) {
 	otherBoot.BootID = "another"
 	for _, other := range []identity{earlier, otherBoot} {
 		if other.running() {
-			t.Errorf("%+v was taken for %+v", id, other)
+			t.Errorf("%+v counts as %+v", id, other)
 		}
 		if err := other.stop(time.Second); err != nil {
 			t.Error(err)

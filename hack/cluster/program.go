@@ -19,8 +19,8 @@ import (
 // commandFile keeps the command line of a program that stopProgram stopped.
 func (h home) commandFile(name string) string { return h.path(name + ".stopped") }
 
-// lockProgram locks the cluster for stopping or starting one program. It refuses those that cannot be alone: programs of the
-// node need its mount namespace.
+// lockProgram locks the cluster for stopping or starting one program. It rejects programs that
+// cannot run alone: programs of the node need its mount namespace.
 func (h home) lockProgram(ctx context.Context, name string, progress io.Writer) (*fileLock, error) {
 	if !slices.Contains(daemons(false), name) {
 		return nil, fmt.Errorf("%q cannot be stopped alone, only %s", name, strings.Join(daemons(false), ", "))
@@ -48,7 +48,7 @@ func (h home) stopProgram(ctx context.Context, name string, progress io.Writer) 
 	}
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", id.PID))
 	if err != nil {
-		return fmt.Errorf("reading the command line of %s: %w", name, err)
+		return fmt.Errorf("read the command line of %s: %w", name, err)
 	}
 	if err := writeJSON(h.commandFile(name), strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")); err != nil {
 		return err
@@ -68,11 +68,11 @@ func (h home) startProgram(ctx context.Context, name string, progress io.Writer)
 		return fmt.Errorf("%s was not stopped in %s", name, h)
 	}
 	if err != nil {
-		return fmt.Errorf("reading how to start %s: %w", name, err)
+		return fmt.Errorf("read command of %s: %w", name, err)
 	}
 	var line []string
 	if err := json.Unmarshal(content, &line); err != nil {
-		return fmt.Errorf("reading %s: %w", h.commandFile(name), err)
+		return fmt.Errorf("read %s: %w", h.commandFile(name), err)
 	}
 	p, err := h.startCommand(name, exec.Command(line[0], line[1:]...))
 	if err != nil {
@@ -89,7 +89,7 @@ func (h home) startProgram(ctx context.Context, name string, progress io.Writer)
 	return os.Remove(h.commandFile(name))
 }
 
-// rejoin puts a program beside the others of a cluster with a node, where `down` looks for what is left.
+// rejoin moves a program to the cgroup of the others of a cluster with a node, in which `down` finds remaining processes.
 func (h home) rejoin(pid int) error {
 	i, err := h.readInfo()
 	if err != nil || i.Node == "" {

@@ -26,7 +26,7 @@ func TestStopAndStartOneProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := h.startProgram(ctx, "etcd", io.Discard); err == nil || !strings.Contains(err.Error(), "was not stopped") {
-		t.Errorf("what was not stopped: %v", err)
+		t.Errorf("program that was not stopped: %v", err)
 	}
 
 	p, err := h.startCommand("etcd", exec.Command("tail", "-f", file))

@@ -65,7 +65,7 @@ func up(ctx context.Context, h home, o upOptions, progress io.Writer) (info, err
 		return info{}, err
 	}
 	if o.node {
-		if err := takeMachine(ctx); err != nil {
+		if err := claimMachine(ctx); err != nil {
 			return info{}, err
 		}
 	}
@@ -186,11 +186,11 @@ func (c controlPlane) writeFiles(creds *credentials) error {
 		files["pki/"+name] = content
 	}
 	if err := os.MkdirAll(c.home.path("pki"), 0o700); err != nil {
-		return fmt.Errorf("creating the directory for certificates: %w", err)
+		return fmt.Errorf("create the directory for certificates: %w", err)
 	}
 	for name, content := range files {
 		if err := os.WriteFile(c.home.path(name), content, 0o600); err != nil {
-			return fmt.Errorf("writing the cluster's files: %w", err)
+			return fmt.Errorf("write the cluster's files: %w", err)
 		}
 	}
 	return nil
@@ -226,7 +226,7 @@ func newClient(ca, own pair) (*client, error) {
 	roots.AppendCertsFromPEM(ca.cert)
 	certificate, err := tls.X509KeyPair(own.cert, own.key)
 	if err != nil {
-		return nil, fmt.Errorf("loading a client certificate: %w", err)
+		return nil, fmt.Errorf("load a client certificate: %w", err)
 	}
 	tlsConfig := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}
 	// No Proxy, unlike the default transport: all calls stay on this machine.

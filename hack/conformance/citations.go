@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// cited is by clause, or by section, the tests that cite it, such as "pkg/routing TestName".
+// cited maps a clause or a section to the tests that cite it, such as "pkg/routing TestName".
 type cited map[string][]string
 
 func (c cited) add(ids []string, test string) {
@@ -23,14 +23,14 @@ func (c cited) add(ids []string, test string) {
 	}
 }
 
-// citations are what tests cite. Sections are those that were named without a clause, which covers none.
+// citations are the citations by tests. Sections are cited without a clause, which covers no clause.
 type citations struct {
 	clauses, sections cited
 }
 
 func newCitations() citations { return citations{clauses: cited{}, sections: cited{}} }
 
-// findCitations looks through the test files of a repository.
+// findCitations reads the test files of a repository.
 func findCitations(root string, grammars []grammar) (citations, error) {
 	found := newCitations()
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
@@ -54,7 +54,7 @@ func findCitations(root string, grammars []grammar) (citations, error) {
 	return found, err
 }
 
-// add adds what the tests in a file of a package cite. The source is read from the file where it is nil.
+// add adds the citations by tests in a file of a package. If source is nil, it is read from the file.
 func (c citations) add(grammars []grammar, pkg, file string, source any) error {
 	files := token.NewFileSet()
 	parsed, err := parser.ParseFile(files, file, source, parser.ParseComments|parser.SkipObjectResolution)

@@ -14,7 +14,7 @@ type clause struct {
 	id, level, summary string
 }
 
-// levels are the words of RFC 2119, and whether what they say is a duty.
+// levels are the keywords of RFC 2119, and whether they are requirements.
 var levels = map[string]bool{
 	"MUST": true, "MUST_NOT": true, "REQUIRED": true, "SHALL": true, "SHALL_NOT": true,
 	"SHOULD": false, "SHOULD_NOT": false, "RECOMMENDED": false, "NOT_RECOMMENDED": false, "MAY": false, "OPTIONAL": false,
@@ -22,10 +22,10 @@ var levels = map[string]bool{
 
 func (c clause) binds() bool { return levels[c.level] }
 
-// clauseList are the clauses of a specification, in its order.
+// clauseList contains the clauses of a specification, in order.
 type clauseList struct {
 	clauses []clause
-	// beyond are the sections that may be cited though none of their clauses is listed.
+	// beyond are sections that may be cited although their clauses are not listed.
 	beyond []string
 }
 
@@ -33,7 +33,7 @@ func (l clauseList) has(id string) bool {
 	return slices.ContainsFunc(l.clauses, func(c clause) bool { return c.id == id })
 }
 
-// knows tells whether a clause may be cited: it is listed, or is of a section that is beyond the list.
+// knows reports whether a clause may be cited: it is listed, or its section is in beyond.
 func (l clauseList) knows(id string) bool {
 	if l.has(id) {
 		return true
@@ -45,7 +45,7 @@ func (l clauseList) knows(id string) bool {
 	return slices.ContainsFunc(l.beyond, func(s string) bool { return section == s || strings.HasPrefix(section, s+".") })
 }
 
-// sections returns all sections, each once.
+// sections returns all sections without duplicates.
 func (l clauseList) sections() []string {
 	sections := slices.Clone(l.beyond)
 	for _, c := range l.clauses {
@@ -55,13 +55,13 @@ func (l clauseList) sections() []string {
 	return slices.Compact(sections)
 }
 
-// sectionOf returns what comes before the number of a clause.
+// sectionOf returns the section of a clause: the part before its number.
 func sectionOf(id string) string { return id[:strings.LastIndex(id, "-")] }
 
-// line is one of a file: a clause, such as 7.0.1-4 or Trigger Lifecycle-2, and what is said of it.
+// line is a line of a file: a clause, such as 7.0.1-4 or Trigger Lifecycle-2, and text about it.
 var line = regexp.MustCompile(`^(\S.*?-\d+)(?: +(.*))?$`)
 
-// parseClauses reads lines of clause, level and summary, and one that begins with beyond and lists sections.
+// parseClauses parses lines with a clause, its level and its summary, and a line that begins with beyond and lists sections.
 func parseClauses(r io.Reader) (clauseList, error) {
 	var list clauseList
 	err := eachLine(r, func(text string) error {
@@ -86,7 +86,7 @@ func parseClauses(r io.Reader) (clauseList, error) {
 	return list, err
 }
 
-// parseReasons reads lines of a clause and why no test cites it.
+// parseReasons parses lines with a clause and the reason why no test cites it.
 func parseReasons(r io.Reader) (map[string]string, error) {
 	reasons := map[string]string{}
 	err := eachLine(r, func(text string) error {
@@ -94,7 +94,7 @@ func parseReasons(r io.Reader) (map[string]string, error) {
 		if err != nil {
 			return err
 		}
-		if _, again := reasons[id]; again || reason == "" {
+		if _, exists := reasons[id]; exists || reason == "" {
 			return fmt.Errorf("clause %s must have a reason and be listed once", id)
 		}
 		reasons[id] = reason

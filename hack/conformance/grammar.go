@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// grammar is how comments cite one specification.
+// grammar is the syntax of citations of one specification.
 type grammar struct {
 	name string
-	// citation finds whole lists, and item the parts of one: section and number, and those that end a range.
+	// citation matches whole lists, and item their elements: section and number, and the end of a range.
 	citation, item *regexp.Regexp
-	// section finds headings, with the beginning of a number where one follows. Nil where sections are not named alone.
+	// section matches headings, including the beginning of a number. Nil if headings may not be cited alone.
 	section *regexp.Regexp
 }
 
 const (
-	// numbered are sections such as 7.0.1, and titled such as Derived (Reply) Events or duckv1.Destination.
+	// numbered are sections such as 7.0.1, and titled are sections such as Derived (Reply) Events or duckv1.Destination.
 	numbered = `\d+(?:\.\d+)*`
 	titled   = `(?:duckv1\.)?[A-Z][A-Za-z]*(?: [A-Za-z()]+)*`
 	number   = `-\d{1,3}\b`
 )
 
-// newGrammar returns that of the specification which comments call name. Headings are the sections that may be named
+// newGrammar returns the grammar of the specification that comments call name. Headings are the sections that may be cited
 // alone.
 func newGrammar(name, section string, headings []string) grammar {
 	item := `(` + section + `)?(` + number + `)(?: to (` + section + `)?(` + number + `))?`
@@ -36,7 +36,7 @@ func newGrammar(name, section string, headings []string) grammar {
 	}
 	if len(headings) > 0 {
 		var quoted []string
-		// The longest first, as Channel begins Channel Lifecycle.
+		// The longest first, because Channel is a prefix of Channel Lifecycle.
 		for _, heading := range slices.SortedFunc(slices.Values(headings), func(a, b string) int { return cmp.Compare(len(b), len(a)) }) {
 			quoted = append(quoted, regexp.QuoteMeta(heading))
 		}
@@ -45,8 +45,8 @@ func newGrammar(name, section string, headings []string) grammar {
 	return g
 }
 
-// parse returns the clauses that a comment cites, ranges as their members, and the sections that it names alone. It
-// fails for a range that leaves its section or runs backwards.
+// parse returns the clauses that a comment cites, with ranges expanded, and the sections that it cites alone. It
+// fails for a range that spans sections or is reversed.
 func (g grammar) parse(comment string) (clauses, sections []string, err error) {
 	text := strings.Join(strings.Fields(comment), " ")
 	for _, list := range g.citation.FindAllStringSubmatch(text, -1) {
@@ -75,7 +75,7 @@ func (g grammar) parse(comment string) (clauses, sections []string, err error) {
 	return clauses, sections, nil
 }
 
-// numberOf returns the number in the end of a clause, such as -12.
+// numberOf returns the number at the end of a clause, such as -12.
 func numberOf(text string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(text, "-")) // three digits at most
 	return n

@@ -1,5 +1,5 @@
 // Command conformance prints the clauses of the specifications of Knative Serving and Eventing with the tests that
-// cite them, and fails when a clause that binds is neither tested nor explained.
+// cite them, and fails if a required clause is neither tested nor explained.
 //
 // A test cites clauses in its doc comment, or in a comment in its body:
 //
@@ -8,8 +8,8 @@
 //	separator = ", " | " and " | ", and ", each optionally followed by the name of the specification
 //	clause   = [ section ] "-" number, such as 7.0.1-4 or Trigger Lifecycle-3
 //
-// A clause without section is of the section before it. A range stays within one section. "eventing Trigger
-// Lifecycle" alone names a section: such tests are listed, but cover no clause.
+// A clause without section belongs to the previous section. A range stays within one section. "eventing Trigger
+// Lifecycle" alone cites a section: such tests are listed, but cover no clause.
 package main
 
 import (
@@ -30,11 +30,11 @@ func main() {
 		log.Fatal(err)
 	}
 	if faults > 0 {
-		log.Fatalf("%d faults, see above", faults)
+		log.Fatalf("%d errors, see above", faults)
 	}
 }
 
-// run prints the report of a repository and returns the number of faults in it.
+// run prints the report of a repository and returns the number of errors.
 func run(root string, out io.Writer) (faults int, err error) {
 	data := filepath.Join(root, "test", "conformance")
 	specifications := []specification{{name: "serving"}, {name: "eventing", titles: true}}

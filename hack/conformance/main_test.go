@@ -158,7 +158,7 @@ func TestFaults(t *testing.T) {
 		"all tested":                       {cited: all},
 		"what binds is explained":          {cited: cited{"6-1": {"p TestA"}}, reasons: map[string]string{"6-3": "r", "10.2-1": "r", "Trigger-1": "r"}},
 		"one that binds is not tested":     {cited: cited{"6-1": {"p TestA"}, "10.2-1": {"p TestA"}}, want: []string{"clause 6-3 (MUST_NOT) is not tested: c", "clause Trigger-1 (MUST) is not tested: e"}},
-		"explained though tested":          {cited: all, reasons: map[string]string{"6-1": "r"}, want: []string{"clause 6-1 is tested, take it out of uncovered.txt"}},
+		"explained though tested":          {cited: all, reasons: map[string]string{"6-1": "r"}, want: []string{"clause 6-1 is tested, remove it from uncovered.txt"}},
 		"explained though unknown":         {cited: all, reasons: map[string]string{"6-9": "r"}, want: []string{"uncovered.txt explains 6-9, which is in no list of clauses"}},
 		"cited though unknown":             {cited: with("6-9"), want: []string{"there is no clause 6-9, which is cited by p TestB"}},
 		"cited in an unknown section":      {cited: with("6.1-1"), want: []string{"there is no clause 6.1-1, which is cited by p TestB"}},
@@ -253,7 +253,7 @@ clause 6-4 (MUST) is not tested: fourth
 	}
 }
 
-// The lists that are in the repository can be read, and agree with each other.
+// The lists in the repository are valid and consistent.
 func TestClausesOfTheRepository(t *testing.T) {
 	for name, want := range map[string]int{"serving": 122, "eventing": 131} {
 		list, err := parseFile("../../test/conformance/"+name+"-clauses.txt", parseClauses)

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// specification is what tests are held against.
+// specification is a specification that tests cite.
 type specification struct {
 	name string
 	list clauseList
-	// titles tells that sections have titles, which may be named without a clause.
+	// titles reports whether sections have titles, which may be cited without a clause.
 	titles bool
 }
 
@@ -24,12 +24,12 @@ func (s specification) grammar() grammar {
 	return newGrammar(s.name, numbered, nil)
 }
 
-// report says of each clause which tests cite it, or why none does.
+// report lists for each clause the tests that cite it, or the reason why none does.
 type report struct {
 	specifications []specification
 	reasons        map[string]string
 	cited          citations
-	// faults are what has to be put right.
+	// faults are errors in the lists and citations.
 	faults []string
 }
 
@@ -41,7 +41,7 @@ func newReport(specifications []specification, reasons map[string]string, cited 
 			covered := len(cited.clauses[c.id]) > 0
 			switch {
 			case covered && explained:
-				r.fault("clause %s is tested, take it out of uncovered.txt", c.id)
+				r.fault("clause %s is tested, remove it from uncovered.txt", c.id)
 			case c.binds() && !covered && !explained:
 				r.fault("clause %s (%s) is not tested: %s", c.id, c.level, c.summary)
 			}
@@ -68,7 +68,7 @@ func (r *report) fault(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Sprintf(format, args...))
 }
 
-// print writes each specification, then the faults.
+// print writes each specification, then the errors.
 func (r *report) print(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	for _, s := range r.specifications {
@@ -83,8 +83,8 @@ func (r *report) print(w io.Writer) error {
 	return out.Flush()
 }
 
-// printSpecification writes the clauses with their tests, those that bind and are not tested, and the tests that name
-// but a section.
+// printSpecification writes the clauses with their tests, the required clauses without a test, and the tests that cite only a
+// section.
 func (r *report) printSpecification(out io.Writer, s specification) {
 	width := 9
 	for _, c := range s.list.clauses {

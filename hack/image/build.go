@@ -24,10 +24,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// sbomPath is where the list of what the program consists of is in the image.
+// sbomPath is the path of the bill of materials in the image.
 const sbomPath = "/sbom.spdx.json"
 
-// options say what goes into an image.
+// options configure an image.
 type options struct {
 	binary, entrypoint       string
 	arguments                []string
@@ -38,14 +38,14 @@ type options struct {
 	created                  time.Time
 }
 
-// file is one in a layer.
+// file is a file in a layer.
 type file struct {
 	path    string
 	content []byte
 	mode    int64
 }
 
-// build returns the image, and its list of contents in SPDX. What changes seldom is in a layer of its own, before the
+// build returns the image, and its bill of materials in SPDX. Files that rarely change are in a separate layer before the
 // program.
 func build(o options) (v1.Image, []byte, error) {
 	binary, info, err := program(o.binary)
@@ -64,7 +64,7 @@ func build(o options) (v1.Image, []byte, error) {
 	case err == nil:
 		base = append(base, file{"/etc/ssl/certs/ca-certificates.crt", roots, 0o444})
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, nil, fmt.Errorf("reading the authorities to trust: %w", err)
+		return nil, nil, fmt.Errorf("read trusted authorities: %w", err)
 	}
 
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
@@ -86,7 +86,7 @@ func build(o options) (v1.Image, []byte, error) {
 			History:   v1.History{Created: v1.Time{Time: o.created}, CreatedBy: "hack/image", Comment: content.comment},
 		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("adding a layer: %w", err)
+			return nil, nil, fmt.Errorf("add layer: %w", err)
 		}
 	}
 	config, err := image.ConfigFile()
@@ -114,7 +114,7 @@ func build(o options) (v1.Image, []byte, error) {
 	return image, sbom, err
 }
 
-// program reads the program, which must need nothing else to run.
+// program reads the program, which must not depend on other files.
 func program(name string) ([]byte, *debug.BuildInfo, error) {
 	binary, err := os.ReadFile(name)
 	if err != nil {
@@ -134,7 +134,7 @@ func program(name string) ([]byte, *debug.BuildInfo, error) {
 	return binary, info, nil
 }
 
-// setting returns one that the program was built with.
+// setting returns a build setting of the program.
 func setting(info *debug.BuildInfo, key string) string {
 	for _, s := range info.Settings {
 		if s.Key == key {
@@ -144,7 +144,7 @@ func setting(info *debug.BuildInfo, key string) string {
 	return ""
 }
 
-// labels are those that the OCI image specification names.
+// labels are the labels that the OCI image specification defines.
 func labels(o options, info *debug.BuildInfo) map[string]string {
 	all := map[string]string{
 		"title":    o.title,
@@ -152,7 +152,7 @@ func labels(o options, info *debug.BuildInfo) map[string]string {
 		"revision": o.revision,
 		"created":  o.created.Format(time.RFC3339),
 	}
-	// What is no module path, such as command-line-arguments, is no place where sources are.
+	// Names that are not module paths, such as command-line-arguments, do not identify the source repository.
 	if host, _, _ := strings.Cut(info.Main.Path, "/"); strings.Contains(host, ".") {
 		all["source"] = "https://" + info.Main.Path
 	}
@@ -165,7 +165,7 @@ func labels(o options, info *debug.BuildInfo) map[string]string {
 	return l
 }
 
-// newLayer returns files and the directories that they are in, which belong to root, with the date given.
+// newLayer returns a layer with files and their directories, owned by root, with the given date.
 func newLayer(files []file, date time.Time) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -182,14 +182,14 @@ func newLayer(files []file, date time.Time) (v1.Layer, error) {
 			}
 			made[directory] = true
 			if err := header(directory+"/", tar.TypeDir, 0o555, 0); err != nil {
-				return nil, fmt.Errorf("adding %s: %w", directory, err)
+				return nil, fmt.Errorf("add %s: %w", directory, err)
 			}
 		}
 		if err := header(f.path, tar.TypeReg, f.mode, int64(len(f.content))); err != nil {
-			return nil, fmt.Errorf("adding %s: %w", f.path, err)
+			return nil, fmt.Errorf("add %s: %w", f.path, err)
 		}
 		if _, err := w.Write(f.content); err != nil {
-			return nil, fmt.Errorf("adding %s: %w", f.path, err)
+			return nil, fmt.Errorf("add %s: %w", f.path, err)
 		}
 	}
 	if err := w.Close(); err != nil {
@@ -200,7 +200,7 @@ func newLayer(files []file, date time.Time) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// parents are the directories that a file is in, the outermost first.
+// parents returns the parent directories of a file, outermost first.
 func parents(name string) []string {
 	var all []string
 	for d := path.Dir(name); d != "/"; d = path.Dir(d) {

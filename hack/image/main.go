@@ -1,9 +1,9 @@
-// Command image makes an OCI image of one static Go program, without a container engine: it writes the image to an
-// archive, pushes it to a registry, or both. The same program and flags give the same image.
+// Command image builds an OCI image of one static Go program, without a container engine: it writes the image to an
+// archive, pushes it to a registry, or both. The same program and flags result in the same image.
 //
 //	go run ./hack/image --binary PATH (--output FILE | --push REF) [flags] [-- ARGUMENT...]
 //
-// Arguments after -- are those that the program gets where a container names none.
+// Arguments after -- are the default arguments of the program.
 package main
 
 import (
@@ -35,7 +35,7 @@ func newCommand() *cobra.Command {
 	var insecure bool
 	command := &cobra.Command{
 		Use:           "image --binary PATH (--output FILE | --push REF)",
-		Short:         "Make an OCI image of one static Go program",
+		Short:         "Build an OCI image of one static Go program",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -93,14 +93,14 @@ func newCommand() *cobra.Command {
 	flags.IntVar(&o.user, "user", 65532, "user and group that the program runs as")
 	flags.IntSliceVar(&o.ports, "port", nil, "TCP ports that the program listens on")
 	flags.StringVar(&o.roots, "roots", "/etc/ssl/certs/ca-certificates.crt",
-		"file of the authorities that the program trusts in TLS; none are in the image where there is no such file")
+		"file of the authorities that the program trusts in TLS; if it does not exist, the image contains none")
 	flags.StringVar(&o.title, "title", "", "label org.opencontainers.image.title (default the program's name)")
 	flags.StringVar(&o.version, "version", "", "label org.opencontainers.image.version")
 	flags.StringVar(&o.revision, "revision", "", "label org.opencontainers.image.revision, the commit")
-	flags.StringVar(&created, "created", "", "date of the image and all its files, that of the commit (default 1970-01-01T00:00:00Z)")
+	flags.StringVar(&created, "created", "", "date of the image and all its files, usually the date of the commit (default 1970-01-01T00:00:00Z)")
 	flags.StringVar(&output, "output", "", "write an archive to `FILE`, for ctr images import and docker load, and FILE.spdx.json")
 	flags.StringVar(&reference, "reference", "", "name of the image in the archive (default TITLE:latest)")
 	flags.StringVar(&push, "push", "", "push to `REF`, as HOST:PORT/NAME:TAG, and print its digest")
-	flags.BoolVar(&insecure, "insecure", false, "push by plain HTTP where HTTPS is refused; loopback and private addresses need no flag")
+	flags.BoolVar(&insecure, "insecure", false, "push by plain HTTP if HTTPS is refused; loopback and private addresses do not need the flag")
 	return command
 }

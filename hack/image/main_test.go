@@ -26,7 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// compile builds a program of no more than the standard library, and returns its path.
+// compile builds a program that only uses the standard library, and returns its path.
 func compile(t *testing.T) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -47,7 +47,7 @@ func compile(t *testing.T) string {
 	return filepath.Join(directory, "hello")
 }
 
-// run calls the command and returns what it printed.
+// run runs the command and returns its output.
 func run(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -158,7 +158,7 @@ func TestImageThatIsPushed(t *testing.T) {
 	checkSBOM(t, files["sbom.spdx.json"])
 }
 
-// trimmed drops the slashes that end names of directories.
+// trimmed removes the trailing slashes of directory names.
 func trimmed(modes map[string]string) map[string]string {
 	all := map[string]string{}
 	for name, mode := range modes {
@@ -204,7 +204,7 @@ func TestSameProgramGivesTheSameImage(t *testing.T) {
 	}
 }
 
-// Both ways to read the archive give the image that is pushed.
+// Both formats of the archive contain the pushed image.
 func TestArchiveIsReadByAll(t *testing.T) {
 	server := httptest.NewServer(registry.New())
 	defer server.Close()

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// upload pushes an image, with the credentials that container tools keep in the user's home, and returns the reference
-// that always means this image.
+// upload pushes an image, with the credentials that container tools store in the user's home, and returns its reference by
+// digest.
 func upload(ctx context.Context, image v1.Image, reference string, insecure bool) (string, error) {
 	var how []name.Option
 	if insecure {
@@ -31,7 +31,7 @@ func upload(ctx context.Context, image v1.Image, reference string, insecure bool
 	}
 	err = remote.Write(ref, image, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
 	if err != nil {
-		return "", fmt.Errorf("pushing to %s: %w", ref, err)
+		return "", fmt.Errorf("push to %s: %w", ref, err)
 	}
 	digest, err := image.Digest()
 	if err != nil {
@@ -40,8 +40,8 @@ func upload(ctx context.Context, image v1.Image, reference string, insecure bool
 	return ref.Context().Digest(digest.String()).String(), nil
 }
 
-// archive writes an image called reference to a file: an OCI layout, with the manifest of docker archives besides, so
-// that all tools can load it, and those that know OCI have the digest that a registry has.
+// archive writes an image called reference to a file: an OCI layout, plus the manifest of docker archives, so that all tools can
+// load it, and tools that support OCI have the same digest as a registry.
 func archive(image v1.Image, reference, output string) (err error) {
 	directory, err := os.MkdirTemp("", "image-")
 	if err != nil {
@@ -49,7 +49,7 @@ func archive(image v1.Image, reference, output string) (err error) {
 	}
 	defer os.RemoveAll(directory)
 	if err := writeLayout(image, reference, directory); err != nil {
-		return fmt.Errorf("laying the image out: %w", err)
+		return fmt.Errorf("write image layout: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(output), 0o755); err != nil {
 		return err
@@ -61,12 +61,12 @@ func archive(image v1.Image, reference, output string) (err error) {
 	}
 	defer os.Remove(temporary)
 	if err := errors.Join(pack(directory, f), f.Close()); err != nil {
-		return fmt.Errorf("writing %s: %w", output, err)
+		return fmt.Errorf("write %s: %w", output, err)
 	}
 	return os.Rename(temporary, output)
 }
 
-// writeLayout fills a directory with what is in the archive.
+// writeLayout writes the contents of the archive to a directory.
 func writeLayout(image v1.Image, reference, directory string) error {
 	l, err := layout.Write(directory, empty.Index)
 	if err != nil {
@@ -104,7 +104,7 @@ func writeLayout(image v1.Image, reference, directory string) error {
 	return os.WriteFile(filepath.Join(directory, "manifest.json"), content, 0o644)
 }
 
-// pack writes the files of a directory in the order of their names, without dates and owners.
+// pack archives the files of a directory in the order of their names, without dates and owners.
 func pack(directory string, f *os.File) error {
 	w := tar.NewWriter(f)
 	root := os.DirFS(directory)

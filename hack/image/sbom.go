@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// document is a bill of materials in SPDX 2.3, of which this is what we say.
+// document is a bill of materials, with the used subset of SPDX 2.3.
 type document struct {
 	SPDXVersion       string         `json:"spdxVersion"`
 	DataLicense       string         `json:"dataLicense"`
@@ -58,7 +58,7 @@ const (
 	goStandardID = "SPDXRef-Package-stdlib"
 )
 
-// describe lists the modules that a program was built from, as it says itself, and Go's standard library.
+// describe lists the modules in the build information of a program, and Go's standard library.
 func describe(o options, info *debug.BuildInfo) ([]byte, error) {
 	version := o.version
 	if version == "" {
@@ -87,7 +87,7 @@ func describe(o options, info *debug.BuildInfo) ([]byte, error) {
 		d.Packages = append(d.Packages, newComponent(id, module.Path, module.Version, module.Sum))
 		d.Relationships = append(d.Relationships, relationship{mainID, "DEPENDS_ON", id})
 	}
-	// The name of a document says what is in it, so that the same program has the same one.
+	// The namespace of a document derives from its content, so that the same program has the same one.
 	content, err := json.Marshal(d)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func describe(o options, info *debug.BuildInfo) ([]byte, error) {
 	return append(content, '\n'), err
 }
 
-// newComponent describes a module. Sum is its line in go.sum.
+// newComponent describes a module. Sum is its checksum in go.sum.
 func newComponent(id, module, version, sum string) component {
 	c := component{
 		SPDXID: id, Name: module, VersionInfo: version,

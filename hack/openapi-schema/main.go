@@ -1,4 +1,4 @@
-// Command openapi-schema prints the OpenAPI schema of our types, for applyconfiguration-gen to embed.
+// Command openapi-schema prints the OpenAPI schema of the API types, for applyconfiguration-gen to embed.
 package main
 
 import (

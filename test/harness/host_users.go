@@ -122,7 +122,7 @@ func (c *Cluster) Namespace(t testing.TB, prefix string, labels map[string]strin
 	t.Cleanup(func() {
 		err := c.Host.CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			t.Errorf("deleting namespace %s: %v", name, err)
+			t.Errorf("delete namespace %s: %v", name, err)
 		}
 	})
 	Eventually(t, fmt.Sprintf("namespace %s has its ServiceAccount", name), func() error {
