@@ -271,16 +271,16 @@ func TestRemove(t *testing.T) {
 	if err := controllertest.Reconcile(t.Context(), f, key); err != nil || len(f.streams.set) > 0 {
 		t.Errorf("gone: %v, %v", f.streams.set, err)
 	}
-	again := newBroker(func(b *eventingv1.Broker) { b.UID = "two" })
-	if err := f.Fixture.Client.Tracker().Add(again); err != nil {
+	recreated := newBroker(func(b *eventingv1.Broker) { b.UID = "two" })
+	if err := f.Fixture.Client.Tracker().Add(recreated); err != nil {
 		t.Fatal(err)
 	}
 	f.status(t)
 	if got := f.streams.set[streams.BrokerKey(key)].UID; got != "two" {
 		t.Errorf("made anew: the stream is of %q", got)
 	}
-	again.DeletionTimestamp, again.Finalizers = &metav1.Time{Time: controllertest.Now}, []string{"example.com/wait"}
-	if err := f.Fixture.Client.Tracker().Update(eventingv1.SchemeGroupVersion.WithResource("brokers"), again, "default"); err != nil {
+	recreated.DeletionTimestamp, recreated.Finalizers = &metav1.Time{Time: controllertest.Now}, []string{"example.com/wait"}
+	if err := f.Fixture.Client.Tracker().Update(eventingv1.SchemeGroupVersion.WithResource("brokers"), recreated, "default"); err != nil {
 		t.Fatal(err)
 	}
 	f.status(t)

@@ -26,7 +26,7 @@ func named(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "default", Name: name}
 }
 
-// run has a controller run in a bubble until fn returns.
+// run runs a controller in a bubble until fn returns.
 func run(t *testing.T, c *Controller, workers int, fn func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -49,8 +49,8 @@ func isPrimed(c *Controller) bool {
 	}
 }
 
-// A controller is primed once all that was there has been reconciled once, whatever came of it, and at once where
-// there is nothing.
+// A controller is primed once all initial objects have been reconciled once, with or without an error, and immediately without
+// objects.
 func TestPrimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := make(chan struct{})

@@ -16,7 +16,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// written is a StatusClient that keeps what was written last, and when.
+// written is a StatusClient that keeps the last written object, and the times of all writes.
 type written struct {
 	object servingv1.Service
 	at     []time.Duration
@@ -112,13 +112,13 @@ func TestDeferralsMany(t *testing.T) {
 				t.Errorf("with %d others a reason is written after %v, want %v", i, got, want)
 			}
 		}
-		elsewhere := types.NamespacedName{Namespace: "elsewhere", Name: "a"}
-		if got, _ := p.note(elsewhere, true); got != deferral {
+		remote := types.NamespacedName{Namespace: "remote", Name: "a"}
+		if got, _ := p.note(remote, true); got != deferral {
 			t.Errorf("in another namespace a reason is written after %v, want %v", got, deferral)
 		}
 		<-time.After(deferral)
-		if !mayWait(key(0)) || mayWait(elsewhere) {
-			t.Error("after a while the reasons of the one namespace may not wait, or those of the other may")
+		if !mayWait(key(0)) || mayWait(remote) {
+			t.Error("after a while the reasons of the one namespace may not wait, or the reasons of the other may")
 		}
 		if got, _ := p.note(key(0), true); got != maxDeferral-deferral {
 			t.Errorf("one that came first is written after %v, want %v", got, maxDeferral-deferral)
@@ -135,7 +135,7 @@ func TestDeferralsMany(t *testing.T) {
 		for i := range few + 2 {
 			p.note(key(i), false)
 		}
-		p.note(elsewhere, false)
+		p.note(remote, false)
 		if len(p.since) > 0 {
 			t.Errorf("%v are kept in mind", p.since)
 		}

@@ -15,7 +15,7 @@ type get func(name string) (*servingv1.Route, error)
 
 func (g get) Get(name string) (*servingv1.Route, error) { return g(name) }
 
-// What is gone or going is not live, which is no error; what cannot be read is one.
+// An object that does not exist or is being deleted is not live, without an error. A failed read is an error.
 func TestLive(t *testing.T) {
 	broken := errors.New("broken")
 	for name, test := range map[string]struct {

@@ -31,7 +31,7 @@ func at(c duckv1.Condition, t metav1.Time) duckv1.Condition {
 	return c
 }
 
-// Observe sums up what was found (serving 6-12, 6-13), and leaves no condition of an older generation standing
+// Observe derives Ready from the conditions (serving 6-12, 6-13), and leaves no condition of an older generation standing
 // (serving 9.1.3-4, 9.2.3-3).
 func TestObserve(t *testing.T) {
 	ready := duckv1.Conditions{at(True(first), earlier), at(True(duckv1.ConditionReady), earlier), at(True(second), earlier)}
@@ -128,7 +128,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An Event is made when an object becomes ready or fails, not while it is on its way.
+// An Event is made when an object becomes ready or fails, not while it is becoming ready.
 func TestRecordReady(t *testing.T) {
 	ready, waiting := True(duckv1.ConditionReady), Unknown(duckv1.ConditionReady, "", "")
 	broken := False(duckv1.ConditionReady, "Broken", "It is.")
@@ -141,7 +141,7 @@ func TestRecordReady(t *testing.T) {
 		"failed":              {duckv1.Conditions{ready}, duckv1.Conditions{broken}, "Warning Broken It is."},
 		"failed without word": {nil, duckv1.Conditions{False(duckv1.ConditionReady, "", "It is.")}, "Warning NotReady It is."},
 		"still ready":         {duckv1.Conditions{ready}, duckv1.Conditions{at(ready, now)}, ""},
-		"on its way":          {duckv1.Conditions{ready}, duckv1.Conditions{waiting}, ""},
+		"becoming":            {duckv1.Conditions{ready}, duckv1.Conditions{waiting}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := record.NewFakeRecorder(1)

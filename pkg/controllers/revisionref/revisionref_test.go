@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
 
-// Routes are found by the Revisions that they are to lead to, and by those that they still lead to.
+// Routes are found by the Revisions in their spec and by the Revisions in their status.
 func TestRoutesByRevision(t *testing.T) {
 	informer := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(), 0).Serving().V1().Routes().Informer()
 	if err := IndexRoutes(informer); err != nil {
@@ -34,7 +34,7 @@ func TestRoutesByRevision(t *testing.T) {
 	}
 }
 
-// A Revision's label tells which generation it was made from (serving 9.2.1-4).
+// A Revision's label has the generation that it was created from (serving 9.2.1-4).
 func TestGeneration(t *testing.T) {
 	for label, want := range map[string]int64{"12": 12, "": 0, "x": 0} {
 		revision := &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{servingv1.ConfigurationGenerationLabelKey: label}}}

@@ -31,16 +31,16 @@ type fakeConsumers struct {
 	set    map[eventing.Key]eventing.Consumer
 	health eventing.Health
 	err    error
-	// told is called before a consumer is set.
-	told func()
+	// called runs before a consumer is set.
+	called func()
 }
 
 func newConsumers() *fakeConsumers {
-	return &fakeConsumers{set: map[eventing.Key]eventing.Consumer{}, told: func() {}}
+	return &fakeConsumers{set: map[eventing.Key]eventing.Consumer{}, called: func() {}}
 }
 
 func (f *fakeConsumers) SetConsumer(_ context.Context, consumer eventing.Consumer) error {
-	f.told()
+	f.called()
 	if f.err == nil {
 		f.set[consumer.Key] = consumer
 	}
@@ -102,7 +102,7 @@ func (f *fixture) stored(t *testing.T) eventingv1.TriggerStatus {
 	return trigger.Status
 }
 
-// put makes an object what is stored. The status of Triggers stays: it is the controller's.
+// put stores an object. The status of Triggers stays: only the controller writes it.
 func (f *fixture) put(t *testing.T, resource schema.GroupVersionResource, obj runtime.Object) {
 	t.Helper()
 	if trigger, ok := obj.(*eventingv1.Trigger); ok {

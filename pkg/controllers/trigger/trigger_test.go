@@ -29,11 +29,11 @@ func billed(url string) eventing.Consumer {
 	}
 }
 
-// TestReady tells that a Trigger is ready after its consumer was set, and not before; again, nothing is written
+// TestReady covers that a Trigger is ready after its consumer was set, and not before; again, nothing is written
 // (eventing Trigger Lifecycle-1 and -7, eventing Trigger-3 and -4).
 func TestReady(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
-	f.consumers.told = func() {
+	f.consumers.called = func() {
 		if status := f.stored(t); len(status.Conditions) > 0 {
 			t.Errorf("said before the consumer was set: %v", status.Conditions)
 		}
@@ -55,7 +55,7 @@ func TestReady(t *testing.T) {
 	if diff := cmp.Diff([]string{"Normal Ready Became ready"}, f.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	f.consumers.told = func() {}
+	f.consumers.called = func() {}
 	f.reconcile(t)
 	if writes := f.Writes(); len(writes) > 0 {
 		t.Errorf("writes at rest: %v", writes)
@@ -206,7 +206,7 @@ func TestSubscriber(t *testing.T) {
 	expect("another one", "True", "http://other")
 }
 
-// TestSubscriberDetails reports and uses what goes with an address (eventing duckv1.Addressable).
+// TestSubscriberDetails covers the details of an address (eventing duckv1.Addressable).
 func TestSubscriberDetails(t *testing.T) {
 	secure := service("billing", "https://billing")
 	secure.Status.Address.CACerts, secure.Status.Address.Audience = ptr.To("certificates"), ptr.To("them")
@@ -224,7 +224,7 @@ func TestSubscriberDetails(t *testing.T) {
 	}
 }
 
-// TestDelivery takes the delivery of the Trigger or, as a whole, that of its Broker, with the dead letter sink in
+// TestDelivery takes the delivery of the Trigger or, as a whole, the delivery of its Broker, with the dead letter sink in
 // status (eventing Trigger Lifecycle-5, eventing Broker-1; eventing DeliverySpec).
 func TestDelivery(t *testing.T) {
 	options := func(retry int32, sink string) *duckv1.DeliverySpec {
@@ -289,7 +289,7 @@ func TestDeadLetterSinkLost(t *testing.T) {
 	}
 }
 
-// TestConsumer hands over what the Trigger says (eventing Content Based Routing; eventing Trigger).
+// TestConsumer covers the consumer that a Trigger becomes (eventing Content Based Routing; eventing Trigger).
 func TestConsumer(t *testing.T) {
 	filters := []eventingv1.SubscriptionsAPIFilter{{Prefix: map[string]string{"type": "com."}}}
 	f := start(t, newBroker(), service("billing", "http://billing"), newTrigger(func(trigger *eventingv1.Trigger) {
@@ -392,7 +392,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestHealth tells that deliveries fail, why and since when, and that they succeed again, without a word in Ready.
+// TestHealth reports that deliveries fail, why and since when, and that they succeed again, without a word in Ready.
 func TestHealth(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.reconcile(t)
