@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
 )
 
-// What a log holds is in its backup, and no more: another log restored from it hands the same out.
+// A backup has the segments of a log, and no others: a log restored from it delivers the same.
 func TestBackupRestore(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir()})
 	a := stream(t, l, "a")
@@ -27,9 +27,9 @@ func TestBackupRestore(t *testing.T) {
 	stream(t, l, "empty")
 	k, _ := start(t, a, "", ConsumeOptions{MaxSegments: 1})
 	k.collect(t, 4)
-	eventually(t, "what is done is removed", func() bool { return queues(t, a)[""] == 6 })
+	eventually(t, "acknowledged segments are removed", func() bool { return queues(t, a)[""] == 6 })
 	var content bytes.Buffer
-	// By other processes, as an operator does it.
+	// Through the socket, like the command.
 	running, err := backup.Connect(t.Context(), l.opts.Dir)
 	if err != nil {
 		t.Fatal(err)
@@ -76,14 +76,14 @@ func TestBackupRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := running.Restore(t.Context(), bytes.NewReader(lines[0])); err == nil || !strings.Contains(err.Error(), "1 segments") {
-		t.Errorf("half a backup from another process: %v, want an error that tells where it ends", err)
+		t.Errorf("half a backup from another process: %v, want an error that says where it ends", err)
 	}
 }
 
-// Frames of streams whose objects do not exist are skipped, and reported once the others are restored.
+// Segments of streams whose objects do not exist are skipped, and reported once the others are restored.
 func TestRestoreSkips(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir()})
-	for _, id := range []string{"gone", "kept", "lost"} {
+	for _, id := range []string{"deleted", "kept", "lost"} {
 		s := stream(t, l, id)
 		appendAll(t, s, "", numbers(0, 3)...)
 		appendAll(t, s, "q", "again")
@@ -93,16 +93,16 @@ func TestRestoreSkips(t *testing.T) {
 		t.Fatal(err)
 	}
 	restored := open(t, Options{Dir: t.TempDir()})
-	var told []string
+	var notified []string
 	restored.SetRestoreHooks(RestoreHooks{
 		Exists:   func(_ context.Context, id string) (bool, error) { return id == "kept", nil },
-		Restored: func(id string) { told = append(told, id) },
+		Restored: func(id string) { notified = append(notified, id) },
 	})
 	err := restored.Restore(t.Context(), bytes.NewReader(content.Bytes()))
-	if !errors.Is(err, backup.ErrSkipped) || !strings.Contains(err.Error(), "Broker default/gone with UID gone (") || !strings.Contains(err.Error(), "Broker default/lost") {
+	if !errors.Is(err, backup.ErrSkipped) || !strings.Contains(err.Error(), "Broker default/deleted with UID deleted (") || !strings.Contains(err.Error(), "Broker default/lost") {
 		t.Errorf("error %v, want one that names the streams that do not exist", err)
 	}
-	if diff := cmp.Diff([]string{"kept"}, told); diff != "" {
+	if diff := cmp.Diff([]string{"kept"}, notified); diff != "" {
 		t.Errorf("restored streams (-want +got):\n%s", diff)
 	}
 	ids, err := restored.StreamIDs(t.Context())

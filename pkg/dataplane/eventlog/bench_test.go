@@ -14,14 +14,14 @@ import (
 )
 
 // BenchmarkLog appends records of 1 KiB from 64 goroutines while they are consumed and done. Beside what Go reports:
-// records per frame, CPU time per record, and records per second in relation to the syncs this disk does per second.
+// records per segment, CPU time per record, and records per second in relation to the syncs this disk does per second.
 func BenchmarkLog(b *testing.B) {
 	syncs := syncsPerSecond(b)
 	s := stream(b, open(b, Options{Dir: b.TempDir()}), "a")
-	var consumed, frames atomic.Int64
+	var consumed, segments atomic.Int64
 	c, err := s.Consume("", ConsumeOptions{}, func(f *Segment) {
 		consumed.Add(int64(len(f.Records)))
-		frames.Add(1)
+		segments.Add(1)
 		f.Ack()
 	})
 	if err != nil {
@@ -50,7 +50,7 @@ func BenchmarkLog(b *testing.B) {
 	eventually(b, "all consumed", func() bool { return consumed.Load() >= int64(b.N) })
 	rate := float64(b.N) / b.Elapsed().Seconds()
 	b.ReportMetric(rate, "records/s")
-	b.ReportMetric(float64(consumed.Load())/float64(frames.Load()), "records/frame")
+	b.ReportMetric(float64(consumed.Load())/float64(segments.Load()), "records/segment")
 	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-us/record")
 	b.ReportMetric(rate/syncs, "records/sync")
 }
@@ -91,7 +91,7 @@ func BenchmarkQueues(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle reports the memory that idle streams take, new ones and those that once had a record.
+// BenchmarkIdle reports the memory that idle streams take, new ones and ones that had a record before.
 func BenchmarkIdle(b *testing.B) {
 	const streams = 1000
 	for name, used := range map[string]bool{"new": false, "used": true} {

@@ -15,13 +15,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// crashMember has TestClusterChild run a server of a cluster.
+// crashMember makes TestClusterChild run a server of a cluster.
 const crashMember = "EVENTLOG_CRASH_MEMBER"
 
 // crashOptions are what a process is given to run a server.
 type crashOptions struct {
 	Dir, CA, Cert, Key string
-	// The others are those of Cluster.
+	// The other fields are fields of Cluster.
 	Name, Advertise string
 	ListenPort      int
 	Routes          []string
@@ -69,8 +69,8 @@ func child(t *testing.T, o crashOptions) (kill func()) {
 	return kill
 }
 
-// eventing Content Based Routing-3, eventing Topology Based Routing-3: what most servers acknowledged survives SIGKILL of
-// each of the others.
+// eventing Content Based Routing-3, eventing Topology Based Routing-3: records that most servers acknowledged survive
+// SIGKILL of each of the others.
 func TestClusterCrash(t *testing.T) {
 	t.Parallel()
 	o, files := clusterOf(t, 3)
@@ -147,7 +147,7 @@ func TestClusterCrash(t *testing.T) {
 	}
 }
 
-// A server whose disk is full stops, loses nothing that the others have, and goes on when it has space again.
+// A server whose disk is full stops, loses nothing that the others have, and continues when it has space again.
 func TestClusterDiskFull(t *testing.T) {
 	t.Parallel()
 	o := cluster(t, 3)

@@ -170,8 +170,8 @@ func TestClusterStarts(t *testing.T) {
 	k.collect(t, 1)
 }
 
-// eventing Content Based Routing-3, eventing Topology Based Routing-3: what was acknowledged survives that each server
-// is stopped under load, and that each loses its store.
+// eventing Content Based Routing-3, eventing Topology Based Routing-3: acknowledged records survive that each
+// server is stopped under load, and that each loses its store.
 func TestClusterMemberLost(t *testing.T) {
 	t.Parallel()
 	o := cluster(t, 3)
@@ -235,7 +235,7 @@ func TestClusterMemberLost(t *testing.T) {
 	}
 }
 
-// When the owner of a stream changes, the next one gets at once what the last one did not do.
+// When the owner of a stream changes, unacknowledged segments are redelivered to the next one immediately.
 func TestReleaseStream(t *testing.T) {
 	t.Parallel()
 	o := cluster(t, 2)
@@ -249,7 +249,7 @@ func TestReleaseStream(t *testing.T) {
 	k, _ := start(t, first, "", ConsumeOptions{})
 	held := []*Segment{k.next(t), k.next(t), k.next(t), k.next(t), k.next(t)}
 	kept, _ := start(t, other, "", ConsumeOptions{})
-	keptFrame := kept.next(t)
+	keptSegment := kept.next(t)
 	held[0].Ack()
 
 	began := time.Now()
@@ -257,18 +257,18 @@ func TestReleaseStream(t *testing.T) {
 	next, _ := start(t, opened(t, logs[1], "a"), "", ConsumeOptions{})
 	next.collect(t, 4)
 	if took := time.Since(began); took > consume.RemoteAckWait/2 {
-		t.Errorf("the next owner got the frames after %v, want at once", took)
+		t.Errorf("the next owner got the segments after %v, want at once", took)
 	}
-	// What the last owner does with them does not count any more, and it gets none.
+	// Acknowledgements of the last owner have no effect any more, and it gets no segment.
 	held[1].Ack()
 	k.none(t, 300*time.Millisecond)
 	appendAll(t, first, "", "y")
 	next.collect(t, 1)
-	keptFrame.Ack()
+	keptSegment.Ack()
 	eventually(t, "the other stream is still consumed", func() bool { return queues(t, other)[""] == 0 })
 }
 
-// Who has no certificate of the servers' authority gets no event.
+// A server without a certificate of the servers' authority gets no event.
 func TestClusterAuthenticates(t *testing.T) {
 	t.Parallel()
 	for name, form := range map[string]func(*tls.Config) *tls.Config{

@@ -21,8 +21,8 @@ import (
 
 const crashDir = "EVENTLOG_CRASH_DIR"
 
-// TestCrashChild is the process that TestCrash kills: it appends from several goroutines, and has a consumption that
-// does every second frame and prints what was appended and done.
+// TestCrashChild is the process that TestCrash kills: it appends from several goroutines, and has a consumer that
+// acknowledges every second segment and prints the appended and the acknowledged records.
 func TestCrashChild(t *testing.T) {
 	dir := os.Getenv(crashDir)
 	if dir == "" {
@@ -65,7 +65,7 @@ func TestCrashChild(t *testing.T) {
 	<-t.Context().Done()
 }
 
-// eventing Content Based Routing-3, eventing Topology Based Routing-3: what was acknowledged survives SIGKILL.
+// eventing Content Based Routing-3, eventing Topology Based Routing-3: acknowledged records survive SIGKILL.
 func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	stored, done := map[string]bool{}, map[string]bool{}
@@ -113,7 +113,7 @@ func TestCrash(t *testing.T) {
 	attempts := 0
 	for len(missing) > 0 {
 		select {
-		case f := <-k.frames:
+		case f := <-k.segments:
 			attempts = max(attempts, f.Attempt)
 			for _, r := range f.Records {
 				if done[string(r)] {
@@ -127,10 +127,10 @@ func TestCrash(t *testing.T) {
 		}
 	}
 	if elapsed := time.Since(killed); elapsed > consume.LocalAckWait+4*time.Second {
-		t.Errorf("the last frame came again after %v", elapsed)
+		t.Errorf("the last segment was redelivered after %v", elapsed)
 	}
 	if attempts < 2 {
-		t.Errorf("frames that came again have attempt %d, want 2 or more", attempts)
+		t.Errorf("redelivered segments have attempt %d, want 2 or more", attempts)
 	}
 	t.Logf("%d stored, %d done, %d done ones came again, all were there after %v", len(stored), len(done), duplicates, time.Since(killed))
 }
@@ -150,13 +150,13 @@ func small(t *testing.T, mib int) string {
 	return dir
 }
 
-// faults tells how a disk fails, and how it is well again.
+// faults are ways in which a disk fails, and recovers.
 var faults = map[string]struct {
 	options   Options
-	unwatched bool // the free space is not looked at
+	unwatched bool // the free space is not checked
 	fail      func(t *testing.T, dir string)
 	further   func(t *testing.T, l *Log, dir string)
-	mend      func(t *testing.T, dir string)
+	repair    func(t *testing.T, dir string)
 	want      []error
 	restarts  bool
 }{
@@ -164,14 +164,14 @@ var faults = map[string]struct {
 	"little space": {
 		options: Options{MinFreeBytes: 4 << 20},
 		fail:    func(t *testing.T, dir string) { fill(t, dir, 60) },
-		mend:    unfill,
+		repair:  unfill,
 		want:    []error{ErrFull},
 	},
 	// The server meets the end of the disk and fails.
 	"no space": {
 		unwatched: true,
 		fail:      func(t *testing.T, dir string) { fill(t, dir, 100) },
-		mend:      unfill,
+		repair:    unfill,
 		want:      []error{ErrFull, ErrUnavailable},
 		restarts:  true,
 	},
@@ -189,7 +189,7 @@ var faults = map[string]struct {
 				t.Errorf("append: %v, want ErrUnavailable and EROFS", err)
 			}
 		},
-		mend: func(t *testing.T, dir string) {
+		repair: func(t *testing.T, dir string) {
 			if err := unix.Mount("", dir, "", unix.MS_REMOUNT, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -266,7 +266,7 @@ func TestDiskFaults(t *testing.T) {
 			if fault.further != nil {
 				fault.further(t, l, dir)
 			}
-			fault.mend(t, dir)
+			fault.repair(t, dir)
 
 			eventually(t, "append works again", func() bool { return s.Append(t.Context(), Record{Data: []byte("again")}) == nil })
 			stored["again"] = true
@@ -297,7 +297,7 @@ func TestOpenErrors(t *testing.T) {
 		"a file instead of a directory": {Dir: file},
 		"no directory can be created":   {Dir: file + "/data"},
 		"installation":                  {Dir: t.TempDir(), Installation: "a.b"},
-		"nobody listens":                {URL: "nats://127.0.0.1:1"},
+		"no server listens":             {URL: "nats://127.0.0.1:1"},
 		"no credentials":                {URL: "nats://127.0.0.1:1", CredentialsFile: file + "x"},
 	} {
 		l, err := Open(t.Context(), o)

@@ -54,15 +54,15 @@ func appendAll(t testing.TB, s *Stream, queue string, data ...string) {
 	}
 }
 
-// sink collects what a consumption hands over.
+// sink collects the segments of a consumer.
 type sink struct {
-	frames chan *Segment
+	segments chan *Segment
 }
 
 func start(t testing.TB, s *Stream, queue string, o ConsumeOptions) (*sink, *Consumer) {
 	t.Helper()
-	k := &sink{frames: make(chan *Segment, 10000)}
-	c, err := s.Consume(queue, o, func(f *Segment) { k.frames <- f })
+	k := &sink{segments: make(chan *Segment, 10000)}
+	c, err := s.Consume(queue, o, func(f *Segment) { k.segments <- f })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +73,10 @@ func start(t testing.TB, s *Stream, queue string, o ConsumeOptions) (*sink, *Con
 func (k *sink) next(t testing.TB) *Segment {
 	t.Helper()
 	select {
-	case f := <-k.frames:
+	case f := <-k.segments:
 		return f
 	case <-time.After(patience):
-		t.Fatal("no frame came")
+		t.Fatal("no segment came")
 		return nil
 	}
 }
@@ -84,13 +84,13 @@ func (k *sink) next(t testing.TB) *Segment {
 func (k *sink) none(t testing.TB, within time.Duration) {
 	t.Helper()
 	select {
-	case f := <-k.frames:
-		t.Fatalf("a frame of %d records came in attempt %d, none should", len(f.Records), f.Attempt)
+	case f := <-k.segments:
+		t.Fatalf("a segment of %d records came in attempt %d, none should", len(f.Records), f.Attempt)
 	case <-time.After(within):
 	}
 }
 
-// collect takes n records that are done.
+// collect acknowledges n records.
 func (k *sink) collect(t testing.TB, n int) []string {
 	t.Helper()
 	var all []string
@@ -132,7 +132,7 @@ func numbers(from, to int) []string {
 	return all
 }
 
-// eventing Event Acknowledgement and Delivery Retry: what was accepted is kept until it is delivered.
+// eventing Event Acknowledgement and Delivery Retry: accepted events are stored until they are delivered.
 func TestLog(t *testing.T) {
 	external := natstest.Start(t, natstest.Options{})
 	servers := map[string]func(t *testing.T) Options{
@@ -143,7 +143,7 @@ func TestLog(t *testing.T) {
 	}
 	tests := map[string]func(t *testing.T, o Options){
 		"order":        testOrder,
-		"again":        testAgain,
+		"nack":         testNack,
 		"group commit": testGroupCommit,
 		"queues":       testQueues,
 		"window":       testWindow,
@@ -156,7 +156,7 @@ func TestLog(t *testing.T) {
 		"idempotence":  testDoneOnce,
 		"long handle":  testLongHandle,
 		"no consumer":  testConsumerDeleted,
-		"given back":   testGivenBack,
+		"rejected":     testRejected,
 	}
 	for server, options := range servers {
 		for name, test := range tests {
@@ -182,10 +182,10 @@ func testOrder(t *testing.T, o Options) {
 	}
 	f := k.next(t)
 	if diff := cmp.Diff([][]byte{[]byte("x"), {}}, f.Records); diff != "" {
-		t.Errorf("records of a frame (-want +got):\n%s", diff)
+		t.Errorf("records of a segment (-want +got):\n%s", diff)
 	}
 	if f.Attempt != 1 || f.Queue != "" || f.Accepted.Before(before.Add(-time.Second)) {
-		t.Errorf("frame has attempt %d, queue '%s', accepted %v", f.Attempt, f.Queue, f.Accepted)
+		t.Errorf("segment has attempt %d, queue '%s', accepted %v", f.Attempt, f.Queue, f.Accepted)
 	}
 	f.Ack()
 	if f := k.next(t); len(f.Records) != 1 || string(f.Records[0]) != "z" {
@@ -196,7 +196,7 @@ func testOrder(t *testing.T, o Options) {
 	}
 }
 
-func testAgain(t *testing.T, o Options) {
+func testNack(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	k, _ := start(t, s, "", ConsumeOptions{})
 	appendAll(t, s, "", "x")
@@ -212,7 +212,7 @@ func testAgain(t *testing.T, o Options) {
 		t.Errorf("attempt is %d, want 3", f.Attempt)
 	}
 	f.Ack()
-	eventually(t, "frame is removed", func() bool { return len(queues(t, s)) == 0 })
+	eventually(t, "segment is removed", func() bool { return len(queues(t, s)) == 0 })
 }
 
 func testDoneOnce(t *testing.T, o Options) {
@@ -225,7 +225,7 @@ func testDoneOnce(t *testing.T, o Options) {
 	first.Ack()
 	c.Stop()
 	second.Ack()
-	eventually(t, "frames are removed, also after Stop", func() bool { return len(queues(t, s)) == 0 })
+	eventually(t, "segments are removed, also after Stop", func() bool { return len(queues(t, s)) == 0 })
 	k.none(t, 200*time.Millisecond)
 }
 
@@ -245,9 +245,9 @@ func testGroupCommit(t *testing.T, o Options) {
 		})
 	}
 	wg.Wait()
-	frames := queues(t, s)[""]
-	if frames == 0 || frames > appenders*each/4 {
-		t.Errorf("%d appends at once took %d frames, want few", appenders*each, frames)
+	segments := queues(t, s)[""]
+	if segments == 0 || segments > appenders*each/4 {
+		t.Errorf("%d appends at once took %d segments, want few", appenders*each, segments)
 	}
 	k, _ := start(t, s, "", ConsumeOptions{})
 	got := k.collect(t, appenders*each)
@@ -275,7 +275,7 @@ func testQueues(t *testing.T, o Options) {
 			t.Fatal(err)
 		}
 		if got := queues(t, s); len(got) != n+1 || got[""] != 1 || got["q1"] != 1 {
-			t.Errorf("%d queues with frames, want %d: %v", len(got), n+1, got[""])
+			t.Errorf("%d queues with segments, want %d: %v", len(got), n+1, got[""])
 		}
 		k, c := start(t, s, "q2", ConsumeOptions{})
 		if f := k.next(t); string(f.Records[0]) != "2" || f.Queue != "q2" {
@@ -318,7 +318,7 @@ func testWindow(t *testing.T, o Options) {
 	if got := k.collect(t, 22); got[21] != "29" {
 		t.Errorf("last record is %s, want 29", got[21])
 	}
-	// Of frames of 100 KiB, 250 KiB take two; one that is larger than the bound comes alone.
+	// Of segments of 100 KiB, 250 KiB take two; one that is larger than the bound comes alone.
 	big := string(make([]byte, 100<<10))
 	appendAll(t, s, "q", big, big, big, big, big[:1]+big+big+big, big)
 	k, _ = start(t, s, "q", ConsumeOptions{MaxBytes: 250 << 10})
@@ -337,9 +337,9 @@ func testStop(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	appendAll(t, s, "", numbers(0, 10)...)
 	began, release := make(chan struct{}), make(chan struct{})
-	var handed []*Segment
+	var delivered []*Segment
 	c, err := s.Consume("", ConsumeOptions{}, func(f *Segment) {
-		handed = append(handed, f)
+		delivered = append(delivered, f)
 		began <- struct{}{}
 		<-release
 	})
@@ -354,12 +354,12 @@ func testStop(t *testing.T, o Options) {
 	got := k.collect(t, 9)
 	slices.SortFunc(got, func(a, b string) int { return len(a) - len(b) })
 	if slices.Contains(got, "0") {
-		t.Error("the frame that was handed over came again at once")
+		t.Error("the delivered segment was redelivered immediately")
 	}
-	if len(handed) != 1 {
-		t.Errorf("%d frames were handed over by the consumption that was stopped, want 1", len(handed))
+	if len(delivered) != 1 {
+		t.Errorf("%d segments were delivered by the stopped consumer, want 1", len(delivered))
 	}
-	// It is not kept alive any more.
+	// Its progress is no longer reported.
 	if f := k.next(t); string(f.Records[0]) != "0" || f.Attempt != 2 {
 		t.Errorf("record %s came in attempt %d, want 0 in attempt 2", f.Records[0], f.Attempt)
 	}
@@ -376,11 +376,11 @@ func testLongHandle(t *testing.T, o Options) {
 	}
 	k.none(t, ackWait+2*time.Second)
 	f.Ack()
-	eventually(t, "frame is removed", func() bool { return len(queues(t, s)) == 0 })
+	eventually(t, "segment is removed", func() bool { return len(queues(t, s)) == 0 })
 }
 
-// Frames that are given back hold up others only where there is one at a time.
-func testGivenBack(t *testing.T, o Options) {
+// Rejected segments block others only if one is delivered at a time.
+func testRejected(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 2})
 	one, _ := start(t, s, "ordered", ConsumeOptions{MaxSegments: 1})
@@ -397,14 +397,14 @@ func testGivenBack(t *testing.T, o Options) {
 	one.none(t, 300*time.Millisecond)
 }
 
-// What someone deletes at the server is made again at once, also while a frame is under way for long.
+// A consumer that is deleted at the server is created again immediately, also while a segment is unacknowledged for long.
 func testConsumerDeleted(t *testing.T, o Options) {
 	s := stream(t, open(t, o), "a")
 	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 2})
 	appendAll(t, s, "", "a", "b")
 	a, b := k.next(t), k.next(t)
 	a.Ack()
-	eventually(t, "frame is removed", func() bool { return queues(t, s)[""] == 1 })
+	eventually(t, "segment is removed", func() bool { return queues(t, s)[""] == 1 })
 	js := s.log.server.Current().JetStream
 	// A server that takes a request while it deletes the consumer answers nothing.
 	eventually(t, "the next request waits", func() bool {
@@ -421,14 +421,14 @@ func testConsumerDeleted(t *testing.T, o Options) {
 	}
 	c.Ack()
 	b.Ack()
-	eventually(t, "frames are removed", func() bool { return len(queues(t, s)) == 0 })
+	eventually(t, "segments are removed", func() bool { return len(queues(t, s)) == 0 })
 }
 
 func testStreams(t *testing.T, o Options) {
 	l := open(t, o)
 	a := stream(t, l, "a")
 	stream(t, l, "b")
-	if again := stream(t, l, "a"); again != a {
+	if other := stream(t, l, "a"); other != a {
 		t.Error("a second Stream of the same ID")
 	}
 	ids := func() []string {
@@ -459,7 +459,7 @@ func testStreams(t *testing.T, o Options) {
 	if _, err := l.Stream(t.Context(), StreamConfig{ID: "a.b"}); err == nil {
 		t.Error("a stream with a dot in its ID was accepted")
 	}
-	// What a stream of another installation holds is not ours.
+	// Streams of another installation are not listed.
 	if o.URL != "" {
 		o.Installation += "x"
 		if ids, err := open(t, o).StreamIDs(t.Context()); err != nil || len(ids) != 0 {
@@ -517,8 +517,8 @@ func testTooLarge(t *testing.T, o Options) {
 func testReopen(t *testing.T, o Options) {
 	l := open(t, o)
 	s := stream(t, l, "a")
-	appendAll(t, s, "", "done", "delayed", "handed", "waiting")
-	// The first blocks the others of its consumption after it took three.
+	appendAll(t, s, "", "done", "delayed", "delivered", "waiting")
+	// The first blocks the others of its consumer after it got three.
 	k := make(chan *Segment)
 	_, err := s.Consume("", ConsumeOptions{}, func(f *Segment) { k <- f })
 	if err != nil {
@@ -528,7 +528,7 @@ func testReopen(t *testing.T, o Options) {
 	(<-k).Nack(3 * time.Second)
 	delayed := time.Now()
 	<-k
-	eventually(t, "done frame is removed", func() bool { return queues(t, s)[""] == 3 })
+	eventually(t, "done segment is removed", func() bool { return queues(t, s)[""] == 3 })
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -536,27 +536,27 @@ func testReopen(t *testing.T, o Options) {
 		t.Errorf("append after Close: %v, want ErrClosed", err)
 	}
 
-	again, _ := start(t, stream(t, open(t, o), "a"), "", ConsumeOptions{})
+	reopened, _ := start(t, stream(t, open(t, o), "a"), "", ConsumeOptions{})
 	attempts := map[string]int{}
 	for range 2 {
-		f := again.next(t)
+		f := reopened.next(t)
 		attempts[string(f.Records[0])] = f.Attempt
 		f.Ack()
 	}
 	if elapsed := time.Since(delayed); elapsed > 2*time.Second {
-		t.Errorf("frames came %v after Close, want them at once", elapsed)
+		t.Errorf("segments came %v after Close, want them at once", elapsed)
 	}
-	f := again.next(t)
+	f := reopened.next(t)
 	attempts[string(f.Records[0])] = f.Attempt
 	if elapsed := time.Since(delayed); elapsed < 1900*time.Millisecond {
-		t.Errorf("delayed frame came after %v", elapsed)
+		t.Errorf("delayed segment came after %v", elapsed)
 	}
 	f.Ack()
-	if diff := cmp.Diff(map[string]int{"handed": 2, "waiting": 2, "delayed": 2}, attempts); diff != "" {
+	if diff := cmp.Diff(map[string]int{"delivered": 2, "waiting": 2, "delayed": 2}, attempts); diff != "" {
 		// The one that waited may not have been fetched before.
 		if attempts["waiting"] != 1 {
 			t.Errorf("attempts (-want +got):\n%s", diff)
 		}
 	}
-	again.none(t, 300*time.Millisecond)
+	reopened.none(t, 300*time.Millisecond)
 }

@@ -58,7 +58,7 @@ func TestUnsuitable(t *testing.T) {
 	}
 }
 
-// A server that is gone for a while stops appends, not for good, and loses nothing.
+// A server that is down for a while blocks appends meanwhile, and loses nothing.
 func TestReconnect(t *testing.T) {
 	servers := natstest.Start(t, natstest.Options{})
 	s := stream(t, open(t, Options{URL: servers.URL()}), "a")
@@ -77,17 +77,17 @@ func TestReconnect(t *testing.T) {
 	servers.Wait()
 	appendAll(t, s, "", "z")
 	for range 2 {
-		// What was refused may have been stored.
+		// Rejected records may have been stored.
 		if got := k.collect(t, 1); got[0] == "z" {
 			break
 		}
 	}
-	// Its stream was gone with the server.
+	// Its stream was lost with the server.
 	eventually(t, "append to memory", func() bool { return m.Append(t.Context(), Record{Data: []byte("x")}) == nil })
 }
 
-// eventing Content Based Routing-3, eventing Topology Based Routing-3: what a cluster acknowledged survives the loss of
-// a server.
+// eventing Content Based Routing-3, eventing Topology Based Routing-3: records that a cluster acknowledged survive the
+// loss of a server.
 func TestCluster(t *testing.T) {
 	servers := natstest.Start(t, natstest.Options{Nodes: 3})
 	s := stream(t, open(t, Options{URL: servers.URL(), Replicas: 3}), "a")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Limits of all streams and of each bound what they hold: none is created in vain, and all take records again when
-// frames are done.
+// The limit of all streams and the limit of each are kept. Streams are created beyond them, and all accept records again
+// when segments are acknowledged.
 func TestLimits(t *testing.T) {
 	const mib = 1 << 20
 	for name, memory := range map[string]bool{"on disk": false, "in memory": true} {
@@ -43,10 +43,10 @@ func TestLimits(t *testing.T) {
 				total += held[len(held)-1]
 			}
 			if held[0] != held[1] || held[0] < 18 || held[0] > 20 {
-				t.Errorf("the first streams hold %v frames of 100 KiB, want 2 MiB each", held)
+				t.Errorf("the first streams hold %v segments of 100 KiB, want 2 MiB each", held)
 			}
 			if total < 48 || total > 51 {
-				t.Errorf("all streams hold %d frames of 100 KiB, want 5 MiB", total)
+				t.Errorf("all streams hold %d segments of 100 KiB, want 5 MiB", total)
 			}
 			// Others are not concerned.
 			other, err := l.Stream(t.Context(), StreamConfig{ID: "other", Memory: !memory})
@@ -57,7 +57,7 @@ func TestLimits(t *testing.T) {
 
 			k, _ := start(t, streams[0], "", ConsumeOptions{})
 			k.collect(t, held[0])
-			eventually(t, "the last stream takes records again", func() bool {
+			eventually(t, "the last stream accepts records again", func() bool {
 				return streams[5].Append(t.Context(), Record{Data: data}) == nil
 			})
 			quota := l.disk
@@ -69,7 +69,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// By default one stream whose consumers take nothing leaves three quarters of the log to others.
+// By default one stream without consumers leaves three quarters of the log to others.
 func TestDefaultLimitOfAStream(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir(), MaxBytes: 8 << 20})
 	full, other := stream(t, l, "full"), stream(t, l, "other")

@@ -13,14 +13,14 @@ import (
 
 var inf, sum, consumerOfShared = server.JetStreamMetaFile, server.JetStreamMetaFileSum, "obs/" + layout.Consumer("")
 
-// eventing Event Acknowledgement and Delivery Retry: what was accepted is delivered, wherever the process was killed
-// between the files that describe a stream or a consumer; and later starts find the stream as it should be.
+// eventing Event Acknowledgement and Delivery Retry: accepted events are delivered, wherever the process was killed
+// between the files of the metadata of a stream or a consumer; and later starts find the stream intact.
 func TestRepair(t *testing.T) {
 	for name, damage := range map[string]struct {
 		removed, emptied []string
 		// written is a file with another content.
 		written string
-		// gone tells that the stream was being deleted.
+		// gone is true if the stream was being deleted.
 		gone bool
 	}{
 		"none":                              {},
@@ -47,7 +47,7 @@ func TestRepair(t *testing.T) {
 			appendAll(t, s, "", numbers(0, 20)...)
 			k, _ := start(t, s, "", ConsumeOptions{})
 			k.collect(t, 5)
-			eventually(t, "frames are removed", func() bool { return queues(t, s)[""] == 15 })
+			eventually(t, "segments are removed", func() bool { return queues(t, s)[""] == 15 })
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +89,7 @@ func TestRepair(t *testing.T) {
 			if f := k.next(t); string(f.Records[0]) != "new" {
 				t.Errorf("the record '%s' came, want the new one", f.Records[0])
 			}
-			eventually(t, "frames are removed again", func() bool { return queues(t, s)[""] == 1 })
+			eventually(t, "segments are removed again", func() bool { return queues(t, s)[""] == 1 })
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestRepair(t *testing.T) {
 				t.Fatalf("consumer after the second start: %v", err)
 			}
 			if got := consumer.CachedInfo(); got.NumPending+uint64(got.NumAckPending) != 1 {
-				t.Errorf("%d and %d frames are pending after the second start, want 1", got.NumPending, got.NumAckPending)
+				t.Errorf("%d and %d segments are pending after the second start, want 1", got.NumPending, got.NumAckPending)
 			}
 		})
 	}

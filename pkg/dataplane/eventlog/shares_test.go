@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// All streams of one tenant together leave half of the log to others. What was accepted before is written again, and new records
-// are taken once others are done. Streams that were there before a restart count.
+// All streams of one tenant together leave half of the log to others. Records that were accepted before are still
+// written, and new ones once others are acknowledged. Streams from before a restart count.
 func TestShareOfATenant(t *testing.T) {
 	const mib = 1 << 20
 	for name, memory := range map[string]bool{"on disk": false, "in memory": true} {
@@ -54,7 +54,7 @@ func TestShareOfATenant(t *testing.T) {
 				t.Errorf("append a new record: %v, want ErrShareFull", err)
 			}
 			if err := last.Append(t.Context(), Record{Queue: "retry", Data: data}); err != nil {
-				t.Errorf("append what was accepted before: %v", err)
+				t.Errorf("append records that were accepted before: %v", err)
 			}
 			if err := of("other", "other").AppendNew(t.Context(), Record{Data: data}); err != nil {
 				t.Errorf("append to the stream of another tenant: %v", err)

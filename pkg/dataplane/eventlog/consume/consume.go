@@ -1,5 +1,4 @@
-// Package consume delivers the segments of queues to consumers, each until it is acknowledged, and redelivers those that
-// are not.
+// Package consume delivers the segments of queues to consumers, and redelivers each until it is acknowledged.
 package consume
 
 import (
@@ -276,7 +275,7 @@ func (c *Consumer) pull() {
 		if failures++; failures%loggedAfter == 0 && session.Conn.IsConnected() {
 			logger.Error(err, "Failed to consume", "times", failures)
 		} else {
-			logger.V(1).Info("Resuming consumption", "error", err.Error())
+			logger.V(1).Info("Restarting consumer", "error", err.Error())
 		}
 		select {
 		case <-time.After(restartInterval):

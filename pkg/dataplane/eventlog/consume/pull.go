@@ -29,8 +29,8 @@ const (
 	// smallRequest is the size in bytes of a request that holds no memory: it waits until segments are appended.
 	smallRequest = 16 << 10
 
-	// inactiveThreshold is how long the server keeps a consumer without requests. Each has a cost, in a cluster that of a
-	// log of its own on each server that holds it.
+	// inactiveThreshold is how long the server keeps a consumer without requests. Each has a cost, in a cluster a log of its
+	// own on each server that holds it.
 	inactiveThreshold = 5 * time.Minute
 
 	// Statuses of a request (NATS ADR-13): a heartbeat, and the end of its duration.

@@ -164,7 +164,7 @@ func (s *Session) failure(streams bool) string {
 	return ""
 }
 
-// faults returns the faults of the server's streams, except those that a restart did not repair.
+// faults returns the faults of the server's streams, except faults that a restart did not repair.
 func (s *Session) faults() map[string]bool {
 	if !s.Local {
 		return s.brokenGroups()
@@ -193,7 +193,7 @@ func (s *Server) restart(failed *Session, reason string) {
 		var next *Session
 		err := failed.rewriteUnsynced()
 		if err == nil {
-			next, err = s.startAgain()
+			next, err = s.startNext()
 		}
 		if err == nil {
 			s.use(next)
@@ -211,7 +211,7 @@ func (s *Server) restart(failed *Session, reason string) {
 
 func (s *Server) fail(err error) { s.failure.Store(&err) }
 
-// rewriteUnsynced rewrites the files that could not be synced. No server has them open.
+// rewriteUnsynced rewrites the files that could not be synced. No server runs meanwhile.
 func (s *Session) rewriteUnsynced() error {
 	rewrite := s.rewrite.Load()
 	if rewrite == nil {
@@ -223,8 +223,8 @@ func (s *Session) rewriteUnsynced() error {
 	return nil
 }
 
-// startAgain starts the server if the disk is writable. Its errors wrap ErrFull or ErrUnavailable.
-func (s *Server) startAgain() (*Session, error) {
+// startNext starts the server if the disk is writable. Its errors wrap ErrFull or ErrUnavailable.
+func (s *Server) startNext() (*Session, error) {
 	if err := checkWritable(s.options.Dir); err != nil {
 		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 			return nil, fmt.Errorf("%w: %w", ErrFull, err)

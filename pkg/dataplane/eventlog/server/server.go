@@ -78,7 +78,7 @@ type Session struct {
 	owner      *Server
 	unrepaired map[string]bool // faults of streams when the server started
 	ended      chan struct{}
-	// rewrite is that of the first FailSync.
+	// rewrite is the argument of the first FailSync.
 	rewrite atomic.Pointer[func() error]
 }
 
