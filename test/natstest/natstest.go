@@ -35,7 +35,7 @@ type Options struct {
 	Config string
 	// CertFile, KeyFile and CAFile have clients authenticate each other by TLS.
 	CertFile, KeyFile, CAFile string
-	// ConnectOptions are those of the connection that waits for the servers.
+	// ConnectOptions are for the connection that waits for the servers.
 	ConnectOptions []nats.Option
 	// NoJetStream leaves JetStream out.
 	NoJetStream bool
@@ -51,7 +51,7 @@ type Servers struct {
 
 // Node is one server.
 type Node struct {
-	// URL is that of the node, for clients.
+	// URL is the address of the node, for clients.
 	URL string
 
 	servers *Servers
@@ -125,7 +125,7 @@ func Start(t testing.TB, o Options) *Servers {
 	return s
 }
 
-// URL is that of all nodes.
+// URL has the addresses of all nodes.
 func (s *Servers) URL() string {
 	urls := make([]string, 0, len(s.Nodes))
 	for _, n := range s.Nodes {
@@ -185,7 +185,7 @@ func (n *Node) Kill() {
 	n.cmd = nil
 }
 
-// Restart starts a node that was killed, on the same port and store. Servers.Wait tells when it is there.
+// Restart starts a node that was killed, on the same port and store. Servers.Wait waits until it runs.
 func (n *Node) Restart() {
 	n.servers.t.Helper()
 	bin, err := binary()
