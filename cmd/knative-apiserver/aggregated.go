@@ -40,8 +40,8 @@ func newAggregatedOptions() *aggregatedOptions {
 	broker := newBrokerOptions()
 	broker.port = 8082
 	api := apiserver.NewOptions()
-	// About one seat of priority and fairness for tenants for each processor: with more, what they ask for at once waits for
-	// processors instead of in the queue of its tenant.
+	// These limits give tenants about one seat of priority and fairness per processor. With more seats, concurrent requests
+	// would wait for processors instead of in the queue of their tenant.
 	processors := runtime.GOMAXPROCS(0)
 	api.Run.MaxRequestsInFlight, api.Run.MaxMutatingRequestsInFlight = 120*processors, 80*processors
 	return &aggregatedOptions{
@@ -87,19 +87,32 @@ func (o *aggregatedOptions) addFlags(fss *cliflag.NamedFlagSets) {
 	o.replica.addFlags(fss.FlagSet(replicaSection))
 }
 
-func (o *aggregatedOptions) validate() error {
-	o.api.NoAPI = !o.components.has(componentAPIServer)
-	errs := []error{o.api.Validate(), o.components.validate(), validateClusterDomain(o.clusterDomain), o.broker.validate(), o.destinations.validate(), o.replica.validate()}
+// completedAggregated are aggregatedOptions with all values that depend on other options.
+type completedAggregated struct {
+	*aggregatedOptions
+	server apiserver.CompletedOptions
+}
+
+// complete returns a copy of the options with all values that depend on other options.
+func (o *aggregatedOptions) complete() *completedAggregated {
+	completed, api := *o, *o.api
+	api.NoAPI = !o.components.has(componentAPIServer)
+	api.SystemNamespace = o.systemNamespace
+	// The flag --tracing-config-file belongs to the API server.
+	completed.broker.tracingConfig = api.Recommended.Traces.ConfigFile
+	return &completedAggregated{&completed, api.Complete()}
+}
+
+// validate returns all errors of the options.
+func (o *completedAggregated) validate() error {
+	errs := []error{o.server.Validate(), o.components.validate(), validateClusterDomain(o.clusterDomain), o.broker.validate(), o.destinations.validate(), o.replica.validate()}
 	if faults := validation.IsDNS1123Label(o.systemNamespace); len(faults) > 0 {
 		errs = append(errs, fmt.Errorf("--system-namespace %q: %s", o.systemNamespace, strings.Join(faults, "; ")))
 	}
-	for name, port := range map[string]int{"gateway-port": o.gateway.port, "gateway-internal-port": o.gateway.internalPort, "drain-port": o.gateway.drainPort} {
-		if port < 0 || port > 65535 {
-			errs = append(errs, fmt.Errorf("--%s %d must be from 0 to 65535", name, port))
-		}
-	}
+	errs = append(errs, validatePort("gateway-port", o.gateway.port, 0), validatePort("gateway-internal-port", o.gateway.internalPort, 0),
+		validatePort("drain-port", o.gateway.drainPort, 0))
 	if o.components.has(componentBroker) && o.broker.log.URL == "" && o.api.DataDir == "" {
-		errs = append(errs, errors.New("one of --nats-url and --data-dir must be given to keep events in"))
+		errs = append(errs, errors.New("one of --nats-url and --data-dir must be set to store events"))
 	}
 	if o.replica.replicas > 1 && (o.embeddedEtcd() || o.embeddedEventLog()) {
 		if _, err := o.replica.stateful(); err != nil {
@@ -109,17 +122,17 @@ func (o *aggregatedOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// embeddedEtcd tells whether this server is a member of its own etcd.
+// embeddedEtcd reports whether this server is a member of its own etcd.
 func (o *aggregatedOptions) embeddedEtcd() bool {
 	return o.components.has(componentAPIServer) && len(o.api.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0
 }
 
-// embeddedEventLog tells whether this server is a member of its own event log.
+// embeddedEventLog reports whether this server is a member of its own event log.
 func (o *aggregatedOptions) embeddedEventLog() bool {
 	return o.components.has(componentBroker) && o.broker.log.URL == ""
 }
 
-// listeners are the ports of a server besides the API's. Those that it does not have are nil.
+// listeners are the ports of a server except the port of the API. Ports of components that do not run are nil.
 type listeners struct{ public, internal, drain, broker, peer net.Listener }
 
 func (l *listeners) close() {
@@ -130,7 +143,7 @@ func (l *listeners) close() {
 	}
 }
 
-// listen opens all ports before anything else is done, so that one that is taken is told at once.
+// listen opens all ports before the server starts, so that a port in use is reported at once.
 func (o *aggregatedOptions) listen(command *cobra.Command) (_ *listeners, err error) {
 	l := &listeners{}
 	defer func() {
@@ -160,8 +173,8 @@ func (o *aggregatedOptions) listen(command *cobra.Command) (_ *listeners, err er
 	return l, nil
 }
 
-// run serves until the command's context ends.
-func (o *aggregatedOptions) run(command *cobra.Command) error {
+// run runs the server until the context of the command ends.
+func (o *completedAggregated) run(command *cobra.Command) error {
 	ctx, stop := context.WithCancel(command.Context())
 	defer stop()
 	host, err := o.api.HostConfig()
@@ -202,24 +215,21 @@ func (o *aggregatedOptions) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	o.api.SystemNamespace = o.systemNamespace
-	o.api.Settings = knative.APISettings
-	o.api.EventingSettings, o.api.MessagingSettings = knative.EventingSettings, knative.MessagingSettings
-	o.api.PodDefaults = knative.PodDefaults
-	o.api.Start = func(serving context.Context, server *apiserver.Server) error {
+	o.server.Settings = knative.APISettings
+	o.server.EventingSettings, o.server.MessagingSettings = knative.EventingSettings, knative.MessagingSettings
+	o.server.PodDefaults = knative.PodDefaults
+	o.server.Start = func(serving context.Context, server *apiserver.Server) error {
 		config := host
-		if !o.api.NoAPI {
+		if !o.server.NoAPI {
 			config = server.ControllersConfig()
 		}
 		return knative.Start(serving, ctx, config)
 	}
-	return errors.Join(o.api.RunServer(ctx), knative.Wait())
+	return errors.Join(o.server.RunServer(ctx), knative.Wait())
 }
 
-// brokerConfig returns what Eventing needs to know, besides its listener.
+// brokerConfig returns the configuration of Eventing without its listener.
 func (o *aggregatedOptions) brokerConfig(ctx context.Context, replica *components.Replica) (*components.BrokerOptions, error) {
-	// The API server has the flag already.
-	o.broker.tracingConfig = o.api.Recommended.Traces.ConfigFile
 	broker, err := o.broker.config(ctx)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -8,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// parseAggregated returns the options of a command line.
-func parseAggregated(t *testing.T, args ...string) *aggregatedOptions {
+// parseAggregated returns the options and flags of a command line.
+func parseAggregated(t *testing.T, args ...string) (*aggregatedOptions, *pflag.FlagSet) {
 	t.Helper()
 	options, sections := newAggregatedOptions(), newSections()
 	options.addFlags(&sections)
@@ -20,7 +21,7 @@ func parseAggregated(t *testing.T, args ...string) *aggregatedOptions {
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return options
+	return options, flags
 }
 
 // What cannot run in a cluster is refused before anything is started.
@@ -44,12 +45,12 @@ func TestAggregatedFlags(t *testing.T) {
 		"a port of its own":     {[]string{"--broker-port=70000"}, "--broker-port 70000 must be from 0 to 65535"},
 		"no namespace":          {[]string{"--system-namespace=Not_One"}, `--system-namespace "Not_One"`},
 		"no domain":             {[]string{"--cluster-domain=.local"}, `--cluster-domain ".local"`},
-		"nowhere to put events": {[]string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir="}, "one of --nats-url and --data-dir must be given"},
+		"nowhere to put events": {[]string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir="}, "one of --nats-url and --data-dir must be set to store events"},
 		"events in NATS":        {args: []string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir=", "--nats-url=nats://127.0.0.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := parseAggregated(t, test.args...)
-			err := options.validate()
+			options, _ := parseAggregated(t, test.args...)
+			err := options.complete().validate()
 			if test.want == "" && err != nil {
 				t.Errorf("validate returns %v", err)
 			}
@@ -62,7 +63,7 @@ func TestAggregatedFlags(t *testing.T) {
 
 // Replicas find each other by names under the domain of the cluster.
 func TestHostNames(t *testing.T) {
-	options := parseAggregated(t, "--cluster-domain=corp.example", "--replicas=3", "--pod-name=server-2", "--system-namespace=kn")
+	options, _ := parseAggregated(t, "--cluster-domain=corp.example", "--replicas=3", "--pod-name=server-2", "--system-namespace=kn")
 	got, err := options.hostNames()
 	want := []string{
 		"server-0.knative-apiserver-peers.kn.svc.corp.example",
@@ -71,5 +72,33 @@ func TestHostNames(t *testing.T) {
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("hostNames returns %v, %v, want %v", got, err, want)
+	}
+}
+
+// validate returns the same errors each time, all at once, and changes no option.
+func TestValidateIsPure(t *testing.T) {
+	args := []string{"--components=gateway", "--node-ips=one,192.0.2.1", "--replicas=2", "--gateway-port=-1", "--drain-port=70000", "--certificate-settle-duration=0s"}
+	options, flags := parseAggregated(t, args...)
+	values := func() map[string]string {
+		values := map[string]string{}
+		flags.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+		return values
+	}
+	before := values()
+	completed := options.complete()
+	first, second := completed.validate(), completed.validate()
+	if first == nil || second == nil || first.Error() != second.Error() {
+		t.Errorf("validate returns %v, then %v", first, second)
+	}
+	for _, want := range []string{"--node-ips", "--replicas", "--gateway-port", "--drain-port", "--certificate-settle-duration"} {
+		if !strings.Contains(first.Error(), want) {
+			t.Errorf("validate returns %v, want an error of %s too", first, want)
+		}
+	}
+	if after := values(); !maps.Equal(before, after) {
+		t.Errorf("flags are %v, want %v", after, before)
+	}
+	if options.api.Recommended.Etcd == nil || options.api.NoAPI {
+		t.Error("the options of the API server changed")
 	}
 }

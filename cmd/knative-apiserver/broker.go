@@ -52,10 +52,7 @@ func addMemoryFlag(flags *pflag.FlagSet, memory *quantity) {
 }
 
 func (o *brokerOptions) validate() error {
-	var errs []error
-	if o.port < 0 || o.port > 65535 {
-		errs = append(errs, fmt.Errorf("--broker-port %d must be from 0 to 65535", o.port))
-	}
+	errs := []error{validatePort("broker-port", o.port, 0)}
 	if o.maxEventSize < 1 || o.maxEventSize > math.MaxInt32 {
 		errs = append(errs, fmt.Errorf("--max-event-size %s must be from 1 to 2147483647 bytes", o.maxEventSize.String()))
 	}
@@ -66,12 +63,12 @@ func (o *brokerOptions) validate() error {
 		errs = append(errs, errors.New("--nats-replicas must be 1 without --nats-url: the embedded event log is one server"))
 	}
 	if (o.log.CertFile == "") != (o.log.KeyFile == "") {
-		errs = append(errs, errors.New("--nats-cert-file and --nats-key-file must be given together"))
+		errs = append(errs, errors.New("--nats-cert-file and --nats-key-file must be set together"))
 	}
 	return errors.Join(errs...)
 }
 
-// config returns what Eventing needs to know, besides its listener.
+// config returns the configuration of Eventing without its listener.
 func (o *brokerOptions) config(ctx context.Context) (*components.BrokerOptions, error) {
 	tracing, err := o.tracing(ctx)
 	if err != nil {
@@ -88,16 +85,16 @@ func (o *brokerOptions) tracing(ctx context.Context) (trace.TracerProvider, erro
 	}
 	config, err := genericoptions.ReadTracingConfiguration(o.tracingConfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading --tracing-config-file: %w", err)
+		return nil, fmt.Errorf("read --tracing-config-file: %w", err)
 	}
 	provider, err := tracing.NewProvider(ctx, config, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("setting up tracing: %w", err)
+		return nil, fmt.Errorf("configure tracing: %w", err)
 	}
 	return provider, nil
 }
 
-// quantity is a flag with a number of bytes.
+// quantity is a number of bytes. It implements pflag.Value.
 type quantity int64
 
 // Set implements pflag.Value.

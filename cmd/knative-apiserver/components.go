@@ -26,10 +26,10 @@ var allComponents = componentList{componentAPIServer, componentControllers, comp
 // componentList is the value of --components.
 type componentList []string
 
-// has tells whether a component is among them.
+// has reports whether a component is in the list.
 func (l componentList) has(component string) bool { return slices.Contains(l, component) }
 
-// group returns the name of the replicas that run these components.
+// group returns the name of the group of replicas that run these components.
 func (l componentList) group() string { return strings.Join(slices.Sorted(slices.Values(l)), ".") }
 
 func (l componentList) validate() error {
@@ -54,6 +54,14 @@ func addClusterDomainFlag(flags *pflag.FlagSet, domain *string) {
 		"DNS domain of the cluster, as in kubelet's clusterDomain: the suffix of the host names of Services, cluster-local Routes, Brokers, Channels and replicas.")
 }
 
+// validatePort returns an error for a port of a flag that is not from minimum to 65535.
+func validatePort(flag string, port, minimum int) error {
+	if port < minimum || port > 65535 {
+		return fmt.Errorf("--%s %d must be from %d to 65535", flag, port, minimum)
+	}
+	return nil
+}
+
 func validateClusterDomain(domain string) error {
 	if faults := validation.IsDNS1123Subdomain(domain); len(faults) > 0 {
 		return fmt.Errorf("--cluster-domain %q: %s", domain, strings.Join(faults, "; "))
@@ -66,7 +74,7 @@ func listen(ctx context.Context, host net.IP, flag string, port int) (net.Listen
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(host.String(), strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("opening --%s %d: %w", flag, port, err)
+		return nil, fmt.Errorf("listen on --%s %d: %w", flag, port, err)
 	}
 	return listener, nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	// Returns unless this process was started to become the program of a container.
+	// Returns unless this process was started to run the program of a container.
 	process.Helper()
 	tuneGC()
 	command := newCommand()
@@ -39,10 +39,11 @@ func newCommand() *cobra.Command {
 			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 				return err
 			}
-			if err := options.validate(); err != nil {
+			completed := options.complete()
+			if err := completed.validate(); err != nil {
 				return err
 			}
-			return options.run(command)
+			return completed.run(command)
 		},
 	}
 	command.AddCommand(newStandaloneCommand(), newSnapshotCommand(), newEventsCommand())

@@ -64,24 +64,25 @@ func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.settle, "certificate-settle-duration", 2*time.Minute, "Duration of each step of a rotation of that CA, within which all replicas and clients must observe it.")
 }
 
-// several tells whether the server is one of the Pods of an installation, which know of each other.
+// several reports whether the server is one of several replicas.
 func (o *replicaOptions) several() bool { return o.podName != "" }
 
+// validate returns all errors of the options.
 func (o *replicaOptions) validate() error {
+	var errs []error
 	for _, ip := range o.nodeIPs {
 		if _, err := netip.ParseAddr(ip); err != nil {
-			return fmt.Errorf("--node-ips %q must be IP addresses separated by commas", ip)
+			errs = append(errs, fmt.Errorf("--node-ips %q must be IP addresses separated by commas", ip))
 		}
+	}
+	if o.settle <= 0 {
+		errs = append(errs, fmt.Errorf("--certificate-settle-duration %s must be more than 0s", o.settle))
 	}
 	if !o.several() {
 		if o.replicas != 1 {
-			return errors.New("--replicas must be 1 without --pod-name")
+			errs = append(errs, errors.New("--replicas must be 1 without --pod-name"))
 		}
-		return nil
-	}
-	var errs []error
-	if o.settle <= 0 {
-		errs = append(errs, fmt.Errorf("--certificate-settle-duration %s must be more than 0s", o.settle))
+		return errors.Join(errs...)
 	}
 	if faults := validation.IsDNS1123Label(o.podName); len(faults) > 0 {
 		errs = append(errs, fmt.Errorf("--pod-name %q: %s", o.podName, strings.Join(faults, "; ")))
@@ -92,17 +93,11 @@ func (o *replicaOptions) validate() error {
 	if o.replicas != 1 && o.replicas != 3 && o.replicas != 5 {
 		errs = append(errs, fmt.Errorf("--replicas %d must be 1, 3 or 5: an even number of members survives no more failures than one less", o.replicas))
 	}
-	for name, port := range map[string]int{
-		"peer-port": o.peerPort, "etcd-peer-port": o.etcdPeerPort, "etcd-client-port": o.etcdClientPort, "event-log-route-port": o.eventLogPort,
-	} {
-		if port < 1 || port > 65535 {
-			errs = append(errs, fmt.Errorf("--%s %d must be from 1 to 65535", name, port))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, validatePort("peer-port", o.peerPort, 1), validatePort("etcd-peer-port", o.etcdPeerPort, 1),
+		validatePort("etcd-client-port", o.etcdClientPort, 1), validatePort("event-log-route-port", o.eventLogPort, 1))...)
 }
 
-// ownAddresses returns the addresses of this Pod and its node, as far as flags name them.
+// ownAddresses returns the addresses of this Pod and its node that flags specify.
 func (o *replicaOptions) ownAddresses() []netip.Addr {
 	var own []netip.Addr
 	for _, ip := range append([]string{o.podIP}, o.nodeIPs...) {
@@ -113,7 +108,7 @@ func (o *replicaOptions) ownAddresses() []netip.Addr {
 	return own
 }
 
-// stateful returns the name of the StatefulSet that this Pod is one of.
+// stateful returns the name of the StatefulSet of this Pod.
 func (o *replicaOptions) stateful() (string, error) {
 	if i := strings.LastIndexByte(o.podName, '-'); i > 0 {
 		if _, err := strconv.Atoi(o.podName[i+1:]); err == nil {
@@ -123,12 +118,12 @@ func (o *replicaOptions) stateful() (string, error) {
 	return "", fmt.Errorf("--pod-name %q must be that of a Pod of a StatefulSet, such as knative-apiserver-0", o.podName)
 }
 
-// hostName returns the name by which other Pods find a Pod of the StatefulSet.
+// hostName returns the DNS name of a Pod of the StatefulSet.
 func (o *aggregatedOptions) hostName(pod string) string {
 	return pod + "." + o.replica.peerService + "." + o.systemNamespace + ".svc." + o.clusterDomain
 }
 
-// hostNames returns the names of all Pods of the StatefulSet.
+// hostNames returns the DNS names of all Pods of the StatefulSet.
 func (o *aggregatedOptions) hostNames() ([]string, error) {
 	set, err := o.replica.stateful()
 	if err != nil {
@@ -143,7 +138,7 @@ func (o *aggregatedOptions) hostNames() ([]string, error) {
 
 // join makes the server one of several, which have certificates of the same authority, and a member of the embedded etcd
 // where it is one. It returns nil for a server that has no others.
-func (o *aggregatedOptions) join(ctx context.Context, host *rest.Config, listener net.Listener) (*components.Replica, error) {
+func (o *completedAggregated) join(ctx context.Context, host *rest.Config, listener net.Listener) (*components.Replica, error) {
 	if !o.replica.several() && !o.replica.selfManaged {
 		return nil, nil
 	}
@@ -168,10 +163,10 @@ func (o *aggregatedOptions) join(ctx context.Context, host *rest.Config, listene
 		return nil, err
 	}
 	if r.selfManaged {
-		o.api.Recommended.SecureServing.ServerCert.GeneratedCert = certificates.ServingCertificate()
+		o.server.Recommended.SecureServing.ServerCert.GeneratedCert = certificates.ServingCertificate()
 	}
 	if r.several() && o.embeddedEtcd() {
-		o.api.StartEtcd = func(ctx context.Context) (*etcd.Embedded, error) {
+		o.server.StartEtcd = func(ctx context.Context) (*etcd.Embedded, error) {
 			return o.startMember(ctx, host, certificates)
 		}
 	}
@@ -191,7 +186,7 @@ func (o *aggregatedOptions) gatewayGroup() string {
 func (o *aggregatedOptions) startMember(ctx context.Context, host *rest.Config, certificates *certs.Manager) (*etcd.Embedded, error) {
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
+		return nil, fmt.Errorf("create client of the host cluster: %w", err)
 	}
 	files, err := certificates.WriteEtcdFiles(ctx, filepath.Join(o.api.DataDir, "pki"))
 	if err != nil {
@@ -215,7 +210,7 @@ func (o *aggregatedOptions) startMember(ctx context.Context, host *rest.Config, 
 	return member, nil
 }
 
-// eventLogCluster returns what this server needs to know to be a member of the embedded event log.
+// eventLogCluster returns the configuration of this server's member of the embedded event log.
 func (o *aggregatedOptions) eventLogCluster(replica *components.Replica) (*eventlog.Cluster, error) {
 	hosts, err := o.hostNames()
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -73,7 +72,21 @@ func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
 		"Path of a TracingConfiguration (apiserver.config.k8s.io/v1) for the spans of events and deliveries. Empty disables tracing.")
 }
 
-func (o *standaloneOptions) validate() error {
+// completedStandalone are standaloneOptions with all values that depend on other options.
+type completedStandalone struct{ *standaloneOptions }
+
+// complete returns a copy of the options with all values that depend on other options.
+func (o *standaloneOptions) complete() *completedStandalone {
+	completed, api := *o, *o.api
+	completed.api = &api
+	if completed.accessLog == "" {
+		completed.accessLog = filepath.Join(api.DataDir, "access.log")
+	}
+	return &completedStandalone{&completed}
+}
+
+// validate returns all errors of the options.
+func (o *completedStandalone) validate() error {
 	errs := []error{o.api.Validate(), o.broker.validate(), o.destination.validate(), o.components.validate(), validateClusterDomain(o.clusterDomain)}
 	if !o.components.has(componentAPIServer) {
 		errs = append(errs, errors.New("--components must contain apiserver"))
@@ -81,10 +94,7 @@ func (o *standaloneOptions) validate() error {
 	if o.components.has(componentControllers) != (o.components.has(componentGateway) || o.components.has(componentBroker)) {
 		errs = append(errs, errors.New("--components must contain controllers with gateway or broker, or none of them"))
 	}
-	if o.gatewayPort < 0 || o.gatewayPort > 65535 {
-		errs = append(errs, fmt.Errorf("--gateway-port %d must be from 0 to 65535", o.gatewayPort))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, validatePort("gateway-port", o.gatewayPort, 0))...)
 }
 
 func newStandaloneCommand() *cobra.Command {
@@ -102,10 +112,11 @@ func newStandaloneCommand() *cobra.Command {
 			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 				return err
 			}
-			if err := options.validate(); err != nil {
+			completed := options.complete()
+			if err := completed.validate(); err != nil {
 				return err
 			}
-			return options.run(command)
+			return completed.run(command)
 		},
 	}
 	sections := newSections()
@@ -114,7 +125,7 @@ func newStandaloneCommand() *cobra.Command {
 	return command
 }
 
-func (o *standaloneOptions) run(command *cobra.Command) error {
+func (o *completedStandalone) run(command *cobra.Command) error {
 	ctx, stop := context.WithCancel(command.Context())
 	defer stop()
 	if !o.components.has(componentControllers) {
@@ -128,11 +139,11 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 		DataDir:       o.api.DataDir,
 		ConfigDir:     o.configDir,
 		ClusterDomain: o.clusterDomain,
-		AccessLog:     o.accessLogFile(),
+		AccessLog:     o.accessLog,
 		Destinations:  o.destination.config(),
 		Stop:          stop,
 	}
-	// Opened before anything else, so that a port that is taken is told at once.
+	// Ports are opened before the server starts, so that a port in use is reported at once.
 	var err error
 	if o.components.has(componentGateway) {
 		if options.Gateway, err = o.listen(command, "gateway-port", o.gatewayPort); err != nil {
@@ -167,20 +178,12 @@ func (o *standaloneOptions) run(command *cobra.Command) error {
 	return errors.Join(o.api.RunServer(ctx, command.OutOrStdout()), knative.Wait())
 }
 
-// accessLogFile returns the path of the access log, or "-".
-func (o *standaloneOptions) accessLogFile() string {
-	if o.accessLog == "" {
-		return filepath.Join(o.api.DataDir, "access.log")
-	}
-	return o.accessLog
-}
-
-// listen opens the port of a flag. One that was asked for must be free.
-func (o *standaloneOptions) listen(command *cobra.Command, flag string, port int) (net.Listener, error) {
+// listen opens the port of a flag. If the default port is in use, it opens a free port.
+func (o *completedStandalone) listen(command *cobra.Command, flag string, port int) (net.Listener, error) {
 	ctx := command.Context()
 	listener, err := listen(ctx, o.api.BindHost, flag, port)
 	if err != nil && !command.Flags().Changed(flag) {
-		klog.FromContext(ctx).Info("Another program has the port, taking a free one", "flag", "--"+flag, "port", port)
+		klog.FromContext(ctx).Info("Default port is in use; selecting a free port", "flag", "--"+flag, "port", port)
 		return listen(ctx, o.api.BindHost, flag, 0)
 	}
 	return listener, err

@@ -114,20 +114,42 @@ func addControllersUserFlag(flags *pflag.FlagSet, users *[]string) {
 			"Users that may impersonate one of them have these permissions too. Empty allows no other users.")
 }
 
-// Validate returns all errors of the options.
-func (o *Options) Validate() error {
-	var errs []error
+// CompletedOptions are Options with all values that depend on other options. Only Complete creates them.
+type CompletedOptions struct{ *completedOptions }
+
+type completedOptions struct{ Options }
+
+// Complete returns a copy of the options with all values that depend on other options.
+func (o *Options) Complete() CompletedOptions {
+	completed := &completedOptions{*o}
+	recommended, serving := *o.Recommended, *o.Recommended.SecureServing.SecureServingOptions
+	recommended.SecureServing = serving.WithLoopback()
+	completed.Recommended = &recommended
 	if o.NoAPI {
-		o.Recommended.Etcd = nil
-	} else if len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
+		features := *o.Recommended.Features
+		features.EnablePriorityAndFairness = false
+		recommended.Etcd, recommended.Admission, recommended.Features = nil, nil, &features
+	} else {
+		etcd := *o.Recommended.Etcd
+		recommended.Etcd = &etcd
+	}
+	return CompletedOptions{completed}
+}
+
+// Validate returns all errors of the options.
+func (o CompletedOptions) Validate() error {
+	var errs []error
+	recommended := *o.Recommended
+	if !o.NoAPI && len(recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
 		if o.DataDir == "" {
 			errs = append(errs, errors.New("one of --etcd-servers and --data-dir must be set"))
 		}
 		// The address of the embedded etcd is known once it runs.
-		o.Recommended.Etcd.StorageConfig.Transport.ServerList = []string{embeddedEtcd}
-		defer func() { o.Recommended.Etcd.StorageConfig.Transport.ServerList = nil }()
+		etcd := *recommended.Etcd
+		etcd.StorageConfig.Transport.ServerList = []string{embeddedEtcd}
+		recommended.Etcd = &etcd
 	}
-	errs = append(errs, o.Recommended.Validate()...)
+	errs = append(errs, recommended.Validate()...)
 	errs = append(errs, o.Run.Validate()...)
 	return utilerrors.NewAggregate(errs)
 }
@@ -140,7 +162,7 @@ const componentsCheck = "components"
 const embeddedEtcd = "embedded"
 
 // RunServer serves until ctx ends.
-func (o *Options) RunServer(ctx context.Context) error {
+func (o CompletedOptions) RunServer(ctx context.Context) error {
 	config := newConfig(o.scheme, o.codecs)
 	config.Controllers.UserNames = o.ControllersUsers
 	if o.Settings != nil {
@@ -153,11 +175,7 @@ func (o *Options) RunServer(ctx context.Context) error {
 		config.MessagingSettings = o.MessagingSettings
 	}
 	config.NoAPI = o.NoAPI
-	switch {
-	case o.NoAPI:
-		o.Recommended.Etcd, o.Recommended.Admission = nil, nil
-		o.Recommended.Features.EnablePriorityAndFairness = false
-	case len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0:
+	if !o.NoAPI && len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
 		stop, err := o.startEmbeddedEtcd(ctx)
 		if err != nil {
 			return err
