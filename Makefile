@@ -1,4 +1,4 @@
-# What is done to this tree, one target each; `make help` lists them.
+# Development tasks. `make help` lists the targets.
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 30s
@@ -11,8 +11,8 @@ PUSHFLAGS ?=
 CLUSTER_DIR := $(CURDIR)/.cache/cluster
 
 # The Kubernetes whose API machinery this is, 1.37.2 for k8s.io/apiserver v0.37.2, comes first in the version:
-# clients and the API machinery itself compare it. The date is that of the commit, so that the same commit
-# gives the same program.
+# clients and the API machinery itself compare it. The date is the date of the commit, so that the same commit
+# builds the same program.
 KUBERNETES = $(patsubst v0.%,1.%,$(shell go list -m -f '{{.Version}}' k8s.io/apiserver))
 COMMIT = $(shell git rev-parse HEAD 2>/dev/null)
 BUILD_DATE = $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
@@ -33,7 +33,7 @@ help: ## List the targets
 build: ## Build bin/knative-apiserver
 	go build -ldflags '$(LDFLAGS)' -o bin/knative-apiserver ./cmd/knative-apiserver
 
-# The image runs as nobody in particular on a read-only root. Its date, like that of the program, is the commit's.
+# The image runs as an unprivileged user on a read-only root. Its date, like the program's, is the commit's.
 IMAGE_FLAGS = --binary bin/image/knative-apiserver --title knative-apiserver --version '$(VERSION)' \
 	--revision '$(COMMIT)' --created '$(BUILD_DATE)' --port 8443,8080,8081,8082,8444
 
@@ -73,7 +73,7 @@ repeat: ## Run the tests of each package ten times alone, with busy processors a
 	@COUNT=$(or $(COUNT),10) hack/repeat.sh $(PACKAGES)
 
 .PHONY: generate
-generate: ## Regenerate what is generated from pkg/apis
+generate: ## Regenerate the code that is generated from pkg/apis
 	hack/update-codegen.sh
 
 .PHONY: verify
@@ -96,7 +96,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: build ## Run the benchmarks; those of gateway and broker need wrk (apt-get install wrk)
+bench: build ## Run the benchmarks; gateway and broker benchmarks need wrk (apt-get install wrk)
 	go test -run '^$$' -bench . -p 1 -timeout 30m ./test/bench/... ./pkg/dataplane/...
 
 .PHONY: cluster
