@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
 )
 
-// newEventsCommand returns the commands that look after the embedded event log.
+// newEventsCommand returns the commands that maintain the embedded event log.
 func newEventsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "events",
@@ -26,8 +26,8 @@ func newEventsCommand() *cobra.Command {
 		&cobra.Command{
 			Use:   "save [FILE | -]",
 			Short: "Write all undelivered events of the running server to a file, or to standard output",
-			Long: "Writes the events of all Brokers and Channels that are not delivered to everyone, those of other replicas too. It runs\n" +
-				"where the server runs:\n" +
+			Long: "Writes the events of all Brokers and Channels that are not delivered to all subscribers, including events of other replicas.\n" +
+				"Run it where the server runs:\n" +
 				"kubectl -n knative-system exec knative-apiserver-0 -- /knative-apiserver events save > events.json",
 			Args:         cobra.MaximumNArgs(1),
 			SilenceUsage: true,

@@ -16,7 +16,7 @@ const (
 	minGCPercent, maxGCPercent = 40, 200
 )
 
-// tuneGC has the garbage collector keep a headroom instead of a percentage. The environment variable GOGC
+// tuneGC sets the garbage collector to a constant headroom instead of a percentage. The environment variable GOGC
 // overrides it.
 func tuneGC() {
 	if os.Getenv("GOGC") != "" {

@@ -17,11 +17,11 @@ import (
 // standardStream names standard input or output where a file is asked for.
 const standardStream = "-"
 
-// newSnapshotCommand returns the commands that look after the data of the embedded etcd.
+// newSnapshotCommand returns the commands that maintain the data of the embedded etcd.
 func newSnapshotCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Back up, restore and look after the objects in the embedded etcd",
+		Short: "Back up, restore and maintain the objects in the embedded etcd",
 		Args:  cobra.NoArgs,
 	}
 	dataDir := command.PersistentFlags().String("data-dir", apiserver.NewOptions().DataDir, "Directory of the server's data.")
@@ -40,7 +40,7 @@ func newSnapshotCommand() *cobra.Command {
 		newRestoreCommand(dataDir),
 		&cobra.Command{
 			Use:   "discard",
-			Short: "Move the objects of a server that does not run aside, so that it fetches them from the others",
+			Short: "Move the data of a stopped server aside, so that it replicates the objects from its peers",
 			Args:  cobra.NoArgs, SilenceUsage: true,
 			RunE: func(command *cobra.Command, _ []string) error {
 				aside, err := etcd.Discard(*dataDir)
@@ -50,9 +50,9 @@ func newSnapshotCommand() *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "defragment",
-			Short: "Give back the space of what is deleted, and clear the alarm of a full database",
-			Long: "Has the running server's member of the embedded etcd give back the space of what is deleted and compacted. It serves\n" +
-				"nobody meanwhile. Its alarm that the database is full is cleared, if there is space.",
+			Short: "Release the space of deleted objects and clear the alarm of a full database",
+			Long: "Releases the space of deleted and compacted objects in the running server's member of the embedded etcd. The member serves\n" +
+				"no requests meanwhile. If there is space afterwards, the alarm of a full database is cleared.",
 			Args:         cobra.NoArgs,
 			SilenceUsage: true,
 			RunE: func(command *cobra.Command, _ []string) error {
@@ -67,9 +67,9 @@ func newRestoreCommand(dataDir *string) *cobra.Command {
 	var options etcd.RestoreOptions
 	restore := &cobra.Command{
 		Use:   "restore {FILE | -}",
-		Short: "Make the data of a server that does not run of what save wrote to a file, or of standard input",
-		Long: "Makes the data of an etcd with one member, which others join as they start. Before they do, the ConfigMap\n" +
-			"knative-apiserver-etcd must name it alone, and the data of others be discarded. hack/restore.sh does all of that.",
+		Short: "Restore the data of a stopped server from a file or standard input",
+		Long: "Creates the data of an etcd with one member, which the others join when they start. Before that, the ConfigMap\n" +
+			"knative-apiserver-etcd must name this member only, and the data of the others must be discarded, as hack/restore.sh does.",
 		Args:         cobra.ExactArgs(1),
 		SilenceUsage: true,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -80,11 +80,11 @@ func newRestoreCommand(dataDir *string) *cobra.Command {
 		},
 	}
 	flags := restore.Flags()
-	flags.StringVar(&options.Name, "name", "", "Name of the Pod whose data it is.")
-	flags.StringVar(&options.PeerURL, "peer-url", "", "Address at which other members of etcd reach it, such as "+
+	flags.StringVar(&options.Name, "name", "", "Name of the Pod that owns the data.")
+	flags.StringVar(&options.PeerURL, "peer-url", "", "URL by which other members of etcd reach the Pod, such as "+
 		"https://knative-apiserver-0.knative-apiserver-peers.knative-system.svc."+defaultClusterDomain+":2380.")
-	flags.BoolVar(&options.Replace, "replace", false, "Move data that is there aside, to etcd.TIME beside it.")
-	flags.BoolVar(&options.SkipHash, "skip-hash-check", false, "Take a database without a checksum, such as the file etcd/member/snap/db of a data directory.")
+	flags.BoolVar(&options.Replace, "replace", false, "Move of existing data to etcd.TIME in the same directory. If false, existing data is an error.")
+	flags.BoolVar(&options.SkipHash, "skip-hash-check", false, "Acceptance of a database without a checksum, such as the file etcd/member/snap/db of a data directory.")
 	for _, name := range []string{"name", "peer-url"} {
 		_ = restore.MarkFlagRequired(name) // the flag is there
 	}
@@ -93,11 +93,11 @@ func newRestoreCommand(dataDir *string) *cobra.Command {
 
 func tellAside(to io.Writer, aside string) {
 	if aside != "" {
-		fmt.Fprintln(to, "The data before is in", aside)
+		fmt.Fprintln(to, "Moved the previous data to", aside)
 	}
 }
 
-// saveTo has save write to the file that is the only argument, which appears when it is complete, or to standard output.
+// saveTo calls save with the file that is the only argument, which is created once it is complete, or with standard output.
 func saveTo(command *cobra.Command, args []string, save func(io.Writer) error) (err error) {
 	if len(args) == 0 || args[0] == standardStream {
 		return save(command.OutOrStdout())
@@ -105,7 +105,7 @@ func saveTo(command *cobra.Command, args []string, save func(io.Writer) error) (
 	path := args[0]
 	file, err := os.CreateTemp(filepath.Dir(path), ".snapshot-*")
 	if err != nil {
-		return fmt.Errorf("writing a snapshot: %w", err)
+		return fmt.Errorf("write snapshot: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -116,7 +116,7 @@ func saveTo(command *cobra.Command, args []string, save func(io.Writer) error) (
 		return errors.Join(err, file.Close())
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return fmt.Errorf("writing a snapshot: %w", err)
+		return fmt.Errorf("write snapshot: %w", err)
 	}
 	return os.Rename(file.Name(), path)
 }
@@ -130,23 +130,23 @@ func saveSnapshot(ctx context.Context, dataDir string, to io.Writer) error {
 	return running.Snapshot(ctx, to)
 }
 
-// restoreSnapshot restores a file, or what in has.
+// restoreSnapshot restores a file, or the content of in.
 func restoreSnapshot(path string, in io.Reader, options etcd.RestoreOptions) (aside string, err error) {
 	if path != standardStream {
 		return etcd.Restore(path, options)
 	}
 	if err := os.MkdirAll(options.Dir, 0o700); err != nil {
-		return "", fmt.Errorf("making the data directory: %w", err)
+		return "", fmt.Errorf("create data directory: %w", err)
 	}
 	// Beside the data, where there is space for it.
 	file, err := os.CreateTemp(options.Dir, ".snapshot-*")
 	if err != nil {
-		return "", fmt.Errorf("reading a snapshot: %w", err)
+		return "", fmt.Errorf("read snapshot: %w", err)
 	}
 	defer os.Remove(file.Name())
 	_, err = io.Copy(file, in)
 	if err := errors.Join(err, file.Close()); err != nil {
-		return "", fmt.Errorf("reading a snapshot: %w", err)
+		return "", fmt.Errorf("read snapshot: %w", err)
 	}
 	return etcd.Restore(file.Name(), options)
 }
