@@ -174,7 +174,7 @@ func (l *Log) openServer(ctx context.Context) (err error) {
 		l.opts.MaxStreamBytes = l.space.Size() / streamShare
 	}
 	l.setLimits()
-	if l.backups, err = backup.Listen(l.ctx, o.Dir, l, l.logger); err != nil {
+	if l.backups, err = backup.Listen(ctx, o.Dir, l, l.logger); err != nil {
 		l.server.Stop()
 		l.server.Close()
 	}

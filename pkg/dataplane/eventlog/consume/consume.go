@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// The server redelivers a segment after this time without an acknowledgement or a sign of progress, which is sent
-	// several times within it. Segments of a process that was killed are redelivered then. A process ignores a redelivery
-	// of its own segments, so the time is short where no other process consumes.
-	LocalAckWait  = 3 * time.Second
+	// LocalAckWait is how long the server waits for an acknowledgement or a sign of progress, which is sent several times
+	// within it, before it redelivers a segment, such as one of a process that was killed. A process ignores a redelivery of
+	// its own segments, so the time is short where no other process consumes.
+	LocalAckWait = 3 * time.Second
+	// RemoteAckWait is the same for a server at a URL or of a cluster.
 	RemoteAckWait = 8 * time.Second
 
 	// restartInterval is the time between attempts to consume. So many consecutive failures are logged as an error, unless
