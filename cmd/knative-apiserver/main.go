@@ -12,7 +12,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/component-base/version/verflag"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/process"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process"
 )
 
 func main() {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/revision"
-	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
 // longRunning matches requests without a timeout: watches and logs.

@@ -22,7 +22,7 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
-	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
 // Config is the configuration of a Server.

@@ -21,9 +21,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
-	kuberuntime "github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/kubernetes/images"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	kubeworkload "github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes/images"
 )
 
 const (
@@ -42,11 +42,11 @@ const (
 // from when stopping ends.
 func (a *Aggregated) serving(ctx, stopping context.Context, clients *clients, services cache.SharedIndexInformer) (part, error) {
 	var gateways *gateway.Gateway
-	options := kuberuntime.Options{
+	options := kubeworkload.Options{
 		Client:   a.writer,
 		Images:   images.New(images.Options{Client: a.host, Settings: a.settings.Get, Guard: a.guard, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx)}),
 		Settings: a.settings.Get,
-		Drain: func(ctx context.Context, revision runtime.Key, instance string) error {
+		Drain: func(ctx context.Context, revision workload.Key, instance string) error {
 			return gateways.AwaitDrainedEverywhere(ctx, revision, instance)
 		},
 		DrainAddress: a.drainAddress(ctx),
@@ -56,7 +56,7 @@ func (a *Aggregated) serving(ctx, stopping context.Context, clients *clients, se
 	if a.options.Replica != nil {
 		options.Leading = a.options.Replica.Leading
 	}
-	pods, err := kuberuntime.New(options)
+	pods, err := kubeworkload.New(options)
 	if err != nil {
 		return part{}, err
 	}
@@ -139,7 +139,7 @@ func (a *Aggregated) serveGateway(ctx context.Context, g *gateway.Gateway, drain
 }
 
 // activate has an instance of a revision run that has none.
-func activate(ctx context.Context, pods *kuberuntime.Runtime, key routing.Key) {
+func activate(ctx context.Context, pods *kubeworkload.Runtime, key routing.Key) {
 	ctx, cancel := context.WithTimeout(ctx, activationTimeout)
 	defer cancel()
 	if err := pods.Activate(ctx, key); err != nil && !errors.Is(err, context.Canceled) {
@@ -153,7 +153,7 @@ func (a *Aggregated) serviceName(service string) string {
 }
 
 // logURL is where the logs of a revision's Pods are, below the address of the cluster's API.
-func logURL(revision runtime.Key) string {
+func logURL(revision workload.Key) string {
 	return servingv1.RevisionLogPath(revision.Namespace, revision.Name)
 }
 

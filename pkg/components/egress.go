@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
 // kubernetesServiceHost is the environment variable with the address of the Service kubernetes, which Pods have.
@@ -54,7 +54,7 @@ func hostName(address string) string {
 // addresses returns the addresses of the replicas.
 func (r *Replica) addresses() []netip.Addr {
 	var addresses []netip.Addr
-	for _, view := range []*members.View{r.Members(), r.Gateways()} {
+	for _, view := range []*membership.View{r.Members(), r.Gateways()} {
 		for _, member := range view.Current().Members() {
 			if at, err := netip.ParseAddrPort(member.Address); err == nil {
 				addresses = append(addresses, at.Addr().Unmap())

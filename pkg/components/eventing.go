@@ -32,8 +32,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 )
 
 // channelPath begins the paths of Channels, which tells them from Brokers of the same name.

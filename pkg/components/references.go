@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/process"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process"
 )
 
 // storedObjects reads the objects that revisions refer to from the API, not from a cache: an instance that starts after a

@@ -20,9 +20,9 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/autoscaler"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
-	"github.com/knative-apiserver/knative-apiserver/pkg/peers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
 )
 
 const (
@@ -52,14 +52,14 @@ type ReplicaOptions struct {
 // Replica is this server among others of its installation.
 type Replica struct {
 	options    ReplicaOptions
-	membership *members.Membership
+	membership *membership.Membership
 	// gateways are the replicas that have a gateway; the same where all do.
-	gateways *members.Membership
+	gateways *membership.Membership
 	election *leader.Election
 	// tls is that of the connections to the others and from them.
 	tls    *tls.Config
-	client *peers.Client
-	server *peers.Server
+	client *peer.Client
+	server *peer.Server
 }
 
 // NewReplica returns a replica that the others do not know of before its components run. host reaches the cluster in
@@ -69,9 +69,9 @@ func NewReplica(host *rest.Config, systemNamespace string, o ReplicaOptions) (*R
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster's Leases: %w", err)
 	}
-	self := members.Member{Name: o.Name, Address: net.JoinHostPort(o.IP, strconv.Itoa(port(o.Listener)))}
-	group := func(name string) *members.Membership {
-		return members.New(members.Options{
+	self := membership.Member{Name: o.Name, Address: net.JoinHostPort(o.IP, strconv.Itoa(port(o.Listener)))}
+	group := func(name string) *membership.Membership {
+		return membership.New(membership.Options{
 			Client: leases, Namespace: systemNamespace, Installation: name, Self: self, PodUID: o.UID, Clock: clock.RealClock{},
 		})
 	}
@@ -87,10 +87,10 @@ func NewReplica(host *rest.Config, systemNamespace string, o ReplicaOptions) (*R
 
 // identity is what a member is known by in the election, which tells also where it is reached. A process that was started
 // again in the same Pod is another one: it does not lead before it is ready to.
-func identity(m members.Member) string { return m.Name + "@" + m.Address + "#" + rand.Text() }
+func identity(m membership.Member) string { return m.Name + "@" + m.Address + "#" + rand.Text() }
 
 // memberOf is the inverse of identity.
-func memberOf(identity string) (m members.Member, ok bool) {
+func memberOf(identity string) (m membership.Member, ok bool) {
 	m.Name, identity, ok = strings.Cut(identity, "@")
 	m.Address, _, _ = strings.Cut(identity, "#")
 	return m, ok
@@ -98,7 +98,7 @@ func memberOf(identity string) (m members.Member, ok bool) {
 
 // secure sets the certificates of the connections to the others and from them.
 func (r *Replica) secure(config *tls.Config) {
-	r.tls, r.client, r.server = config, peers.NewClient(config), peers.NewServer(config)
+	r.tls, r.client, r.server = config, peer.NewClient(config), peer.NewServer(config)
 }
 
 // TLS returns the configuration of the connections to the others and from them.
@@ -108,10 +108,10 @@ func (r *Replica) TLS() *tls.Config { return r.tls }
 func (r *Replica) Transport() http.RoundTripper { return r.client }
 
 // Members are the replicas that run the same components.
-func (r *Replica) Members() *members.View { return r.membership.View() }
+func (r *Replica) Members() *membership.View { return r.membership.View() }
 
 // Gateways are the replicas that have a gateway.
-func (r *Replica) Gateways() *members.View { return r.gateways.View() }
+func (r *Replica) Gateways() *membership.View { return r.gateways.View() }
 
 // Leading tells whether this replica writes what is not of Eventing.
 func (r *Replica) Leading() bool { return r.election.Leading() }

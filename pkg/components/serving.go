@@ -20,10 +20,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/autoscaler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // serving is Knative Serving above a runtime: controllers, gateway and autoscaler.
@@ -38,7 +38,7 @@ type serving struct {
 // servingOptions are what serving stands on.
 type servingOptions struct {
 	clients   *clients
-	runtime   runtime.Runtime
+	runtime   workload.Runtime
 	settings  *settings.Store
 	accessLog io.Writer
 	// budget bounds the memory of requests.
@@ -126,7 +126,7 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		o.replica.lead(s.controllers...)
 	}
 
-	o.runtime.Subscribe(func(key runtime.Key, state runtime.State) {
+	o.runtime.Subscribe(func(key workload.Key, state workload.State) {
 		s.gateway.SetInstances(key, state.Instances)
 		s.autoscaler.Observe(key, state)
 		revisions.Enqueue(key)

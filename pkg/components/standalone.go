@@ -31,10 +31,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/events"
-	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime/process"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
 // standaloneDomain is that of public host names: it resolves to this machine by itself.
@@ -221,7 +221,7 @@ func (s *Standalone) serving(ctx context.Context, clients *clients, core *coreKi
 	var serving *serving
 	processes, err := process.New(process.Options{
 		Objects:      storedObjects{core.kubernetes},
-		Wake:         func(key runtime.Key) { serving.autoscaler.Activate(key) },
+		Wake:         func(key workload.Key) { serving.autoscaler.Activate(key) },
 		DataDir:      filepath.Join(s.options.DataDir, "revisions"),
 		Logger:       klog.FromContext(ctx).WithName("processes"),
 		DrainTimeout: stopTimeout,

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 )
 
 // Reconciler brings one object closer to its desired state. Reconcile reads the current state from listers, is retried after an

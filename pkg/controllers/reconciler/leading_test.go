@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 )
 
 // Objects of other replicas are reconciled once without a write, and retried after an error. Objects that this replica comes to own

@@ -22,8 +22,8 @@ import (
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // ReasonScaled is the reason of Events about a new desired scale.
@@ -39,7 +39,7 @@ type Sink interface {
 type Reconciler struct {
 	Client   servingclient.RevisionsGetter
 	Lister   servinglisters.RevisionLister
-	Runtime  runtime.Runtime
+	Runtime  workload.Runtime
 	Sinks    []Sink
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
@@ -62,7 +62,7 @@ type knowledge struct {
 }
 
 // New returns the controller of Revisions. Call its Enqueue whenever the runtime observes another State of a Revision.
-func New(client servingclient.RevisionsGetter, informers servinginformers.Interface, run runtime.Runtime, sinks []Sink,
+func New(client servingclient.RevisionsGetter, informers servinginformers.Interface, run workload.Runtime, sinks []Sink,
 	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
 ) (*reconciler.Controller, error) {
 	r := &Reconciler{
@@ -114,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 }
 
 // state returns the State of a Revision that the runtime observes, or nil if it has not observed it yet.
-func (r *Reconciler) state(key types.NamespacedName, revision *servingv1.Revision) *runtime.State {
+func (r *Reconciler) state(key types.NamespacedName, revision *servingv1.Revision) *workload.State {
 	state, ok := r.Runtime.State(key)
 	if !ok || state.UID != revision.UID {
 		return nil

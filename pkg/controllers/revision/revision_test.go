@@ -21,34 +21,34 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/fake"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 var key = types.NamespacedName{Namespace: "default", Name: "hello-00001"}
 
 // fakeRuntime observes what a test says.
 type fakeRuntime struct {
-	runtime.Runtime
-	states  map[runtime.Key]runtime.State
+	workload.Runtime
+	states  map[workload.Key]workload.State
 	removed []types.UID
 }
 
 func (f *fakeRuntime) Apply(_ context.Context, revision *servingv1.Revision) error {
-	key := runtime.Key{Namespace: revision.Namespace, Name: revision.Name}
+	key := workload.Key{Namespace: revision.Namespace, Name: revision.Name}
 	if _, ok := f.states[key]; !ok {
-		f.states[key] = runtime.State{UID: revision.UID}
+		f.states[key] = workload.State{UID: revision.UID}
 	}
 	return nil
 }
 
-func (f *fakeRuntime) Remove(_ context.Context, key runtime.Key, uid types.UID) error {
+func (f *fakeRuntime) Remove(_ context.Context, key workload.Key, uid types.UID) error {
 	f.removed = append(f.removed, uid)
 	delete(f.states, key)
 	return nil
 }
 
-func (f *fakeRuntime) State(key runtime.Key) (runtime.State, bool) {
+func (f *fakeRuntime) State(key workload.Key) (workload.State, bool) {
 	state, ok := f.states[key]
 	return state, ok
 }
@@ -84,7 +84,7 @@ func newFixture(t *testing.T, revision *servingv1.Revision) *fixture {
 	f := &fixture{
 		client:  fake.NewSimpleClientset(revision),
 		indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
-		runtime: &fakeRuntime{states: map[runtime.Key]runtime.State{}},
+		runtime: &fakeRuntime{states: map[workload.Key]workload.State{}},
 		clock:   clocktesting.NewFakePassiveClock(began),
 	}
 	f.restart()
@@ -132,7 +132,7 @@ func (f *fixture) reconcile(t *testing.T) (writes int, events []string) {
 	return writes, events
 }
 
-func (f *fixture) observe(state runtime.State) {
+func (f *fixture) observe(state workload.State) {
 	state.UID = "u1"
 	f.runtime.states[key] = state
 }
@@ -153,11 +153,11 @@ func TestReconcileWritesFewTimes(t *testing.T) {
 	if writes, _ := f.reconcile(t); writes != 1 {
 		t.Fatalf("a new Revision has %d writes, want 1", writes)
 	}
-	f.observe(runtime.State{Desired: 1})
+	f.observe(workload.State{Desired: 1})
 	if writes, _ := f.reconcile(t); writes != 0 {
 		t.Errorf("the first instance asked for makes %d writes, want 0 for a while", writes)
 	}
-	f.observe(runtime.State{Desired: 1, Ready: 1})
+	f.observe(workload.State{Desired: 1, Ready: 1})
 	writes, events := f.reconcile(t)
 	if writes != 1 {
 		t.Errorf("the first ready instance makes %d writes, want 1", writes)
@@ -182,15 +182,15 @@ func TestReconcileWritesFewTimes(t *testing.T) {
 // second.
 func TestReconcileCoalescesScale(t *testing.T) {
 	f := newFixture(t, newRevision())
-	f.observe(runtime.State{Desired: 1, Ready: 1})
+	f.observe(workload.State{Desired: 1, Ready: 1})
 	f.reconcile(t)
 	f.clock.SetTime(began.Add(time.Second))
-	f.observe(runtime.State{Desired: 2, Ready: 1})
+	f.observe(workload.State{Desired: 2, Ready: 1})
 	if writes, _ := f.reconcile(t); writes != 1 {
 		t.Errorf("a first change makes %d writes, want 1", writes)
 	}
 	f.clock.SetTime(began.Add(1200 * time.Millisecond))
-	f.observe(runtime.State{Desired: 3, Ready: 2})
+	f.observe(workload.State{Desired: 3, Ready: 2})
 	if writes, _ := f.reconcile(t); writes != 0 || f.result.RequeueAfter != 800*time.Millisecond {
 		t.Errorf("a change soon after makes %d writes and a delay of %v, want 0 and 800ms", writes, f.result.RequeueAfter)
 	}
@@ -198,7 +198,7 @@ func TestReconcileCoalescesScale(t *testing.T) {
 	if writes, _ := f.reconcile(t); writes != 1 || *f.stored(t).DesiredReplicas != 3 || *f.stored(t).ActualReplicas != 2 {
 		t.Errorf("later there are %d writes and replicas %d/%d, want 1 and 2/3", writes, *f.stored(t).ActualReplicas, *f.stored(t).DesiredReplicas)
 	}
-	f.observe(runtime.State{Desired: 3, Failure: &runtime.Failure{Reason: "ExitCode3", Message: "Container failed with: boom"}})
+	f.observe(workload.State{Desired: 3, Failure: &workload.Failure{Reason: "ExitCode3", Message: "Container failed with: boom"}})
 	writes, events := f.reconcile(t)
 	if writes != 1 || !slices.Equal(events, []string{"Warning ExitCode3 Container failed with: boom"}) {
 		t.Errorf("a failure makes %d writes and events %q, want one of each at once", writes, events)
@@ -208,15 +208,15 @@ func TestReconcileCoalescesScale(t *testing.T) {
 // TestReconcileRestart writes nothing of what a runtime that has just begun has not found yet.
 func TestReconcileRestart(t *testing.T) {
 	f := newFixture(t, newRevision())
-	f.observe(runtime.State{Desired: 1, Ready: 1})
+	f.observe(workload.State{Desired: 1, Ready: 1})
 	f.reconcile(t)
 	f.clock.SetTime(began.Add(time.Hour))
-	f.runtime.states = map[runtime.Key]runtime.State{}
+	f.runtime.states = map[workload.Key]workload.State{}
 	f.restart()
 	if writes, _ := f.reconcile(t); writes != 0 {
 		t.Errorf("a runtime without instances yet makes %d writes, want 0", writes)
 	}
-	f.observe(runtime.State{Desired: 1, Ready: 1})
+	f.observe(workload.State{Desired: 1, Ready: 1})
 	if writes, _ := f.reconcile(t); writes != 0 {
 		t.Errorf("the instances found again make %d writes, want 0", writes)
 	}
@@ -241,7 +241,7 @@ func TestReconcileGone(t *testing.T) {
 // TestReconcileOtherUID does not take an older Revision's instances for those of its successor of the same name.
 func TestReconcileOtherUID(t *testing.T) {
 	f := newFixture(t, newRevision())
-	f.runtime.states[key] = runtime.State{UID: "u0", Desired: 1, Ready: 1}
+	f.runtime.states[key] = workload.State{UID: "u0", Desired: 1, Ready: 1}
 	f.reconcile(t)
 	if ready := f.stored(t).Conditions.Get(duckv1.ConditionReady); ready.Status != corev1.ConditionUnknown {
 		t.Errorf("Ready is %+v, want Unknown", ready)

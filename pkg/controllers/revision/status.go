@@ -12,7 +12,7 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // Reasons of a Revision's conditions. The reasons of failures come from the runtime.
@@ -52,7 +52,7 @@ var dependents = []duckv1.ConditionType{servingv1.RevisionConditionResourcesAvai
 type facts struct {
 	revision *servingv1.Revision
 	// state is nil while the runtime has not observed the Revision.
-	state *runtime.State
+	state *workload.State
 	// initial is the number of instances that must have been ready once.
 	initial int32
 	// deadline is how long it may take to be ready for the first time.

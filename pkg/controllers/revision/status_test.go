@@ -11,8 +11,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 var began = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -41,10 +41,10 @@ func line(status servingv1.RevisionStatus, t duckv1.ConditionType) string {
 func TestObserve(t *testing.T) {
 	const deploying, queued, noTraffic = "Unknown Deploying", "Unknown Queued", "False NoTraffic"
 	const resolving = "Unknown ResolvingDigests"
-	exit := &runtime.Failure{Reason: "ExitCode1", Message: "Container failed with: boom"}
-	full := &runtime.Failure{Resources: true, Reason: "Unschedulable", Message: "no room"}
+	exit := &workload.Failure{Reason: "ExitCode1", Message: "Container failed with: boom"}
+	full := &workload.Failure{Resources: true, Reason: "Unschedulable", Message: "no room"}
 	type step struct {
-		state                             *runtime.State
+		state                             *workload.State
 		after                             time.Duration
 		ready, resources, healthy, active string
 		next                              time.Duration
@@ -56,55 +56,55 @@ func TestObserve(t *testing.T) {
 	}{
 		{"first instance, to zero and back", 1, []step{
 			{state: nil, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 600 * time.Second},
-			{state: &runtime.State{Desired: 1}, after: time.Second, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 599 * time.Second},
-			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
-			{state: &runtime.State{}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
-			{state: &runtime.State{Desired: 1}, ready: "True", resources: "True", healthy: "True", active: queued},
-			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
-			{state: &runtime.State{Ready: 1}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
+			{state: &workload.State{Desired: 1}, after: time.Second, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 599 * time.Second},
+			{state: &workload.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
+			{state: &workload.State{Desired: 1}, ready: "True", resources: "True", healthy: "True", active: queued},
+			{state: &workload.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Ready: 1}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
 		}},
 		{"containers fail, then an instance gets ready", 1, []step{
-			{state: &runtime.State{Desired: 1, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
-			{state: &runtime.State{Desired: 1}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
-			{state: &runtime.State{Desired: 1}, after: time.Hour, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
-			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Desired: 1, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &workload.State{Desired: 1}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &workload.State{Desired: 1}, after: time.Hour, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &workload.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
 		{"no room, then containers fail", 1, []step{
-			{state: &runtime.State{Desired: 1, Failure: full}, ready: "False Unschedulable", resources: "False Unschedulable", healthy: deploying, active: queued},
-			{state: &runtime.State{Desired: 1, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &workload.State{Desired: 1, Failure: full}, ready: "False Unschedulable", resources: "False Unschedulable", healthy: deploying, active: queued},
+			{state: &workload.State{Desired: 1, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
 		}},
 		{"crash after it was ready", 3, []step{
-			{state: &runtime.State{Desired: 3, Ready: 3}, ready: "True", resources: "True", healthy: "True", active: "True"},
-			{state: &runtime.State{Desired: 3, Ready: 1, Failure: exit}, ready: "True", resources: "True", healthy: "True", active: "True"},
-			{state: &runtime.State{Desired: 3, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
-			{state: &runtime.State{}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: noTraffic},
-			{state: &runtime.State{Desired: 3, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Desired: 3, Ready: 3}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Desired: 3, Ready: 1, Failure: exit}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Desired: 3, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
+			{state: &workload.State{}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: noTraffic},
+			{state: &workload.State{Desired: 3, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
 		{"no room after it was ready", 1, []step{
-			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
-			{state: &runtime.State{Desired: 1, Failure: full}, ready: "False Unschedulable", resources: "False Unschedulable", healthy: "True", active: queued},
+			{state: &workload.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Desired: 1, Failure: full}, ready: "False Unschedulable", resources: "False Unschedulable", healthy: "True", active: queued},
 		}},
 		{"initial scale is to be reached", 3, []step{
-			{state: &runtime.State{Desired: 3, Ready: 2}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 600 * time.Second},
-			{state: &runtime.State{Desired: 3, Ready: 3}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Desired: 3, Ready: 2}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 600 * time.Second},
+			{state: &workload.State{Desired: 3, Ready: 3}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
 		{"initial scale beyond what the autoscaler allows", 3, []step{
-			{state: &runtime.State{Desired: 2, Ready: 2}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Desired: 2, Ready: 2}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
 		{"images that take long to resolve", 1, []step{
-			{state: &runtime.State{Resolving: true}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 2 * time.Second},
-			{state: &runtime.State{Resolving: true}, after: 2 * time.Second, ready: resolving, resources: resolving, healthy: resolving, active: queued, next: 598 * time.Second},
-			{state: &runtime.State{Desired: 1}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 598 * time.Second},
+			{state: &workload.State{Resolving: true}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 2 * time.Second},
+			{state: &workload.State{Resolving: true}, after: 2 * time.Second, ready: resolving, resources: resolving, healthy: resolving, active: queued, next: 598 * time.Second},
+			{state: &workload.State{Desired: 1}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 598 * time.Second},
 		}},
 		{"initial scale zero", 0, []step{
-			{state: &runtime.State{}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
+			{state: &workload.State{}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
 		}},
 		{"initial scale zero, but nothing to run", 0, []step{
-			{state: &runtime.State{Failure: &runtime.Failure{Reason: "ContainerMissing"}}, ready: "False ContainerMissing", resources: "True", healthy: "False ContainerMissing", active: queued},
+			{state: &workload.State{Failure: &workload.Failure{Reason: "ContainerMissing"}}, ready: "False ContainerMissing", resources: "True", healthy: "False ContainerMissing", active: queued},
 		}},
 		{"too slow, but gets there", 1, []step{
-			{state: &runtime.State{Desired: 1}, after: 600 * time.Second, ready: "False ProgressDeadlineExceeded", resources: "False ProgressDeadlineExceeded", healthy: deploying, active: queued},
-			{state: &runtime.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
+			{state: &workload.State{Desired: 1}, after: 600 * time.Second, ready: "False ProgressDeadlineExceeded", resources: "False ProgressDeadlineExceeded", healthy: deploying, active: queued},
+			{state: &workload.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
 	}
 	for _, tt := range tests {
@@ -140,14 +140,14 @@ func TestObserve(t *testing.T) {
 func TestObserveKeepsStarted(t *testing.T) {
 	revision := newRevision()
 	for i, step := range []struct {
-		state runtime.State
+		state workload.State
 		want  bool
 	}{
-		{runtime.State{Desired: 1, Failure: &runtime.Failure{Reason: "ExitCode1"}}, false},
-		{runtime.State{Desired: 1, Ready: 1}, true},
-		{runtime.State{Desired: 1, Failure: &runtime.Failure{Reason: "ExitCode1"}}, true},
-		{runtime.State{}, true},
-		{runtime.State{Desired: 1, Ready: 1}, true},
+		{workload.State{Desired: 1, Failure: &workload.Failure{Reason: "ExitCode1"}}, false},
+		{workload.State{Desired: 1, Ready: 1}, true},
+		{workload.State{Desired: 1, Failure: &workload.Failure{Reason: "ExitCode1"}}, true},
+		{workload.State{}, true},
+		{workload.State{Desired: 1, Ready: 1}, true},
 	} {
 		status, _ := observe(facts{revision: revision, state: &step.state, initial: 1, now: began})
 		if got := started(&status); got != step.want {
@@ -164,7 +164,7 @@ func TestObserveKeepsStarted(t *testing.T) {
 // runtime says, and stay where it does not say anything.
 func TestObserveDetails(t *testing.T) {
 	revision := newRevision()
-	state := &runtime.State{Desired: 2, Ready: 1, LogURL: "file:///logs", Containers: []servingv1.ContainerStatus{{Name: "a", ImageDigest: "a@sha256:1"}}}
+	state := &workload.State{Desired: 2, Ready: 1, LogURL: "file:///logs", Containers: []servingv1.ContainerStatus{{Name: "a", ImageDigest: "a@sha256:1"}}}
 	revision.Status, _ = observe(facts{revision: revision, state: state, initial: 1, now: began})
 	status, _ := observe(facts{revision: revision, initial: 1, now: began.Add(time.Hour)})
 	if status.LogURL != "file:///logs" || len(status.ContainerStatuses) != 1 ||
@@ -207,14 +207,14 @@ func TestObserveImages(t *testing.T) {
 	tagged := []servingv1.ContainerStatus{{Name: "user-container"}}
 	setup := []servingv1.ContainerStatus{{Name: "setup", ImageDigest: "setup@sha256:2"}}
 	for i, step := range []struct {
-		state *runtime.State
+		state *workload.State
 		want  string
 	}{
-		{&runtime.State{Desired: 1, Ready: 1, Containers: resolved, InitContainers: setup}, "missing"},
-		{&runtime.State{Desired: 1, Ready: 1, Containers: tagged, InitContainers: setup, Warning: "no answer"}, "False ImagesUnresolved"},
+		{&workload.State{Desired: 1, Ready: 1, Containers: resolved, InitContainers: setup}, "missing"},
+		{&workload.State{Desired: 1, Ready: 1, Containers: tagged, InitContainers: setup, Warning: "no answer"}, "False ImagesUnresolved"},
 		{nil, "False ImagesUnresolved"},
-		{&runtime.State{Resolving: true}, "False ImagesUnresolved"},
-		{&runtime.State{Desired: 1, Ready: 1, Containers: resolved, InitContainers: setup}, "True"},
+		{&workload.State{Resolving: true}, "False ImagesUnresolved"},
+		{&workload.State{Desired: 1, Ready: 1, Containers: resolved, InitContainers: setup}, "True"},
 	} {
 		revision.Status, _ = observe(facts{revision: revision, state: step.state, initial: 1, deadline: time.Hour, now: began})
 		if got := line(revision.Status, ConditionImagesResolved); got != step.want {

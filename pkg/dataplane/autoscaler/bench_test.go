@@ -10,8 +10,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // benchmarkLoop returns a Loop with revisions, some of which are active under steady load.
@@ -31,7 +31,7 @@ func benchmarkLoop(b *testing.B, active, resting int) (*Loop, *clocktesting.Fake
 		r := revisionNamed(fmt.Sprintf("r-%d", i))
 		l.SetRevision(&r)
 		if i < active {
-			l.Observe(r.Key, runtime.State{UID: r.UID, Desired: 1, Ready: 1})
+			l.Observe(r.Key, workload.State{UID: r.UID, Desired: 1, Ready: 1})
 		}
 	}
 	l.receive(b.Context())

@@ -12,23 +12,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // replicated is a world that is one of the replicas a and b: it is a.
 type replicated struct {
 	*world
 	leads   atomic.Bool
-	members *members.View
+	members *membership.View
 	usages  []Usage
 	reports []*Report
 	woken   []routing.Key
 }
 
 func newReplicated(leads bool) *replicated {
-	r := &replicated{world: newWorld(), members: members.NewView(setOf("a", "b"))}
+	r := &replicated{world: newWorld(), members: membership.NewView(setOf("a", "b"))}
 	r.leads.Store(leads)
 	o := r.options
 	o.Leading = r.leads.Load
@@ -53,12 +53,12 @@ func newReplicated(leads bool) *replicated {
 	return r
 }
 
-func setOf(names ...string) *members.Set {
-	var all []members.Member
+func setOf(names ...string) *membership.Set {
+	var all []membership.Member
 	for _, name := range names {
-		all = append(all, members.Member{Name: name})
+		all = append(all, membership.Member{Name: name})
 	}
-	return members.NewSet("a", all...)
+	return membership.NewSet("a", all...)
 }
 
 // lookAt returns the numbers of reports and of revisions that were activated so far.
@@ -107,7 +107,7 @@ func TestFollower(t *testing.T) {
 		if _, woken := w.lookAt(); woken != 3 {
 			t.Errorf("%d activations after 3 s without instance, want one more each full second", woken)
 		}
-		w.Observe(r.Key, runtime.State{UID: r.UID, Desired: 1})
+		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 1})
 		w.Activate(r.Key)
 		w.check(t, 3*time.Second, r.Key)
 		if _, woken := w.lookAt(); woken != 3 {
@@ -186,7 +186,7 @@ func TestTakingOver(t *testing.T) {
 			n int32
 		}{{one, 1}, {many, 5}} {
 			w.setRevision(r.Revision)
-			w.Observe(r.Key, runtime.State{UID: r.UID, Desired: r.n, Ready: r.n})
+			w.Observe(r.Key, workload.State{UID: r.UID, Desired: r.n, Ready: r.n})
 		}
 		w.check(t, time.Hour, one.Key)
 		w.leads.Store(true)
@@ -197,7 +197,7 @@ func TestTakingOver(t *testing.T) {
 		}
 		w.leads.Store(false)
 		before := len(w.after(2*time.Second, many.Key))
-		w.Observe(many.Key, runtime.State{UID: many.UID, Desired: 9, Ready: 9})
+		w.Observe(many.Key, workload.State{UID: many.UID, Desired: 9, Ready: 9})
 		if after := len(w.after(time.Hour, many.Key)); after != before {
 			t.Errorf("scaled %d times after another replica came to lead", after-before)
 		}
@@ -212,19 +212,19 @@ func TestAwakenedElsewhere(t *testing.T) {
 		w.deaf = true
 		w.start(t)
 		w.setRevision(r)
-		w.Observe(r.Key, runtime.State{UID: r.UID, Desired: 0})
+		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 0})
 		w.after(time.Second, r.Key)
-		w.Observe(r.Key, runtime.State{UID: r.UID, Desired: 1})
+		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 1})
 		w.after(time.Second, r.Key)
-		w.Observe(r.Key, runtime.State{UID: r.UID, Desired: 1, Ready: 1})
+		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 1, Ready: 1})
 		w.check(t, 50*time.Second, r.Key)
 		if scales := w.after(12*time.Second, r.Key); len(scales) == 0 {
 			t.Error("an instance without requests stays for more than a window")
 		}
 		// The runtime tells of what was before.
-		w.Observe(r.Key, runtime.State{UID: r.UID, Desired: 1, Ready: 1})
+		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 1, Ready: 1})
 		w.after(time.Second, r.Key)
-		w.Observe(r.Key, runtime.State{UID: r.UID})
+		w.Observe(r.Key, workload.State{UID: r.UID})
 		for _, scale := range w.after(time.Hour, r.Key) {
 			if scale != 0 {
 				t.Errorf("scales = %v, want 0 only", w.scales[r.Key])
@@ -239,7 +239,7 @@ func TestUsageHandler(t *testing.T) {
 	w, r := newReplicated(true), revisionNamed("a")
 	server := httptest.NewTLSServer(w.UsageHandler())
 	defer server.Close()
-	leader := members.Member{Name: "a", Address: server.Listener.Addr().String()}
+	leader := membership.Member{Name: "a", Address: server.Listener.Addr().String()}
 	report := &Report{Member: "b", Usages: []Usage{{Key: r.Key, UID: r.UID, Concurrency: 1.5, RequestsPerSecond: 2, Waiting: 3}}}
 	if err := report.Post(t.Context(), server.Client().Transport, leader); err != nil {
 		t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // sampleInterval is how often a revision with instances is sampled: at each tick and once between.
@@ -36,7 +36,7 @@ type Options struct {
 	// have no effect; else all are required.
 	Leading func() bool
 	// Members are the replicas whose reports count.
-	Members *members.View
+	Members *membership.View
 	// Report returns what the gateway saw since the previous call, see Report.Usages. It is called, by one goroutine,
 	// only while this replica does not lead; Sample only while it does.
 	Report func(now time.Time) []Usage
@@ -125,8 +125,8 @@ func (l *Loop) DeleteRevision(key routing.Key) {
 }
 
 // Observe tells the newest state of a revision in the runtime, and the zero State when it is gone there. It is
-// meant for runtime.Subscribe, and keeps states of revisions that are not known yet.
-func (l *Loop) Observe(key routing.Key, state runtime.State) {
+// meant for workload.Subscribe, and keeps states of revisions that are not known yet.
+func (l *Loop) Observe(key routing.Key, state workload.State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.revisions[key]

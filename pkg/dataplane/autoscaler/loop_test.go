@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // world is a gateway and a runtime around a Loop that runs. Unless told otherwise, instances are ready as soon
@@ -78,7 +78,7 @@ func (w *world) scale(_ context.Context, key routing.Key, instances int32) error
 	if w.failing != nil {
 		return w.failing
 	}
-	state := runtime.State{UID: w.uids[key], Desired: instances, Ready: instances}
+	state := workload.State{UID: w.uids[key], Desired: instances, Ready: instances}
 	if w.stuck {
 		state.Ready = 0
 	}
@@ -293,7 +293,7 @@ func TestLoopAfterRestart(t *testing.T) {
 		w.start(t)
 		// The gateway may know a revision earlier.
 		w.Activate(waited.Key)
-		w.Observe(adopted.Key, runtime.State{UID: adopted.UID, Desired: 3, Ready: 3})
+		w.Observe(adopted.Key, workload.State{UID: adopted.UID, Desired: 3, Ready: 3})
 		for _, r := range []routing.Revision{rested, kept, unrouted, adopted, waited} {
 			w.setRevision(r)
 		}
@@ -332,17 +332,17 @@ func TestLoopRepeatsItself(t *testing.T) {
 		w.setRevision(r)
 		w.check(t, 3*time.Second, r.Key, 1, 1)
 		// Known now: at once.
-		w.Observe(r.Key, runtime.State{UID: r.UID})
+		w.Observe(r.Key, workload.State{UID: r.UID})
 		w.check(t, 0, r.Key, 1, 1, 1)
 		// Known before: at the next tick, so that a runtime that does otherwise is not asked without end.
 		w.mu.Lock()
 		w.deaf = false
 		w.mu.Unlock()
-		w.Observe(r.Key, runtime.State{UID: r.UID})
+		w.Observe(r.Key, workload.State{UID: r.UID})
 		w.check(t, 0, r.Key, 1, 1, 1)
 		w.check(t, time.Minute, r.Key, 1, 1, 1, 1)
 		// A state of another revision of that name says nothing.
-		w.Observe(r.Key, runtime.State{UID: "other"})
+		w.Observe(r.Key, workload.State{UID: "other"})
 		w.check(t, time.Minute, r.Key, 1, 1, 1, 1)
 	})
 }
@@ -428,8 +428,8 @@ func TestLoopForgets(t *testing.T) {
 			t.Errorf("sampled %d times after it was deleted", n)
 		}
 		// The runtime drains what there was.
-		w.Observe(r.Key, runtime.State{UID: r.UID, Ready: 1})
-		w.Observe(r.Key, runtime.State{})
+		w.Observe(r.Key, workload.State{UID: r.UID, Ready: 1})
+		w.Observe(r.Key, workload.State{})
 		if n := len(w.revisions); n != 0 {
 			t.Errorf("%d revisions known, want none", n)
 		}
@@ -446,7 +446,7 @@ func TestLoopReplaces(t *testing.T) {
 		next := revisionNamed("a")
 		next.UID, next.Started = "next", false
 		// The runtime may be told first, and have instances already.
-		w.Observe(next.Key, runtime.State{UID: next.UID, Desired: 2, Ready: 2})
+		w.Observe(next.Key, workload.State{UID: next.UID, Desired: 2, Ready: 2})
 		w.check(t, 3*time.Second, r.Key, 3)
 		w.setRevision(next)
 		w.check(t, time.Minute, r.Key, 3)
@@ -462,7 +462,7 @@ func TestLoopLeavesWhatFails(t *testing.T) {
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, 0, r.Key, 1)
-		w.Observe(r.Key, runtime.State{UID: r.UID, Desired: 1, Failure: &runtime.Failure{Reason: "ExitCode1"}})
+		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 1, Failure: &workload.Failure{Reason: "ExitCode1"}})
 		w.check(t, 5*time.Minute, r.Key, 1)
 	})
 }

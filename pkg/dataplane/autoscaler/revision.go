@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // revision is what a Loop knows of one revision.
@@ -14,7 +14,7 @@ type revision struct {
 
 	// The fields below are guarded by Loop.mu. spec is nil while only the runtime knows the revision.
 	spec     *routing.Revision
-	state    runtime.State
+	state    workload.State
 	observed bool
 	// queued tells that the revision is in the inbox, requested that a request waits at it, gone that it was
 	// forgotten or replaced.
@@ -36,7 +36,7 @@ type revision struct {
 	stable, panicking Average
 	// running is the state of this very revision in the runtime, adoptable that it may run instances which
 	// this process did not ask for.
-	running   runtime.State
+	running   workload.State
 	adoptable bool
 	// asked is the scale that the runtime was last asked for and is not known to have yet, or nil. held tells that a
 	// gateway which cannot be reached last had requests.
@@ -95,7 +95,7 @@ func (l *Loop) handle(ctx context.Context, r *revision, now time.Time, resettled
 // known yet.
 type told struct {
 	spec      *routing.Revision
-	state     *runtime.State
+	state     *workload.State
 	requested bool
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -47,7 +47,7 @@ type Report struct {
 }
 
 // Post sends a report to the UsageHandler of a replica. transport is what takes requests to members' addresses.
-func (r *Report) Post(ctx context.Context, transport http.RoundTripper, to members.Member) error {
+func (r *Report) Post(ctx context.Context, transport http.RoundTripper, to membership.Member) error {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("writing the usage of revisions: %w", err)
@@ -109,7 +109,7 @@ func (l *Loop) Receive(report *Report) {
 
 // others are the latest reports of the other replicas.
 type others struct {
-	members *members.View
+	members *membership.View
 
 	// mu guards reports, by member.
 	mu      sync.Mutex
@@ -157,7 +157,7 @@ func (o *others) sum(key routing.Key, uid types.UID, now time.Time) (sum Sample,
 }
 
 // follow forgets the reports of members that left.
-func (o *others) follow(set *members.Set) {
+func (o *others) follow(set *membership.Set) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	stay := map[string]bool{}

@@ -26,7 +26,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/sharding"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
 // installation is some replicas on one log, that see the members that they are told.
@@ -44,7 +44,7 @@ type installation struct {
 // sharded is a replica.
 type sharded struct {
 	name    string
-	view    *members.View
+	view    *membership.View
 	session *session
 	broker  *Broker
 	shards  *sharding.Shards
@@ -73,7 +73,7 @@ func install(t *testing.T, names []string, test func(i *installation)) {
 // add starts a replica that sees some members.
 func (i *installation) add(name string, seen ...string) *sharded {
 	i.Helper()
-	r := &sharded{name: name, view: members.NewView(set(name, seen...)), session: i.log.open(), peers: http.NewServeMux()}
+	r := &sharded{name: name, view: membership.NewView(set(name, seen...)), session: i.log.open(), peers: http.NewServeMux()}
 	ctx := klog.NewContext(i.Context(), logr.Discard())
 	r.broker = New(ctx, Options{
 		Log: r.session, Send: i.send, Clock: clock.RealClock{},
@@ -110,12 +110,12 @@ func streamKey(n int) eventing.Key {
 	return eventing.Key{Kind: eventing.Broker, Namespace: "default", Name: fmt.Sprint("b", n)}
 }
 
-func set(self string, names ...string) *members.Set {
-	all := make([]members.Member, 0, len(names))
+func set(self string, names ...string) *membership.Set {
+	all := make([]membership.Member, 0, len(names))
 	for _, name := range names {
-		all = append(all, members.Member{Name: name, Address: name})
+		all = append(all, membership.Member{Name: name, Address: name})
 	}
-	return members.NewSet(self, all...)
+	return membership.NewSet(self, all...)
 }
 
 // see has some replicas see some members.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -89,7 +89,7 @@ func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.K
 }
 
 // awaitDrainedAt returns when another replica says so, is gone, or ctx ends.
-func (g *Gateway) awaitDrainedAt(ctx context.Context, member members.Member, revision routing.Key, instance string) {
+func (g *Gateway) awaitDrainedAt(ctx context.Context, member membership.Member, revision routing.Key, instance string) {
 	query := url.Values{"namespace": {revision.Namespace}, "revision": {revision.Name}, "instance": {instance}}
 	_ = g.askUntil(ctx, member, drainedPath, query, func(error) bool { return g.forget(member.Name) })
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // TestAwaitDrained covers when a gateway is done with an instance.
 func TestAwaitDrained(t *testing.T) {
-	draining := func() []runtime.Instance {
+	draining := func() []workload.Instance {
 		instances := ready("a")
 		instances[0].Draining = true
 		return instances
@@ -190,7 +190,7 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 			ordinary <- res.StatusCode
 		}()
 		<-asked
-		instances := []runtime.Instance{{Name: "i-1", Address: poolOf(b.Gateway).all["i-1"].upstream.Address(), Draining: true}}
+		instances := []workload.Instance{{Name: "i-1", Address: poolOf(b.Gateway).all["i-1"].upstream.Address(), Draining: true}}
 		b.SetInstances(spec.Key, instances)
 		select {
 		case <-drained:
@@ -237,7 +237,7 @@ func TestDrainHandler(t *testing.T) {
 		<-goOn
 	})
 	names := []string{"a", "b"}
-	instances := []runtime.Instance{{Name: "i", Address: listen(t, app)}}
+	instances := []workload.Instance{{Name: "i", Address: listen(t, app)}}
 	spec := revision(0)
 	all := serveReplicas(t, spec, instances, nil, names, names...)
 	for _, name := range names {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // talk sends bytes, and reads until the connection ends.
@@ -60,7 +60,7 @@ func rawApp(t *testing.T, b *bench, answer string) {
 			conn.Close()
 		}
 	}()
-	b.SetInstances(key("r"), []runtime.Instance{{Name: "raw", Address: listener.Addr().String()}})
+	b.SetInstances(key("r"), []workload.Instance{{Name: "raw", Address: listener.Addr().String()}})
 }
 
 // TestTimeoutInBody covers that a client which does not send all of its body gets 504 in time, and the end of its

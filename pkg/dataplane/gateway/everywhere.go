@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -63,7 +63,7 @@ func (g *Gateway) ServedEverywhere(key routing.Key, then func()) bool {
 }
 
 // awaitRoutedAt returns when other replicas serve a route in a form, or are gone, or took too long.
-func (g *Gateway) awaitRoutedAt(ctx context.Context, others []members.Member, key routing.Key, form string) {
+func (g *Gateway) awaitRoutedAt(ctx context.Context, others []membership.Member, key routing.Key, form string) {
 	query := url.Values{"namespace": {key.Namespace}, "route": {key.Name}, "form": {form}}
 	var asking sync.WaitGroup
 	for _, other := range others {
@@ -78,7 +78,7 @@ func (g *Gateway) awaitRoutedAt(ctx context.Context, others []members.Member, ke
 
 // awaitRouted asks another replica until it says that it serves a route, or is gone. If nothing listens there, no request gets
 // there, and it knows all routes before it takes some again.
-func (g *Gateway) awaitRouted(ctx context.Context, other members.Member, query url.Values) error {
+func (g *Gateway) awaitRouted(ctx context.Context, other membership.Member, query url.Values) error {
 	return g.askUntil(ctx, other, routedPath, query, func(err error) bool {
 		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.peers.members(), other)
 	})

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -129,7 +129,7 @@ func TestServedEverywhereWithout(t *testing.T) {
 // A server without others has no one to ask.
 func TestServedEverywhereAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Options{Members: members.Alone()})
+		g := New(Options{Members: membership.Alone()})
 		g.SetRoute(moved())
 		if !g.ServedEverywhere(moved().Key, nil) {
 			t.Error("others are waited for")

@@ -16,9 +16,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // Options are what a Gateway needs.
@@ -51,7 +51,7 @@ type Options struct {
 	// Members are the replicas, of which one has the requests to a revision with containerConcurrency (serving 8-7), by
 	// the key "revision/<namespace>/<name>": so their number is bounded whichever gateway they come to. Nil is no
 	// others. The set has to be known before requests come.
-	Members *members.View
+	Members *membership.View
 	// Forward takes requests to other replicas' PeerHandler: host of the URL is Member.Address, scheme https. It
 	// needs HTTP/2. Nil has none reached.
 	Forward http.RoundTripper
@@ -125,7 +125,7 @@ func New(options Options) *Gateway {
 		options.StopTimeout = 30 * time.Second
 	}
 	if options.Members == nil {
-		options.Members = members.Alone()
+		options.Members = membership.Alone()
 	}
 	set := options.Members.Current()
 	g := &Gateway{
@@ -133,7 +133,7 @@ func New(options Options) *Gateway {
 		base:        context.Background(),
 		fairness:    newFairness(options.Budget.Limit()),
 		reports:     reports{pools: map[*pool]struct{}{}},
-		peers:       peerSet{set: set, left: map[string]members.Member{}},
+		peers:       peerSet{set: set, left: map[string]membership.Member{}},
 		chooser:     newChooser(rand.Uint64()),
 		instruments: newInstruments(options.Register),
 		routes:      map[routing.Key]*assigned{},
@@ -246,11 +246,11 @@ func (g *Gateway) DeleteRevision(key routing.Key) {
 }
 
 // SetInstances says which instances of a revision there are.
-func (g *Gateway) SetInstances(key routing.Key, instances []runtime.Instance) {
+func (g *Gateway) SetInstances(key routing.Key, instances []workload.Instance) {
 	g.setInstances(key, instances)()
 }
 
-func (g *Gateway) setInstances(key routing.Key, instances []runtime.Instance) (notify func()) {
+func (g *Gateway) setInstances(key routing.Key, instances []workload.Instance) (notify func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.pools[key]

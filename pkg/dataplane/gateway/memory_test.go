@@ -15,7 +15,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // silent returns the address of an application that takes connections and reads nothing.
@@ -73,10 +73,10 @@ func TestMemoryOfWaitingRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			budget := flow.NewBudget(limit, largestRequest)
 			b := serve(t, Options{Budget: budget, StopTimeout: time.Millisecond}, revision(0), nil)
-			b.SetInstances(key("r"), []runtime.Instance{{Name: "silent", Address: silent(t)}})
+			b.SetInstances(key("r"), []workload.Instance{{Name: "silent", Address: silent(t)}})
 			other := routing.Key{Namespace: "other", Name: "r"}
 			b.SetRevision(&routing.Revision{Key: other, Timeout: time.Minute})
-			b.SetInstances(other, []runtime.Instance{{Name: "i", Address: listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b.SetInstances(other, []workload.Instance{{Name: "i", Address: listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				drain(r.Body)
 				fmt.Fprint(w, "served")
 			}))}})

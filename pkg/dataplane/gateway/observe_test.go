@@ -18,7 +18,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // TestTraceparent covers which traces are continued.
@@ -148,7 +148,7 @@ func TestMetrics(t *testing.T) {
 	spec := revision(1)
 	spec.Service, spec.Configuration = "s", "c"
 	b := serve(t, Options{Register: registry.MustRegister, Activate: func(key routing.Key) { activated <- key }}, spec, nil)
-	go func() { b.SetInstances(<-activated, []runtime.Instance{{Name: "a", Address: app}}) }()
+	go func() { b.SetInstances(<-activated, []workload.Instance{{Name: "a", Address: app}}) }()
 	b.do(t, b.request(t, http.MethodGet, nil))
 	other := b.request(t, http.MethodGet, nil)
 	other.Host = "other"

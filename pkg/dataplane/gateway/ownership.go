@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
 const (
@@ -34,7 +34,7 @@ func (p *pool) ownerKey() string { return "revision/" + p.key.Namespace + "/" + 
 
 // locate finds out which replica the pool's requests are for. p.mu is held.
 func (p *pool) locate() {
-	var owner *members.Member
+	var owner *membership.Member
 	limited := p.limit < math.MaxInt
 	if limited {
 		if set := p.gateway.options.Members.Current(); !set.Owns(p.ownerKey()) {
@@ -153,7 +153,7 @@ func (p *pool) held() *held {
 }
 
 // follow takes note of other replicas. What belongs elsewhere from now on goes there, what is in flight ends here.
-func (g *Gateway) follow(set *members.Set) {
+func (g *Gateway) follow(set *membership.Set) {
 	g.peers.follow(set)
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -34,12 +34,12 @@ const (
 type peerSet struct {
 	// mu guards the fields below.
 	mu  sync.Mutex
-	set *members.Set
+	set *membership.Set
 	// left are those that went away, by name: while they answer, they may have requests.
-	left map[string]members.Member
+	left map[string]membership.Member
 }
 
-func (p *peerSet) follow(set *members.Set) {
+func (p *peerSet) follow(set *membership.Set) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range p.set.Members() {
@@ -53,7 +53,7 @@ func (p *peerSet) follow(set *members.Set) {
 }
 
 // others returns all replicas but this one, with those that left and may have requests.
-func (g *Gateway) others() []members.Member {
+func (g *Gateway) others() []membership.Member {
 	p := &g.peers
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,15 +65,15 @@ func (g *Gateway) others() []members.Member {
 }
 
 // members returns all replicas but this one, without those that left.
-func (p *peerSet) members() []members.Member {
+func (p *peerSet) members() []membership.Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.present()
 }
 
 // present is members with mu held.
-func (p *peerSet) present() []members.Member {
-	var others []members.Member
+func (p *peerSet) present() []membership.Member {
+	var others []membership.Member
 	for _, m := range p.set.Members() {
 		if m.Name != p.set.Self() {
 			others = append(others, m)
@@ -87,7 +87,7 @@ func (g *Gateway) forget(name string) bool {
 	p := &g.peers
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.ContainsFunc(p.set.Members(), func(m members.Member) bool { return m.Name == name }) {
+	if slices.ContainsFunc(p.set.Members(), func(m membership.Member) bool { return m.Name == name }) {
 		return false
 	}
 	delete(p.left, name)
@@ -117,7 +117,7 @@ func (g *Gateway) serveHeld(w http.ResponseWriter, r *http.Request) {
 }
 
 // askHeld asks another replica which requests to a revision it has in flight. It returns nil where that does not answer.
-func (g *Gateway) askHeld(ctx context.Context, member members.Member, key routing.Key) *held {
+func (g *Gateway) askHeld(ctx context.Context, member membership.Member, key routing.Key) *held {
 	query := url.Values{"namespace": {key.Namespace}, "revision": {key.Name}}
 	answer := &held{}
 	err := g.get(ctx, member, heldPath, query, func(body io.Reader) error {
@@ -132,7 +132,7 @@ func (g *Gateway) askHeld(ctx context.Context, member members.Member, key routin
 var errNoPeers = errors.New("there is no way to other replicas")
 
 // get asks another replica. Nil reads nothing of its answer but that it is one.
-func (g *Gateway) get(ctx context.Context, member members.Member, path string, query url.Values, read func(io.Reader) error) error {
+func (g *Gateway) get(ctx context.Context, member membership.Member, path string, query url.Values, read func(io.Reader) error) error {
 	if g.options.Forward == nil {
 		return errNoPeers
 	}
@@ -160,7 +160,7 @@ func (g *Gateway) get(ctx context.Context, member members.Member, path string, q
 
 // askUntil asks another replica again and again until it answers, or gone says that it need not. It fails with the last error
 // when ctx ends before.
-func (g *Gateway) askUntil(ctx context.Context, member members.Member, path string, query url.Values, gone func(err error) bool) error {
+func (g *Gateway) askUntil(ctx context.Context, member membership.Member, path string, query url.Values, gone func(err error) bool) error {
 	retry := time.NewTicker(askRetry)
 	defer retry.Stop()
 	for {

@@ -14,9 +14,9 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 const (
@@ -60,7 +60,7 @@ type pool struct {
 	drained  func(routing.Key, string)
 	tenant   *tenant
 	// owner is the other replica that the requests are for, or nil where they are for this one.
-	owner atomic.Pointer[members.Member]
+	owner atomic.Pointer[membership.Member]
 	// spec is nil while the revision is unknown: nothing is sent to its instances then.
 	spec atomic.Pointer[routing.Revision]
 	// series is nil until the first request: most revisions at rest never have one.
@@ -136,7 +136,7 @@ func burstCapacity(annotations map[string]string) float64 {
 }
 
 // setInstances says what instances there are. What it returns calls the gateway's owner, which needs no lock held.
-func (p *pool) setInstances(instances []runtime.Instance) (notify func()) {
+func (p *pool) setInstances(instances []workload.Instance) (notify func()) {
 	var idle []*instance
 	p.mu.Lock()
 	before := p.all
@@ -186,7 +186,7 @@ func (p *pool) setInstances(instances []runtime.Instance) (notify func()) {
 }
 
 // returned is an instance that was not there before, or not until just now: then it has the requests that it had.
-func (p *pool) returned(in runtime.Instance) *instance {
+func (p *pool) returned(in workload.Instance) *instance {
 	inst := p.gone[in.Name]
 	if inst == nil || inst.upstream.Address() != in.Address {
 		return &instance{name: in.Name, upstream: http1.NewUpstream(in.Address)}

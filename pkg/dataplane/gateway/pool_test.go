@@ -12,7 +12,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // hooks records what a gateway tells its owner.
@@ -37,10 +37,10 @@ func revision(concurrency int) *routing.Revision {
 	return &routing.Revision{Key: key("r"), ContainerConcurrency: concurrency, Timeout: time.Minute}
 }
 
-func ready(names ...string) []runtime.Instance {
-	var instances []runtime.Instance
+func ready(names ...string) []workload.Instance {
+	var instances []workload.Instance
 	for _, name := range names {
-		instances = append(instances, runtime.Instance{Name: name, Address: name + ":1"})
+		instances = append(instances, workload.Instance{Name: name, Address: name + ":1"})
 	}
 	return instances
 }
@@ -153,7 +153,7 @@ func TestQueueBounds(t *testing.T) {
 		// operator is the target burst capacity of config-autoscaler.
 		operator    float64
 		concurrency int
-		instances   []runtime.Instance
+		instances   []workload.Instance
 		want        int
 	}{
 		{name: "cold", burst: "0", concurrency: 2, want: 10_000},

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/gateway/http1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -49,12 +49,12 @@ var (
 
 // relays takes the requests to revisions of other replicas there.
 type relays struct {
-	members *members.View
+	members *membership.View
 	forward http.RoundTripper
 }
 
 // send sends a request to the owner of its revision. ok is false where that is not possible now, and nothing was sent.
-func (t *relays) send(r *http.Request, x *exchange, body *meteredRequest, owner *members.Member) (res *http.Response, ok bool, err error) {
+func (t *relays) send(r *http.Request, x *exchange, body *meteredRequest, owner *membership.Member) (res *http.Response, ok bool, err error) {
 	if t.forward == nil || len(x.path) >= maxHops {
 		return nil, false, nil
 	}
@@ -163,7 +163,7 @@ type reach struct {
 
 // back waits, once, if the owner is a replica that took the request for another one's: one of both does not know the
 // members of now.
-func (p *reach) back(ctx context.Context, x *exchange, owner *members.Member) (waited bool, err error) {
+func (p *reach) back(ctx context.Context, x *exchange, owner *membership.Member) (waited bool, err error) {
 	if p.turned || !slices.Contains(x.path, owner.Name) {
 		return false, nil
 	}

@@ -16,16 +16,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // replica is one of several gateways, each of which sees the others through a view of its own.
 type replica struct {
 	*bench
 	name string
-	view *members.View
+	view *membership.View
 	peer *httptest.Server
 }
 
@@ -41,7 +41,7 @@ func (p plaintext) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // serveReplicas has gateways serve with the same revision and instances. Only those called live are members at first.
-func serveReplicas(t *testing.T, spec *routing.Revision, instances []runtime.Instance, log io.Writer, names []string, live ...string) map[string]*replica {
+func serveReplicas(t *testing.T, spec *routing.Revision, instances []workload.Instance, log io.Writer, names []string, live ...string) map[string]*replica {
 	t.Helper()
 	all := map[string]*replica{}
 	handlers := map[string]*atomic.Pointer[http.Handler]{}
@@ -59,7 +59,7 @@ func serveReplicas(t *testing.T, spec *routing.Revision, instances []runtime.Ins
 	for _, r := range all {
 		transport := &http.Transport{Protocols: new(http.Protocols), DisableCompression: true}
 		transport.Protocols.SetUnencryptedHTTP2(true)
-		r.view = members.NewView(setOf(all, r.name, live...))
+		r.view = membership.NewView(setOf(all, r.name, live...))
 		r.bench = serve(t, Options{Members: r.view, Forward: plaintext{transport}, AccessLog: log}, spec, nil)
 		peers := http.StripPrefix(PeerPath, r.PeerHandler())
 		handlers[r.name].Store(&peers)
@@ -73,21 +73,21 @@ func serveReplicas(t *testing.T, spec *routing.Revision, instances []runtime.Ins
 	return all
 }
 
-func setOf(all map[string]*replica, self string, live ...string) *members.Set {
-	var set []members.Member
+func setOf(all map[string]*replica, self string, live ...string) *membership.Set {
+	var set []membership.Member
 	for _, name := range live {
-		set = append(set, members.Member{Name: name, Address: all[name].peer.Listener.Addr().String()})
+		set = append(set, membership.Member{Name: name, Address: all[name].peer.Listener.Addr().String()})
 	}
-	return members.NewSet(self, set...)
+	return membership.NewSet(self, set...)
 }
 
 // ownership returns the owner of the revision that tests use among some replicas, and one of the others.
 func ownership(names ...string) (owner, other string) {
-	var set []members.Member
+	var set []membership.Member
 	for _, name := range names {
-		set = append(set, members.Member{Name: name})
+		set = append(set, membership.Member{Name: name})
 	}
-	owner = members.NewSet("", set...).Owner("revision/default/r").Name
+	owner = membership.NewSet("", set...).Owner("revision/default/r").Name
 	for _, name := range names {
 		if name != owner {
 			other = name
@@ -123,7 +123,7 @@ func TestBurstAtOtherReplica(t *testing.T) {
 	names := []string{"a", "b"}
 	_, other := ownership(names...)
 	app := &gauge{}
-	instances := []runtime.Instance{{Name: "i", Address: listen(t, app)}}
+	instances := []workload.Instance{{Name: "i", Address: listen(t, app)}}
 	all := serveReplicas(t, revision(1), instances, nil, names, names...)
 	r := all[other]
 	request := r.request(t, http.MethodGet, nil)
@@ -153,9 +153,9 @@ func TestLimitAcrossReplicas(t *testing.T) {
 	const limit = 3
 	names := []string{"a", "b", "c"}
 	apps := []*gauge{{hold: 15 * time.Millisecond}, {hold: 15 * time.Millisecond}}
-	var instances []runtime.Instance
+	var instances []workload.Instance
 	for i, app := range apps {
-		instances = append(instances, runtime.Instance{Name: fmt.Sprint("i-", i), Address: listen(t, app)})
+		instances = append(instances, workload.Instance{Name: fmt.Sprint("i-", i), Address: listen(t, app)})
 	}
 	spec := revision(limit)
 	all := serveReplicas(t, spec, instances, nil, names, names...)
@@ -235,7 +235,7 @@ func TestOwnershipMoves(t *testing.T) {
 	})
 	owner, other := ownership("a", "b")
 	spec := revision(1)
-	all := serveReplicas(t, spec, []runtime.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
+	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
 	first, second := all[owner], all[other]
 	answers := make(chan string, 2)
 	get := func() {
@@ -249,7 +249,7 @@ func TestOwnershipMoves(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 	second.view.Set(setOf(all, other, other))
-	if answer := second.get(t.Context(), members.Member{Address: first.peer.Listener.Addr().String()}, heldPath, nil, nothing); answer != nil {
+	if answer := second.get(t.Context(), membership.Member{Address: first.peer.Listener.Addr().String()}, heldPath, nil, nothing); answer != nil {
 		t.Fatal(answer)
 	}
 	first.view.Set(setOf(all, owner, other))
@@ -284,7 +284,7 @@ func (p *pool) waiting() int {
 func TestOwnerUnreachable(t *testing.T) {
 	app := &gauge{}
 	owner, other := ownership("a", "b")
-	all := serveReplicas(t, revision(1), []runtime.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
+	all := serveReplicas(t, revision(1), []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
 	all[owner].peer.CloseClientConnections()
 	all[owner].peer.Close()
 	r := all[other]
@@ -349,7 +349,7 @@ func TestRelay(t *testing.T) {
 			var log lockedBuffer
 			spec := revision(2)
 			spec.Protocol = protocol
-			all := serveReplicas(t, spec, []runtime.Instance{{Name: "i", Address: listen(t, app)}}, &log, []string{"a", "b"}, "a", "b")
+			all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, &log, []string{"a", "b"}, "a", "b")
 			r := all[other]
 			in := r.request(t, http.MethodGet, nil)
 			in.URL.Path, in.URL.RawPath = "//x///..", "//x/%2F/.."
@@ -444,7 +444,7 @@ func TestRelayTimeoutAndCancel(t *testing.T) {
 	owner, other := ownership("a", "b")
 	spec := revision(1)
 	spec.Timeout = 300 * time.Millisecond
-	all := serveReplicas(t, spec, []runtime.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
+	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
 	r := all[other]
 	if res, body := r.do(t, r.request(t, http.MethodGet, nil)); res.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, "request timeout") {
 		t.Errorf("%s %q", res.Status, body)

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/runtime"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // bench is a gateway that serves, with host app for one revision.
@@ -33,7 +33,7 @@ func serve(t *testing.T, options Options, spec *routing.Revision, app http.Handl
 	g.SetRevision(spec)
 	g.SetRoute(routeTo("app", "app", routing.Target{Revision: spec.Key, Percent: 100}))
 	if app != nil {
-		g.SetInstances(spec.Key, []runtime.Instance{{Name: "i-1", Address: listen(t, app)}})
+		g.SetInstances(spec.Key, []workload.Instance{{Name: "i-1", Address: listen(t, app)}})
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -291,7 +291,7 @@ func TestHold(t *testing.T) {
 				b.h2c()
 			}
 			go func() {
-				b.SetInstances(<-activated, []runtime.Instance{{Name: "a", Address: app}})
+				b.SetInstances(<-activated, []workload.Instance{{Name: "a", Address: app}})
 			}()
 			body := streamed("x")
 			if path.plain {
@@ -314,7 +314,7 @@ func TestUnreachableInstance(t *testing.T) {
 		}
 		closed.Close()
 		p := poolOf(b.Gateway)
-		b.SetInstances(key("r"), []runtime.Instance{
+		b.SetInstances(key("r"), []workload.Instance{
 			{Name: "dead", Address: closed.Addr().String()}, {Name: "i-1", Address: p.all["i-1"].upstream.Address()},
 		})
 		for range 4 {
@@ -512,7 +512,7 @@ func TestSilentWebSocket(t *testing.T) {
 	spec.Timeout = 500 * time.Millisecond
 	names := []string{"a", "b"}
 	owner, other := ownership(names...)
-	all := serveReplicas(t, spec, []runtime.Instance{{Name: "i", Address: listen(t, app)}}, nil, names, names...)
+	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, names, names...)
 	for _, name := range []string{owner, other} {
 		conn, reader := all[name].upgrade(t)
 		// A whole frame, with a mask: a binary message of one byte.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
-	"github.com/knative-apiserver/knative-apiserver/pkg/peers"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
 )
 
 const (
@@ -70,7 +70,7 @@ func (s *Shards) Forward(ctx context.Context, method string, to eventing.Key, he
 }
 
 // send makes one attempt to forward a request. again tells that it was not accepted, and may be at once.
-func (s *Shards) send(ctx context.Context, owner members.Member, method string, to eventing.Key, header http.Header, body []byte) (again bool, err error) {
+func (s *Shards) send(ctx context.Context, owner membership.Member, method string, to eventing.Key, header http.Header, body []byte) (again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, "https://"+owner.Address+"/"+EventsElement+ingress.Path(to), bytes.NewReader(body))
 	if err != nil {
 		return false, fmt.Errorf("forwarding events for %s to replica %s: %w", to, owner.Name, err)
@@ -79,7 +79,7 @@ func (s *Shards) send(ctx context.Context, owner members.Member, method string, 
 	response, err := s.options.Peers.RoundTrip(r)
 	if err != nil {
 		// Where the request was sent, the events may have been accepted: only the sender knows whether to send them again.
-		return peers.IsUnreachable(err), &ingress.Refusal{
+		return peer.IsUnreachable(err), &ingress.Refusal{
 			Status: http.StatusServiceUnavailable, Message: fmt.Sprintf("the replica that takes the events of %s does not answer", to),
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
 const (
@@ -34,7 +34,7 @@ func (s *Shards) settleSoon() {
 }
 
 // follow has streams change hands until Stop. before are the members of which that was done already.
-func (s *Shards) follow(before *members.Set) {
+func (s *Shards) follow(before *membership.Set) {
 	for {
 		select {
 		case <-s.turn:
@@ -47,7 +47,7 @@ func (s *Shards) follow(before *members.Set) {
 
 // settle has streams change hands by the members that there are, and returns those. before are the members by which it
 // was done last; nil for none.
-func (s *Shards) settle(before *members.Set) *members.Set {
+func (s *Shards) settle(before *membership.Set) *membership.Set {
 	current := s.options.Members.Current()
 	gained := func(stream eventing.Key) bool {
 		return current.Owns(stream.String()) && before != nil && !before.Owns(stream.String())

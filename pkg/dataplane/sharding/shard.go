@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
 // shard is a stream with its consumers, here or elsewhere.
@@ -114,7 +114,7 @@ func (s *Shards) take(ctx context.Context, sh *shard) error {
 
 // awaited returns errBehind if Options.Subscribed lists a consumer of the shard that is not set. It calls Options.Subscribed
 // once after each change of members, and again after retry while a consumer is missing: it may have been deleted.
-func (s *Shards) awaited(ctx context.Context, sh *shard, current *members.Set) error {
+func (s *Shards) awaited(ctx context.Context, sh *shard, current *membership.Set) error {
 	if s.options.Subscribed == nil {
 		return nil
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/members"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
 // patience is how long an event waits for a stream that changes hands.
@@ -49,7 +49,7 @@ type Broker interface {
 type Options struct {
 	Broker Broker
 	// Members are the replicas that there are.
-	Members *members.View
+	Members *membership.View
 	// Subscribed lists the consumers whose status says that they are subscribed. It sets only Key, UID and Stream of each. A
 	// replica that gains a stream rejects its events until all of these have been set here, because informers may lag behind
 	// what the former owner knew. Nil disables the check.
@@ -87,7 +87,7 @@ type Shards struct {
 	listing    sync.Mutex
 	subscribed map[eventing.Key][]eventing.Consumer
 	listed     time.Time
-	members    *members.Set
+	members    *membership.Set
 }
 
 var _ ingress.Peers = (*Shards)(nil)
@@ -98,7 +98,7 @@ func New(ctx context.Context, options Options) *Shards {
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{})
 	s.changed.Store(&changed)
-	options.Members.Subscribe(func(*members.Set) {
+	options.Members.Subscribe(func(*membership.Set) {
 		next := make(chan struct{})
 		close(*s.changed.Swap(&next))
 		s.settleSoon()

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/revisionlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
 // LogOptions configure the subresource log.

@@ -1,0 +1,265 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// renewEvery is how often a member renews its Lease, leaseDuration how long one stays that does not.
+	renewEvery, leaseDuration = 2 * time.Second, 6 * time.Second
+	// staleAfter is how long after this replica saw its own Lease renewed it trusts what it sees of others. It is less
+	// than what a lease that was renewed right before has left, so that nobody goes because the server does.
+	staleAfter = 3 * time.Second
+	// orphanedAfter is how long a Lease without an owner may stay unrenewed. Leases of Pods are deleted with their owner.
+	orphanedAfter = 10 * time.Minute
+	// leasePrefix begins the names of the Leases, the names of Pods follow.
+	leasePrefix = "knative-apiserver-member-"
+
+	componentLabel, component = "app.kubernetes.io/component", "member"
+	installationLabel         = "app.kubernetes.io/instance"
+)
+
+// Options are those of a Membership. Client, Namespace, Self and Clock are required.
+type Options struct {
+	// Client reaches the Leases, in a namespace of the host cluster.
+	Client    coordinationclient.LeasesGetter
+	Namespace string
+	// Installation tells the members of one installation from others in the namespace; empty where there is just one.
+	Installation string
+	Self         Member
+	// PodUID is that of the Pod named Self.Name, with which its Lease goes; empty if that is not known.
+	PodUID types.UID
+	Clock  clock.WithTicker
+}
+
+// Membership follows which replicas there are, and makes this one known to them, by a Lease of each that it renews. A
+// member whose Lease is given up goes at once, one whose Lease is not renewed when it has lasted. Only the times at which
+// changes arrive here count, so that clocks need not agree.
+//
+// While this replica does not see its own Lease renewed, be it that the server is down or that it is cut off, it
+// sees everybody stay. Others that are not cut off may see it go meanwhile: then two replicas own the same for a while.
+// What an owner does must be safe to be done twice.
+type Membership struct {
+	options Options
+	view    *View
+	// synced is closed once all Leases that there were have been seen.
+	synced chan struct{}
+
+	// writing is held while the own Lease is written. It guards lease, which is as it was written last, and left.
+	writing sync.Mutex
+	lease   *coordinationv1.Lease
+	left    bool
+
+	// mu guards what follows.
+	mu     sync.Mutex
+	joined bool
+	others map[string]*sighting
+	// confirmed is when the own Lease was seen renewed.
+	confirmed sighting
+}
+
+// sighting is what was seen of a Lease.
+type sighting struct {
+	member Member
+	// renewal is when the member says that it renewed the Lease: it tells a renewal from another, and no time.
+	renewal  *metav1.MicroTime
+	duration time.Duration
+	at       time.Time
+	// gone tells that it lasts no more, which a renewal changes.
+	gone bool
+	// seen is the state of the Lease, and owned is true if it has an owner, which it is deleted with.
+	seen  metav1.Preconditions
+	owned bool
+}
+
+// New returns the membership of a replica that others do not know before Join.
+func New(o Options) *Membership {
+	return &Membership{
+		options: o, view: NewView(NewSet(o.Self.Name)), synced: make(chan struct{}), others: map[string]*sighting{},
+	}
+}
+
+// View returns the replicas that there are, this one among them from Join to Leave.
+func (m *Membership) View() *View { return m.view }
+
+// Run follows the members, and renews the own Lease after Join, until ctx ends.
+func (m *Membership) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { m.watch(ctx) })
+	running.Go(func() { m.keep(ctx) })
+	checks := m.options.Clock.NewTicker(time.Second)
+	defer checks.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-checks.C():
+			m.see(func(time.Time) {})
+		case <-ctx.Done():
+		}
+	}
+	running.Wait()
+}
+
+// Synced returns once the members that there are have been seen, or with an error when ctx ends before. Run must have
+// begun.
+func (m *Membership) Synced(ctx context.Context) error {
+	select {
+	case <-m.synced:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("looking for the Leases of other replicas in namespace %s: %w", m.options.Namespace, context.Cause(ctx))
+	}
+}
+
+// Join makes this replica known to the others, which ask it from then on for what it owns: call it when it can answer. It
+// tries until ctx ends. Run must have begun.
+func (m *Membership) Join(ctx context.Context) error {
+	if err := m.Synced(ctx); err != nil {
+		return err
+	}
+	for {
+		err := m.renew(ctx)
+		if err == nil {
+			break
+		}
+		klog.FromContext(ctx).Info("Trying again to make this replica known to the others", "reason", err.Error())
+		select {
+		case <-m.options.Clock.After(renewEvery / 2):
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
+	}
+	m.see(func(time.Time) { m.joined = true })
+	return nil
+}
+
+// Leave tells the others that this replica owns nothing any more. It is for good.
+func (m *Membership) Leave(ctx context.Context) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.left = true
+	m.see(func(time.Time) { m.joined = false })
+	if m.lease == nil {
+		return nil
+	}
+	err := m.client().Delete(ctx, m.lease.Name, *metav1.NewPreconditionDeleteOptions(string(m.lease.UID)))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("giving up the Lease %s/%s: %w", m.lease.Namespace, m.lease.Name, err)
+	}
+	return nil
+}
+
+func (m *Membership) client() coordinationclient.LeaseInterface {
+	return m.options.Client.Leases(m.options.Namespace)
+}
+
+// keep renews the own Lease, after Join.
+func (m *Membership) keep(ctx context.Context) {
+	renewals := m.options.Clock.NewTicker(renewEvery)
+	defer renewals.Stop()
+	for {
+		select {
+		case <-renewals.C():
+		case <-ctx.Done():
+			return
+		}
+		m.mu.Lock()
+		joined := m.joined
+		m.mu.Unlock()
+		if !joined {
+			continue
+		}
+		if err := m.renew(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Renewing the Lease of this replica failed, all members are taken to stay", "reason", err.Error())
+		}
+		m.deleteOrphaned(ctx)
+	}
+}
+
+// deleteOrphaned deletes the Leases of lost members that have no owner. A member that renews its Lease meanwhile keeps it.
+func (m *Membership) deleteOrphaned(ctx context.Context) {
+	orphaned := map[string]metav1.Preconditions{}
+	m.see(func(now time.Time) {
+		for name, other := range m.others {
+			if other.gone && !other.owned && now.Sub(other.at) > orphanedAfter {
+				orphaned[leasePrefix+name] = other.seen
+			}
+		}
+	})
+	for name, seen := range orphaned {
+		err := m.client().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &seen})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			klog.FromContext(ctx).Error(err, "Failed to delete orphaned Lease", "lease", name)
+			return
+		}
+	}
+}
+
+// renew writes the own Lease.
+func (m *Membership) renew(ctx context.Context) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, renewEvery)
+	defer cancel()
+	if m.left {
+		return nil
+	}
+	written, err := m.write(ctx)
+	if err != nil {
+		// What is there now is looked at the next time.
+		m.lease = nil
+		return fmt.Errorf("writing the Lease %s/%s: %w", m.options.Namespace, leasePrefix+m.options.Self.Name, err)
+	}
+	m.lease = written
+	return nil
+}
+
+func (m *Membership) write(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease := m.lease
+	if lease == nil {
+		found, err := m.client().Get(ctx, leasePrefix+m.options.Self.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return m.client().Create(ctx, m.own(&coordinationv1.Lease{}), metav1.CreateOptions{})
+		}
+		if err != nil {
+			return nil, err
+		}
+		lease = found
+	}
+	return m.client().Update(ctx, m.own(lease.DeepCopy()), metav1.UpdateOptions{})
+}
+
+// own makes a Lease that of this replica, renewed now.
+func (m *Membership) own(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	lease.Namespace, lease.Name = m.options.Namespace, leasePrefix+m.options.Self.Name
+	lease.Labels = map[string]string{componentLabel: component}
+	if m.options.Installation != "" {
+		lease.Labels[installationLabel] = m.options.Installation
+	}
+	if m.options.PodUID != "" {
+		lease.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: m.options.Self.Name, UID: m.options.PodUID,
+		}}
+	}
+	now := metav1.NewMicroTime(m.options.Clock.Now())
+	lease.Spec.RenewTime = &now
+	if ptr.Deref(lease.Spec.HolderIdentity, "") != m.options.Self.Address || lease.Spec.AcquireTime == nil {
+		lease.Spec.AcquireTime = &now
+	}
+	lease.Spec.HolderIdentity = ptr.To(m.options.Self.Address)
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(leaseDuration / time.Second))
+	return lease
+}

@@ -1,0 +1,160 @@
+package membership
+
+import (
+	"context"
+	"maps"
+	"math"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+// watch follows the Leases of all members until ctx ends.
+func (m *Membership) watch(ctx context.Context) {
+	selector := labels.Set{componentLabel: component}
+	if m.options.Installation != "" {
+		selector[installationLabel] = m.options.Installation
+	}
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector.String()
+			return m.client().List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector.String()
+			return m.client().Watch(ctx, o)
+		},
+	}
+	logger := klog.FromContext(ctx)
+	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, m.options.Client), &coordinationv1.Lease{}, sightings{m, selector.AsSelector()},
+		cache.ReflectorOptions{
+			Logger: &logger, Name: "members", Clock: m.options.Clock,
+			// Members that came or went while the server was away are to be seen soon after.
+			Backoff: &wait.Backoff{Duration: time.Second / 2, Cap: renewEvery, Factor: 2, Jitter: .5, Steps: math.MaxInt32},
+		}).RunWithContext(ctx)
+}
+
+// see does something at a time with what was seen, and tells who there is by then. Whoever was not seen to renew its Lease
+// for as long as that lasts is gone, as far as the own one was.
+func (m *Membership) see(do func(now time.Time)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.options.Clock.Now()
+	do(now)
+	trusted := m.joined && now.Sub(m.confirmed.at) <= staleAfter
+	seen := make([]Member, 0, len(m.others)+1)
+	for _, other := range m.others {
+		other.gone = other.gone || trusted && now.Sub(other.at) > other.duration
+		if !other.gone {
+			seen = append(seen, other.member)
+		}
+	}
+	if m.joined {
+		seen = append(seen, m.options.Self)
+	}
+	m.view.Set(NewSet(m.options.Self.Name, seen...))
+}
+
+// sightings takes what is seen of Leases.
+type sightings struct {
+	*Membership
+	selector labels.Selector
+}
+
+var _ cache.ReflectorStore = sightings{}
+
+// Add implements cache.ReflectorStore.
+func (s sightings) Add(obj any) error {
+	s.see(func(now time.Time) { s.changed(obj, now) })
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (s sightings) Update(obj any) error { return s.Add(obj) }
+
+// Delete implements cache.ReflectorStore.
+func (s sightings) Delete(obj any) error {
+	s.see(func(time.Time) {
+		if lease, ok := obj.(*coordinationv1.Lease); ok {
+			delete(s.others, memberOf(lease))
+		}
+	})
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s sightings) Replace(leases []any, _ string) error {
+	s.see(func(now time.Time) {
+		left := maps.Clone(s.others)
+		for _, obj := range leases {
+			s.changed(obj, now)
+			if lease, ok := obj.(*coordinationv1.Lease); ok {
+				delete(left, memberOf(lease))
+			}
+		}
+		for name := range left {
+			delete(s.others, name)
+		}
+		select {
+		case <-s.synced:
+		default:
+			close(s.synced)
+		}
+	})
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (s sightings) Resync() error { return nil }
+
+func memberOf(lease *coordinationv1.Lease) string { return strings.TrimPrefix(lease.Name, leasePrefix) }
+
+// changed notes a Lease that may have been renewed. mu is held.
+func (s sightings) changed(obj any, now time.Time) {
+	lease, ok := obj.(*coordinationv1.Lease)
+	if !ok || !s.selector.Matches(labels.Set(lease.Labels)) {
+		return
+	}
+	name := memberOf(lease)
+	seen := sighting{
+		member: Member{Name: name, Address: ptr.Deref(lease.Spec.HolderIdentity, "")}, renewal: lease.Spec.RenewTime.DeepCopy(), at: now,
+		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(leaseDuration/time.Second))) * time.Second,
+		seen:     metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}, owned: len(lease.OwnerReferences) > 0,
+	}
+	if name == s.options.Self.Name {
+		s.renewed(seen)
+		return
+	}
+	before := s.others[name]
+	switch {
+	case seen.member.Address == "":
+		delete(s.others, name)
+	case before == nil || !before.renewal.Equal(seen.renewal):
+		s.others[name] = &seen
+	default:
+		before.seen, before.owned = seen.seen, seen.owned
+	}
+}
+
+// renewed notes that the own Lease was seen renewed. If it was not for a while, the others have as long as if theirs had
+// been renewed now. mu is held.
+func (s sightings) renewed(own sighting) {
+	if own.renewal.Equal(s.confirmed.renewal) || own.member.Address != s.options.Self.Address {
+		return
+	}
+	if own.at.Sub(s.confirmed.at) > staleAfter {
+		for _, other := range s.others {
+			other.at = own.at
+		}
+	}
+	s.confirmed = own
+}

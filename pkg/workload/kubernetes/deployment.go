@@ -1,0 +1,160 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+)
+
+// create makes the Deployment of a Revision. That the host refuses it is in the State, and tried again later.
+func (r *revision) create(ctx context.Context, revision *servingv1.Revision, p plan) error {
+	deployments := r.runtime.client.AppsV1().Deployments(r.key.Namespace)
+	created, err := deployments.Create(ctx, newDeployment(revision, p), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		created, err = deployments.Get(ctx, DeploymentName(r.key.Name), metav1.GetOptions{})
+		if err == nil && !metav1.IsControlledBy(created, revision) {
+			return r.takes(ctx, created)
+		}
+	}
+	r.mu.Lock()
+	defer r.unlock()
+	switch {
+	case r.uid != revision.UID:
+		return nil
+	case err == nil:
+		r.has(trimDeployment(created))
+		return nil
+	case isRefused(err):
+		r.refuse(&workload.Failure{Resources: true, Reason: reasonFailedCreate, Message: err.Error()})
+		return nil
+	default:
+		return fmt.Errorf("creating Deployment %q: %w", DeploymentName(r.key.Name), err)
+	}
+}
+
+// takes deals with a Deployment that has the Revision's name but belongs to something else. That of an earlier
+// Revision is on its way out, and is sent there.
+func (r *revision) takes(ctx context.Context, other *appsv1.Deployment) error {
+	failure := &workload.Failure{Resources: true, Reason: reasonNotOwned, Message: fmt.Sprintf(
+		"There is an existing Deployment %q that does not belong to the Revision: delete it, or use another name.", other.Name)}
+	owner := metav1.GetControllerOfNoCopy(other)
+	if owner != nil && owner.Kind == "Revision" && owner.Name == r.key.Name && owner.APIVersion == servingv1.SchemeGroupVersion.String() {
+		if err := r.delete(ctx, other); err != nil {
+			return err
+		}
+		failure = nil
+	}
+	r.mu.Lock()
+	defer r.unlock()
+	r.refuse(failure)
+	return nil
+}
+
+func (r *revision) delete(ctx context.Context, deployment *appsv1.Deployment) error {
+	err := r.runtime.client.AppsV1().Deployments(deployment.Namespace).Delete(ctx, deployment.Name, metav1.DeleteOptions{
+		Preconditions:     metav1.NewUIDPreconditions(string(deployment.UID)),
+		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting Deployment %q: %w", deployment.Name, err)
+	}
+	return nil
+}
+
+// isRefused tells whether the host understood what it was asked and will not do it, as opposed to that something went
+// wrong.
+func isRefused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	default:
+		return status.Status().Code >= 400 && status.Status().Code < 500
+	}
+}
+
+// scale asks the Deployment for a number of instances. The lock is held, and given up.
+func (r *revision) scale(ctx context.Context, replicas int32) error {
+	if r.removed {
+		r.unlock()
+		return nil
+	}
+	own := r.own()
+	if own == nil {
+		r.wanted = &replicas
+		r.unlock()
+		return nil
+	}
+	if ptr.Deref(r.asked, ptr.Deref(own.Spec.Replicas, 1)) == replicas {
+		r.unlock()
+		return nil
+	}
+	r.unlock()
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	_, err := r.runtime.client.AppsV1().Deployments(r.key.Namespace).Patch(ctx, own.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")
+	return r.hasAsked(own, replicas, err)
+}
+
+// activate asks the Deployment for one instance if it is to have none. The lock is held, and given up.
+func (r *revision) activate(ctx context.Context) error {
+	own := r.own()
+	if r.removed || own == nil || ptr.Deref(r.asked, ptr.Deref(own.Spec.Replicas, 1)) > 0 {
+		r.unlock()
+		return nil
+	}
+	r.asked = ptr.To[int32](1)
+	r.unlock()
+	patch := []byte(`[{"op":"test","path":"/spec/replicas","value":0},{"op":"replace","path":"/spec/replicas","value":1}]`)
+	_, err := r.runtime.client.AppsV1().Deployments(r.key.Namespace).Patch(ctx, own.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsInvalid(err) {
+		// Somebody else was faster.
+		err = nil
+	}
+	return r.hasAsked(own, 1, err)
+}
+
+// hasAsked notes what a Deployment was asked for.
+func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) error {
+	r.mu.Lock()
+	defer r.unlock()
+	switch {
+	case r.deployment == nil || r.deployment.UID != of.UID:
+	case err != nil:
+		r.asked = nil
+	case r.deployment == of:
+		// What the host says from now on counts.
+		r.asked = &replicas
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("scaling Deployment %q to %d: %w", of.Name, replicas, err)
+	}
+	return nil
+}
+
+// remove deletes the Deployment of a Revision. The lock is held, and given up.
+func (r *revision) remove(ctx context.Context, uid types.UID, leads bool) error {
+	if r.uid != uid {
+		r.unlock()
+		return nil
+	}
+	r.removed = true
+	own := r.own()
+	r.unlock()
+	if own == nil || !leads || own.DeletionTimestamp != nil {
+		return nil
+	}
+	return r.delete(ctx, own)
+}

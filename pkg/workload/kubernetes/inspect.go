@@ -1,0 +1,146 @@
+package kubernetes
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+)
+
+const (
+	// firstInspection is when a Pod is looked into whose containers are not created: its status has nothing of a volume that
+	// cannot be mounted, or a network that fails. A replica that does not lead asks itself each nextInspection whether it does.
+	firstInspection = 3 * time.Second
+	nextInspection  = 5 * time.Second
+	// failedScheduling is the reason of the scheduler's Events.
+	failedScheduling = "FailedScheduling"
+)
+
+// inspect finds out from its Events why the containers of a Pod are not created, until ctx ends.
+func (r *revision) inspect(ctx context.Context, p *pod) {
+	rt := r.runtime
+	wait := firstInspection
+	for rt.sleep(ctx, wait) {
+		if rt.options.Leading() {
+			break
+		}
+		wait = nextInspection
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	object := p.Pod
+	r.mu.Unlock()
+	var newest time.Time
+	rt.warnings.follow(ctx, object, func(e *corev1.Event) {
+		r.mu.Lock()
+		defer r.unlock()
+		// What was wrong may have been a moment's: the Pod is as it is until an Event says more.
+		if at := eventTime(e); ctx.Err() == nil && !at.Before(newest) {
+			newest, p.stuck = at, &workload.Failure{Resources: true, Reason: e.Reason, Message: e.Message}
+		}
+	})
+}
+
+func eventTime(e *corev1.Event) time.Time {
+	if !e.LastTimestamp.IsZero() {
+		return e.LastTimestamp.Time
+	}
+	return e.EventTime.Time
+}
+
+// warnings are the Events that warn about Pods, in those namespaces where somebody follows those of a Pod.
+type warnings struct {
+	client kubernetes.Interface
+
+	mu         sync.Mutex
+	namespaces map[string]*followed
+}
+
+// followed is a namespace whose Events are followed. The lock of warnings guards followers.
+type followed struct {
+	events    cache.SharedIndexInformer
+	stop      context.CancelFunc
+	followers map[types.UID]func(*corev1.Event)
+}
+
+// byPod indexes Events by the UID of the Pod.
+const byPod = "pod"
+
+// follow calls fn with each warning about a Pod, in any order, until ctx ends.
+func (w *warnings) follow(ctx context.Context, pod *corev1.Pod, fn func(*corev1.Event)) {
+	f := w.enter(ctx, pod, fn)
+	defer w.leave(pod)
+	// It fails for an index only that there is not.
+	known, _ := f.events.GetIndexer().ByIndex(byPod, string(pod.UID))
+	for _, obj := range known {
+		f.told(w, obj)
+	}
+	<-ctx.Done()
+}
+
+func (w *warnings) enter(ctx context.Context, pod *corev1.Pod, fn func(*corev1.Event)) *followed {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.namespaces[pod.Namespace]
+	if f == nil {
+		f = w.start(ctx, pod.Namespace)
+		w.namespaces[pod.Namespace] = f
+	}
+	f.followers[pod.UID] = fn
+	return f
+}
+
+func (w *warnings) leave(pod *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.namespaces[pod.Namespace]
+	if delete(f.followers, pod.UID); len(f.followers) == 0 {
+		f.stop()
+		delete(w.namespaces, pod.Namespace)
+	}
+}
+
+// start follows a namespace until it is stopped, which the first one that asks for it does not do alone. w.mu is held.
+func (w *warnings) start(ctx context.Context, namespace string) *followed {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	f := &followed{stop: stop, followers: map[types.UID]func(*corev1.Event){}}
+	selector := fields.Set{"involvedObject.kind": "Pod", "type": corev1.EventTypeWarning}.String()
+	f.events = coreinformers.NewFilteredEventInformer(w.client, namespace, 0, cache.Indexers{byPod: func(obj any) ([]string, error) {
+		if e, ok := obj.(*corev1.Event); ok {
+			return []string{string(e.InvolvedObject.UID)}, nil
+		}
+		return nil, nil
+	}}, func(o *metav1.ListOptions) { o.FieldSelector = selector })
+	// It fails for informers only that have been stopped.
+	_, _ = f.events.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { f.told(w, obj) }, UpdateFunc: func(_, obj any) { f.told(w, obj) },
+	})
+	go f.events.RunWithContext(ctx)
+	return f
+}
+
+// told hands an Event to who follows those of its Pod, unless something else says the same better: a condition of the Pod, that
+// it has no node, or the status of the container that the Event is about.
+func (f *followed) told(w *warnings, obj any) {
+	e, ok := obj.(*corev1.Event)
+	if !ok || e.Reason == failedScheduling || e.InvolvedObject.FieldPath != "" {
+		return
+	}
+	w.mu.Lock()
+	fn := f.followers[e.InvolvedObject.UID]
+	w.mu.Unlock()
+	if fn != nil {
+		fn(e)
+	}
+}

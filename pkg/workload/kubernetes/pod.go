@@ -1,0 +1,170 @@
+package kubernetes
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
+)
+
+// pod is an instance, or one to be. The lock of its revision guards it.
+type pod struct {
+	// Pod is what the host says of it, trimmed. Immutable.
+	*corev1.Pod
+	// address is the host:port of the serving port, or empty.
+	address string
+	// probed tells that it takes requests, by a probe from here; confirmed that the kubelet has said so, whose word
+	// holds from then on; served that it has taken requests at some time.
+	probed, confirmed, served bool
+	// unhealthy is what its probes say when they have failed for long, stuck why its containers are not even created.
+	unhealthy, stuck *workload.Failure
+	// idle is closed by drained.
+	idle    chan struct{}
+	drained func()
+
+	probing, inspecting task
+}
+
+// task is something that runs for as long as it is wanted.
+type task struct{ stop context.CancelFunc }
+
+// run starts or stops the task.
+func (t *task) run(ctx context.Context, wanted bool, do func(context.Context)) {
+	switch {
+	case wanted && t.stop == nil:
+		ctx, t.stop = context.WithCancel(ctx)
+		go do(ctx)
+	case !wanted:
+		t.end()
+	}
+}
+
+func (t *task) end() {
+	if t.stop != nil {
+		t.stop()
+		t.stop = nil
+	}
+}
+
+func newPod() *pod {
+	p := &pod{idle: make(chan struct{})}
+	p.drained = sync.OnceFunc(func() { close(p.idle) })
+	return p
+}
+
+// update takes over what the host says.
+func (p *pod) update(object *corev1.Pod) {
+	first := p.Pod == nil
+	p.Pod = object
+	p.address = ""
+	if object.Status.PodIP != "" {
+		p.address = net.JoinHostPort(object.Status.PodIP, strconv.Itoa(int(podspec.ServingPort(object.Spec.Containers))))
+	}
+	if p.deleted() {
+		// Whether it has taken requests before this server was started is known to no one.
+		p.served = p.served || first && p.anyRunning()
+		return
+	}
+	switch {
+	case !p.allRunning():
+		p.probed, p.confirmed, p.unhealthy = false, false, nil
+	case p.conditionTrue(corev1.PodReady):
+		p.probed, p.confirmed, p.unhealthy = false, true, nil
+	}
+	if !p.creating() {
+		p.stuck = nil
+	}
+	p.served = p.served || p.ready()
+}
+
+// forget ends all that is done for a Pod.
+func (p *pod) forget() {
+	for _, t := range []*task{&p.probing, &p.inspecting} {
+		t.end()
+	}
+}
+
+func (p *pod) deleted() bool { return p.DeletionTimestamp != nil }
+
+func (p *pod) over() bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// ready tells whether the Pod takes requests.
+func (p *pod) ready() bool {
+	return !p.deleted() && !p.over() && p.address != "" && (p.probed || p.conditionTrue(corev1.PodReady))
+}
+
+// draining tells whether the Pod may have requests left, but takes no more.
+func (p *pod) draining() bool {
+	return p.deleted() && !p.over() && p.served && p.address != "" && p.anyRunning()
+}
+
+// wantsProbe tells whether a probe from here may find the Pod ready sooner than the kubelet's. What only the kubelet can
+// probe, or what must pass several times, is left to it.
+func (p *pod) wantsProbe() bool {
+	kubelets := func(probe *corev1.Probe) bool {
+		return probe != nil && (probe.Exec != nil || probe.SuccessThreshold > 1)
+	}
+	return !p.deleted() && !p.over() && p.address != "" && !p.confirmed && p.allRunning() &&
+		!slices.ContainsFunc(lasting(&p.Spec), func(c corev1.Container) bool {
+			return kubelets(c.ReadinessProbe) || kubelets(c.StartupProbe)
+		})
+}
+
+// lasting returns the containers that make a Pod ready: native sidecars and the ordinary ones.
+func lasting(pod *corev1.PodSpec) []corev1.Container {
+	var all []corev1.Container
+	for i := range pod.InitContainers {
+		if servingv1.IsNativeSidecar(&pod.InitContainers[i]) {
+			all = append(all, pod.InitContainers[i])
+		}
+	}
+	return append(all, pod.Containers...)
+}
+
+// creating tells whether the Pod has a node, but its containers are not there and nothing says why.
+func (p *pod) creating() bool {
+	if p.deleted() || p.Status.Phase != corev1.PodPending || !p.conditionTrue(corev1.PodScheduled) {
+		return false
+	}
+	return !slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		w := s.State.Waiting
+		return w == nil || s.RestartCount > 0 || w.Reason != "" && w.Reason != waitingCreating && w.Reason != waitingInitializing
+	})
+}
+
+func (p *pod) anyRunning() bool {
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
+}
+
+func (p *pod) allRunning() bool {
+	running := 0
+	for i := range p.Status.ContainerStatuses {
+		if p.Status.ContainerStatuses[i].State.Running != nil {
+			running++
+		}
+	}
+	return running > 0 && running >= len(p.Spec.Containers)
+}
+
+func (p *pod) conditionTrue(t corev1.PodConditionType) bool {
+	c := p.condition(t)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func (p *pod) condition(t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == t {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes/images"
+)
+
+const (
+	// enforceLabelKey on a Namespace names the Pod Security level of the Pods that it admits.
+	enforceLabelKey = "pod-security.kubernetes.io/enforce"
+	levelRestricted = "restricted"
+	levelBaseline   = "baseline"
+	// levelTimeout bounds how long the host is asked for a namespace.
+	levelTimeout = 5 * time.Second
+)
+
+// resolution is what the images of a Revision are. Immutable.
+type resolution struct {
+	// images are by the names of containers.
+	images map[string]*images.Image
+	// warning is why one of them is not by digest, or empty.
+	warning string
+	// restricted tells that the namespace admits only Pods of the restricted Pod Security level; local that their hooks
+	// may not leave them, as the baseline level has it. It is found out only where that makes a difference.
+	restricted, local bool
+}
+
+// of returns the image of a container, or nil.
+func (r *resolution) of(container string) *images.Image { return r.images[container] }
+
+// resolve finds out what the images of a Revision are, and has it applied again.
+func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
+	found, err := r.runtime.resolution(ctx, revision)
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.unlock()
+	if r.uid != revision.UID {
+		return
+	}
+	r.resolving, r.resolution, r.changed = false, found, true
+	if err == nil {
+		r.refused = nil
+		return
+	}
+	var missing *images.MissingError
+	if errors.As(err, &missing) {
+		r.refuse(&workload.Failure{Reason: reasonContainerMissing, Message: missing.Error()})
+		return
+	}
+	r.runtime.logger.Error(err, "Resolving the images of a revision failed, trying again", "revision", r.key)
+	r.refuse(r.refused)
+}
+
+// resolution asks about all images at once. A digest that was found before, as the Revision's status tells, stays.
+func (rt *Runtime) resolution(ctx context.Context, revision *servingv1.Revision) (*resolution, error) {
+	spec := &revision.Spec.PodSpec
+	known := map[string]string{}
+	for _, status := range slices.Concat(revision.Status.ContainerStatuses, revision.Status.InitContainerStatuses) {
+		known[status.Name] = status.ImageDigest
+	}
+	containers := slices.Concat(spec.InitContainers, spec.Containers)
+	results := make([]images.Image, len(containers))
+	pull := images.Pull{Namespace: revision.Namespace, ServiceAccount: spec.ServiceAccountName, Secrets: secretNames(spec.ImagePullSecrets)}
+	group, asking := errgroup.WithContext(ctx)
+	for i := range containers {
+		image := containers[i].Image
+		if digest := known[containers[i].Name]; digest != "" {
+			image = digest
+		}
+		group.Go(func() (err error) {
+			results[i], err = rt.options.Images.Resolve(asking, pull, image)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	found := &resolution{images: make(map[string]*images.Image, len(containers))}
+	suits := true
+	for i := range containers {
+		found.images[containers[i].Name] = &results[i]
+		found.warning = join(found.warning, results[i].Warning)
+		suits = suits && results[i].NonRoot()
+	}
+	if !suits || rt.options.DrainAddress != nil {
+		level, err := rt.level(ctx, revision.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		found.restricted, found.local = level == levelRestricted, level == levelRestricted || level == levelBaseline
+	}
+	return found, nil
+}
+
+// level returns the Pod Security level that a namespace enforces. What is made for a wrong one stays so for good.
+func (rt *Runtime) level(ctx context.Context, namespace string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
+	defer cancel()
+	found, err := rt.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("reading the Pod Security level of a namespace: %w", err)
+	}
+	return found.Labels[enforceLabelKey], nil
+}
+
+func secretNames(references []corev1.LocalObjectReference) string {
+	names := make([]string, len(references))
+	for i := range references {
+		names[i] = references[i].Name
+	}
+	return strings.Join(names, ",")
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return fmt.Sprintf("%s. %s", a, b)
+}

@@ -1,0 +1,271 @@
+package kubernetes
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
+)
+
+// revision is what is known of a Revision, and of what the host runs by that name.
+type revision struct {
+	runtime *Runtime
+	key     workload.Key
+	// state is nil where there is nothing to tell.
+	state atomic.Pointer[workload.State]
+
+	// mu guards what follows. It is released by unlock after changes.
+	mu sync.Mutex
+	// uid is that of the Revision, or empty where none was applied.
+	uid types.UID
+	// removed revisions are unknown once their last Pod is gone.
+	removed bool
+	// deployment is what the host has by the name, perhaps of an earlier Revision. Trimmed.
+	deployment *appsv1.Deployment
+	// wanted is how many instances were asked for last, before there is a Deployment to ask; asked is what it was asked
+	// for, until it is seen to change.
+	wanted, asked *int32
+	// pods are by UID.
+	pods map[types.UID]*pod
+	// resolution is what the images are, resolving that somebody finds out.
+	resolution *resolution
+	resolving  bool
+	// refused is why there is no Deployment, retry when that is tried again, failures how often it was tried.
+	refused  *workload.Failure
+	retry    clock.Timer
+	failures int
+	// changed tells that state is still to be published, publishing that somebody is at it.
+	changed, publishing, gone bool
+}
+
+// apply takes note of a Revision, and returns what to make a Deployment from if it is time to.
+func (r *revision) apply(revision *servingv1.Revision, leads bool) *plan {
+	if r.uid != revision.UID || r.removed {
+		r.reset()
+		r.uid, r.removed = revision.UID, false
+	}
+	switch {
+	case !leads || r.own() != nil || r.retry != nil || r.resolving:
+		return nil
+	case r.resolution == nil:
+		r.resolving = true
+		go r.resolve(r.runtime.ctx, revision)
+		return nil
+	}
+	current := r.runtime.options.Settings()
+	p := &plan{
+		images: *r.resolution, progressDeadline: current.Deployment.ProgressDeadline,
+		replicas: current.InitialScaleOf(revision.Annotations),
+	}
+	p.runtimeClass, p.spread = current.PodDefaults(revision.Labels)
+	if address := r.runtime.options.DrainAddress; address != nil {
+		p.drainHost, p.drainPort = address()
+	}
+	if r.wanted != nil {
+		p.replicas = *r.wanted
+	}
+	return p
+}
+
+// reset forgets all that belongs to a Revision.
+func (r *revision) reset() {
+	r.wanted, r.asked, r.resolution, r.refused, r.failures, r.resolving = nil, nil, nil, nil, 0, false
+	if r.retry != nil {
+		r.retry.Stop()
+		r.retry = nil
+	}
+}
+
+// own returns the Deployment if it is the Revision's.
+func (r *revision) own() *appsv1.Deployment {
+	if r.deployment == nil || r.uid == "" {
+		return nil
+	}
+	if owner := metav1.GetControllerOfNoCopy(r.deployment); owner == nil || owner.UID != r.uid {
+		return nil
+	}
+	return r.deployment
+}
+
+// has takes over what the host has.
+func (r *revision) has(deployment *appsv1.Deployment) {
+	r.deployment, r.asked = deployment, nil
+	if r.own() != nil {
+		r.reset()
+	}
+}
+
+// refuse notes why there is no Deployment, and has that tried again later.
+func (r *revision) refuse(failure *workload.Failure) {
+	r.refused = failure
+	r.failures++
+	if r.retry != nil {
+		r.retry.Stop()
+	}
+	var timer clock.Timer
+	timer = r.runtime.clock.AfterFunc(backoff(r.failures), func() {
+		// The clock may hold a lock of its own here.
+		go func() {
+			r.mu.Lock()
+			defer r.unlock()
+			if r.retry == timer {
+				r.retry, r.resolution, r.changed = nil, nil, true
+			}
+		}()
+	})
+	r.retry = timer
+}
+
+// deploymentChanged takes note of what the host has.
+func (rt *Runtime) deploymentChanged(deployment *appsv1.Deployment, gone bool) {
+	key, ok := keyOf(deployment)
+	if !ok || deployment.Name != DeploymentName(key.Name) {
+		return
+	}
+	r := rt.lockedOrNew(key)
+	defer r.unlock()
+	if !gone {
+		r.has(deployment)
+		return
+	}
+	if r.deployment != nil && r.deployment.UID == deployment.UID {
+		if own := r.own(); own != nil {
+			r.wanted = own.Spec.Replicas
+		}
+		r.deployment, r.asked = nil, nil
+		// Somebody has to make another one.
+		r.changed = true
+	}
+}
+
+// unlock publishes what has changed and gives up the lock. States are published one by one by whoever comes
+// first, without the lock, so that subscribers may call back.
+func (r *revision) unlock() {
+	defer r.mu.Unlock()
+	r.observe()
+	if r.publishing {
+		return
+	}
+	r.publishing = true
+	for r.changed {
+		r.changed = false
+		var state workload.State
+		if s := r.state.Load(); s != nil {
+			state = *s
+		}
+		r.mu.Unlock()
+		r.runtime.publish(r.key, state)
+		r.mu.Lock()
+	}
+	r.publishing = false
+	if r.uid == "" && r.deployment == nil && len(r.pods) == 0 && !r.gone {
+		r.gone = true
+		r.runtime.forget(r)
+	}
+}
+
+// observe brings the state up to date.
+func (r *revision) observe() {
+	old := r.state.Load()
+	if r.removed && len(r.podsOf(r.uid)) == 0 {
+		r.reset()
+		r.uid, r.removed = "", false
+	}
+	if r.uid == "" {
+		r.state.Store(nil)
+		r.changed = old != nil
+		return
+	}
+	state := r.observed()
+	if old == nil || !reflect.DeepEqual(old, state) {
+		r.state.Store(state)
+		r.changed = true
+	}
+}
+
+// podsOf returns the Pods of a Revision, oldest first. Pods from before a restore are among them.
+func (r *revision) podsOf(uid types.UID) []*pod {
+	pods := slices.SortedFunc(maps.Values(r.pods), oldestFirst)
+	return slices.DeleteFunc(pods, func(p *pod) bool { return p.Labels[podspec.RevisionUIDLabelKey] != string(origin.UID(uid)) })
+}
+
+func (r *revision) observed() *workload.State {
+	state := &workload.State{UID: r.uid, Desired: ptr.Deref(r.wanted, 0), Failure: r.refused, Resolving: r.resolving}
+	if url := r.runtime.options.LogURL; url != nil {
+		state.LogURL = url(r.key)
+	}
+	pods := r.podsOf(r.uid)
+	for _, p := range pods {
+		if ready := p.ready(); ready || p.draining() {
+			state.Instances = append(state.Instances, workload.Instance{Name: p.Name, Address: p.address, Draining: !ready})
+			if ready {
+				state.Ready++
+			}
+		}
+	}
+	own := r.own()
+	if own == nil {
+		return state
+	}
+	state.Desired = ptr.Deref(own.Spec.Replicas, 1)
+	state.Warning = own.Annotations[warningAnnotationKey]
+	state.Containers = statuses(own.Spec.Template.Spec.Containers)
+	state.InitContainers = statuses(own.Spec.Template.Spec.InitContainers)
+	if state.Desired > 0 {
+		state.Failure = failure(pods, own, r.runtime.options.Settings().Deployment.AlwaysSchedulable)
+	}
+	return state
+}
+
+// drained notes that no request is left at an instance.
+func (r *revision) drained(instance string) {
+	for _, p := range r.pods {
+		if p.Name == instance && p.draining() {
+			p.drained()
+		}
+	}
+}
+
+// podChanged takes note of a Pod.
+func (rt *Runtime) podChanged(object *corev1.Pod, gone bool) {
+	key, ok := keyOf(object)
+	if !ok {
+		return
+	}
+	r := rt.lockedOrNew(key)
+	defer r.unlock()
+	p := r.pods[object.UID]
+	if gone {
+		if p != nil {
+			p.forget()
+			delete(r.pods, object.UID)
+		}
+		return
+	}
+	if p == nil {
+		p = newPod()
+		r.pods[object.UID] = p
+	}
+	p.update(object)
+	r.attend(rt.ctx, p)
+}
+
+// attend starts or ends what a Pod needs to be done for it.
+func (r *revision) attend(ctx context.Context, p *pod) {
+	p.probing.run(ctx, p.wantsProbe(), func(ctx context.Context) { r.probe(ctx, p) })
+	p.inspecting.run(ctx, p.creating(), func(ctx context.Context) { r.inspect(ctx, p) })
+}

@@ -1,0 +1,94 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/probing"
+)
+
+// checks makes the checks of one container of one instance.
+type checks struct {
+	container *container
+	// port is PORT of the instance.
+	port int
+	h2c  bool
+	// command is the container's own, whose surroundings exec checks share.
+	command *command
+	spawner *spawner
+}
+
+// check returns what a probe does to find out how a container is.
+func (c *checks) check(handler *corev1.ProbeHandler) check {
+	switch {
+	case handler.Exec != nil:
+		return func(ctx context.Context, timeout time.Duration) error {
+			return c.exec(ctx, timeout, handler.Exec.Command)
+		}
+	case handler.HTTPGet != nil:
+		protocols := &http.Protocols{}
+		protocols.SetHTTP1(!c.h2c)
+		protocols.SetUnencryptedHTTP2(c.h2c)
+		return c.at(handler.HTTPGet.Port.String(), func(address string) probing.Check {
+			return probing.HTTP(handler.HTTPGet, address, protocols)
+		})
+	case handler.GRPC != nil:
+		return c.at(strconv.Itoa(int(handler.GRPC.Port)), func(address string) probing.Check {
+			return probing.GRPC(address, ptr.Deref(handler.GRPC.Service, ""))
+		})
+	default:
+		tcp := ptr.Deref(handler.TCPSocket, corev1.TCPSocketAction{})
+		return c.at(tcp.Port.String(), probing.TCP)
+	}
+}
+
+// at returns the check of a port of the container. What has no address fails each time.
+func (c *checks) at(port string, at func(address string) probing.Check) check {
+	number, err := c.container.port(c.port, port)
+	if err != nil {
+		return within(func(context.Context) error { return err })
+	}
+	return within(at(net.JoinHostPort(loopback, strconv.Itoa(number))))
+}
+
+// exec passes where a program ends with 0. It runs with the environment of the container, in a group of its own.
+// The timeout counts from its start, for which it may have to wait while many instances start.
+func (c *checks) exec(ctx context.Context, timeout time.Duration, argv []string) error {
+	if len(argv) == 0 {
+		return errors.New("exec.command is empty")
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	command := *c.command
+	command.argv, command.stdout, command.stderr, command.cgroup = argv, null, null, nil
+	p, err := c.spawner.start(&command)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.signal(syscall.SIGKILL)
+		<-p.done
+		return fmt.Errorf("%s: %w", argv[0], ctx.Err())
+	}
+	if !p.state.Success() {
+		return fmt.Errorf("%s: %s", argv[0], p.state)
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+//go:build linux
+
+package process
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+)
+
+// fakeObjects holds the data of objects of the namespace default, by kind and name.
+type fakeObjects struct {
+	mu   sync.Mutex
+	data map[Reference]map[string]string
+	err  error
+	// read is called before each read.
+	read func()
+}
+
+func (f *fakeObjects) set(kind ReferenceKind, name string, data map[string]string) Reference {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := Reference{kind, "default", name}
+	if f.data == nil {
+		f.data = map[Reference]map[string]string{}
+	}
+	f.data[key] = data
+	return key
+}
+
+func (f *fakeObjects) get(kind ReferenceKind, namespace, name string) (map[string]string, error) {
+	if f.read != nil {
+		f.read()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, f.err
+	}
+	data, ok := f.data[Reference{kind, namespace, name}]
+	if !ok {
+		return nil, apierrors.NewNotFound(corev1.Resource(string(kind)), name)
+	}
+	return data, nil
+}
+
+func (f *fakeObjects) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	data, err := f.get(ConfigMap, namespace, name)
+	return &corev1.ConfigMap{Data: data}, err
+}
+
+func (f *fakeObjects) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	data, err := f.get(Secret, namespace, name)
+	s := &corev1.Secret{Data: map[string][]byte{}}
+	for key, value := range data {
+		s.Data[key] = []byte(value)
+	}
+	return s, err
+}
+
+func (f *fakeObjects) ServiceAccount(_ context.Context, namespace, name string) error {
+	_, err := f.get(ServiceAccount, namespace, name)
+	return err
+}
+
+func fromConfigMap(name, object, key string, optional bool) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: object}, Key: key, Optional: &optional,
+	}}}
+}
+
+func fromSecret(name, object, key string, optional bool) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: object}, Key: key, Optional: &optional,
+	}}}
+}
+
+func allOfConfigMap(prefix, object string, optional bool) corev1.EnvFromSource {
+	return corev1.EnvFromSource{Prefix: prefix, ConfigMapRef: &corev1.ConfigMapEnvSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: object}, Optional: &optional,
+	}}
+}
+
+func allOfSecret(prefix, object string, optional bool) corev1.EnvFromSource {
+	return corev1.EnvFromSource{Prefix: prefix, SecretRef: &corev1.SecretEnvSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: object}, Optional: &optional,
+	}}
+}
+
+// Variables from objects reach processes as a kubelet would set them (serving 10.6, 10.10).
+func TestVariablesFromObjects(t *testing.T) {
+	objects := &fakeObjects{}
+	objects.set(ConfigMap, "settings", map[string]string{"GREETING": "hello", "app.properties": "a=b", "BOTH": "configmap", "PORT": "1"})
+	objects.set(Secret, "credentials", map[string]string{"password": "hunter2", "BOTH": "secret"})
+	objects.set(ServiceAccount, "runner", nil)
+	h := start(t, Options{Objects: objects})
+	r := sample("variables", "serve")
+	r.Spec.ServiceAccountName = "runner"
+	c := &r.Spec.Containers[0]
+	c.EnvFrom = []corev1.EnvFromSource{
+		allOfConfigMap("", "settings", false), allOfSecret("S_", "credentials", false), allOfSecret("", "credentials", false),
+		allOfConfigMap("", "missing", true), allOfSecret("", "missing", true),
+	}
+	c.Env = append(c.Env,
+		fromConfigMap("ONE", "settings", "GREETING", false),
+		fromSecret("TWO", "credentials", "password", false),
+		fromConfigMap("THREE", "missing", "k", true), fromSecret("FOUR", "credentials", "missing", true),
+		corev1.EnvVar{Name: "GREETING", Value: "$(GREETING), $(TWO)"},
+	)
+	h.apply(r, 1)
+	s := h.await(r, "the instance to be ready", ready(1))
+	env := ask(t, s.Instances[0].Address).Env
+	for _, want := range []string{
+		"ONE=hello", "TWO=hunter2", "GREETING=hello, hunter2", "app.properties=a=b", "S_password=hunter2", "BOTH=secret",
+		"PORT=" + s.Instances[0].Address[strings.LastIndex(s.Instances[0].Address, ":")+1:],
+	} {
+		if !slices.Contains(env, want) {
+			t.Errorf("no variable %s", want)
+		}
+	}
+	for _, variable := range env {
+		if name, _, _ := strings.Cut(variable, "="); name == "THREE" || name == "FOUR" {
+			t.Errorf("variable %s of a missing object", variable)
+		}
+	}
+}
+
+// A missing object is reported as by a kubelet, without the values of others, and the instance starts as soon as it is there:
+// the fake clock does not reach the next try.
+func TestMissingObjects(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(r *servingv1.Revision, c *corev1.Container)
+		reason  string
+		message string
+		// mend creates what is missing.
+		mend func(o *fakeObjects) Reference
+	}{
+		"ConfigMap of a variable": {
+			change: func(_ *servingv1.Revision, c *corev1.Container) {
+				c.Env = append(c.Env, fromConfigMap("V", "a", "k", false))
+			},
+			reason:  "CreateContainerConfigError",
+			message: `configmap "a" not found (spec.template.spec.containers[0].env[1].valueFrom).`,
+			mend:    func(o *fakeObjects) Reference { return o.set(ConfigMap, "a", map[string]string{"k": "v"}) },
+		},
+		"key of a Secret": {
+			change: func(_ *servingv1.Revision, c *corev1.Container) {
+				c.Env = append(c.Env, fromSecret("V", "other", "k", false))
+			},
+			reason:  "CreateContainerConfigError",
+			message: `couldn't find key k in Secret default/other (spec.template.spec.containers[0].env[1].valueFrom).`,
+			mend:    func(o *fakeObjects) Reference { return o.set(Secret, "other", map[string]string{"k": "v"}) },
+		},
+		"Secret of variables": {
+			change: func(_ *servingv1.Revision, c *corev1.Container) {
+				c.EnvFrom = []corev1.EnvFromSource{allOfSecret("", "a", false)}
+			},
+			reason:  "CreateContainerConfigError",
+			message: `secret "a" not found (spec.template.spec.containers[0].envFrom[0]).`,
+			mend:    func(o *fakeObjects) Reference { return o.set(Secret, "a", nil) },
+		},
+		"a NUL byte": {
+			change: func(_ *servingv1.Revision, c *corev1.Container) {
+				c.Env = append(c.Env, fromSecret("V", "other", "nul", false))
+			},
+			reason:  "CreateContainerConfigError",
+			message: `the value of the variable "V" contains a NUL byte: use a volume.`,
+			mend:    func(o *fakeObjects) Reference { return o.set(Secret, "other", map[string]string{"nul": ""}) },
+		},
+		"ServiceAccount": {
+			change:  func(r *servingv1.Revision, _ *corev1.Container) { r.Spec.ServiceAccountName = "runner" },
+			reason:  "FailedCreate",
+			message: `Error looking up service account default/runner of spec.template.spec.serviceAccountName: serviceaccount "runner" not found.`,
+			mend:    func(o *fakeObjects) Reference { return o.set(ServiceAccount, "runner", nil) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := &fakeObjects{}
+			objects.set(Secret, "other", map[string]string{"password": "hunter2", "nul": "hunter2\x00"})
+			h := start(t, Options{Objects: objects, Clock: clocktesting.NewFakeClock(time.Now())})
+			r := sample("missing", "serve")
+			test.change(r, &r.Spec.Containers[0])
+			h.apply(r, 1)
+			s := h.await(r, "a failure", failing)
+			if !s.Failure.Resources || s.Failure.Reason != test.reason || s.Failure.Message != test.message {
+				t.Errorf("failure %+v, want %s with %q", s.Failure, test.reason, test.message)
+			}
+			h.ObjectChanged(test.mend(objects))
+			if s := h.await(r, "the instance to be ready", ready(1)); s.Failure != nil {
+				t.Errorf("failure %+v", s.Failure)
+			}
+		})
+	}
+}
+
+// A change that is reported while an instance reads the object, before that fails, is not missed.
+func TestObjectAppearsWhileItIsRead(t *testing.T) {
+	objects := &fakeObjects{}
+	var h *harness
+	r := sample("appears", "serve")
+	r.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOfConfigMap("", "a", false)}
+	var once sync.Once
+	objects.read = func() {
+		once.Do(func() { h.ObjectChanged(Reference{ConfigMap, "default", "a"}) })
+	}
+	h = start(t, Options{Objects: objects, Clock: clocktesting.NewFakeClock(time.Now())})
+	h.Subscribe(func(_ Key, s State) {
+		// Created after the read, reported before.
+		if s.Failure != nil {
+			objects.set(ConfigMap, "a", nil)
+		}
+	})
+	h.apply(r, 1)
+	h.await(r, "the instance to be ready", ready(1))
+}
+
+// Without an instance there is none to start: the Runtime asks for one.
+func TestWake(t *testing.T) {
+	objects := &fakeObjects{}
+	woken := make(chan workload.Key, 1)
+	h := start(t, Options{Objects: objects, Wake: func(key workload.Key) { woken <- key }})
+	r := sample("sleeping", "serve")
+	r.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOfConfigMap("", "a", false)}
+	h.apply(r, 1)
+	h.await(r, "a failure", failing)
+	h.scale(r, 0)
+	h.ObjectChanged(Reference{ConfigMap, "default", "other"})
+	h.ObjectChanged(Reference{Secret, "default", "a"})
+	select {
+	case key := <-woken:
+		t.Fatalf("%s was woken for an object that it does not refer to", key)
+	default:
+	}
+	h.ObjectChanged(objects.set(ConfigMap, "a", nil))
+	if key := <-woken; key != keyOf(r) {
+		t.Errorf("woken: %s", key)
+	}
+}
+
+// An API that does not answer is no reason to start without values.
+func TestObjectsCannotBeRead(t *testing.T) {
+	objects := &fakeObjects{err: errors.New("etcd")}
+	h := start(t, Options{Objects: objects})
+	r := sample("unread", "serve")
+	r.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOfConfigMap("", "a", true)}
+	h.apply(r, 1)
+	s := h.await(r, "a failure", failing)
+	if want := `get configmap "a": etcd (spec.template.spec.containers[0].envFrom[0]).`; s.Failure.Message != want {
+		t.Errorf("message %q, want %q", s.Failure.Message, want)
+	}
+}

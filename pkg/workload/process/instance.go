@@ -1,0 +1,478 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+)
+
+// instance is one running copy of a revision: a process group for each container.
+type instance struct {
+	revision *revision
+	runtime  *Runtime
+	plan     *plan
+	name     string
+	// inputs are the objects that the instance refers to, changes is the revision's count of changes before they were read.
+	inputs  *inputs
+	changes int64
+	volumes volumes
+	// refresh asks for the volumes to be filled anew.
+	refresh chan struct{}
+	// address is set before the instance is ready.
+	address string
+	// stopping asks for the end of the processes, killing for it at once.
+	stopping, killing chan struct{}
+	stop, kill        func()
+
+	// The revision's lock guards what follows.
+
+	// slot is what the instance is counted for, or nil: it is draining or ending.
+	slot            *slot
+	ready, draining bool
+	// readySince is when the instance has become ready first.
+	readySince time.Time
+	// deadline ends the draining.
+	deadline clock.Timer
+}
+
+func newInstance(r *revision, s *slot) *instance {
+	i := &instance{
+		revision: r, runtime: r.runtime, plan: r.plan, slot: s, changes: r.changes,
+		name:     r.key.Name + "-" + rand.String(8),
+		stopping: make(chan struct{}), killing: make(chan struct{}), refresh: make(chan struct{}, 1),
+	}
+	i.volumes = volumes{filepath.Join(r.runtime.volumes, i.name)}
+	i.stop = sync.OnceFunc(func() { close(i.stopping) })
+	i.kill = sync.OnceFunc(func() { close(i.killing) })
+	return i
+}
+
+func (i *instance) logger() klog.Logger {
+	return i.runtime.logger.WithValues("revision", i.revision.key, "instance", i.name)
+}
+
+// run starts the instance and returns when all its processes are gone.
+func (i *instance) run() {
+	defer i.revision.ended(i)
+	defer i.runtime.cgroups.remove(i.name)
+	ctx, cancel := i.reading()
+	defer cancel()
+	i.inputs = newInputs(ctx, i.runtime.objects, i.revision.key.Namespace)
+	if len(i.plan.volumes) > 0 {
+		defer i.removeVolumes()
+	}
+	if failure := i.prepare(); failure != nil {
+		i.await(failure)
+		return
+	}
+	if len(i.plan.volumes) > 0 {
+		var refreshing sync.WaitGroup
+		ended := make(chan struct{})
+		refreshing.Go(func() { i.refreshVolumes(ended) })
+		defer refreshing.Wait()
+		defer close(ended)
+	}
+	port, err := i.runtime.ports.take()
+	if err != nil {
+		i.fail(&workload.Failure{Resources: true, Reason: reasonRunError, Message: fmt.Sprintf("Finding a port failed: %v.", err)})
+		return
+	}
+	defer i.runtime.ports.release(port)
+	i.address = net.JoinHostPort(loopback, strconv.Itoa(port))
+	sidecars, ok := i.initialize(port)
+	if !ok {
+		i.terminate(sidecars)
+		return
+	}
+	i.serve(port, sidecars)
+}
+
+// reading returns the context in which the instance reads objects, which ends when the instance does.
+func (i *instance) reading() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	go func() {
+		select {
+		case <-i.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// prepare reads the objects that the instance refers to, before anything of it starts.
+func (i *instance) prepare() *workload.Failure {
+	if failure := i.inputs.serviceAccount(i.plan.serviceAccount); failure != nil {
+		return failure
+	}
+	for _, containers := range [][]container{i.plan.init, i.plan.containers} {
+		for n := range containers {
+			if _, err := i.plan.variables(&containers[n], i.name, "", i.inputs); err != nil {
+				return configError(err)
+			}
+		}
+	}
+	if len(i.plan.volumes) > 0 {
+		if err := i.volumes.fill(i.plan, i.name, i.inputs); err != nil {
+			return configError(err)
+		}
+	}
+	return nil
+}
+
+// refreshVolumes fills the volumes anew when an object in them has changed, until the instance has ended. Without the object
+// they stay as they are.
+func (i *instance) refreshVolumes(ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-i.refresh:
+		}
+		ctx, cancel := i.reading()
+		err := i.volumes.fill(i.plan, i.name, newInputs(ctx, i.runtime.objects, i.revision.key.Namespace))
+		cancel()
+		if err != nil {
+			i.logger().Info("Volumes keep their files", "reason", err.Error())
+		}
+	}
+}
+
+func (i *instance) removeVolumes() {
+	if err := i.volumes.remove(); err != nil {
+		i.logger().Error(err, "Failed to remove volumes")
+	}
+}
+
+// await reports a failure that lasts until an object is created or changed.
+func (i *instance) await(failure *workload.Failure) { i.revision.awaits(i, failure) }
+
+func (i *instance) fail(failure *workload.Failure) { i.revision.failed(i, failure) }
+
+// running is a container whose process was started.
+type running struct {
+	*process
+	checks
+}
+
+// start starts a container. Nil without a failure means that the instance is to end.
+func (i *instance) start(c *container, port int) (*running, *workload.Failure) {
+	select {
+	case <-i.stopping:
+		return nil, nil
+	default:
+	}
+	started, err := i.launch(c, port)
+	if err != nil {
+		if errors.Is(err, errNoNamespaces) {
+			return nil, &workload.Failure{Resources: true, Reason: reasonConfigError, Message: sentence(fmt.Errorf("volumes of %s: %w", c.path, err))}
+		}
+		return nil, &workload.Failure{Reason: reasonRunError, Message: fmt.Sprintf("Starting %s failed: %v.", c.Command[0], err)}
+	}
+	return started, nil
+}
+
+func (i *instance) launch(c *container, port int) (*running, error) {
+	variables, err := i.plan.variables(c, i.name, strconv.Itoa(port), i.inputs)
+	if err != nil {
+		return nil, err
+	}
+	cmd := &command{
+		argv: append(variables.expandAll(c.Command), variables.expandAll(c.Args)...),
+		env:  append([]string{i.runtime.owner.variable(i.name)}, variables.list(i.runtime.environment)...),
+		dir:  c.WorkingDir,
+		user: c.user,
+
+		mounts: i.plan.mounts(c, i.volumes), staging: i.volumes.staging(),
+	}
+	if err := variables.check(); err != nil {
+		return nil, err
+	}
+	cmd.stdout, cmd.stderr, err = i.runtime.logs.open(i.revision.key, i.name, c)
+	if err != nil {
+		return nil, err
+	}
+	defer cmd.stdout.Close()
+	defer cmd.stderr.Close()
+	cmd.cgroup, err = i.runtime.cgroups.create(i.name, c.Name, c.Resources.Limits)
+	if err != nil {
+		return nil, err
+	}
+	if group := cmd.cgroup; group != nil {
+		defer group.Close()
+	}
+	p, err := i.runtime.spawner.start(cmd)
+	if err != nil && cmd.cgroup != nil {
+		// The server may be allowed to create groups, but not to start processes in them.
+		cmd.cgroup = nil
+		if p, err = i.runtime.spawner.start(cmd); err == nil {
+			i.logger().Info("Limits of memory and CPU are not enforced: starting in a control group failed", "container", c.Name)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	i.logger().V(2).Info("Started a process", "container", c.Name, "pid", p.os.Pid, "port", port)
+	return &running{process: p, checks: checks{
+		container: c, port: port, h2c: i.plan.h2c, command: cmd, spawner: i.runtime.spawner,
+	}}, nil
+}
+
+// initialize runs the init containers, and returns the native sidecars among them, which keep running, and whether all
+// have succeeded.
+func (i *instance) initialize(port int) (sidecars []*running, ok bool) {
+	for n := range i.plan.init {
+		c := &i.plan.init[n]
+		p, failure := i.start(c, port)
+		if failure != nil {
+			i.fail(failure)
+		}
+		if p == nil {
+			return sidecars, false
+		}
+		if c.sidecar {
+			sidecars = append(sidecars, p)
+			if !i.started(p) {
+				return sidecars, false
+			}
+			continue
+		}
+		select {
+		case <-p.done:
+		case <-i.stopping:
+			i.terminate([]*running{p})
+			return sidecars, false
+		}
+		if !p.state.Success() {
+			i.fail(i.exit(p))
+			return sidecars, false
+		}
+	}
+	return sidecars, true
+}
+
+// started waits until the startup probe of a native sidecar has passed, and returns whether it has. Without one it has
+// started already.
+func (i *instance) started(p *running) bool {
+	if p.container.StartupProbe == nil {
+		return true
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	outcome := make(chan error, 1)
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	defer cancel()
+	probes.Go(func() {
+		startup := newStartupProbe(p.container.StartupProbe, p.check(&p.container.StartupProbe.ProbeHandler))
+		startup.watch(ctx, i.runtime.clock, &i.runtime.pacer, func(err error) {
+			select {
+			case outcome <- err:
+			default:
+			}
+		})
+	})
+	select {
+	case err := <-outcome:
+		if err != nil {
+			i.fail(probeFailure(p, "startup probe", err))
+		}
+		return err == nil
+	case <-p.done:
+		i.fail(i.exit(p))
+	case <-i.stopping:
+	}
+	return false
+}
+
+// probeFailure says which probe of a container has failed.
+func probeFailure(p *running, probe string, err error) *workload.Failure {
+	return &workload.Failure{Reason: reasonUnhealthy, Message: fmt.Sprintf("%s failed its %s: %v.", subject(p), probe, err)}
+}
+
+// serve runs the containers until the instance is to end, one of them or of the native sidecars exits, or one of these is
+// not alive. Sidecars end last, in reverse order.
+func (i *instance) serve(port int, sidecars []*running) {
+	var all []*running
+	defer func() { i.terminate(all, reversed(sidecars)...) }()
+	ctx, cancel := context.WithCancel(context.Background())
+	exits := make(chan *running, len(sidecars)+len(i.plan.containers))
+	await := func(p *running) {
+		<-p.done
+		exits <- p
+	}
+	for _, p := range sidecars {
+		go await(p)
+	}
+	for n := range i.plan.containers {
+		p, failure := i.start(&i.plan.containers[n], port)
+		if failure != nil {
+			i.fail(failure)
+		}
+		if p == nil {
+			cancel()
+			return
+		}
+		all = append(all, p)
+		go await(p)
+	}
+	results := make(chan result)
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	defer cancel()
+	unready := 0
+	for _, p := range slices.Concat(sidecars, all) {
+		if i.probe(ctx, &probes, p, results) {
+			unready++
+		}
+	}
+	for {
+		select {
+		case <-i.stopping:
+			return
+		case p := <-exits:
+			i.fail(i.exit(p))
+			return
+		case r := <-results:
+			switch {
+			case r.fatal:
+				i.fail(probeFailure(r.container, r.probe, r.err))
+				return
+			case r.err == nil:
+				unready--
+			default:
+				unready++
+				i.logger().Info("Instance is not ready any more", "error", r.err.Error())
+			}
+			i.revision.isReady(i, unready == 0)
+		}
+	}
+}
+
+// result is a change that a probe has found.
+type result struct {
+	container *running
+	probe     string
+	err       error
+	// fatal results end the instance.
+	fatal bool
+}
+
+// probe starts the probes of a container and returns whether it has to become ready.
+func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running, results chan<- result) bool {
+	send := func(r result) {
+		select {
+		case results <- r:
+		case <-ctx.Done():
+		}
+	}
+	watch := func(p *probe, report func(err error)) {
+		probes.Go(func() { p.watch(ctx, i.runtime.clock, &i.runtime.pacer, report) })
+	}
+	c := p.container
+	readiness := c.ReadinessProbe
+	if readiness == nil && c.serving {
+		readiness = defaultReadinessProbe()
+	}
+	rest := func() {
+		if readiness != nil {
+			watch(newReadinessProbe(readiness, p.check(&readiness.ProbeHandler)), func(err error) {
+				send(result{container: p, probe: "readiness probe", err: err})
+			})
+		}
+		if c.LivenessProbe != nil {
+			watch(newLivenessProbe(c.LivenessProbe, p.check(&c.LivenessProbe.ProbeHandler)), func(err error) {
+				send(result{container: p, probe: "liveness probe", err: err, fatal: true})
+			})
+		}
+	}
+	if c.StartupProbe == nil || c.sidecar {
+		// That of a native sidecar has passed before.
+		rest()
+		return readiness != nil
+	}
+	watch(newStartupProbe(c.StartupProbe, p.check(&c.StartupProbe.ProbeHandler)), func(err error) {
+		if err == nil {
+			rest()
+			return
+		}
+		send(result{container: p, probe: "startup probe", err: err, fatal: true})
+	})
+	return readiness != nil
+}
+
+// exit says why a container that has exited has failed.
+func (i *instance) exit(p *running) *workload.Failure {
+	code := p.state.ExitCode()
+	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		// As shells and containers count.
+		code = 128 + int(status.Signal())
+	}
+	// Configuration and Service repeat the message, with reasons of their own: so the code is in it as well.
+	why := p.state.String()
+	if line := i.runtime.logs.lastLine(i.revision.key, i.name, p.container); line != "" {
+		why = fmt.Sprintf("%s (exit code %d)", line, code)
+	}
+	return &workload.Failure{Reason: reasonExitCode + strconv.Itoa(code), Message: subject(p) + " failed with: " + why}
+}
+
+// subject names a container in messages. The serving one needs no name.
+func subject(p *running) string {
+	if p.container.serving {
+		return "Container"
+	}
+	return fmt.Sprintf("Container %q", p.container.Name)
+}
+
+// reversed returns each of some processes as a group of its own, the last one first.
+func reversed(processes []*running) [][]*running {
+	var groups [][]*running
+	for _, p := range slices.Backward(processes) {
+		groups = append(groups, []*running{p})
+	}
+	return groups
+}
+
+// terminate ends groups of processes, one after the other: by SIGTERM, and by SIGKILL once the time for all is up.
+func (i *instance) terminate(first []*running, more ...[]*running) {
+	grace := i.runtime.clock.NewTimer(i.plan.timeout)
+	defer grace.Stop()
+	expired := false
+	for _, group := range append([][]*running{first}, more...) {
+		gone := make(chan struct{})
+		go func() {
+			for _, p := range group {
+				<-p.done
+			}
+			close(gone)
+		}()
+		if !expired {
+			for _, p := range group {
+				p.signal(syscall.SIGTERM)
+			}
+			select {
+			case <-gone:
+				continue
+			case <-i.killing:
+			case <-grace.C():
+			}
+			expired = true
+		}
+		for _, p := range group {
+			p.signal(syscall.SIGKILL)
+		}
+		<-gone
+	}
+}

@@ -1,0 +1,185 @@
+package process
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/apimachinery/pkg/types"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
+)
+
+// Logs returns the logs of all revisions. Each container has two, of its outputs, which options bound by themselves.
+// Their lines carry no time: sinceSeconds leaves out those logs to which nothing was added since.
+func (r *Runtime) Logs() revisionlog.Source { return logSource{r.logs} }
+
+// logSource reads the files of logs.
+type logSource struct{ logs *logs }
+
+// Copy implements revisionlog.Source.
+func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(revisionlog.Line) error) error {
+	dir := s.logs.dir(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
+	reader := &logReader{
+		serving: revision.Spec.Containers[servingContainer(revision.Spec.Containers)].Name,
+		wanted:  revisionlog.Containers(revision, options), options: options, write: write, offsets: map[string]int64{},
+	}
+	if !options.Follow {
+		return reader.readAll(dir, true)
+	}
+	// The first instance may not have been started yet.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the directory of logs: %w", err)
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watching logs: %w", err)
+	}
+	defer watcher.Close()
+	// The watch comes first: what is written while the files are read is read again.
+	if err := watcher.Add(dir); err != nil {
+		return fmt.Errorf("watching logs in %s: %w", dir, err)
+	}
+	if err := reader.readAll(dir, true); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case event := <-watcher.Events:
+			if err := reader.read(event.Name, false); err != nil {
+				return err
+			}
+		case _, open := <-watcher.Errors:
+			if !open {
+				return nil
+			}
+			// Events may be lost, so look.
+			if err := reader.readAll(dir, false); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// logReader hands over the lines of a directory's files.
+type logReader struct {
+	// serving is the name of the serving container, wanted those of the containers that are asked for.
+	serving string
+	wanted  []string
+	options *servingv1.RevisionLogOptions
+	write   func(revisionlog.Line) error
+	// offsets are where the next line of each file begins, by path.
+	offsets map[string]int64
+}
+
+// readAll reads all files, those that were written to last at the end.
+func (r *logReader) readAll(dir string, first bool) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading logs: %w", err)
+	}
+	type file struct {
+		path     string
+		modified time.Time
+	}
+	var files []file
+	for _, entry := range entries {
+		// One that is gone meanwhile is skipped when it is read.
+		if info, err := entry.Info(); err == nil {
+			files = append(files, file{filepath.Join(dir, entry.Name()), info.ModTime()})
+		}
+	}
+	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.modified.Compare(b.modified), cmp.Compare(a.path, b.path)) })
+	for _, f := range files {
+		if err := r.read(f.path, first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read hands over the whole lines that a file has got since it was last read. The first time, options say how many.
+func (r *logReader) read(path string, first bool) error {
+	instance, container, ok := r.of(filepath.Base(path))
+	if !ok {
+		return nil
+	}
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		delete(r.offsets, path)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading a log: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("reading a log: %w", err)
+	}
+	offset := r.offsets[path]
+	if info.Size() < offset {
+		// Its end was set aside.
+		offset = 0
+	}
+	text := make([]byte, info.Size()-offset)
+	n, err := file.ReadAt(text, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading a log: %w", err)
+	}
+	text = text[:n]
+	if r.options.Follow {
+		// The rest of the last line is still to come.
+		text = text[:bytes.LastIndexByte(text, '\n')+1]
+	}
+	r.offsets[path] = offset + int64(len(text))
+	if first {
+		text = r.bounded(text, info.ModTime())
+	}
+	return revisionlog.CopyLines(bytes.NewReader(text), instance, container, r.write)
+}
+
+// of tells whose file has a name, and whether it is asked for.
+func (r *logReader) of(name string) (instance, container string, ok bool) {
+	for _, output := range []string{".stdout.log", ".stderr.log"} {
+		if base, is := strings.CutSuffix(name, output); is {
+			if instance, container, ok = strings.Cut(base, "."); !ok {
+				container = r.serving
+			}
+			return instance, container, slices.Contains(r.wanted, container)
+		}
+	}
+	return "", "", false
+}
+
+// bounded is that of a log which options ask for.
+func (r *logReader) bounded(text []byte, modified time.Time) []byte {
+	if since := r.options.SinceSeconds; since != nil && time.Since(modified) > time.Duration(*since)*time.Second {
+		return nil
+	}
+	lines := r.options.TailLines
+	if lines == nil {
+		return text
+	}
+	begin := len(text)
+	for left := *lines; left > 0 && begin > 0; left-- {
+		begin = bytes.LastIndexByte(text[:begin-1], '\n') + 1
+	}
+	return text[begin:]
+}

@@ -1,0 +1,182 @@
+package process
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+)
+
+// Reasons of failures, as Kubernetes and Knative have them.
+const (
+	reasonContainerMissing = "ContainerMissing"
+	reasonConfigError      = "CreateContainerConfigError"
+	reasonFailedCreate     = "FailedCreate"
+	reasonRunError         = "RunContainerError"
+	reasonUnhealthy        = "Unhealthy"
+	reasonExitCode         = "ExitCode"
+)
+
+// plan is what each instance of a revision consists of. Immutable.
+type plan struct {
+	revision metav1.ObjectMeta
+	// service and configuration name the owners, for the containers to know.
+	service, configuration string
+	serviceAccount         string
+	volumes                []corev1.Volume
+	// init run one after the other to their end, native sidecars until they have started, then containers all at once.
+	init, containers []container
+	h2c              bool
+	// timeout bounds a request, and so how long an instance is drained, and then given to end.
+	timeout time.Duration
+}
+
+// container is a container of a plan.
+type container struct {
+	*corev1.Container
+	// sidecar is true for native sidecars, which are init containers that keep running.
+	sidecar bool
+	// serving containers get PORT, and are what Instance.Address and their probes refer to.
+	serving bool
+	// path is where the spec has the container, for messages.
+	path string
+	user *user
+}
+
+// user is whose privileges a process gets.
+type user struct{ uid, gid uint32 }
+
+// newPlan returns what to run for a revision, or why it cannot run here whatever happens.
+func newPlan(revision *servingv1.Revision) (*plan, *workload.Failure) {
+	spec := revision.Spec.DeepCopy()
+	p := &plan{
+		revision:       *revision.ObjectMeta.DeepCopy(),
+		service:        revision.Labels[servingv1.ServiceLabelKey],
+		configuration:  revision.Labels[servingv1.ConfigurationLabelKey],
+		serviceAccount: spec.ServiceAccountName,
+		volumes:        spec.Volumes,
+		timeout:        time.Duration(ptr.Deref(spec.TimeoutSeconds, servingv1.DefaultTimeoutSeconds)) * time.Second,
+	}
+	if failure := p.checkVolumes(); failure != nil {
+		return p, failure
+	}
+	for i := range spec.InitContainers {
+		p.init = append(p.init, container{Container: &spec.InitContainers[i], sidecar: servingv1.IsNativeSidecar(&spec.InitContainers[i]), path: fmt.Sprintf("spec.template.spec.initContainers[%d]", i)})
+	}
+	serving := servingContainer(spec.Containers)
+	for i := range spec.Containers {
+		p.containers = append(p.containers, container{
+			Container: &spec.Containers[i], serving: i == serving, path: fmt.Sprintf("spec.template.spec.containers[%d]", i),
+		})
+	}
+	if len(p.containers) == 0 {
+		return p, missing("spec.template.spec.containers[0]")
+	}
+	for _, c := range p.containers[serving].Ports {
+		p.h2c = c.Name == string(routing.H2C)
+	}
+	for _, all := range [][]container{p.init, p.containers} {
+		for i := range all {
+			if failure := p.complete(&all[i], spec.SecurityContext); failure != nil {
+				return p, failure
+			}
+		}
+	}
+	return p, nil
+}
+
+// checkVolumes returns why a process cannot have the volumes, or nil.
+func (p *plan) checkVolumes() *workload.Failure {
+	if len(p.volumes) > 0 && !mountsSupported {
+		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
+			"Standalone mounts volumes on Linux only: remove spec.template.spec.volumes (%q) and use paths of this machine.", p.volumes[0].Name)}
+	}
+	for i := range p.volumes {
+		if err := p.checkVolume(&p.volumes[i], fmt.Sprintf("spec.template.spec.volumes[%d]", i)); err != nil {
+			return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: err.Error()}
+		}
+	}
+	return nil
+}
+
+// servingContainer is the index of the container that has a port, which may be left out where there is one.
+func servingContainer(containers []corev1.Container) int {
+	for i := range containers {
+		if len(containers[i].Ports) > 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+func missing(path string) *workload.Failure {
+	return &workload.Failure{Reason: reasonContainerMissing, Message: fmt.Sprintf(
+		"Standalone runs the command and args of a container as a process of this machine, not its image: set %s.command.", path)}
+}
+
+// complete finds out whether a container can run here.
+func (p *plan) complete(c *container, pod *corev1.PodSecurityContext) *workload.Failure {
+	if len(c.Command) == 0 {
+		return missing(c.path)
+	}
+	if len(c.VolumeMounts) > maxMounts {
+		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
+			"Standalone mounts at most %d volumes in a container: reduce %s.volumeMounts.", maxMounts, c.path)}
+	}
+	if _, err := p.variables(c, "", "", nil); err != nil {
+		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: err.Error()}
+	}
+	if pod == nil {
+		pod = &corev1.PodSecurityContext{}
+	}
+	own := ptr.Deref(c.SecurityContext, corev1.SecurityContext{})
+	uid, gid := int64(os.Getuid()), int64(os.Getgid())
+	wanted := user{uid: uint32(ptr.Deref(own.RunAsUser, ptr.Deref(pod.RunAsUser, uid)))}
+	// A user without a group gets the group of the same number, never the server's privileges.
+	group := gid
+	if int64(wanted.uid) != uid {
+		group = int64(wanted.uid)
+	}
+	wanted.gid = uint32(ptr.Deref(own.RunAsGroup, ptr.Deref(pod.RunAsGroup, group)))
+	if int64(wanted.uid) == uid && int64(wanted.gid) == gid {
+		return nil
+	}
+	if uid != 0 {
+		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
+			"The server runs as user %d and cannot start a process as user %d, group %d: remove runAsUser and runAsGroup from %s.securityContext and spec.template.spec.securityContext.",
+			uid, wanted.uid, wanted.gid, c.path)}
+	}
+	c.user = &wanted
+	return nil
+}
+
+// port returns the port that a probe asks. A probe of the serving container's own port asks PORT, whatever number the
+// container would have in a Pod; other ports are those that the probe names.
+func (c *container) port(serving int, probed string) (int, error) {
+	if c.serving && (probed == "" || probed == "0" || c.isOwnPort(probed)) {
+		return serving, nil
+	}
+	port, err := strconv.Atoi(probed)
+	if err != nil {
+		return 0, fmt.Errorf("the port %q of a probe of %s is not a number", probed, c.path)
+	}
+	return port, nil
+}
+
+// isOwnPort reports whether a probe's port, by number or name, is the one at which a serving container takes requests.
+func (c *container) isOwnPort(probed string) bool {
+	if len(c.Ports) == 0 {
+		return probed == strconv.Itoa(int(servingv1.DefaultContainerPort))
+	}
+	own := &c.Ports[0]
+	return probed == own.Name || probed == strconv.Itoa(int(cmp.Or(own.ContainerPort, servingv1.DefaultContainerPort)))
+}

@@ -1,0 +1,349 @@
+package process
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+)
+
+// revision is a revision that runs, ran, or is to run here. A revision of the same name and another UID takes
+// its place while instances of the old one are still draining.
+type revision struct {
+	runtime *Runtime
+	key     workload.Key
+	// state is nil where there is nothing to tell.
+	state atomic.Pointer[workload.State]
+
+	// mu guards what follows. It is released by unlock after changes.
+	mu       sync.Mutex
+	uid      types.UID
+	plan     *plan
+	replicas int32
+	// refused is why there is nothing to run, failure why the newest instances do not become ready.
+	refused, failure *workload.Failure
+	// changes counts the changes of objects that the plan refers to; awaiting is set if the last failure is due to one of them.
+	changes  int64
+	awaiting bool
+	// slots are as many as there are to be instances, oldest first.
+	slots []*slot
+	// instances are all that have processes, oldest first.
+	instances []*instance
+	// removed revisions are gone once they have no instance and everybody knows.
+	removed, gone bool
+	// changed tells that state is still to be published, publishing that somebody is at it.
+	changed, publishing bool
+}
+
+// slot is the place of one instance, and of its successors when it crashes.
+type slot struct {
+	instance *instance
+	// crashes is how often an instance has failed in a row.
+	crashes int
+	// restart is when the next one is started, or nil.
+	restart clock.Timer
+}
+
+func (r *revision) apply(revision *servingv1.Revision) {
+	if r.plan != nil && r.uid == revision.UID && !r.removed {
+		return
+	}
+	r.replicas = 0
+	r.reconcile()
+	r.uid, r.removed = revision.UID, false
+	r.failure, r.awaiting = nil, false
+	r.plan, r.refused = newPlan(revision)
+}
+
+func (r *revision) scale(replicas int32) {
+	if r.removed {
+		return
+	}
+	r.replicas = max(replicas, 0)
+	r.reconcile()
+}
+
+func (r *revision) remove(uid types.UID) {
+	if r.removed || r.uid != uid {
+		return
+	}
+	r.removed, r.replicas = true, 0
+	r.reconcile()
+}
+
+// reconcile starts or ends instances until there are as many as asked for.
+func (r *revision) reconcile() {
+	want := int(r.replicas)
+	if r.refused != nil || r.runtime.stopping.Load() {
+		want = 0
+	}
+	for len(r.slots) < want {
+		s := &slot{}
+		r.slots = append(r.slots, s)
+		r.start(s)
+	}
+	for len(r.slots) > want {
+		r.vacate(r.surplus())
+	}
+}
+
+// surplus is the index of the slot to give up: the newest that is not ready, or else the newest.
+func (r *revision) surplus() int {
+	for n := len(r.slots) - 1; n >= 0; n-- {
+		if i := r.slots[n].instance; i == nil || !i.ready {
+			return n
+		}
+	}
+	return len(r.slots) - 1
+}
+
+// vacate gives up a slot. A ready instance is drained, for as long as a request may take.
+func (r *revision) vacate(n int) {
+	s := r.slots[n]
+	r.slots = slices.Delete(r.slots, n, n+1)
+	if s.restart != nil {
+		s.restart.Stop()
+	}
+	i := s.instance
+	if i == nil {
+		return
+	}
+	i.slot = nil
+	if !i.ready {
+		i.stop()
+		return
+	}
+	i.draining = true
+	i.deadline = r.runtime.clock.AfterFunc(i.plan.timeout, i.stop)
+}
+
+func (r *revision) drained(name string) {
+	for _, i := range r.instances {
+		if i.name == name && i.draining {
+			i.stop()
+		}
+	}
+}
+
+func (r *revision) start(s *slot) {
+	s.restart = nil
+	s.instance = newInstance(r, s)
+	r.instances = append(r.instances, s.instance)
+	r.runtime.live.Store(s.instance.name, s.instance)
+	r.runtime.running.Go(s.instance.run)
+}
+
+const (
+	firstRestartDelay = time.Second
+	maxRestartDelay   = 5 * time.Minute
+	// An instance that was ready that long has not crashed in a row with its predecessors.
+	healthyAfter = 10 * time.Minute
+)
+
+// restartDelay is how long a slot stays empty after a number of crashes in a row: the first instance is
+// replaced at once.
+func restartDelay(crashes int) time.Duration {
+	delay := time.Duration(0)
+	for range crashes - 1 {
+		delay = min(max(2*delay, firstRestartDelay), maxRestartDelay)
+		if delay == maxRestartDelay {
+			break
+		}
+	}
+	return delay
+}
+
+// isReady notes whether an instance takes requests.
+func (r *revision) isReady(i *instance, ready bool) {
+	r.mu.Lock()
+	defer r.unlock()
+	if i.slot == nil {
+		return
+	}
+	i.ready = ready
+	if ready {
+		r.failure, r.awaiting = nil, false
+		if i.readySince.IsZero() {
+			i.readySince = r.runtime.clock.Now()
+		}
+	}
+}
+
+// failed notes that an instance ends by itself, and has it replaced. Its processes may still be there.
+func (r *revision) failed(i *instance, failure *workload.Failure) {
+	r.mu.Lock()
+	defer r.unlock()
+	i.ready = false
+	s := i.slot
+	if s == nil {
+		i.draining = false
+		return
+	}
+	i.slot, s.instance = nil, nil
+	now := r.runtime.clock.Now()
+	wasReady := !i.readySince.IsZero()
+	if wasReady && now.Sub(i.readySince) >= healthyAfter {
+		s.crashes = 0
+	}
+	s.crashes++
+	i.logger().Info("Instance failed", "reason", failure.Reason, "message", failure.Message, "crashes", s.crashes)
+	if !wasReady || s.crashes > 1 {
+		r.failure, r.awaiting = failure, false
+	}
+	r.startAfter(s, restartDelay(s.crashes))
+}
+
+// awaitPeriod is the time until an instance that lacks an object is started again, should no change of the object be
+// reported. It is the period in which a kubelet retries.
+const awaitPeriod = 10 * time.Second
+
+// awaits records that an instance did not start because of an object that it refers to. It is no crash: the next instance
+// starts when such an object changes.
+func (r *revision) awaits(i *instance, failure *workload.Failure) {
+	r.mu.Lock()
+	defer r.unlock()
+	s := i.slot
+	if s == nil {
+		return
+	}
+	i.slot, s.instance = nil, nil
+	if r.failure == nil || *r.failure != *failure {
+		i.logger().Info("Instance cannot start", "reason", failure.Reason, "message", failure.Message)
+	}
+	r.failure, r.awaiting = failure, true
+	if i.changes != r.changes {
+		// The object may have changed after it was read.
+		r.startAfter(s, 0)
+		return
+	}
+	r.startAfter(s, awaitPeriod)
+}
+
+// objectChanged starts the instances that wait for an object. It returns true if there is none to start.
+func (r *revision) objectChanged(reference Reference) (wake bool) {
+	if r.plan == nil || r.removed || !slices.Contains(r.plan.references(), reference) {
+		return false
+	}
+	r.changes++
+	for _, i := range r.instances {
+		select {
+		case i.refresh <- struct{}{}:
+		default:
+		}
+	}
+	if !r.awaiting {
+		return false
+	}
+	for _, s := range r.slots {
+		if s.instance == nil && s.restart != nil && s.restart.Stop() {
+			r.start(s)
+		}
+	}
+	return len(r.slots) == 0
+}
+
+// startAfter starts the instance of an empty slot after some time.
+func (r *revision) startAfter(s *slot, delay time.Duration) {
+	if delay == 0 {
+		r.start(s)
+		return
+	}
+	var timer clock.Timer
+	timer = r.runtime.clock.AfterFunc(delay, func() {
+		// The clock may hold a lock of its own here.
+		go func() {
+			r.mu.Lock()
+			defer r.unlock()
+			// The slot may have been given up while the timer fired.
+			if s.restart == timer && slices.Contains(r.slots, s) {
+				r.start(s)
+			}
+		}()
+	})
+	s.restart = timer
+}
+
+// ended notes that all processes of an instance are gone.
+func (r *revision) ended(i *instance) {
+	r.mu.Lock()
+	defer r.unlock()
+	if i.deadline != nil {
+		i.deadline.Stop()
+	}
+	r.instances = slices.DeleteFunc(r.instances, func(other *instance) bool { return other == i })
+	r.runtime.live.Delete(i.name)
+	select {
+	case r.runtime.ended <- struct{}{}:
+	default:
+	}
+	live := func(name string) bool {
+		return slices.ContainsFunc(r.instances, func(other *instance) bool { return other.name == name })
+	}
+	if err := r.runtime.logs.prune(r.key, live); err != nil {
+		i.logger().Error(err, "Deleting old logs failed")
+	}
+}
+
+// unlock publishes what has changed and gives up the lock. States are published one by one by whoever comes
+// first, without the lock, so that subscribers may call back.
+func (r *revision) unlock() {
+	defer r.mu.Unlock()
+	r.observe()
+	if r.publishing {
+		return
+	}
+	r.publishing = true
+	for r.changed {
+		r.changed = false
+		var state workload.State
+		if s := r.state.Load(); s != nil {
+			state = *s
+		}
+		r.mu.Unlock()
+		r.runtime.publish(r.key, state)
+		r.mu.Lock()
+	}
+	r.publishing = false
+	if r.removed && len(r.instances) == 0 && !r.gone {
+		r.gone = true
+		if err := r.runtime.logs.remove(r.key); err != nil {
+			r.runtime.logger.Error(err, "Deleting the logs of a revision failed", "revision", r.key)
+		}
+		r.runtime.forget(r)
+	}
+}
+
+// observe brings the state up to date.
+func (r *revision) observe() {
+	old := r.state.Load()
+	if r.removed && len(r.instances) == 0 {
+		if old != nil {
+			r.state.Store(nil)
+			r.changed = true
+		}
+		return
+	}
+	state := &workload.State{UID: r.uid, Desired: r.replicas, Failure: r.failure, LogURL: r.runtime.logs.url(r.key)}
+	if r.refused != nil {
+		state.Failure = r.refused
+	}
+	for _, i := range r.instances {
+		if i.ready || i.draining {
+			state.Instances = append(state.Instances, workload.Instance{Name: i.name, Address: i.address, Draining: i.draining})
+		}
+		if i.ready && !i.draining {
+			state.Ready++
+		}
+	}
+	if old == nil || !reflect.DeepEqual(old, state) {
+		r.state.Store(state)
+		r.changed = true
+	}
+}
