@@ -37,9 +37,6 @@ type resolution struct {
 	restricted, local bool
 }
 
-// of returns the image of a container, or nil.
-func (r *resolution) of(container string) *images.Image { return r.images[container] }
-
 // resolve finds out what the images of a Revision are, and has it applied again.
 func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
 	found, err := r.runtime.resolution(ctx, revision)

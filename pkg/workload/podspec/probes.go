@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// DefaultProbePeriod is the period of probes in core/v1, in seconds, and DefaultFailureThreshold their failure threshold.
-	DefaultProbePeriod      = 10
+	// DefaultProbePeriod is the period of probes in core/v1, in seconds.
+	DefaultProbePeriod = 10
+	// DefaultFailureThreshold is the failure threshold of probes in core/v1.
 	DefaultFailureThreshold = 3
 	// unhealthyGrace bounds the preStop hook of a container that failed its probe, in seconds. The container is not drained,
 	// because it stays in its Pod.
