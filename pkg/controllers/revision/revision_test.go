@@ -75,7 +75,7 @@ type fixture struct {
 	sink    *fakeSink
 	clock   *clocktesting.FakePassiveClock
 	events  *record.FakeRecorder
-	// result is that of the latest reconciliation.
+	// result is the Result of the latest reconciliation.
 	result reconciler.Result
 }
 

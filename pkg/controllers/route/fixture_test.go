@@ -127,7 +127,7 @@ type fixture struct {
 	clock                            *clocktesting.FakePassiveClock
 	events                           *record.FakeRecorder
 	settings                         *settings.Settings
-	// result is that of the latest reconciliation.
+	// result is the Result of the latest reconciliation.
 	result reconciler.Result
 }
 

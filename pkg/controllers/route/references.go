@@ -34,7 +34,8 @@ func references(route *servingv1.Route, targets []target) sets.Set[string] {
 }
 
 // refer labels Revisions with whether Routes refer to them, and lists these Routes in an annotation, so that any replica can remove a
-// Route that is gone. latest are the Revisions that Routes follow Configurations to; older ones that never had requests are superseded.
+// Route that is gone. latest has the Revision that the Route uses of each Configuration it follows, by Configuration; older
+// Revisions without requests are superseded.
 func (r *Reconciler) refer(ctx context.Context, key types.NamespacedName, service string, refs sets.Set[string], latest map[string]string) error {
 	referring, err := reconciler.Indexed[*servingv1.Revision](r.RevisionIndex, revisionsByRoute, key.String())
 	if err != nil {
