@@ -13,7 +13,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
-	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 )
 
 // aggregatedOptions are the flags of a server behind kube-aggregator.
@@ -47,7 +47,7 @@ func newAggregatedOptions() *aggregatedOptions {
 	return &aggregatedOptions{
 		api:             api,
 		components:      allComponents,
-		systemNamespace: components.SystemNamespace,
+		systemNamespace: app.SystemNamespace,
 		clusterDomain:   defaultClusterDomain,
 		gateway:         gatewayOptions{port: defaultGatewayPort, internalPort: 8081, drainPort: 8083},
 		broker:          broker,
@@ -190,7 +190,7 @@ func (o *completedAggregated) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	options := components.AggregatedOptions{
+	options := app.AggregatedOptions{
 		Host:                host,
 		DataDir:             o.api.DataDir,
 		SystemNamespace:     o.systemNamespace,
@@ -203,7 +203,7 @@ func (o *completedAggregated) run(command *cobra.Command) error {
 	}
 	options.Destinations.Own = o.replica.ownAddresses()
 	if o.components.has(componentControllers) || o.components.has(componentGateway) {
-		options.Serving = &components.ServingOptions{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog}
+		options.Serving = &app.ServingOptions{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog}
 	}
 	if o.components.has(componentBroker) {
 		if options.Broker, err = o.brokerConfig(ctx, replica); err != nil {
@@ -211,7 +211,7 @@ func (o *completedAggregated) run(command *cobra.Command) error {
 		}
 		options.Broker.Listener = ports.broker
 	}
-	knative, err := components.NewAggregated(ctx, options)
+	knative, err := app.NewAggregated(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (o *completedAggregated) run(command *cobra.Command) error {
 }
 
 // brokerConfig returns the configuration of Eventing without its listener.
-func (o *aggregatedOptions) brokerConfig(ctx context.Context, replica *components.Replica) (*components.BrokerOptions, error) {
+func (o *aggregatedOptions) brokerConfig(ctx context.Context, replica *app.Replica) (*app.BrokerOptions, error) {
 	broker, err := o.broker.config(ctx)
 	if err != nil {
 		return nil, err

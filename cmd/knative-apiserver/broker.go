@@ -12,7 +12,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/component-base/tracing"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
@@ -69,14 +69,14 @@ func (o *brokerOptions) validate() error {
 }
 
 // config returns the configuration of Eventing without its listener.
-func (o *brokerOptions) config(ctx context.Context) (*components.BrokerOptions, error) {
+func (o *brokerOptions) config(ctx context.Context) (*app.BrokerOptions, error) {
 	tracing, err := o.tracing(ctx)
 	if err != nil {
 		return nil, err
 	}
 	log := o.log
 	log.MaxBytes, log.MaxStreamBytes = int64(o.maxBytes), int64(o.maxStream)
-	return &components.BrokerOptions{Log: log, MaxEventBytes: int64(o.maxEventSize), Tracing: tracing}, nil
+	return &app.BrokerOptions{Log: log, MaxEventBytes: int64(o.maxEventSize), Tracing: tracing}, nil
 }
 
 func (o *brokerOptions) tracing(ctx context.Context) (trace.TracerProvider, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
-	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
 )
 
@@ -20,7 +20,7 @@ func newEventsCommand() *cobra.Command {
 	}
 	dataDir := command.PersistentFlags().String("data-dir", apiserver.NewOptions().DataDir, "Directory of the server's data.")
 	connect := func(command *cobra.Command) (*backup.Remote, error) {
-		return backup.Connect(command.Context(), components.EventLogDir(*dataDir))
+		return backup.Connect(command.Context(), app.EventLogDir(*dataDir))
 	}
 	command.AddCommand(
 		&cobra.Command{

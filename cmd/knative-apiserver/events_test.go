@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
@@ -18,7 +18,7 @@ func TestEventsCommands(t *testing.T) {
 	}
 	var streams []*eventlog.Stream
 	for _, dir := range dirs {
-		log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: components.EventLogDir(dir)})
+		log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: app.EventLogDir(dir)})
 		if err != nil {
 			t.Fatal(err)
 		}

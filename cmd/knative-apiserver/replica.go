@@ -19,8 +19,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
-	"github.com/knative-apiserver/knative-apiserver/pkg/components"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 )
@@ -138,15 +138,15 @@ func (o *aggregatedOptions) hostNames() ([]string, error) {
 
 // join makes the server one of several, which have certificates of the same authority, and a member of the embedded etcd
 // where it is one. It returns nil for a server that has no others.
-func (o *completedAggregated) join(ctx context.Context, host *rest.Config, listener net.Listener) (*components.Replica, error) {
+func (o *completedAggregated) join(ctx context.Context, host *rest.Config, listener net.Listener) (*app.Replica, error) {
 	if !o.replica.several() && !o.replica.selfManaged {
 		return nil, nil
 	}
 	r := &o.replica
-	var replica *components.Replica
+	var replica *app.Replica
 	var err error
 	if r.several() {
-		replica, err = components.NewReplica(host, o.systemNamespace, components.ReplicaOptions{
+		replica, err = app.NewReplica(host, o.systemNamespace, app.ReplicaOptions{
 			Name: r.podName, UID: types.UID(r.podUID), IP: r.podIP, Listener: listener,
 			Group:    o.components.group(),
 			Gateways: o.gatewayGroup(),
@@ -156,7 +156,7 @@ func (o *completedAggregated) join(ctx context.Context, host *rest.Config, liste
 			return nil, err
 		}
 	}
-	certificates, err := components.StartCertificates(ctx, host, o.systemNamespace, replica, certs.Options{
+	certificates, err := app.StartCertificates(ctx, host, o.systemNamespace, replica, certs.Options{
 		ClusterDomain: o.clusterDomain, PodName: r.podName, PeerService: r.peerService, IPs: []net.IP{net.ParseIP(r.podIP)}, Settle: r.settle,
 	})
 	if err != nil {
@@ -211,7 +211,7 @@ func (o *aggregatedOptions) startMember(ctx context.Context, host *rest.Config, 
 }
 
 // eventLogCluster returns the configuration of this server's member of the embedded event log.
-func (o *aggregatedOptions) eventLogCluster(replica *components.Replica) (*eventlog.Cluster, error) {
+func (o *aggregatedOptions) eventLogCluster(replica *app.Replica) (*eventlog.Cluster, error) {
 	hosts, err := o.hostNames()
 	if err != nil {
 		return nil, err

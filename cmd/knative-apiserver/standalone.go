@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
-	"github.com/knative-apiserver/knative-apiserver/pkg/components"
+	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 )
 
 // The ports of gateway and broker where no flag names one.
@@ -130,11 +130,11 @@ func (o *completedStandalone) run(command *cobra.Command) error {
 	defer stop()
 	if !o.components.has(componentControllers) {
 		o.api.Start = func(ctx context.Context, server *apiserver.Server) ([]string, error) {
-			return nil, components.StartNamespaces(ctx, server.ControllersConfig())
+			return nil, app.StartNamespaces(ctx, server.ControllersConfig())
 		}
 		return o.api.RunServer(ctx, command.OutOrStdout())
 	}
-	options := components.StandaloneOptions{
+	options := app.StandaloneOptions{
 		MemoryBudget:  int64(o.memory),
 		DataDir:       o.api.DataDir,
 		ConfigDir:     o.configDir,
@@ -160,7 +160,7 @@ func (o *completedStandalone) run(command *cobra.Command) error {
 		}
 		defer options.Broker.Listener.Close()
 	}
-	knative, err := components.NewStandalone(ctx, options)
+	knative, err := app.NewStandalone(ctx, options)
 	if err != nil {
 		return err
 	}

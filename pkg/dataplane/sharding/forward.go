@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"

@@ -19,8 +19,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/event"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )

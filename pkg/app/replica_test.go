@@ -1,0 +1,109 @@
+package app
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
+)
+
+// leases is a host cluster without Leases that stores those created.
+func leases(t *testing.T) (host *rest.Config, created <-chan *coordinationv1.Lease) {
+	leases := make(chan *coordinationv1.Lease, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Query().Get("watch") != "":
+			// Watches with initial events are not supported.
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			answer = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+				Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity}
+		case r.Method == http.MethodPost:
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			lease, _ := obj.(*coordinationv1.Lease)
+			lease.TypeMeta = metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"}
+			leases <- lease
+			answer = lease
+		case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/system/leases":
+			answer = &coordinationv1.LeaseList{TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"},
+				ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			answer = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+				Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}, leases
+}
+
+// TestLeaseOwner makes the Lease of a replica go with its Pod, also where no Pod of that name follows.
+func TestLeaseOwner(t *testing.T) {
+	host, created := leases(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	replica, err := NewReplica(host, "system", ReplicaOptions{
+		Name: "gateway-7d9f-x2v", UID: "uid-1", IP: "192.0.2.7", Listener: listener, Group: "gateway", Gateways: "gateway",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go replica.membership.Run(t.Context())
+	if err := replica.membership.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	owners := (<-created).OwnerReferences
+	if len(owners) != 1 || owners[0].Kind != "Pod" || owners[0].Name != "gateway-7d9f-x2v" || owners[0].UID != "uid-1" || ptr.Deref(owners[0].BlockOwnerDeletion, false) {
+		t.Errorf("the Lease is owned by %+v", owners)
+	}
+
+	// Events are not sent to replicas by their addresses.
+	guard, err := newGuard(egress.Options{Interfaces: noInterfaces}, &rest.Config{Host: "https://192.0.2.1:6443"}, replica)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]bool{"192.0.2.7": false, "192.0.2.1": false, "192.0.2.8": true} {
+		if got := guard.Allows(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s is allowed: %t", address, got)
+		}
+	}
+}
+
+func noInterfaces() ([]netip.Addr, error) { return nil, nil }
+
+// TestOwnAddresses are the API server's, however its address is written.
+func TestOwnAddresses(t *testing.T) {
+	for host, want := range map[string]string{
+		"https://192.0.2.1:6443": "192.0.2.1", "https://[2001:db8::1]:6443/prefix": "2001:db8::1", "192.0.2.1:6443": "192.0.2.1", "192.0.2.1": "192.0.2.1",
+		"https://kubernetes.default.svc": "kubernetes.default.svc",
+	} {
+		if got := hostName(host); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/sharding"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
+	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
+)
+
+// sharedEventing is Eventing on several replicas: who has a Broker or Channel writes about it, and about its Triggers or
+// Subscriptions.
+type sharedEventing struct {
+	shards        *sharding.Shards
+	triggers      eventinglisters.TriggerLister
+	subscriptions messaginglisters.SubscriptionLister
+	// gained is told which streams came to belong to this replica.
+	gained []func(which func(stream eventing.Key) bool)
+}
+
+func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOptions) *sharedEventing {
+	s := &sharedEventing{
+		triggers:      o.clients.informers.Eventing().V1().Triggers().Lister(),
+		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
+	}
+	s.shards = sharding.New(ctx, sharding.Options{
+		Broker: own, Members: o.replica.Members(), Subscribed: o.subscribed, Peers: o.replica.Transport(), Clock: clock.RealClock{},
+		Gained: func(which func(eventing.Key) bool) {
+			for _, tell := range s.gained {
+				tell(which)
+			}
+		},
+	})
+	return s
+}
+
+// serve has the other replicas served.
+func (s *sharedEventing) serve(replica *Replica, handler *ingress.Handler) {
+	replica.server.Handle(sharding.EventsElement, handler.Forwarded())
+	replica.server.Handle(sharding.HandoverElement, s.shards.Handover())
+}
+
+// lead has controllers write about the streams of this replica.
+func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *reconciler.Controller) {
+	for _, c := range []struct {
+		controller *reconciler.Controller
+		// stream returns the stream that an object is, or is a consumer of.
+		stream func(types.NamespacedName) (eventing.Key, bool)
+	}{
+		{brokers, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Broker, name), true }},
+		{channels, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Channel, name), true }},
+		{triggers, s.brokerOf},
+		{subscriptions, s.channelOf},
+	} {
+		c.controller.Lead(func(name types.NamespacedName) bool { return s.owns(c.stream(name)) })
+		s.gained = append(s.gained, func(which func(eventing.Key) bool) {
+			c.controller.Requeue(func(name types.NamespacedName) bool {
+				return which(s.stream(c.stream(name)))
+			})
+		})
+	}
+}
+
+// owns tells whether this replica writes about what is of a stream, or of none of ours.
+func (s *sharedEventing) owns(stream eventing.Key, ours bool) bool {
+	return s.shards.Owns(s.stream(stream, ours))
+}
+
+// stream returns a stream of ours, or a key of none, whose owner writes about all that is of no stream. That one leads
+// Eventing: an election is for replicas that run Serving.
+func (s *sharedEventing) stream(stream eventing.Key, ours bool) eventing.Key {
+	if !ours {
+		return eventing.Key{Kind: eventing.Channel}
+	}
+	return stream
+}
+
+func streamKey(kind eventing.Kind, name types.NamespacedName) eventing.Key {
+	return eventing.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name}
+}
+
+// brokerOf returns the stream of a Trigger.
+func (s *sharedEventing) brokerOf(name types.NamespacedName) (eventing.Key, bool) {
+	trigger, err := s.triggers.Triggers(name.Namespace).Get(name.Name)
+	if err != nil {
+		return eventing.Key{}, false
+	}
+	return streamKey(eventing.Broker, types.NamespacedName{Namespace: name.Namespace, Name: trigger.Spec.Broker}), true
+}
+
+// channelOf returns the stream of a Subscription, unless its channel is of another kind than ours.
+func (s *sharedEventing) channelOf(name types.NamespacedName) (eventing.Key, bool) {
+	subscription, err := s.subscriptions.Subscriptions(name.Namespace).Get(name.Name)
+	if err != nil {
+		return eventing.Key{}, false
+	}
+	kind, channel := channelable.Of(subscription)
+	return streamKey(eventing.Channel, channel), kind == channelable.Kind
+}
+
+// ownsObject tells whether this replica records Events about an object.
+func (s *sharedEventing) ownsObject(about runtime.Object) bool {
+	switch object := about.(type) {
+	case *eventingv1.Broker:
+		return s.owns(streamKey(eventing.Broker, nameOf(object)), true)
+	case *messagingv1.Channel:
+		return s.owns(streamKey(eventing.Channel, nameOf(object)), true)
+	case *eventingv1.Trigger:
+		return s.owns(s.brokerOf(nameOf(object)))
+	case *messagingv1.Subscription:
+		return s.owns(s.channelOf(nameOf(object)))
+	}
+	return s.owns(eventing.Key{}, false)
+}
+
+func nameOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// subscribed lists the Triggers and Subscriptions whose status says that they are subscribed.
+func (o *eventingOptions) subscribed(ctx context.Context) ([]eventing.Consumer, error) {
+	var all []eventing.Consumer
+	add := func(object metav1.Object, conditions duckv1.Conditions, t duckv1.ConditionType, key, stream eventing.Key) {
+		if c := conditions.Get(t); c != nil && c.Status == corev1.ConditionTrue && object.GetDeletionTimestamp() == nil {
+			all = append(all, eventing.Consumer{Key: key, UID: origin.UID(object.GetUID()), Stream: stream})
+		}
+	}
+	triggers, err := o.clients.versioned.EventingV1().Triggers("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Triggers: %w", err)
+	}
+	for i := range triggers.Items {
+		t := &triggers.Items[i]
+		broker := types.NamespacedName{Namespace: t.Namespace, Name: t.Spec.Broker}
+		add(t, t.Status.Conditions, eventingv1.TriggerConditionSubscriptionReady, streamKey(eventing.Trigger, nameOf(t)), streamKey(eventing.Broker, broker))
+	}
+	subscriptions, err := o.clients.versioned.MessagingV1().Subscriptions("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Subscriptions: %w", err)
+	}
+	for i := range subscriptions.Items {
+		s := &subscriptions.Items[i]
+		if kind, channel := channelable.Of(s); kind == channelable.Kind {
+			add(s, s.Status.Conditions, messagingv1.SubscriptionConditionAddedToChannel, streamKey(eventing.Subscription, nameOf(s)), streamKey(eventing.Channel, channel))
+		}
+	}
+	return all, nil
+}
+
+// existing returns what lists the UIDs of all streams and consumers that the API has, where other replicas make streams
+// that this one's informers do not know yet.
+func (o *eventingOptions) existing() func(context.Context) (sets.Set[types.UID], error) {
+	if o.replica == nil {
+		return nil
+	}
+	eventing, messaging := o.clients.versioned.EventingV1(), o.clients.versioned.MessagingV1()
+	return func(ctx context.Context) (sets.Set[types.UID], error) {
+		found := sets.New[types.UID]()
+		for kind, list := range map[string]func() (runtime.Object, error){
+			"Brokers":       func() (runtime.Object, error) { return eventing.Brokers("").List(ctx, metav1.ListOptions{}) },
+			"Triggers":      func() (runtime.Object, error) { return eventing.Triggers("").List(ctx, metav1.ListOptions{}) },
+			"Channels":      func() (runtime.Object, error) { return messaging.Channels("").List(ctx, metav1.ListOptions{}) },
+			"Subscriptions": func() (runtime.Object, error) { return messaging.Subscriptions("").List(ctx, metav1.ListOptions{}) },
+		} {
+			objects, err := list()
+			if err == nil {
+				err = meta.EachListItem(objects, func(object runtime.Object) error {
+					found.Insert(origin.UID(object.(metav1.Object).GetUID()))
+					return nil
+				})
+			}
+			if err != nil {
+				return nil, fmt.Errorf("listing %s: %w", kind, err)
+			}
+		}
+		return found, nil
+	}
+}

@@ -1,0 +1,324 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// maxTTL is the number of times that an event may pass through a Broker.
+const maxTTL = 255
+
+// Exists tells whether there is a stream.
+func (b *Broker) Exists(key eventing.Key) bool {
+	return b.stream(key) != nil
+}
+
+// stream returns the stream of a name that accepts events, or nil.
+func (b *Broker) stream(key eventing.Key) *stream {
+	if found, ok := b.streams.Load(key); ok && !found.(*stream).removed.Load() {
+		return found.(*stream)
+	}
+	return nil
+}
+
+// Accept makes events durable, together with whom they are for, for all consumers that there are now whose filters
+// they pass (eventing Content Based Routing, Topology Based Routing). The events may be changed, but not kept. Errors match a
+// reason of package eventing, unless ctx ended.
+func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.Event) error {
+	s := b.stream(key)
+	if s == nil {
+		return eventing.Reject(eventing.ErrNotFound, "there is no %s", key)
+	}
+	if key.Kind == eventing.Broker {
+		for i, e := range events {
+			if events[i] = s.pass(e); events[i] == nil {
+				return eventing.Reject(eventing.ErrLoop, "the event went through too many Brokers: its %s must be greater than 1", event.TTL)
+			}
+		}
+	}
+	err := s.append(ctx, events)
+	switch {
+	case err == nil, ctx.Err() != nil, errors.Is(err, eventing.ErrTooLarge), errors.Is(err, eventing.ErrFull):
+		return err
+	case errors.Is(err, eventlog.ErrTooLarge):
+		return eventing.Reject(eventing.ErrTooLarge, "the event is larger than the event log takes")
+	case errors.Is(err, eventlog.ErrShareFull):
+		return eventing.Reject(eventing.ErrFull, "the Brokers and Channels of the namespace hold as much of the event log as they may")
+	case errors.Is(err, eventlog.ErrFull):
+		return eventing.Reject(eventing.ErrFull, "the event log is full")
+	default:
+		return eventing.Reject(eventing.ErrUnavailable, "the event log is not available")
+	}
+}
+
+// pass counts an event's way through the Broker. Nil tells that it has gone through too many.
+func (s *stream) pass(e *event.Event) *event.Event {
+	if _, found := e.Get(event.TTL); !found {
+		e.Attributes = append(e.Attributes, event.Attribute{Name: event.TTL, Value: strconv.Itoa(maxTTL), Type: event.Integer})
+		return e
+	}
+	left := ttlOf(e) - 1
+	if left <= 0 {
+		s.counts.looped.Add(1)
+		return nil
+	}
+	return e.With(event.Attribute{Name: event.TTL, Value: strconv.Itoa(left), Type: event.Integer})
+}
+
+// ttlOf returns how many Brokers an event may pass through; one that does not say, or not in numbers, may as many as
+// any.
+func ttlOf(e *event.Event) int {
+	if value, found := e.Get(event.TTL); found {
+		if n, err := strconv.Atoi(value); err == nil {
+			return min(n, maxTTL)
+		}
+	}
+	return maxTTL
+}
+
+// withoutTTL returns an event without what is between Brokers.
+func withoutTTL(e *event.Event) *event.Event {
+	if _, found := e.Get(event.TTL); !found {
+		return e
+	}
+	return e.With(event.Attribute{Name: event.TTL})
+}
+
+const (
+	// maxWritten bounds the bytes that several events accepted together take in the log, consumers included, and
+	// commitBytes those that one of them appends at a time.
+	maxWritten, commitBytes = 64 << 20, 4 << 20
+	// headerBytes is the most that a record's header takes without its targets, targetBytes what each of these takes.
+	headerBytes, targetBytes = 48, 37
+	// matchBytes is what a consumer takes that an event matches. Records and matches are in memory appendWeight times
+	// while they are appended, or grow.
+	matchBytes   = 8
+	appendWeight = 2
+)
+
+// plan is what an event is written as: a record for the consumers that take it directly, one for those that have others to
+// take first, and one for each of those that take events in order.
+type plan struct {
+	event                  *event.Event
+	direct, later, ordered []*consumer
+}
+
+// planOf returns the plan of an event for consumers, which it sorts.
+func planOf(e *event.Event, matched []*consumer) plan {
+	partition := func(all []*consumer, first func(*consumer) bool) ([]*consumer, []*consumer) {
+		n := 0
+		for i, c := range all {
+			if first(c) {
+				all[n], all[i] = c, all[n]
+				n++
+			}
+		}
+		return all[:n], all[n:]
+	}
+	direct, others := partition(matched, func(c *consumer) bool { return c.main.takesDirectly() })
+	ordered, later := partition(others, func(c *consumer) bool { return c.main.ordered() })
+	return plan{e, direct, later, ordered}
+}
+
+// size returns how many bytes the records of the event take at most.
+func (p *plan) size() int {
+	records := len(p.ordered)
+	for _, shared := range [][]*consumer{p.direct, p.later} {
+		if len(shared) > 0 {
+			records++
+		}
+	}
+	return records*(headerBytes+p.event.Size()) + (len(p.direct)+len(p.later))*targetBytes
+}
+
+// scratch holds what append needs, to be used again.
+type scratch struct {
+	plans   []plan
+	matched []*consumer
+	targets []types.UID
+	buffer  []byte
+	records []eventlog.Record
+	// ends are the positions in buffer at which records end: it moves while it grows.
+	ends []int
+}
+
+var scratches = sync.Pool{New: func() any { return &scratch{} }}
+
+// append makes events durable for the consumers that they are for. It writes several commits if there is much to write,
+// and reserves the memory of the largest one before it makes any.
+func (s *stream) append(ctx context.Context, events []*event.Event) error {
+	w := scratches.Get().(*scratch)
+	defer w.free()
+	memory := reservation{budget: s.broker.options.Budget, namespace: s.spec.Key.Namespace}
+	defer memory.release()
+	if err := w.plan(ctx, s.consumers.Load(), events, &memory); err != nil {
+		return err
+	}
+	now := s.broker.options.Clock.Now()
+	for i := range w.plans {
+		if err := s.write(ctx, w, &w.plans[i], now); err != nil {
+			return err
+		}
+	}
+	if err := s.commit(ctx, w); err != nil {
+		return err
+	}
+	s.counts.accepted.Add(int64(len(events)))
+	s.counts.matched.Add(int64(len(w.matched)))
+	for _, c := range w.matched {
+		c.counts.matched.Add(1)
+	}
+	return nil
+}
+
+var errMemory = eventing.Reject(eventing.ErrFull, "the namespace holds too much memory for more events")
+
+// reservation is what one append holds of the budget.
+type reservation struct {
+	budget    *flow.Budget
+	namespace string
+	bytes     int64
+}
+
+// grow makes the reservation as large as bytes, and reports whether there is memory.
+func (r *reservation) grow(bytes int64) bool {
+	if bytes <= r.bytes {
+		return true
+	}
+	if !r.budget.Reserve(r.namespace, bytes-r.bytes) {
+		return false
+	}
+	r.bytes = bytes
+	return true
+}
+
+func (r *reservation) release() { r.budget.Release(r.namespace, r.bytes) }
+
+// plan chooses the records to write for events, and reserves memory for them.
+func (w *scratch) plan(ctx context.Context, consumers *filter.Index[types.UID, *consumer], events []*event.Event, memory *reservation) error {
+	written := 0
+	budget := filter.NewBudget(ctx)
+	for _, e := range events {
+		before := len(w.matched)
+		var exceeded []*consumer
+		w.matched, exceeded = consumers.Match(budget, e, w.matched)
+		if err := budget.Err(); err != nil {
+			return err
+		}
+		for _, c := range exceeded {
+			c.unfiltered()
+		}
+		p := planOf(e, w.matched[before:])
+		written += p.size()
+		if written > maxWritten && len(events) > 1 {
+			return eventing.Reject(eventing.ErrTooLarge,
+				"the events of the batch, with their headers and for all that they match, take up more than %d bytes; send fewer at once", maxWritten)
+		}
+		w.plans = append(w.plans, p)
+		if !memory.grow(int64(appendWeight * (min(written, commitBytes) + matchBytes*len(w.matched)))) {
+			return errMemory
+		}
+	}
+	return nil
+}
+
+// commit appends the records that were made, and forgets them.
+func (s *stream) commit(ctx context.Context, w *scratch) error {
+	if len(w.records) == 0 {
+		return nil
+	}
+	start := 0
+	for i, end := range w.ends {
+		w.records[i].Data = w.buffer[start:end:end]
+		start = end
+	}
+	if err := s.log.AppendNew(ctx, w.records...); err != nil {
+		return err
+	}
+	s.wake(w.records)
+	clear(w.records)
+	w.records, w.ends, w.buffer = w.records[:0], w.ends[:0], w.buffer[:0]
+	return nil
+}
+
+// wake sees to it that what was appended is delivered.
+func (s *stream) wake(records []eventlog.Record) {
+	for i := range records {
+		if queue := records[i].Queue; queue == sharedQueue {
+			s.listener.wake(s.ctx)
+		} else if queue == retryQueue {
+			s.retries.wake(s.ctx)
+		} else if c := s.consumer(types.UID(queue)); c != nil {
+			c.main.listener.wake(c.ctx)
+		}
+	}
+}
+
+// write makes the records of an event, and appends those made so far whenever they are large enough for a commit.
+func (s *stream) write(ctx context.Context, w *scratch, p *plan, now time.Time) error {
+	alone := p.ordered
+	if len(p.later) == 1 {
+		alone = append(alone[:len(alone):len(alone)], p.later...)
+	}
+	for _, c := range alone {
+		h := header{id: newID(), accepted: now}
+		c.main.listener.expect()
+		if err := s.record(ctx, w, &h, p.event, eventlog.Record{Queue: c.main.queue, Alone: c.main.ordered()}); err != nil {
+			return err
+		}
+	}
+	if len(p.later) > 1 {
+		s.retries.expect()
+		if err := s.sharedRecord(ctx, w, p.event, p.later, retryQueue, now); err != nil {
+			return err
+		}
+	}
+	if len(p.direct) > 0 {
+		s.listener.expect()
+		return s.sharedRecord(ctx, w, p.event, p.direct, sharedQueue, now)
+	}
+	return nil
+}
+
+// sharedRecord makes the record of an event for several consumers.
+func (s *stream) sharedRecord(ctx context.Context, w *scratch, e *event.Event, consumers []*consumer, queue string, now time.Time) error {
+	w.targets = w.targets[:0]
+	for _, c := range consumers {
+		w.targets = append(w.targets, c.config.Load().UID)
+	}
+	return s.record(ctx, w, &header{accepted: now, targets: w.targets}, e, eventlog.Record{Queue: queue})
+}
+
+func (s *stream) record(ctx context.Context, w *scratch, h *header, e *event.Event, r eventlog.Record) error {
+	if size := headerBytes + len(h.targets)*targetBytes + e.Size(); len(w.buffer) > 0 && len(w.buffer)+size > commitBytes {
+		if err := s.commit(ctx, w); err != nil {
+			return err
+		}
+	}
+	w.buffer = e.Append(h.append(w.buffer))
+	w.ends = append(w.ends, len(w.buffer))
+	w.records = append(w.records, r)
+	return nil
+}
+
+// free returns the scratch to the pool. Large buffers are left to the garbage collector.
+func (w *scratch) free() {
+	clear(w.matched)
+	clear(w.records)
+	clear(w.plans)
+	w.plans, w.matched, w.records, w.ends, w.buffer = w.plans[:0], w.matched[:0], w.records[:0], w.ends[:0], w.buffer[:0]
+	if cap(w.buffer) <= 64<<10 && cap(w.matched) <= 4096 && cap(w.plans) <= 1024 {
+		scratches.Put(w)
+	}
+}

@@ -1,0 +1,258 @@
+// Package broker is the data plane of Eventing: it accepts events for Brokers and Channels, keeps them in the event
+// log, and delivers each to the Triggers and Subscriptions that it is for, until they have it.
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// Options are the dependencies of a Broker. All are required unless they say otherwise.
+type Options struct {
+	Log Log
+	// Send makes one attempt to send an event. See sender.Sender.
+	Send func(ctx context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result
+	// Exists tells whether the API has an object of a UID. It is asked from Start on.
+	Exists func(uid types.UID) bool
+	// Existing lists the UIDs of all streams and consumers that the API has by now; what it does not have is deleted from
+	// the log. It is asked where Exists denies, which may lag behind other replicas; nil where there are none.
+	Existing func(ctx context.Context) (sets.Set[types.UID], error)
+	// Address is the URL at which a stream accepts events.
+	Address func(eventing.Key) string
+	// HealthChanged is called when what Health returns of a consumer has changed.
+	HealthChanged func(eventing.Key)
+	Clock         clock.WithDelayedExecution
+	// Budget bounds the bytes that events and deliveries hold; nil stands for 256 MiB of their own.
+	Budget *flow.Budget
+}
+
+// Broker serves all Brokers and Channels. Its methods may be called concurrently, those that name an object
+// one at a time for each.
+type Broker struct {
+	metrics.BaseStableCollector
+
+	options      Options
+	ctx          context.Context
+	cancel       context.CancelFunc
+	descriptions descriptions
+	// streams has a *stream for each eventing.Key, consumers a *consumer.
+	streams, consumers sync.Map
+	// addresses has the URLs of streams.
+	addresses sync.Map
+	// workers make the attempts of all consumers.
+	workers workers
+	shares  shares
+	// memories bound the memory of retries.
+	memories memories
+
+	// mu guards started: whether events are delivered.
+	mu      sync.Mutex
+	started bool
+}
+
+// New returns a broker that delivers nothing before Start, and ends with Stop. ctx carries its logger.
+func New(ctx context.Context, options Options) *Broker {
+	if options.Budget == nil {
+		options.Budget = flow.NewBudget(256<<20, 16<<20)
+	}
+	b := &Broker{options: options, descriptions: describe(), shares: shares{max: maxAttempts}, memories: memories{budget: options.Budget, clock: options.Clock}}
+	// Deliveries go on for a while after ctx has ended, see Stop.
+	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	b.workers = newWorkers(b.ctx.Done())
+	return b
+}
+
+// SetStream makes a stream, unless it is there. It accepts events when SetStream has returned.
+func (b *Broker) SetStream(ctx context.Context, spec eventing.Stream) error {
+	if found, ok := b.streams.Load(spec.Key); ok {
+		if s := found.(*stream); s.spec.UID == spec.UID && !s.removed.Load() {
+			return nil
+		}
+		if err := b.RemoveStream(ctx, spec.Key); err != nil {
+			return err
+		}
+	}
+	s, err := b.open(ctx, spec)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.streams.Store(spec.Key, s)
+	b.addresses.Store(b.options.Address(spec.Key), true)
+	if b.started {
+		s.resume()
+	}
+	return nil
+}
+
+// RemoveStream deletes a stream with all its events, if there is one.
+func (b *Broker) RemoveStream(ctx context.Context, key eventing.Key) error {
+	found, ok := b.streams.Load(key)
+	if !ok {
+		return nil
+	}
+	s := found.(*stream)
+	s.close()
+	s.byUID.Range(func(_, c any) bool {
+		b.consumers.CompareAndDelete(c.(*consumer).config.Load().Key, c)
+		return true
+	})
+	if err := b.options.Log.DeleteStream(ctx, string(s.spec.UID)); err != nil {
+		return fmt.Errorf("deleting the event log of %s: %w", key, err)
+	}
+	b.streams.Delete(key)
+	b.addresses.Delete(b.options.Address(key))
+	return nil
+}
+
+// errStopped is returned for consumers that are set after Stop.
+var errStopped = errors.New("the broker has stopped")
+
+// SetConsumer makes a consumer, or changes it. Every event that its stream accepts after SetConsumer has returned
+// reaches it, if it passes its filters. The events of a consumer whose subscriber or reply is unresolved are kept until
+// SetConsumer is called with an address.
+func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) error {
+	s := b.stream(config.Stream)
+	if s == nil || s.spec.UID != config.StreamUID {
+		return fmt.Errorf("%s is not ready to have consumers", config.Stream)
+	}
+	passes, err := filter.Compile(config.Attributes, config.Filters)
+	if err != nil {
+		return fmt.Errorf("reading the filters of %s: %w", config.Key, err)
+	}
+	if before, ok := b.consumers.Load(config.Key); ok {
+		before := before.(*consumer)
+		if have := before.config.Load(); have.UID != config.UID || before.stream != s || before.ctx.Err() != nil {
+			if b.ctx.Err() != nil {
+				// Stop ended the consumer, which the log keeps the events of.
+				return errStopped
+			}
+			if err := b.RemoveConsumer(ctx, config.Key); err != nil {
+				return err
+			}
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := s.consumer(config.UID)
+	if c == nil {
+		c = newConsumer(s, &config, b.options.Clock)
+		s.byUID.Store(config.UID, c)
+		b.consumers.Store(config.Key, c)
+		if s.resumed {
+			c.resume(s.queues)
+			s.unpark(c)
+		}
+	} else {
+		before := c.config.Swap(&config)
+		c.configured()
+		if before.Ordered != config.Ordered {
+			c.main.reorder()
+		}
+	}
+	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] {
+		return x.With(config.UID, passes, c)
+	})
+	return nil
+}
+
+// index changes whom new events are for.
+func (s *stream) index(change func(*filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer]) {
+	for {
+		before := s.consumers.Load()
+		if s.consumers.CompareAndSwap(before, change(before)) {
+			return
+		}
+	}
+}
+
+// RemoveConsumer ends the deliveries to a consumer, and deletes what it has not got, if there is one.
+func (b *Broker) RemoveConsumer(ctx context.Context, key eventing.Key) error {
+	found, ok := b.consumers.Load(key)
+	if !ok {
+		return nil
+	}
+	c := found.(*consumer)
+	s, uid := c.stream, c.config.Load().UID
+	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] { return x.Without(uid) })
+	c.remove()
+	for _, l := range c.lanes() {
+		if err := s.log.DeleteQueue(ctx, l.queue); err != nil && !s.removed.Load() {
+			return fmt.Errorf("deleting the events of %s: %w", key, err)
+		}
+	}
+	s.byUID.Delete(uid)
+	b.consumers.Delete(key)
+	return nil
+}
+
+// Health returns what is known of the deliveries to a consumer.
+func (b *Broker) Health(key eventing.Key) eventing.Health {
+	if c, ok := b.consumers.Load(key); ok {
+		return c.(*consumer).health.get()
+	}
+	return eventing.Health{}
+}
+
+// Start begins to deliver. It is to be called once all streams and consumers that there are have been set, as far as
+// that is possible. What the log has of others, that do not exist any more, is deleted.
+func (b *Broker) Start(ctx context.Context) error {
+	b.mu.Lock()
+	b.started = true
+	b.streams.Range(func(_, s any) bool {
+		s.(*stream).resume()
+		return true
+	})
+	b.mu.Unlock()
+	return b.Prune(ctx)
+}
+
+// Stop begins no deliveries any more, and returns when those under way have ended, or been broken off after some
+// time. What is not delivered stays in the log.
+func (b *Broker) Stop(timeout time.Duration) {
+	timer := b.options.Clock.AfterFunc(timeout, b.cancel)
+	defer timer.Stop()
+	defer b.cancel()
+	b.streams.Range(func(_, s any) bool {
+		s.(*stream).listener.stop()
+		s.(*stream).retries.halt()
+		return true
+	})
+	var consumers []*consumer
+	b.consumers.Range(func(_, c any) bool {
+		consumers = append(consumers, c.(*consumer))
+		return true
+	})
+	lanes := lanesOf(consumers)
+	for _, l := range lanes {
+		l.halt(false)
+	}
+	for _, l := range lanes {
+		l.running.Wait()
+	}
+	b.cancel()
+	b.streams.Range(func(_, s any) bool {
+		s.(*stream).retries.stop()
+		return true
+	})
+	for _, l := range lanes {
+		l.listener.stop()
+		l.wait()
+	}
+	leave(b.ctx, consumers)
+}

@@ -1,0 +1,116 @@
+package broker
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// full has the log take nothing but events that are accepted.
+func (w *world) full() {
+	w.log.setRefuse(func(queue string) error {
+		if queue != sharedQueue {
+			return eventlog.ErrFull
+		}
+		return nil
+	})
+}
+
+// acceptAtOnce has the Broker accept a batch of events.
+func (w *world) acceptAtOnce(ids ...string) {
+	w.Helper()
+	events := make([]*event.Event, 0, len(ids))
+	for _, id := range ids {
+		events = append(events, newEvent(id))
+	}
+	w.must(w.Accept(w.Context(), brokerKey, events))
+}
+
+// A log that is full of events to be retried empties when the subscriber takes them, though no retry can be written
+// (eventing Event Delivery).
+func TestRetriesWhileFull(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 5, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Second})))
+		w.answer("a", failing(3, 503))
+		w.full()
+		w.acceptAtOnce(numbers(300)...)
+		w.after(10 * time.Minute)
+		w.expect("taken", w.sorted("a"), strings.Join(numbers(300), " "))
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Retries that cannot be written are counted all the same (eventing Event Delivery).
+func TestRetriesWhileFullEnd(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("a", withDeadLetter, withDelivery(eventing.Delivery{Retry: 2, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Second})))
+		w.answer("a", always(500))
+		w.full()
+		w.accept(brokerKey, "1")
+		w.after(time.Minute)
+		if attempts := len(w.attempts("a")); attempts != 3 {
+			t.Errorf("%d attempts were made, want 3", attempts)
+		}
+		w.expect("dead letters", w.taken("dead"), "1")
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Deliveries of a subscriber that hangs are made once it answers, though they cannot be written to its own queue.
+func TestHungWhileFull(t *testing.T) {
+	run(t, func(w *world) {
+		var answers atomic.Bool
+		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 100, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Second})))
+		w.answer("a", func(int) (time.Duration, sender.Result) {
+			if !answers.Load() {
+				_, r := away(0)
+				return 10 * time.Second, r
+			}
+			return 0, status(202)
+		})
+		w.full()
+		w.acceptAtOnce(numbers(300)...)
+		w.after(time.Minute)
+		answers.Store(true)
+		w.after(10 * time.Minute)
+		w.expect("taken", w.sorted("a"), strings.Join(numbers(300), " "))
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Retries that wait for long do not fill the memory there is for a queue, so that others find room there, however large
+// they are.
+func TestLargeRetries(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 1, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Hour})))
+		w.answer("a", always(500))
+		for _, id := range numbers(100) {
+			e := newEvent(id)
+			e.Data = make([]byte, 100<<10)
+			w.must(w.Accept(w.Context(), brokerKey, []*event.Event{e}))
+			w.after(time.Second)
+		}
+		found, _ := w.consumers.Load(trigger("a").Key)
+		main := found.(*consumer).main
+		main.mu.Lock()
+		waiting := 0
+		for _, p := range main.waiting {
+			waiting += len(p.encoded)
+		}
+		main.mu.Unlock()
+		if waiting == 0 || waiting > queueBytes*3/4 {
+			t.Errorf("%d bytes wait in memory, want some, and at most three quarters of %d", waiting, queueBytes)
+		}
+		w.answer("a", nil)
+		w.after(3 * time.Hour)
+		w.expect("taken", w.sorted("a"), strings.Join(numbers(100), " "))
+		w.log.expectLeft(t, "b", nil)
+	})
+}

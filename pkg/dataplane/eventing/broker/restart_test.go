@@ -1,0 +1,387 @@
+package broker
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// How often a delivery was tried, and when it is due, is kept over restarts.
+func TestRetriesSurviveRestarts(t *testing.T) {
+	for name, again := range map[string]func(*world){"restart": (*world).restart, "crash": (*world).crash} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				w.set(trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter))
+				w.answer("a", always(500))
+				w.answer("dead", failing(2, 500))
+				w.accept(brokerKey, "1")
+				for range 10 {
+					w.after(25 * time.Second)
+					again(w)
+				}
+				w.after(time.Hour)
+				w.expectTimes("a", 0, time.Minute, 2*time.Minute, 3*time.Minute)
+				w.expectTimes("dead", 3*time.Minute, 4*time.Minute, 5*time.Minute)
+				w.log.expectLeft(t, "b", nil)
+			})
+		})
+	}
+}
+
+// What was done of a segment is not repeated after a restart, though the rest of it was broken off: neither the attempts of
+// others that share it, nor those at events that were written together (eventing DeliverySpec).
+func TestPartsSurviveRestart(t *testing.T) {
+	for name, direct := range map[string]bool{"shared segment": true, "own queue": false} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				w.set(trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter), trigger("b"))
+				w.answer("a", always(500))
+				if !direct {
+					w.accept(brokerKey, "first")
+					w.after(time.Second)
+				}
+				var calls atomic.Int64
+				w.answer("a", func(int) (time.Duration, sender.Result) {
+					return time.Duration(calls.Add(1)%2) * stuck, status(500)
+				})
+				ids := numbers(initialLimit)
+				events := make([]*event.Event, 0, len(ids))
+				for _, id := range ids {
+					events = append(events, newEvent(id))
+				}
+				w.must(w.Accept(w.Context(), brokerKey, events))
+				w.after(linger / 2)
+				w.answer("a", always(500))
+				w.restart()
+				w.after(time.Hour)
+				// Half of the first attempts were broken off, which does not count.
+				first := len(ids) / 2
+				if !direct {
+					first += 4
+				}
+				if made, want := len(w.attempts("a")), 4*len(ids)+first; made != want {
+					t.Errorf("%d attempts were made, want %d", made, want)
+				}
+				if !direct {
+					ids = append(ids, "first")
+				}
+				for _, name := range []string{"b", "dead"} {
+					w.expect(name+" took", w.sorted(name), strings.Join(ids, " "))
+				}
+				w.log.expectLeft(t, "b", nil)
+			})
+		})
+	}
+}
+
+// What was accepted is delivered after a crash, also if it was on its way, to each consumer that has not got it.
+func TestCrash(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("hung"), trigger("slow"), trigger("fast"), trigger("o", ordered))
+		w.answer("hung", slow(stuck))
+		w.answer("slow", slow(300*time.Millisecond))
+		w.answer("o", slow(300*time.Millisecond))
+		ids := numbers(100)
+		w.accept(brokerKey, ids...)
+		w.after(linger + linger/2)
+		// Only attempts of after the crash meet it.
+		w.answer("hung", nil)
+		w.crash()
+		w.after(time.Hour)
+		for _, name := range []string{"hung", "slow", "fast", "o"} {
+			taken := strings.Fields(w.sorted(name))
+			w.expect(name+" took", strings.Join(slices.Compact(slices.Clone(taken)), " "), strings.Join(ids, " "))
+			if twice := len(taken) - len(ids); twice > initialLimit && name != "fast" {
+				t.Errorf("%s took %d events twice, want at most those that were under way", name, twice)
+			}
+		}
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Events accepted before Start are delivered from then on.
+func TestAcceptedBeforeStart(t *testing.T) {
+	run(t, func(w *world) {
+		w.Stop(time.Second)
+		w.boot()
+		w.set(trigger("a"), trigger("o", ordered))
+		w.accept(brokerKey, "1", "2")
+		w.after(time.Minute)
+		w.expectTaken(map[string]string{"a": "", "o": ""})
+		w.begin()
+		w.after(0)
+		w.expectTaken(map[string]string{"a": "1 2", "o": "1 2"})
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Start deletes what belongs to objects that are gone, and keeps what belongs to those that are handed over later.
+func TestStartPrunes(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("kept", withDelivery(linear(3, time.Minute))), trigger("gone", withDelivery(linear(3, time.Minute)), withDeadLetter), trigger("late"))
+		w.answer("kept", always(500))
+		w.answer("gone", always(500))
+		w.answer("late", slow(stuck))
+		w.accept(brokerKey, "1")
+		w.after(10 * time.Second)
+		w.log.put("unknown", sharedQueue, []byte("any"))
+		w.log.put("other", sharedQueue, []byte("any"))
+		w.log.put("b", "uid-gone"+deadQueue, []byte("any"))
+		w.log.expectLeft(t, "b", map[string]int{retryQueue: 1, "uid-gone" + deadQueue: 1, "uid-late": 1})
+		w.Stop(time.Second)
+
+		w.absent["uid-gone"], w.absent["unknown"] = true, true
+		w.boot()
+		w.set(trigger("kept", withDelivery(linear(3, time.Minute))))
+		w.begin()
+		w.after(0)
+		w.log.expectLeft(t, "b", map[string]int{retryQueue: 1, "uid-late": 1})
+		w.log.expectLeft(t, "other", map[string]int{sharedQueue: 1})
+		w.log.expectLeft(t, "unknown", nil)
+		w.answer("kept", nil)
+		w.answer("late", nil)
+		w.set(trigger("late"))
+		w.after(time.Minute)
+		w.expectTaken(map[string]string{"kept": "1", "late": "1", "gone": ""})
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// A consumer that the API has, but that is handed over only later, gets what is in shared segments for it; one that is
+// gone does not hold them up.
+func TestConsumerHandedOverLater(t *testing.T) {
+	run(t, func(w *world) {
+		w.Stop(time.Second)
+		w.boot()
+		w.set(trigger("late"), trigger("gone"), trigger("a"))
+		w.accept(brokerKey, "1")
+		w.Stop(time.Second)
+		w.boot()
+		w.mu.Lock()
+		w.absent["uid-gone"] = true
+		w.mu.Unlock()
+		w.set(trigger("a"))
+		w.begin()
+		w.after(time.Minute)
+		w.expectTaken(map[string]string{"a": "1", "late": "", "gone": ""})
+		w.set(trigger("late"))
+		w.after(missing)
+		w.expectTaken(map[string]string{"a": "1", "late": "1", "gone": ""})
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// A consumer that is set again while the process ends, because its deliveries failed just then, keeps its events: those for
+// the subscriber, and dead letters.
+func TestConsumerSetAfterStop(t *testing.T) {
+	run(t, func(w *world) {
+		c := trigger("a", withDeadLetter, withDelivery(linear(10, time.Minute)))
+		w.set(c)
+		w.answer("a", failing(1, 500))
+		w.answer("dead", failing(1, 500))
+		w.accept(brokerKey, "1")
+		w.after(time.Second)
+		w.answer("a", always(400))
+		w.accept(brokerKey, "2")
+		w.after(time.Second)
+		w.replace(func() {
+			w.Stop(time.Second)
+			if err := w.SetConsumer(w.Context(), c); !errors.Is(err, errStopped) {
+				t.Errorf("setting a consumer after Stop: %v", err)
+			}
+			w.session.close()
+		})
+		w.answer("a", nil)
+		w.after(time.Hour)
+		w.expectTaken(map[string]string{"a": "1", "dead": "2"})
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Events of a consumer that exists but was not set move to its queue, where they hold up nobody and take no memory, and
+// survive further restarts; the log refusing them for a while changes nothing.
+func TestConsumerSetMuchLater(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("late"), trigger("a"))
+		w.Stop(time.Second)
+		w.boot()
+		w.set(trigger("late"), trigger("a"))
+		w.accept(brokerKey, numbers(300)...)
+		w.Stop(time.Second)
+		w.boot()
+		w.set(trigger("a"))
+		w.log.setRefuse(func(queue string) error {
+			if queue == "uid-late" {
+				return errRecord
+			}
+			return nil
+		})
+		w.begin()
+		w.after(10 * time.Second)
+		w.log.setRefuse(nil)
+		w.after(2 * missing)
+		w.expectShared(0)
+		w.expect("a took", w.sorted("a"), strings.Join(numbers(300), " "))
+		w.restart()
+		w.accept(brokerKey, "later")
+		w.after(time.Minute)
+		w.expectShared(0)
+		w.set(trigger("late"))
+		w.after(time.Minute)
+		w.expect("late took", w.sorted("late"), strings.Join(numbers(300), " "))
+		w.expect("a took", w.sorted("a"), strings.Join(append(numbers(300), "later"), " "))
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Stop lets deliveries under way end, and begins no others.
+func TestStopDrains(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("slow"), trigger("o", ordered))
+		w.answer("slow", slow(10*time.Second))
+		w.answer("o", slow(10*time.Second))
+		w.accept(brokerKey, numbers(20)...)
+		w.after(time.Second / 2)
+		began := time.Now()
+		w.Stop(time.Minute)
+		if took := time.Since(began); took != 9500*time.Millisecond {
+			t.Errorf("stopping took %v, want 9.5s", took)
+		}
+		if slow, o := len(w.attempts("slow")), len(w.attempts("o")); slow != initialLimit || o != 1 || len(strings.Fields(w.taken("slow"))) != initialLimit || w.taken("o") != "0000" {
+			t.Errorf("%d and %d attempts, of which succeeded %q and %q; want %d and 1, and all to succeed", slow, o, w.taken("slow"), w.taken("o"), initialLimit)
+		}
+		w.replace(func() {})
+		w.after(time.Hour)
+		w.expect("the slow took", w.sorted("slow"), strings.Join(numbers(20), " "))
+		w.expectOrder("o", numbers(20))
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Stop breaks off what takes longer than it may; that is delivered by the next broker.
+func TestStopBreaksOff(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("hung", withDelivery(linear(3, time.Second))), trigger("o", ordered), trigger("full", withDeadLetter))
+		w.answer("hung", slow(stuck))
+		w.answer("o", slow(stuck))
+		w.answer("full", always(400))
+		w.answer("dead", slow(stuck))
+		w.log.setRefuse(func(queue string) error {
+			if strings.HasSuffix(queue, deadQueue) {
+				return errRecord
+			}
+			return nil
+		})
+		w.accept(brokerKey, "1")
+		w.after(5 * time.Second)
+		began := time.Now()
+		w.Stop(30 * time.Second)
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("stopping took %v, want 30s", took)
+		}
+		w.log.setRefuse(nil)
+		for _, name := range []string{"hung", "o", "full"} {
+			w.answer(name, nil)
+		}
+		w.replace(func() {})
+		w.after(time.Hour)
+		// The segment that the first had shared with the last comes again as a whole.
+		w.expectTaken(map[string]string{"hung": "1 1", "o": "1", "full": "1", "dead": ""})
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// A subscriber that was away and answers again gets at once what waited for it, unless somebody chose when retries are
+// to be made (eventing DeliverySpec).
+func TestBackAgain(t *testing.T) {
+	long := eventing.DeliveryOf(nil)
+	for name, test := range map[string]struct {
+		delivery eventing.Delivery
+		want     time.Duration
+	}{
+		"nothing said":               {long, 5 * time.Minute},
+		"overloaded when it is back": {long, 5 * time.Minute},
+		"explicit":                   {linear(10, time.Hour), time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				w.set(trigger("a", withDelivery(test.delivery)))
+				w.answer("a", away)
+				w.accept(brokerKey, numbers(50)...)
+				w.after(5 * time.Minute)
+				seen := len(w.attempts("a"))
+				w.answer("a", func(n int) (time.Duration, sender.Result) {
+					if name == "overloaded when it is back" && time.Since(w.start) < 5*time.Minute+2*time.Second {
+						return 0, status(503)
+					}
+					return time.Millisecond, status(202)
+				})
+				w.accept(brokerKey, "new")
+				w.after(10*time.Second + test.want - 5*time.Minute)
+				if have := len(strings.Fields(w.taken("a"))); have != 51 {
+					t.Errorf("after %v and %d attempts while it was away, the subscriber took %d events, want 51", time.Since(w.start), seen, have)
+				}
+				if test.want == time.Hour {
+					for _, c := range w.attempts("a")[seen:] {
+						if c.id != "new" && c.at < time.Hour {
+							t.Errorf("the attempt at %s is made after %v, want an hour", c.id, c.at)
+						}
+					}
+				}
+				w.log.expectLeft(t, "b", nil)
+			})
+		})
+	}
+}
+
+// A subscriber that is down for many events gets all once it is up, as do others meanwhile.
+func TestDownForManyEvents(t *testing.T) {
+	run(t, func(w *world) {
+		w.set(trigger("a", withDelivery(eventing.DeliveryOf(nil))), trigger("fast"))
+		w.answer("a", away)
+		ids := numbers(1000)
+		w.accept(brokerKey, ids...)
+		w.after(10 * time.Minute)
+		w.expect("the fast took", w.sorted("fast"), strings.Join(ids, " "))
+		w.answer("a", slow(time.Millisecond))
+		w.after(3 * time.Minute)
+		w.expect("took", w.sorted("a"), strings.Join(ids, " "))
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// Streams and consumers are told apart by UID from earlier ones of the same name.
+func TestSameNameOtherUID(t *testing.T) {
+	run(t, func(w *world) {
+		c := trigger("a", withDelivery(linear(3, time.Minute)))
+		w.set(c)
+		w.answer("a", failing(1, 500))
+		w.accept(brokerKey, "1")
+		w.after(time.Second)
+		w.must(w.SetStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "new"}))
+		w.log.expectLeft(t, "b", nil)
+		if err := w.SetConsumer(w.Context(), c); err == nil {
+			t.Error("a consumer of the stream that is gone was taken")
+		}
+		c.StreamUID = "new"
+		w.set(c)
+		w.accept(brokerKey, "2")
+		w.after(time.Second)
+		c.UID = types.UID("another")
+		w.set(c)
+		w.log.expectLeft(t, "new", nil)
+		w.accept(brokerKey, "3")
+		w.after(time.Hour)
+		w.expect("attempts", w.tried("a"), "1 2 3 3")
+		w.log.expectLeft(t, "new", nil)
+	})
+}

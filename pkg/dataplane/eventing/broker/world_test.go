@@ -1,0 +1,372 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// world is a broker with a log in memory and endpoints that do as they are told, in virtual time.
+type world struct {
+	*testing.T
+	*Broker
+
+	log     *fakeLog
+	session *session
+	budget  *flow.Budget
+	start   time.Time
+
+	mu sync.Mutex
+	// All below is guarded by mu.
+	calls []*call
+	// sent is how often events were sent to addresses.
+	sent    map[string]int
+	answers map[string]answer
+	// absent are the objects that the API has not.
+	absent map[types.UID]bool
+	// reports are the consumers whose health was reported, and when.
+	reports []report
+}
+
+// answer is what an endpoint does with attempt n, counted from 1 for each event: it returns after some time. Nil is
+// 202 at once.
+type answer func(n int) (after time.Duration, r sender.Result)
+
+// call is an attempt that was made.
+type call struct {
+	id, url string
+	at, end time.Duration
+	event   *event.Event
+	options sender.Attempt
+	ok      bool
+}
+
+type report struct {
+	key eventing.Key
+	at  time.Duration
+}
+
+// stuck is longer than any test takes.
+const stuck = 1000 * time.Hour
+
+var (
+	brokerKey  = eventing.Key{Kind: eventing.Broker, Namespace: "default", Name: "b"}
+	channelKey = eventing.Key{Kind: eventing.Channel, Namespace: "default", Name: "c"}
+)
+
+// run runs a test in a world with the Broker brokerKey and the Channel channelKey, and ends it.
+func run(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, log: newFakeLog(), budget: flow.NewBudget(256<<20, 16<<20), start: time.Now(), answers: map[string]answer{}, sent: map[string]int{}, absent: map[types.UID]bool{}}
+		w.boot()
+		w.begin()
+		defer func() { w.Stop(time.Second) }()
+		test(w)
+	})
+}
+
+// boot makes a broker on the log.
+func (w *world) boot() {
+	w.session = w.log.open()
+	w.Broker = New(klog.NewContext(w.Context(), logr.Discard()), Options{
+		Log: w.session, Send: w.send, Clock: clock.RealClock{}, Budget: w.budget,
+		Address: func(key eventing.Key) string { return "http://broker/" + string(key.Kind) + "/" + key.Name },
+		Exists: func(uid types.UID) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return !w.absent[uid]
+		},
+		HealthChanged: func(key eventing.Key) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.reports = append(w.reports, report{key, time.Since(w.start)})
+		},
+	})
+	for _, key := range []eventing.Key{brokerKey, channelKey} {
+		w.must(w.SetStream(w.Context(), eventing.Stream{Key: key, UID: types.UID(key.Name)}))
+	}
+}
+
+// begin has the broker deliver.
+func (w *world) begin() { w.must(w.Broker.Start(w.Context())) }
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// trigger returns a Trigger of brokerKey with a subscriber at http://<name>/ that is sent each event once.
+func trigger(name string, change ...func(*eventing.Consumer)) eventing.Consumer {
+	c := eventing.Consumer{
+		Key: eventing.Key{Kind: eventing.Trigger, Namespace: "default", Name: name}, UID: types.UID("uid-" + name),
+		Stream: brokerKey, StreamUID: types.UID(brokerKey.Name), Subscriber: eventing.Endpoint{URL: "http://" + name + "/"},
+	}
+	for _, do := range change {
+		do(&c)
+	}
+	return c
+}
+
+// subscription returns a Subscription of channelKey, as trigger does.
+func subscription(name string, change ...func(*eventing.Consumer)) eventing.Consumer {
+	c := trigger(name, change...)
+	c.Key.Kind, c.Stream, c.StreamUID = eventing.Subscription, channelKey, types.UID(channelKey.Name)
+	return c
+}
+
+func withDelivery(d eventing.Delivery) func(*eventing.Consumer) {
+	return func(c *eventing.Consumer) { c.Delivery = d }
+}
+
+func ordered(c *eventing.Consumer) { c.Ordered = true }
+
+// withDeadLetter has dead letters sent to http://dead/.
+func withDeadLetter(c *eventing.Consumer) { c.DeadLetter.URL = "http://dead/" }
+
+func withReply(c *eventing.Consumer) { c.Reply.URL = "http://reply/" }
+
+func (w *world) set(consumers ...eventing.Consumer) {
+	w.Helper()
+	for _, c := range consumers {
+		w.must(w.SetConsumer(w.Context(), c))
+	}
+}
+
+func newEvent(id string, attributes ...event.Attribute) *event.Event {
+	return &event.Event{
+		Attributes: append([]event.Attribute{{Name: event.ID, Value: id}, {Name: event.Source, Value: "/s"}, {Name: event.EventType, Value: "t"}}, attributes...),
+		Data:       []byte("data of " + id),
+	}
+}
+
+func ttl(n string) event.Attribute {
+	return event.Attribute{Name: event.TTL, Value: n, Type: event.Integer}
+}
+
+// accept has a stream accept events of some ids, one after the other.
+func (w *world) accept(to eventing.Key, ids ...string) {
+	w.Helper()
+	for _, id := range ids {
+		w.must(w.Accept(w.Context(), to, []*event.Event{newEvent(id)}))
+	}
+}
+
+// after lets time pass.
+func (w *world) after(d time.Duration) {
+	if d > 0 {
+		<-time.After(d)
+	}
+	synctest.Wait()
+}
+
+// answer says what the endpoint of a consumer's name does from now on.
+func (w *world) answer(name string, a answer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers["http://"+name+"/"] = a
+}
+
+// status returns the result of an attempt that was answered.
+func status(code int) sender.Result {
+	r := sender.Result{Code: code}
+	if code/100 != 2 {
+		r.Err = fmt.Errorf("POST http://x/: %d", code)
+		r.Retryable = code/100 == 5 || code == 404 || code == 429
+	}
+	return r
+}
+
+// always answers with a status at once.
+func always(code int) answer {
+	return func(int) (time.Duration, sender.Result) { return 0, status(code) }
+}
+
+// failing answers the first n attempts at an event with a status, and others with 202.
+func failing(n, code int) answer {
+	return func(attempt int) (time.Duration, sender.Result) {
+		if attempt <= n {
+			return 0, status(code)
+		}
+		return 0, status(202)
+	}
+}
+
+// slow answers 202 after some time.
+func slow(d time.Duration) answer {
+	return func(int) (time.Duration, sender.Result) { return d, status(202) }
+}
+
+// away is an endpoint that cannot be reached.
+func away(int) (time.Duration, sender.Result) {
+	return 0, sender.Result{Err: errors.New("POST http://x/: connection refused"), Retryable: true}
+}
+
+// replying answers with an event.
+func replying(e *event.Event) answer {
+	return func(int) (time.Duration, sender.Result) { return 0, sender.Result{Code: 200, Reply: e} }
+}
+
+// send implements Options.Send.
+func (w *world) send(ctx context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result {
+	id, _ := e.Get(event.ID)
+	c := &call{id: id, url: to.URL, at: time.Since(w.start), event: e, options: o}
+	w.mu.Lock()
+	w.sent[id+" "+to.URL]++
+	n := w.sent[id+" "+to.URL]
+	w.calls = append(w.calls, c)
+	a := w.answers[to.URL]
+	w.mu.Unlock()
+	if to.URL == "" {
+		w.Errorf("an attempt was made at no address, with event %s", id)
+	}
+	var after time.Duration
+	result := status(202)
+	if a != nil {
+		after, result = a(n)
+	}
+	if after > 0 {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			result = sender.Result{Err: ctx.Err(), Retryable: true}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.ok, c.end = result.Err == nil, time.Since(w.start)
+	return result
+}
+
+// attempts returns the attempts at the endpoint of a consumer's name.
+func (w *world) attempts(name string) (calls []call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.calls {
+		if c.url == "http://"+name+"/" {
+			calls = append(calls, *c)
+		}
+	}
+	return calls
+}
+
+// taken returns the ids of the events that an endpoint took, in that order.
+func (w *world) taken(name string) string {
+	var ids []string
+	for _, c := range w.attempts(name) {
+		if c.ok {
+			ids = append(ids, c.id)
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+// tried returns the ids of the events of all attempts at an endpoint.
+func (w *world) tried(name string) string {
+	var ids []string
+	for _, c := range w.attempts(name) {
+		ids = append(ids, c.id)
+	}
+	return strings.Join(ids, " ")
+}
+
+func (w *world) expect(what, have, want string) {
+	w.Helper()
+	if have != want {
+		w.Errorf("%s: %q, want %q", what, have, want)
+	}
+}
+
+// expectTaken fails unless endpoints took just the events of some ids, in any order.
+func (w *world) expectTaken(want map[string]string) {
+	w.Helper()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		have := strings.Fields(w.taken(name))
+		slices.Sort(have)
+		w.expect(name+" took", strings.Join(have, " "), want[name])
+	}
+}
+
+// times returns when the attempts at an endpoint were made.
+func (w *world) times(name string) (times []time.Duration) {
+	for _, c := range w.attempts(name) {
+		times = append(times, c.at)
+	}
+	return times
+}
+
+func (w *world) expectTimes(name string, want ...time.Duration) {
+	w.Helper()
+	if have := w.times(name); !slices.Equal(have, want) {
+		w.Errorf("attempts at %s: %v, want %v", name, have, want)
+	}
+}
+
+// count returns a consumer's counts.
+func (w *world) count(key eventing.Key) *consumerCounts {
+	w.Helper()
+	found, ok := w.consumers.Load(key)
+	if !ok {
+		w.Fatalf("there is no %s", key)
+	}
+	return &found.(*consumer).counts
+}
+
+// numbers returns the ids from 0 to n-1, all of the same length.
+func numbers(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%04d", i)
+	}
+	return ids
+}
+
+// restart ends the broker in good order, and begins another on the same log with the same consumers.
+func (w *world) restart() {
+	w.replace(func() {
+		w.Stop(time.Second)
+		w.session.close()
+	})
+}
+
+// crash ends the broker as a process does that is killed, and begins another on the same log with the same consumers.
+func (w *world) crash() {
+	w.replace(func() {
+		w.session.close()
+		w.Stop(0)
+	})
+}
+
+func (w *world) replace(end func()) {
+	w.Helper()
+	var have []eventing.Consumer
+	w.consumers.Range(func(_, c any) bool {
+		have = append(have, *c.(*consumer).config.Load())
+		return true
+	})
+	end()
+	w.boot()
+	w.set(have...)
+	w.begin()
+}

@@ -1,0 +1,45 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow/pressure"
+)
+
+const (
+	// maxAppends bounds the requests whose events are being made durable, maxAppendsPerNamespace those of one namespace, and
+	// minAppendsPerNamespace what a namespace keeps of them while processors are scarce.
+	maxAppends, maxAppendsPerNamespace, minAppendsPerNamespace = 256, 192, 4
+	// maxWaiting bounds the requests of one namespace that wait to be admitted.
+	maxWaiting = 1024
+)
+
+var errShare = &Refusal{Status: http.StatusTooManyRequests, Message: "the namespace sends more events than can be taken at present"}
+
+// admission decides which requests may append to the event log, so that one namespace that sends a flood of events delays
+// no other.
+type admission struct {
+	queue *flow.Queue
+	// close closes the pressure gauge of the queue.
+	close func()
+}
+
+func newAdmission() *admission {
+	gauge := pressure.New()
+	return &admission{close: gauge.Close, queue: flow.NewQueue(flow.QueueOptions{
+		Concurrency: maxAppends, PerTenant: maxAppendsPerNamespace, MinPerTenant: minAppendsPerNamespace, MaxWaiting: maxWaiting, Scarce: gauge.Scarce,
+	})}
+}
+
+// admit waits until a request of a namespace may append its events; queue.Release ends it. It returns errShare if too many
+// requests of the namespace wait, and the error of ctx if that ends first.
+func (a *admission) admit(ctx context.Context, namespace string) error {
+	err := a.queue.Acquire(ctx, namespace)
+	if errors.Is(err, flow.ErrOverShare) {
+		return errShare
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+)
+
+const (
+	// drained is how many bytes of a body that nobody wants are read, so that its connection can be used again.
+	drained = 64 << 10
+	// drainTime bounds how long that may take. A delivery that is decided does not wait for slow bodies.
+	drainTime = time.Second
+	// trusted is how many bytes of a body are made room for because the recipient announces them.
+	trusted = 64 << 10
+)
+
+// answer is an HTTP response to an event.
+type answer struct {
+	*http.Response
+	target   *url.URL
+	cancel   context.CancelFunc
+	timeout  time.Duration
+	now      func() time.Time
+	maxReply int64
+}
+
+// judge tells what an answer means (eventing Event Acknowledgement and Delivery Retry, eventing Derived (Reply)
+// Events). Only the body of a 200 can be a reply, and only if one is expected.
+func (a *answer) judge(ctx context.Context, expectReply bool) Result {
+	switch {
+	case a.StatusCode == http.StatusOK && expectReply:
+		return a.reply(ctx)
+	case a.StatusCode/100 == 2:
+		a.drain()
+		return Result{Code: a.StatusCode}
+	}
+	result := Result{Code: a.StatusCode, Err: failed(a.target, status(a.StatusCode)), Retryable: retried(a.StatusCode)}
+	if a.StatusCode == http.StatusTooManyRequests || a.StatusCode == http.StatusServiceUnavailable {
+		result.RetryAfter = retryAfter(a.Header.Get("Retry-After"), a.now())
+	}
+	if a.StatusCode != http.StatusSwitchingProtocols {
+		result.Body = a.beginning()
+	}
+	return result
+}
+
+// retried tells of the status of an error whether the event is sent again (eventing Event Acknowledgement and Delivery
+// Retry). 408 is no answer to the event, but to its arriving too slowly.
+func retried(code int) bool {
+	switch code {
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return true
+	}
+	return code/100 == 5
+}
+
+// reply reads the event in an answer. With a body that is no event, or is too large, the event is delivered without a
+// reply: the recipient accepted it (eventing Event Acknowledgement and Delivery Retry).
+func (a *answer) reply(ctx context.Context) Result {
+	body, err := a.read()
+	switch {
+	case errors.Is(err, errTooLarge):
+		return Result{Code: a.StatusCode, ReplyErr: failed(a.target, fmt.Errorf("%w: %w of %d bytes", status(a.StatusCode), err, a.maxReply))}
+	case err != nil:
+		// The answer is not known before its end.
+		return unanswered(ctx, a.target, a.timeout, fmt.Errorf("%w, but the body of the answer ended early: %w", status(a.StatusCode), err))
+	}
+	if len(body) == 0 && a.Header.Get("Ce-Specversion") == "" {
+		return Result{Code: a.StatusCode}
+	}
+	reply, err := event.FromResponse(a.Header, body) //nolint:contextcheck,nolintlint // it waits for nothing; whether the linter sees that depends on its cache
+	if err != nil {
+		return Result{Code: a.StatusCode, ReplyErr: failed(a.target, fmt.Errorf("%w, but the answer %w", status(a.StatusCode), err))}
+	}
+	return Result{Code: a.StatusCode, Reply: reply}
+}
+
+var errTooLarge = errors.New("the answer exceeds the limit")
+
+// read returns the whole body, or errTooLarge.
+func (a *answer) read() ([]byte, error) {
+	switch {
+	case a.ContentLength > a.maxReply:
+		return nil, errTooLarge
+	case a.ContentLength >= 0 && a.ContentLength <= trusted:
+		body := make([]byte, a.ContentLength)
+		_, err := io.ReadFull(a.Body, body)
+		return body, err
+	}
+	body, err := io.ReadAll(io.LimitReader(a.Body, a.maxReply+1))
+	if err == nil && int64(len(body)) > a.maxReply {
+		err = errTooLarge
+	}
+	return body, err
+}
+
+// beginning returns the beginning of the body as far as it arrives in time, and drains the rest.
+func (a *answer) beginning() []byte {
+	if a.ContentLength == 0 {
+		return nil
+	}
+	defer time.AfterFunc(drainTime, a.cancel).Stop()
+	// What arrived is what is told.
+	body, _ := io.ReadAll(io.LimitReader(a.Body, MaxErrorBody))
+	a.discard()
+	return body
+}
+
+// drain reads what is left of a body, so that its connection can be used again, unless that is much or takes long.
+func (a *answer) drain() {
+	if a.ContentLength != 0 {
+		defer time.AfterFunc(drainTime, a.cancel).Stop()
+		a.discard()
+	}
+}
+
+func (a *answer) discard() {
+	io.CopyN(io.Discard, a.Body, drained) //nolint:errcheck // without the end of the body the connection is closed
+}
+
+// retryAfter returns the delay that a Retry-After header asks for, in seconds or until a date (RFC 9110, 10.2.3), or
+// nil. A date in the past asks for none.
+func retryAfter(value string, now time.Time) *time.Duration {
+	value = strings.TrimSpace(value)
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		delay := time.Duration(seconds) * time.Second
+		return &delay
+	}
+	date, err := http.ParseTime(value)
+	if err != nil {
+		return nil
+	}
+	delay := max(date.Sub(now), 0)
+	return &delay
+}
+
+// status is an HTTP status as an error.
+type status int
+
+// Error returns code and text, such as "503 Service Unavailable".
+func (s status) Error() string {
+	return strings.TrimSpace(strconv.Itoa(int(s)) + " " + http.StatusText(int(s)))
+}
+
+// failed returns an error that names the request. Its text holds no secrets as long as err's does not.
+func failed(target *url.URL, err error) error {
+	return fmt.Errorf("POST %s: %w", label(target), err)
+}
+
+// unanswered returns the result of an attempt that got no answer, or no whole one.
+func unanswered(ctx context.Context, target *url.URL, timeout time.Duration, err error) Result {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded)
+	} else if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return Result{Err: failed(target, err), Retryable: true}
+}

@@ -1,0 +1,180 @@
+package sender
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is a connection to a recipient at an address. One request uses it at a time.
+type conn struct {
+	net.Conn
+	transport *plain
+	address   string
+	reader    *bufio.Reader
+	// room is how many bytes of the answer may still be read.
+	room int64
+	// answered tells that there was anything of an answer to the current request.
+	answered bool
+	// expiry closes the connection after some time of being idle.
+	expiry *time.Timer
+
+	// raw is nil for a connection without descriptor. look is poll, made a function value once; fds and readable are
+	// its argument and its result.
+	raw      syscall.RawConn
+	look     func(fd uintptr)
+	fds      [1]unix.PollFd
+	readable bool
+}
+
+func newConn(made net.Conn, t *plain, address string) *conn {
+	c := &conn{Conn: made, transport: t, address: address}
+	c.reader = bufio.NewReader(c)
+	c.look = c.poll
+	if described, ok := made.(syscall.Conn); ok {
+		if raw, err := described.SyscallConn(); err == nil {
+			c.raw = raw
+		}
+	}
+	return c
+}
+
+// writers hold what is written of a request until it is enough, or all.
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 8<<10) }}
+
+// exchange sends a request and returns its answer, without interim ones.
+func (c *conn) exchange(r *http.Request) (*http.Response, error) {
+	c.answered = false
+	w := writers.Get().(*bufio.Writer)
+	w.Reset(c.Conn)
+	unwritten := r.Write(w)
+	if unwritten == nil {
+		unwritten = w.Flush()
+	}
+	w.Reset(nil)
+	writers.Put(w)
+
+	// What refuses to read a request may have answered it.
+	interim := 0
+	for range maxInterim {
+		c.room = maxHeader
+		res, err := http.ReadResponse(c.reader, r)
+		switch {
+		case err != nil && unwritten != nil:
+			return nil, unwritten
+		case err != nil && interim != 0:
+			return nil, &interimError{code: interim, err: err}
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return nil, fmt.Errorf("the recipient closed the connection without an answer: %w", err)
+		case err != nil:
+			return nil, err
+		case res.StatusCode/100 != 1 || res.StatusCode == http.StatusSwitchingProtocols:
+			c.room = math.MaxInt64
+			res.Close = res.Close || unwritten != nil
+			return res, nil
+		}
+		interim = res.StatusCode
+	}
+	return nil, &interimError{code: interim, err: errInterim}
+}
+
+var errHeader = errors.New("the header of the answer exceeds the limit")
+
+// Read reads as long as there is room.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.room <= 0 {
+		return 0, errHeader
+	}
+	n, err := c.Conn.Read(p)
+	c.room -= int64(n)
+	c.answered = c.answered || n > 0
+	return n, err
+}
+
+// interrupt ends whatever is going on.
+func (c *conn) interrupt() {
+	c.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // fails on closed connections only
+}
+
+// expire closes an idle connection.
+func (c *conn) expire() {
+	c.transport.remove(c)
+	c.Close()
+}
+
+// unusable tells that the recipient has closed an idle connection, or said something unasked. Whatever would be
+// written now might never be read.
+func (c *conn) unusable() bool {
+	if c.raw == nil {
+		return false
+	}
+	return c.raw.Control(c.look) != nil || c.readable
+}
+
+func (c *conn) poll(fd uintptr) {
+	c.fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	n, err := unix.Poll(c.fds[:], 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(c.fds[:], 0)
+	}
+	c.readable = n > 0 || err != nil
+}
+
+// resetTimeout is how long a reset may take to arrive after the end of the connection: a few round trips.
+const resetTimeout = 20 * time.Millisecond
+
+// reset reports whether the recipient's system resets the connection, because what was written arrived after the recipient
+// had closed it. A recipient that closes the connection after it has read a request causes no reset.
+func (c *conn) reset() bool {
+	if c.raw == nil {
+		return false
+	}
+	found := false
+	err := c.raw.Control(func(fd uintptr) {
+		// Without requested events, poll returns for errors only.
+		fds := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(fds, int(resetTimeout.Milliseconds()))
+		found = err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+	})
+	return err == nil && found
+}
+
+// body is the body of an answer.
+type body struct {
+	io.ReadCloser
+	conn *conn
+	// stop keeps the end of the request's context from interrupting the connection.
+	stop func() bool
+	// keep tells that the connection can be used again after the body's end, ended that this was read.
+	keep, ended bool
+	closed      bool
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.ended = b.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// Close lets go of the connection. A body that was not read to its end is not read any further.
+func (b *body) Close() error {
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	if b.stop() && b.keep && b.ended && b.conn.reader.Buffered() == 0 {
+		b.conn.transport.put(b.conn)
+		return nil
+	}
+	return b.conn.Close()
+}

@@ -1,0 +1,154 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// plain sends requests over HTTP/1.1 without TLS. It does what http.Transport does at about half the cost: a request is
+// written, and its answer read, by the goroutine that waits for it. A recipient that fills the connection with an
+// answer before it has read the request would wait for ever, and is left by the timeout.
+type plain struct {
+	dial dialer
+
+	// mu guards idle: connections by host:port, at least one for each that is there, the one used last at the end.
+	mu   sync.Mutex
+	idle map[string][]*conn
+}
+
+var errHost = errors.New("the host is not valid")
+
+// RoundTrip implements http.RoundTripper. The answer holds on to its connection until its body is closed. An
+// interimError tells of a connection that ended after an interim answer. A request is sent again, on a new connection, if the
+// recipient closed the first one while it was idle, and so cannot have read the request.
+func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
+	address, err := httpguts.PunycodeHostPort(r.URL.Host)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errHost, err)
+	}
+	if r.URL.Port() == "" {
+		address = net.JoinHostPort(strings.Trim(strings.TrimSuffix(address, ":"), "[]"), "80")
+	}
+	if c := t.usable(address); c != nil {
+		res, err := t.send(c, r)
+		if err == nil {
+			return res, nil
+		}
+		unread := !c.answered && r.Context().Err() == nil && c.reset()
+		c.Close()
+		if !unread {
+			return nil, err
+		}
+		if r.GetBody != nil {
+			again := *r
+			if again.Body, err = r.GetBody(); err != nil {
+				return nil, err
+			}
+			r = &again
+		}
+	}
+	made, err := t.dial.local(r.Context(), "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(made, t, address)
+	res, err := t.send(c, r)
+	if err != nil {
+		c.Close()
+	}
+	return res, err
+}
+
+// send sends a request on a connection, which the response closes or returns to the idle ones. After an error, the caller
+// closes it.
+func (t *plain) send(c *conn, r *http.Request) (*http.Response, error) {
+	stop := context.AfterFunc(r.Context(), c.interrupt)
+	res, err := c.exchange(r)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	res.Body = &body{ReadCloser: res.Body, conn: c, stop: stop, ended: res.ContentLength == 0,
+		keep: !res.Close && res.StatusCode != http.StatusSwitchingProtocols}
+	return res, nil
+}
+
+// usable returns an idle connection that the recipient has not closed as far as is known, or nil.
+func (t *plain) usable(address string) *conn {
+	for c := t.take(address); c != nil; c = t.take(address) {
+		if !c.unusable() {
+			return c
+		}
+		c.Close()
+	}
+	return nil
+}
+
+// close closes the idle connections.
+func (t *plain) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, idle := range t.idle {
+		for _, c := range idle {
+			c.Close()
+		}
+	}
+	clear(t.idle)
+}
+
+// take returns the connection used last whose time is not over, or nil.
+func (t *plain) take(address string) *conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for idle := t.idle[address]; len(idle) > 0; idle = t.idle[address] {
+		c := idle[len(idle)-1]
+		t.drop(c, len(idle)-1)
+		if c.expiry.Stop() {
+			return c
+		}
+	}
+	return nil
+}
+
+// put keeps a connection for later requests, for a time.
+func (t *plain) put(c *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.idle[c.address]) >= maxIdle {
+		c.Close()
+		return
+	}
+	t.idle[c.address] = append(t.idle[c.address], c)
+	if c.expiry == nil {
+		c.expiry = time.AfterFunc(keepIdle, c.expire)
+	} else {
+		c.expiry.Reset(keepIdle)
+	}
+}
+
+// remove has a connection idle no longer.
+func (t *plain) remove(c *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.Index(t.idle[c.address], c); i >= 0 {
+		t.drop(c, i)
+	}
+}
+
+// drop removes a connection from the idle ones, of which it is number i at its address. mu is held.
+func (t *plain) drop(c *conn, i int) {
+	if idle := slices.Delete(t.idle[c.address], i, i+1); len(idle) > 0 {
+		t.idle[c.address] = idle
+	} else {
+		delete(t.idle, c.address)
+	}
+}

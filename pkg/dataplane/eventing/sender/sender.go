@@ -1,0 +1,244 @@
+// Package sender sends events to endpoints over HTTP, once each, and judges the answers.
+package sender
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+)
+
+// DefaultTimeout bounds an attempt where the delivery options name no timeout.
+const DefaultTimeout = 30 * time.Second
+
+// MaxErrorBody is how many bytes of the body of an answer that is an error are kept.
+const MaxErrorBody = 1024
+
+const (
+	// defaultMaxReply is room for an event of 1 MiB and its attributes in structured mode.
+	defaultMaxReply  = 1<<20 + 1<<16
+	defaultUserAgent = "knative-apiserver"
+	// maxTargets bounds the addresses that are remembered as URLs.
+	maxTargets = 4096
+)
+
+// Options are what a Sender is made of. All have defaults.
+type Options struct {
+	// TracerProvider makes a span for each attempt. Nil makes none.
+	TracerProvider trace.TracerProvider
+	// UserAgent is that of the requests.
+	UserAgent string
+	// MaxReply bounds the body of an answer that may be a reply, in bytes.
+	MaxReply int64
+	// Dial makes connections, given names as URLs have them but for localhost and those below it, which are already
+	// the address of this machine.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Discloses reports whether the users of a namespace may see what a host answers; nil discloses nothing.
+	Discloses Disclosure
+	// Clock tells the time for latencies and for Retry-After.
+	Clock clock.PassiveClock
+}
+
+// Sender sends events. It is safe for concurrent use.
+type Sender struct {
+	// targets has a *url.URL for each address of late.
+	targets    *lru.Cache
+	transports *transports
+	tracer     trace.Tracer
+	userAgent  string
+	maxReply   int64
+	discloses  Disclosure
+	clock      clock.PassiveClock
+}
+
+// New returns a sender.
+func New(o Options) *Sender {
+	s := &Sender{targets: lru.New(maxTargets), transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, discloses: o.Discloses, clock: o.Clock}
+	if o.TracerProvider != nil {
+		s.tracer = o.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender")
+	}
+	if s.userAgent == "" {
+		s.userAgent = defaultUserAgent
+	}
+	if s.maxReply == 0 {
+		s.maxReply = defaultMaxReply
+	}
+	if s.clock == nil {
+		s.clock = clock.RealClock{}
+	}
+	return s
+}
+
+// Close closes idle connections. Deliveries under way go on.
+func (s *Sender) Close() { s.transports.close() }
+
+// Attempt says how to send an event once.
+type Attempt struct {
+	// Timeout bounds the attempt, the answer's body included; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Format is that of the event; empty stands for the one it arrived in.
+	Format duckv1.FormatType
+	// ExpectReply asks for replies and reads them (eventing Derived (Reply) Events).
+	ExpectReply bool
+	// Namespace is told to the recipient, unless empty.
+	Namespace string
+	// Consumer is whom the event is sent for. It names the span.
+	Consumer eventing.Key
+}
+
+// Result is what came of an attempt.
+type Result struct {
+	// Code is the HTTP status of the answer, 0 if there was none.
+	Code int
+	// Err is nil if the event is delivered. Its text is that of eventing.Health.LastError, without credentials.
+	Err error
+	// Retryable tells of an error that another attempt may not meet.
+	Retryable bool
+	// RetryAfter is how long the recipient asks to be left alone, nil if it does not.
+	RetryAfter *time.Duration
+	// Reply is the event in the answer, or nil.
+	Reply *event.Event
+	// ReplyErr is why the body of an answer is no reply, nil if it is one or empty. The event is delivered. Its text is as
+	// that of Err.
+	ReplyErr error
+	// Body is the beginning of the body of an answer that is an error, at most MaxErrorBody bytes; nil if it is not disclosed
+	// to the consumer.
+	Body []byte
+	// Latency is how long the attempt took.
+	Latency time.Duration
+}
+
+// Send sends an event to an endpoint once. Redirects are not followed. It sends the event again only if the recipient closed
+// an idle connection at the same moment and so did not read it (RFC 9112 9.3.1).
+func (s *Sender) Send(ctx context.Context, e *event.Event, to eventing.Endpoint, o Attempt) Result {
+	start := s.clock.Now()
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	ctx, span := s.startSpan(ctx, e, o.Consumer)
+	result := s.send(ctx, cancel, e, to, o)
+	result.Latency = s.clock.Since(start)
+	endSpan(span, result)
+	return result
+}
+
+// send is Send within the time and the span of the attempt.
+func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.Event, to eventing.Endpoint, o Attempt) Result {
+	target, err := s.target(to.URL)
+	if err != nil {
+		// Another attempt may be told a better address.
+		return Result{Err: err, Retryable: true}
+	}
+	transport, err := s.transports.of(target, to.CACerts)
+	if err != nil {
+		return Result{Err: failed(target, err), Retryable: true}
+	}
+	req, err := s.request(ctx, e, target, o)
+	if err != nil {
+		return Result{Err: failed(target, err)}
+	}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		err = withoutQuotes(err)
+		if interim := (*interimError)(nil); errors.As(err, &interim) && ctx.Err() == nil {
+			// The recipient took an interim status for the final one.
+			return Result{Code: interim.code, Err: failed(target, status(interim.code))}
+		}
+		return unanswered(ctx, target, o.Timeout, err)
+	}
+	res.Body = quiet{res.Body}
+	defer res.Body.Close()
+	a := answer{Response: res, target: target, cancel: cancel, timeout: o.Timeout, now: s.clock.Now, maxReply: s.maxReply}
+	return s.disclose(ctx, a.judge(ctx, o.ExpectReply), target, o.Consumer.Namespace)
+}
+
+// request returns the request that holds an event (eventing HTTP Verbs, eventing Minimum supported protocol).
+func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o Attempt) (*http.Request, error) {
+	header := make(http.Header, len(e.Attributes)+len(e.Headers)+5)
+	e.WriteHeaders(header)
+	structured := e.Structured
+	if o.Format != "" {
+		structured = o.Format == duckv1.FormatJSON
+	}
+	var body []byte
+	if structured {
+		var err error
+		if body, err = e.MarshalStructured(); err != nil {
+			return nil, fmt.Errorf("the event cannot be written as JSON: %w", err)
+		}
+		header["Content-Type"] = []string{"application/cloudevents+json"}
+	} else {
+		body = e.WriteBinary(header)
+	}
+	header["User-Agent"] = []string{s.userAgent}
+	if o.ExpectReply {
+		header["Prefer"] = []string{"reply"}
+	}
+	if o.Namespace != "" {
+		header["Kn-Namespace"] = []string{o.Namespace}
+	}
+	if s.tracer != nil {
+		injectSpan(ctx, header)
+	}
+	req := &http.Request{Method: http.MethodPost, URL: target, Host: target.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)), Body: http.NoBody}
+	if len(body) > 0 {
+		// Sending again on another connection what the first one took nothing of needs the body anew.
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req.Body, _ = req.GetBody()
+	}
+	if user := target.User; user != nil {
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
+	}
+	return req.WithContext(ctx), nil
+}
+
+// target returns the URL of an endpoint, which many events are sent to.
+func (s *Sender) target(address string) (*url.URL, error) {
+	if known, ok := s.targets.Get(address); ok {
+		return known.(*url.URL), nil
+	}
+	target, err := parse(address)
+	if err == nil {
+		s.targets.Add(address, target)
+	}
+	return target, err
+}
+
+// parse returns the URL of an endpoint.
+func parse(address string) (*url.URL, error) {
+	target, err := url.Parse(address)
+	if err != nil {
+		// The error of url.Parse holds the address, and that may hold a password.
+		return nil, errors.New("POST: the address is not a URL")
+	}
+	if target.Scheme != "http" && target.Scheme != "https" || target.Host == "" {
+		return nil, fmt.Errorf("POST %s: the address must be an absolute URL of the scheme http or https", label(target))
+	}
+	return target, nil
+}
+
+// label returns a URL without what may be secret: credentials and the query.
+func label(target *url.URL) string {
+	path := target.EscapedPath()
+	if path == "" {
+		path = "/"
+	}
+	return target.Scheme + "://" + target.Host + path
+}

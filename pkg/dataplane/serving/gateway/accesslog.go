@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+)
+
+const (
+	// flushInterval is how old a line gets before it is written.
+	flushInterval = 200 * time.Millisecond
+	// maxUnwritten bounds the lines that wait to be written, in bytes. What comes when that many wait is dropped,
+	// and counted: a slow disk must not make requests slow.
+	maxUnwritten = 4 << 20
+	// maxLogged bounds each of a line's strings that the client chose, in bytes.
+	maxLogged = 2048
+)
+
+// accessLog writes a line of JSON for each request.
+type accessLog struct {
+	to      io.Writer
+	dropped func()
+	// writing orders what is written.
+	writing sync.Mutex
+
+	// mu guards the fields below.
+	mu sync.Mutex
+	// lines wait to be written, into spare go those that come meanwhile.
+	lines, spare []byte
+}
+
+// entry is what a line tells. Either head or request is set, or none where a request was not even that.
+type entry struct {
+	time                     time.Time
+	took                     time.Duration
+	head                     *http1.Head
+	request                  *http.Request
+	revision, instance       string
+	namespace                string
+	status                   int
+	requestBytes, answerSize int64
+	trace                    *trace
+	peer                     netip.AddrPort
+	err                      error
+}
+
+// entry is the line about an exchange that has ended.
+func (x *exchange) entry(now time.Time, took time.Duration, result http1.Result) *entry {
+	e := &entry{
+		time: now, took: took, head: x.head, request: x.request, peer: x.peer, trace: &x.trace,
+		namespace: x.pool.key.Namespace, revision: x.pool.key.Name, status: result.Status,
+		requestBytes: result.RequestBytes, answerSize: result.ResponseBytes, err: result.Err,
+	}
+	if x.instance != nil {
+		e.instance = x.instance.name
+	} else {
+		e.instance = x.answered
+	}
+	return e
+}
+
+// refused tells of a request that no revision got. Either head or request is set, or none.
+func (g *Gateway) refused(peer netip.AddrPort, refusal *http1.Refusal, head *http1.Head, request *http.Request) {
+	if refusal == notFound {
+		g.unknownHosts.Inc()
+	} else {
+		g.instruments.refused.WithLabelValues(strconv.Itoa(refusal.Status)).Inc()
+	}
+	if g.log != nil {
+		g.log.write(&entry{time: g.options.Clock.Now(), peer: peer, status: refusal.Status, head: head, request: request})
+	}
+}
+
+// write adds a line.
+func (l *accessLog) write(e *entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) > maxUnwritten {
+		l.dropped()
+		return
+	}
+	l.lines = e.appendTo(l.lines)
+}
+
+// flush writes the lines.
+func (l *accessLog) flush() error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	lines := l.lines
+	l.lines, l.spare = l.spare[:0], nil
+	l.mu.Unlock()
+	var err error
+	if len(lines) > 0 {
+		_, err = l.to.Write(lines)
+	}
+	l.mu.Lock()
+	l.spare = lines[:0]
+	l.mu.Unlock()
+	return err
+}
+
+// run writes the lines from time to time until ctx ends, and the last ones then.
+func (l *accessLog) run(ctx context.Context) {
+	ticker := time.NewTicker(flushInterval)
+	defer ticker.Stop()
+	for done := false; !done; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			done = true
+		}
+		if err := l.flush(); err != nil {
+			klog.FromContext(ctx).Error(err, "Writing the access log failed")
+		}
+	}
+}
+
+func (e *entry) appendTo(dst []byte) []byte {
+	dst = append(dst, `{"time":"`...)
+	dst = e.time.UTC().AppendFormat(dst, "2006-01-02T15:04:05.000000Z07:00")
+	dst = append(dst, '"')
+	if e.head != nil {
+		dst = appendAsked(dst, e.head.Method, e.head.Host, e.head.Target, e.head.Get("user-agent"))
+	} else if e.request != nil {
+		dst = appendAsked(dst, e.request.Method, e.request.Host, e.request.RequestURI, e.request.UserAgent())
+	}
+	dst = appendNumber(dst, "status", int64(e.status))
+	dst = appendMember(dst, "namespace", e.namespace)
+	dst = appendMember(dst, "revision", e.revision)
+	dst = appendMember(dst, "instance", e.instance)
+	dst = append(dst, `,"duration":`...)
+	dst = strconv.AppendFloat(dst, e.took.Seconds(), 'f', 6, 64)
+	dst = appendNumber(dst, "bytesIn", e.requestBytes)
+	dst = appendNumber(dst, "bytesOut", e.answerSize)
+	if e.trace != nil {
+		dst = appendMember(dst, "traceId", e.trace.id())
+	}
+	if e.peer.IsValid() {
+		dst = append(dst, `,"remote":"`...)
+		dst = e.peer.AppendTo(dst)
+		dst = append(dst, '"')
+	}
+	if e.err != nil {
+		dst = appendMember(dst, "error", e.err.Error())
+	}
+	return append(dst, '}', '\n')
+}
+
+func appendAsked[T string | []byte](dst []byte, method, host, path, agent T) []byte {
+	dst = appendMember(dst, "method", method)
+	dst = appendMember(dst, "host", host)
+	dst = appendMember(dst, "path", path)
+	return appendMember(dst, "userAgent", agent)
+}
+
+func appendNumber(dst []byte, name string, v int64) []byte {
+	dst = append(dst, ',', '"')
+	dst = append(dst, name...)
+	dst = append(dst, '"', ':')
+	return strconv.AppendInt(dst, v, 10)
+}
+
+// appendMember appends a member of an object, unless its value is empty.
+func appendMember[T string | []byte](dst []byte, name string, value T) []byte {
+	if len(value) == 0 {
+		return dst
+	}
+	dst = append(dst, ',', '"')
+	dst = append(dst, name...)
+	dst = append(dst, '"', ':')
+	return appendString(dst, value)
+}
+
+// appendString appends a JSON string. What is not UTF-8 becomes U+FFFD.
+func appendString[T string | []byte](dst []byte, value T) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	for i := 0; i < min(len(value), maxLogged); {
+		c := value[i]
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c < ' ' || c == 0x7f:
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
+		case c < utf8.RuneSelf:
+			dst = append(dst, c)
+		default:
+			r, size := utf8.DecodeRuneInString(string(value[i:min(i+utf8.UTFMax, len(value))]))
+			dst = utf8.AppendRune(dst, r)
+			i += size
+			continue
+		}
+		i++
+	}
+	return append(dst, '"')
+}

@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+)
+
+// machine is a processor for the requests of tenants: each takes it for a time, one after the other.
+type machine struct {
+	mu sync.Mutex
+	// free is when it has done all it was given.
+	free time.Time
+	// late is the longest wait since it was last looked at.
+	late time.Duration
+}
+
+// use waits until the machine has done a piece of work.
+func (m *machine) use(work time.Duration) {
+	m.mu.Lock()
+	now := time.Now()
+	start := m.free
+	if start.Before(now) {
+		start = now
+	}
+	m.free = start.Add(work)
+	m.late = max(m.late, start.Sub(now))
+	wait := m.free.Sub(now)
+	m.mu.Unlock()
+	<-time.After(wait)
+}
+
+// looked returns the longest wait since the previous call.
+func (m *machine) looked() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	late := m.late
+	m.late = 0
+	return late
+}
+
+// request has a request of a tenant use the machine, and then take some more time elsewhere.
+func (t *tenant) request(ctx context.Context, m *machine, work, elsewhere time.Duration) error {
+	if refusal := t.admit(); refusal != nil {
+		return errors.New(refusal.Body)
+	}
+	defer t.done()
+	if !t.tryEnter() && !t.enter(ctx) {
+		return ctx.Err()
+	}
+	m.use(work)
+	<-time.After(elsewhere)
+	t.answered.Add(1)
+	t.leave()
+	return nil
+}
+
+// TestFairness covers, in virtual time, what a flood in one namespace does to another one, and to itself.
+func TestFairness(t *testing.T) {
+	const work = 100 * time.Microsecond
+	for _, test := range []struct {
+		name      string
+		clients   int
+		elsewhere time.Duration
+		// quiet tells that the other namespace has no requests.
+		quiet bool
+		// slowest is how long the other's requests may take once it is settled who is held back, least how many
+		// requests a second the flood gets done.
+		slowest time.Duration
+		least   float64
+	}{
+		{name: "fast requests", clients: 64, slowest: 5 * work, least: 7500},
+		{name: "slow requests", clients: 1000, elsewhere: 500 * time.Millisecond, slowest: 10 * work, least: 800},
+		{name: "alone", clients: 64, quiet: true, least: 9900},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, m := newFairness(maxInFlight*requestSize), &machine{}
+				f.processors = 2
+				ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+				defer stop()
+				var running sync.WaitGroup
+				flood, other := f.tenant("flood"), f.tenant("other")
+				running.Go(func() {
+					ticker := time.NewTicker(flow.ThrottleInterval)
+					defer ticker.Stop()
+					for ctx.Err() == nil {
+						<-ticker.C
+						f.adjust(m.looked() > 100*time.Microsecond, flow.ThrottleInterval)
+					}
+					f.adjust(false, 0)
+				})
+				var mu sync.Mutex
+				done := 0
+				for range test.clients {
+					running.Go(func() {
+						for ctx.Err() == nil {
+							if flood.request(ctx, m, work, test.elsewhere) == nil {
+								mu.Lock()
+								done++
+								mu.Unlock()
+							}
+						}
+					})
+				}
+				began := time.Now()
+				var took []time.Duration
+				for ctx.Err() == nil && !test.quiet {
+					start := time.Now()
+					if err := other.request(ctx, m, work, 0); err == nil && start.Sub(began) > 2*time.Second {
+						took = append(took, time.Since(start))
+					}
+					<-time.After(50 * time.Millisecond)
+				}
+				running.Wait()
+				late := 0
+				for _, d := range took {
+					if d > test.slowest {
+						late++
+					}
+				}
+				if late*10 > len(took) {
+					t.Errorf("%d of %d requests of the other namespace took longer than %v: %v", late, len(took), test.slowest, took)
+				}
+				if rate := float64(done) / 10; rate < test.least {
+					t.Errorf("the flood got %.0f requests a second, want %.0f at least", rate, test.least)
+				}
+				for _, tenant := range []*tenant{flood, other} {
+					if n := tenant.forwarding.Load(); n != 0 || len(tenant.queue) > 0 || tenant.limit.Load() != unlimited {
+						t.Errorf("%s has %d requests forwarded, %d that wait, and limit %d left", tenant.name, n, len(tenant.queue), tenant.limit.Load())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestShareOfBudget covers that a namespace without its share of requests gets in when there are as many as there may
+// be, and that nobody is refused before.
+func TestShareOfBudget(t *testing.T) {
+	f := newFairness(maxInFlight * requestSize)
+	f.budget = 10
+	flood, other := f.tenant("flood"), f.tenant("other")
+	for i := range 11 {
+		var want *http1.Refusal
+		if i == 10 {
+			want = overShare
+		}
+		if got := flood.admit(); got != want {
+			t.Errorf("request %d of the flood: %v, want %v", i, got, want)
+		}
+	}
+	for i := range 6 {
+		var want *http1.Refusal
+		if i == 5 {
+			want = overShare
+		}
+		if got := other.admit(); got != want {
+			t.Errorf("request %d of the other: %v, want %v", i, got, want)
+		}
+	}
+	for range 10 {
+		flood.done()
+	}
+	if refusal := other.admit(); refusal != nil {
+		t.Errorf("after the flood: %v", refusal)
+	}
+	f.release(flood)
+	f.release(other)
+	if len(f.tenants) != 0 {
+		t.Errorf("%d tenants are left", len(f.tenants))
+	}
+}
+
+// BenchmarkAdmit is what each request costs where nobody is held back.
+func BenchmarkAdmit(b *testing.B) {
+	t := newFairness(maxInFlight * requestSize).tenant("a")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if t.admit() == nil && t.tryEnter() {
+				t.answered.Add(1)
+				t.leave()
+				t.done()
+			}
+		}
+	})
+}

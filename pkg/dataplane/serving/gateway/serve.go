@@ -1,0 +1,273 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+)
+
+const (
+	maxHeaderBytes = 64 << 10
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 3 * time.Minute
+	// hurriedTimeout is both for connections that come when most of what there may be is taken.
+	hurriedTimeout = 2 * time.Second
+	maxStreams     = 1000
+	// maxReceiveBuffer bounds what a client of HTTP/2 may send before it is read, in bytes.
+	maxReceiveBuffer = 256 << 10
+	// ownFiles are left for all that is not a client's connection or, for each of these, one to an instance.
+	ownFiles = 512
+	// maxConnections bounds the clients' connections, also where files are not scarce; minConnections where they are.
+	minConnections, maxConnections = 64, 1 << 17
+)
+
+// Serve takes the TCP connections of a listener until ctx ends. Then it takes no more, lets the requests in flight
+// end within Options.StopTimeout, and closes what is left. An error is that of a listener that fails before.
+//
+// Half of the files that the process may open are for connections of clients, the other half for those to
+// instances. When three quarters of these are taken, new ones are only waited for 2 s, both for a request's
+// head and between requests; when all are taken, others wait in the listener's backlog. So clients that open
+// connections and send nothing, or byte by byte, do not lock out others.
+func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
+	return g.serve(ctx, listener, g, g)
+}
+
+// ServePublic is Serve for requests from outside: hosts that are cluster-local are unknown there.
+func (g *Gateway) ServePublic(ctx context.Context, listener net.Listener) error {
+	p := &public{g}
+	return g.serve(ctx, listener, p, p)
+}
+
+func (g *Gateway) serve(ctx context.Context, listener net.Listener, router http1.Router, standard http.Handler) error {
+	s := newServing(g, router, standard)
+	var running sync.WaitGroup
+	defer running.Wait()
+	logging, stopLogging := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLogging()
+	if g.log != nil {
+		running.Go(func() { g.log.run(logging) })
+	}
+	if g.tending.CompareAndSwap(false, true) {
+		running.Go(func() {
+			defer g.tending.Store(false)
+			g.fairness.run(logging)
+		})
+	}
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	running.Go(func() { s.standard.Serve(s.handedOver) }) //nolint:errcheck // ends by Shutdown
+	closeListener := context.AfterFunc(serving, func() { listener.Close() })
+	defer closeListener()
+	err := s.accept(serving, listener)
+	stop()
+	s.stop(context.WithoutCancel(ctx), g.options.StopTimeout)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("accepting connections at %s: %w", listener.Addr(), err)
+}
+
+// serving is one call of Serve.
+type serving struct {
+	// patient and hurried differ in their timeouts.
+	patient, hurried http1.Server
+	standard         *http.Server
+	handedOver       *connListener
+	// places has an element for each connection.
+	places chan struct{}
+
+	// mu guards conns.
+	mu    sync.Mutex
+	conns map[*clientConn]struct{}
+}
+
+func newServing(g *Gateway, router http1.Router, standard http.Handler) *serving {
+	s := &serving{
+		handedOver: &connListener{conns: make(chan net.Conn), closed: make(chan struct{})},
+		places:     make(chan struct{}, max(connectionLimit()/max(g.options.Listeners, 1), minConnections)),
+		conns:      map[*clientConn]struct{}{},
+	}
+	refused := func(peer netip.AddrPort, refusal *http1.Refusal, head *http1.Head) {
+		g.refused(peer, refusal, head, nil)
+	}
+	s.patient = http1.Server{
+		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired, Budget: g.options.Budget,
+		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+	}
+	s.hurried = http1.Server{
+		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired, Budget: g.options.Budget,
+		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: hurriedTimeout, IdleTimeout: hurriedTimeout,
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s.standard = &http.Server{
+		Handler: standard, Protocols: protocols, ConnState: http1.ConnState,
+		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
+			SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
+		},
+		// What clients do wrong is theirs to know.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	return s
+}
+
+// connectionLimit is how many connections of clients there may be.
+func connectionLimit() int {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur > 2*maxConnections+ownFiles {
+		return maxConnections
+	}
+	return max((int(files.Cur)-ownFiles)/2, minConnections)
+}
+
+// accept serves connections until the listener is closed or ctx ends.
+func (s *serving) accept(ctx context.Context, listener net.Listener) error {
+	var pause time.Duration
+	for {
+		select {
+		case s.places <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		conn, err := listener.Accept()
+		if err == nil {
+			pause = 0
+			s.serve(ctx, conn)
+			continue
+		}
+		<-s.places
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		// Such as too many open files, or a client that left before it was accepted.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *serving) serve(ctx context.Context, conn net.Conn) {
+	c := &clientConn{Conn: conn, serving: s}
+	s.mu.Lock()
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		// Clients that vanish without a word are found out. Where it fails, reads and writes will too.
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4})
+	}
+	server := &s.patient
+	if len(s.places) > cap(s.places)/4*3 {
+		server = &s.hurried
+	}
+	go server.ServeConn(ctx, c)
+}
+
+// stop ends all connections: idle ones at once, others after their request or when time is up.
+func (s *serving) stop(ctx context.Context, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	s.standard.Shutdown(ctx) //nolint:errcheck // what is left is closed below
+	// Plain and upgraded connections, which net/http does not know.
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for len(s.places) > 0 && ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	s.standard.Close()
+	s.mu.Lock()
+	left := make([]*clientConn, 0, len(s.conns))
+	for c := range s.conns {
+		left = append(left, c)
+	}
+	s.mu.Unlock()
+	for _, c := range left {
+		c.Close()
+	}
+}
+
+// clientConn is a connection that takes a place until it is closed.
+type clientConn struct {
+	net.Conn
+	serving *serving
+	once    sync.Once
+}
+
+// Close closes the connection.
+func (c *clientConn) Close() error {
+	c.once.Do(func() {
+		c.serving.mu.Lock()
+		delete(c.serving.conns, c)
+		c.serving.mu.Unlock()
+		<-c.serving.places
+	})
+	return c.Conn.Close()
+}
+
+// CloseWrite ends what goes to the client.
+func (c *clientConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// SyscallConn implements syscall.Conn.
+func (c *clientConn) SyscallConn() (syscall.RawConn, error) {
+	if conn, ok := c.Conn.(syscall.Conn); ok {
+		return conn.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// connListener is a listener of connections that were accepted before.
+type connListener struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+// add has a connection accepted.
+func (l *connListener) add(conn net.Conn) {
+	select {
+	case l.conns <- conn:
+	case <-l.closed:
+		conn.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (l *connListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *connListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *connListener) Addr() net.Addr { return &net.TCPAddr{} }
