@@ -50,8 +50,10 @@ func TestMoveSettings(t *testing.T) {
 		maps.Copy(want, features[namespace])
 	}
 	createConfigMap(t, "knative-serving", "config-gc", map[string]string{"min-non-active-revisions": "3"})
+	channels := map[string]string{"default-ch-config": "clusterDefault:\n  apiVersion: messaging.knative.dev/v1\n  kind: InMemoryChannel\n"}
+	createConfigMap(t, "knative-eventing", "default-ch-webhook", channels)
 	createConfigMap(t, "knative-serving", "config-logging", map[string]string{"loglevel": "debug"})
-	preserveConfigMaps(t, "config-features", "config-gc")
+	preserveConfigMaps(t, "config-features", "config-gc", "default-ch-webhook")
 
 	bin, err := harness.KubernetesBin()
 	if err != nil {
@@ -68,7 +70,7 @@ func TestMoveSettings(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]map[string]string{
-		"config-features": want, "config-gc": {"min-non-active-revisions": "3"},
+		"config-features": want, "config-gc": {"min-non-active-revisions": "3"}, "default-ch-webhook": channels,
 	} {
 		got, err := host.Host.CoreV1().ConfigMaps(harness.SystemNamespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
