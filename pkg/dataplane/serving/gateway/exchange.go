@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -70,19 +71,17 @@ func (p *public) Begin(head *http1.Head, peer netip.AddrPort) (http1.Exchange, *
 }
 
 func (g *Gateway) beginPlain(head *http1.Head, peer netip.AddrPort, public bool) (http1.Exchange, *http1.Refusal) {
-	h := lookup(g.table.Load(), head.Host)
-	if h == nil || public && h.clusterLocal {
+	h := routetable.Lookup(g.table, head.Host)
+	if h == nil || public && h.ClusterLocal {
 		g.refused(peer, notFound, head, nil)
 		return nil, notFound
 	}
 	p := g.tagged(h, string(head.Get(tagField)))
 	if p == nil {
-		for i := range h.targets {
-			if !h.targets[i].pool.plain() {
-				return nil, nil
-			}
+		if !h.All((*pool).plain) {
+			return nil, nil
 		}
-		p = g.chooser.choose(h)
+		p = h.Choose()
 	} else if !p.plain() {
 		return nil, nil
 	}
@@ -116,11 +115,12 @@ func (p *pool) plain() bool {
 }
 
 // tagged returns the pool that the tag header picks, or nil.
-func (g *Gateway) tagged(h *host, tag string) *pool {
-	if tag == "" || len(h.tags) == 0 || !g.options.TagHeader() {
+func (g *Gateway) tagged(h *routetable.Host[*pool], tag string) *pool {
+	if tag == "" || !g.options.TagHeader() {
 		return nil
 	}
-	return h.tags[tag]
+	p, _ := h.Tagged(tag)
+	return p
 }
 
 // begin begins an exchange with a chosen revision.

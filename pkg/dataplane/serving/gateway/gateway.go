@@ -4,8 +4,8 @@ package gateway
 
 import (
 	"context"
+	"hash/maphash"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
 	"sync"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
@@ -61,17 +62,16 @@ type Options struct {
 // in flight end where they began. Its methods may be called concurrently.
 type Gateway struct {
 	options      Options
-	chooser      *chooser
 	instruments  *instruments
 	unknownHosts metrics.CounterMetric
 	log          *accessLog
 	proxy        *httputil.ReverseProxy
-	table        atomic.Pointer[table]
+	table        *routetable.Table[*pool]
 	fairness     *fairness
 	reports      reports
 	peers        peerSet
-	// seed makes the order of instances differ between replicas. It is 0 where there is only this one.
-	seed uint64
+	// seed makes the order of instances differ between replicas. It is zero where there is only this one.
+	seed maphash.Seed
 	// base is what questions to other replicas derive their contexts from: no request asks for itself alone.
 	base context.Context
 	// retired tells that connections end with the next answer.
@@ -87,9 +87,8 @@ type Gateway struct {
 	changes map[routing.Key]*change
 }
 
-// assigned is what the table has of a route.
+// assigned is a route of the table, with the pools that it refers to.
 type assigned struct {
-	hosts []string
 	pools []*pool
 	// form identifies what it was given as, everywhere tells that the other replicas serve it in that form. askNoMore ends
 	// the questions to them, if there are any.
@@ -134,7 +133,7 @@ func New(options Options) *Gateway {
 		fairness:    newFairness(options.Budget.Limit()),
 		reports:     reports{pools: map[*pool]struct{}{}},
 		peers:       peerSet{set: set, left: map[string]membership.Member{}},
-		chooser:     newChooser(rand.Uint64()),
+		table:       routetable.New[*pool](),
 		instruments: newInstruments(options.Register),
 		routes:      map[routing.Key]*assigned{},
 		pools:       map[routing.Key]*pool{},
@@ -146,10 +145,9 @@ func New(options Options) *Gateway {
 		g.log = &accessLog{to: options.AccessLog, dropped: dropped.Inc}
 	}
 	if set.Self() != "" {
-		g.seed = fnv(set.Self())
+		g.seed = maphash.MakeSeed()
 	}
 	g.proxy = newProxy(relays{members: options.Members, forward: options.Forward})
-	g.table.Store(new(table))
 	options.Members.Subscribe(g.follow)
 	// What changed meanwhile.
 	g.follow(options.Members.Current())
@@ -167,50 +165,29 @@ func (g *Gateway) SetRoute(route *routing.Route) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := &assigned{form: form}
-	hosts := make(map[string]*host, len(route.Hosts))
-	use := func(key routing.Key) *pool {
+	g.table.Set(route, func(key routing.Key) *pool {
 		p := g.pool(key)
 		p.routes++
 		next.pools = append(next.pools, p)
 		return p
-	}
-	for i := range route.Hosts {
-		in := &route.Hosts[i]
-		h := &host{route: route.Key, seed: rand.Uint64(), clusterLocal: in.ClusterLocal}
-		sum := 0
-		for _, t := range in.Targets {
-			sum += t.Percent
-			h.targets = append(h.targets, target{pool: use(t.Revision), upTo: sum})
-		}
-		if len(in.Tags) > 0 {
-			h.tags = make(map[string]*pool, len(in.Tags))
-			for tag, key := range in.Tags {
-				h.tags[tag] = use(key)
-			}
-		}
-		if len(h.targets) == 0 {
-			continue
-		}
-		hosts[in.Name] = h
-		next.hosts = append(next.hosts, in.Name)
-	}
-	g.assign(route.Key, next, hosts)
+	})
+	g.assign(route.Key, next)
 }
 
 // DeleteRoute forgets a route: its hosts are unknown then.
 func (g *Gateway) DeleteRoute(key routing.Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.assign(key, nil, nil)
+	g.table.Delete(key)
+	g.assign(key, nil)
 }
 
-// assign replaces what the table has of a route. g.mu is held.
-func (g *Gateway) assign(key routing.Key, next *assigned, hosts map[string]*host) {
+// assign replaces the assigned pools of a route, after the change of the table. g.mu is held.
+func (g *Gateway) assign(key routing.Key, next *assigned) {
 	before := g.routes[key]
 	if before == nil {
 		before = &assigned{}
 	}
-	g.table.Store(g.table.Load().replace(key, before.hosts, hosts))
 	delete(g.routes, key)
 	if next != nil {
 		g.routes[key] = next

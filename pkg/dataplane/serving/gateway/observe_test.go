@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
@@ -246,7 +247,9 @@ func TestTagHeader(t *testing.T) {
 func TestMixedProtocols(t *testing.T) {
 	g := New(Options{})
 	g.SetRevision(&routing.Revision{Key: key("a")})
-	h := split(g, 50, 50)
+	g.SetRoute(&routing.Route{Key: key("r"), Hosts: []routing.Host{{Name: "h", Targets: []routing.Target{
+		{Revision: key("a"), Percent: 50}, {Revision: key("b"), Percent: 50},
+	}}}})
 	for _, spec := range []*routing.Revision{nil, {Key: key("b"), Protocol: routing.H2C}} {
 		if spec != nil {
 			g.SetRevision(spec)
@@ -255,7 +258,7 @@ func TestMixedProtocols(t *testing.T) {
 			t.Errorf("got %v, %v, want neither", x, refusal)
 		}
 	}
-	if n := h.requests.Load(); n != 0 {
+	if n := routetable.Lookup(g.table, "h").Choices(); n != 0 {
 		t.Errorf("%d choices were made", n)
 	}
 }

@@ -29,16 +29,12 @@ type claim struct {
 	others map[string]int
 }
 
-// ownerKey is what the owner of a revision is chosen by.
-func (p *pool) ownerKey() string { return "revision/" + p.key.Namespace + "/" + p.key.Name }
-
 // locate finds out which replica the pool's requests are for. p.mu is held.
 func (p *pool) locate() {
 	var owner *membership.Member
 	limited := p.limit < math.MaxInt
 	if limited {
-		if set := p.gateway.options.Members.Current(); !set.Owns(p.ownerKey()) {
-			o := set.Owner(p.ownerKey())
+		if o, self := p.owners.owner(p.key); !self {
 			owner = &o
 		}
 	}
@@ -51,7 +47,7 @@ func (p *pool) locate() {
 	case !limited:
 		p.claim = claim{turn: p.claim.turn}
 	case before != nil || p.claim.turn == 0:
-		p.claim = claim{turn: p.claim.turn + 1, open: len(p.gateway.others()) > 0}
+		p.claim = claim{turn: p.claim.turn + 1, open: p.owners.shared()}
 	}
 }
 
@@ -64,56 +60,24 @@ func (p *pool) claimed() bool {
 		return true
 	case !p.claim.asking:
 		p.claim.asking = true
-		turn := p.claim.turn
-		go p.ask(turn)
+		go p.ask(p.owners.survey(p.key), p.claim.turn)
 	}
 	return p.claim.others != nil
 }
 
-// ask asks the other replicas for their requests until there are none, or nobody waits.
-func (p *pool) ask(turn int) {
-	ended := map[string]bool{}
+// ask asks the other replicas for their requests until there are none, or no request waits.
+func (p *pool) ask(survey survey, turn int) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for p.learn(turn, ended) {
+	for p.learn(survey, turn) {
 		timer.Reset(askInterval)
 		<-timer.C
 	}
 }
 
-// learn asks once. ended has the replicas that have no requests left, and will not have any. It tells whether to ask
-// again.
-func (p *pool) learn(turn int, ended map[string]bool) bool {
-	ctx, cancel := context.WithTimeout(p.gateway.base, askTimeout)
-	defer cancel()
-	type reply struct {
-		member string
-		held   *held
-	}
-	var asked int
-	replies := make(chan reply)
-	for _, other := range p.gateway.others() {
-		if ended[other.Name] {
-			continue
-		}
-		asked++
-		go func() {
-			answer := p.gateway.askHeld(ctx, other, p.key)
-			replies <- reply{other.Name, answer}
-		}()
-	}
-	others, known := map[string]int{}, true
-	for range asked {
-		r := <-replies
-		if r.held == nil || r.held.Owner {
-			known = known && r.held == nil && p.gateway.forget(r.member)
-			continue
-		}
-		ended[r.member] = len(r.held.Requests) == 0
-		for instance, n := range r.held.Requests {
-			others[instance] += n
-		}
-	}
+// learn asks once. It reports whether to ask once more.
+func (p *pool) learn(survey survey, turn int) bool {
+	others, known := survey.ask(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.claim.turn != turn || p.owner.Load() != nil || !p.claim.open {

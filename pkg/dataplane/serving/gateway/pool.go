@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"hash/maphash"
 	"math"
 	"net/http"
 	"slices"
@@ -54,6 +55,7 @@ type instance struct {
 // served; to the instance that has the fewest; never more than containerConcurrency at one.
 type pool struct {
 	gateway  *Gateway
+	owners   owners
 	key      routing.Key
 	clock    clock.PassiveClock
 	activate func(routing.Key)
@@ -98,7 +100,7 @@ type pool struct {
 func newPool(key routing.Key, g *Gateway) *pool {
 	now := g.options.Clock.Now()
 	return &pool{
-		gateway: g, key: key, clock: g.options.Clock, activate: g.options.Activate, drained: g.options.Drained,
+		gateway: g, owners: g, key: key, clock: g.options.Clock, activate: g.options.Activate, drained: g.options.Drained,
 		instruments: g.instruments, tenant: g.fairness.tenant(key.Namespace),
 		limit: math.MaxInt, burst: math.NaN(), all: map[string]*instance{}, gone: map[string]*instance{},
 		usage: usage{sampled: now, changed: now},
@@ -200,11 +202,11 @@ func (p *pool) returned(in workload.Instance) *instance {
 // not all are to send their first ones to the same instance.
 func (p *pool) permute() {
 	seed := p.gateway.seed
-	if seed == 0 {
+	if seed == (maphash.Seed{}) {
 		return
 	}
 	slices.SortStableFunc(p.ready, func(a, b *instance) int {
-		return cmp.Compare(mix(seed^fnv(a.name)), mix(seed^fnv(b.name)))
+		return cmp.Compare(maphash.String(seed, a.name), maphash.String(seed, b.name))
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 )
 
 var (
@@ -92,8 +93,8 @@ func (g *Gateway) serveStandard(w http.ResponseWriter, r *http.Request, public b
 	// An invalid one is the zero value, which stands for an unknown peer.
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
-	h := lookup(g.table.Load(), r.Host)
-	if h != nil && h.clusterLocal && public {
+	h := routetable.Lookup(g.table, r.Host)
+	if h != nil && h.ClusterLocal && public {
 		h = nil
 	}
 	refusal := unfit(r)
@@ -108,7 +109,7 @@ func (g *Gateway) serveStandard(w http.ResponseWriter, r *http.Request, public b
 	}
 	p := g.tagged(h, r.Header.Get(tagField))
 	if p == nil {
-		p = g.chooser.choose(h)
+		p = h.Choose()
 	}
 	traceparent := ""
 	if values := r.Header.Values(traceparentField); len(values) == 1 {

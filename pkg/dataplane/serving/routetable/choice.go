@@ -1,19 +1,19 @@
-package gateway
+package routetable
 
 import "math/rand/v2"
 
-// Requests to a host are taken in blocks of 100, and each block hands out each of the slots 0 to 99 once. So every
-// block is exact. The order of a block is one of orders, rotated; which and by how much looks random, so that
-// no rhythm of a client picks the same target each time.
+// Requests to a host are divided into blocks of 100, and each block uses each of the slots 0 to 99 once, so every block
+// is exact. The order of a block is one of orders, rotated. Order and rotation look random, so that no rhythm of a client
+// picks the same target each time.
 const (
 	slots  = 100
 	orders = 64
 )
 
-// chooser picks targets by their percents.
+// chooser determines the slots of requests.
 type chooser [orders][slots]uint8
 
-// newChooser returns a chooser whose orders are those of a seed.
+// newChooser returns a chooser whose orders depend on a seed.
 func newChooser(seed uint64) *chooser {
 	random := rand.New(rand.NewPCG(seed, orders))
 	c := new(chooser)
@@ -23,20 +23,6 @@ func newChooser(seed uint64) *chooser {
 		}
 	}
 	return c
-}
-
-// choose returns the pool for the next request to a host, which has a target at least.
-func (c *chooser) choose(h *host) *pool {
-	if len(h.targets) == 1 {
-		return h.targets[0].pool
-	}
-	slot := c.slot(h.seed, h.requests.Add(1)-1)
-	for i := range h.targets {
-		if slot < h.targets[i].upTo {
-			return h.targets[i].pool
-		}
-	}
-	return h.targets[len(h.targets)-1].pool
 }
 
 // slot returns the slot of the n-th request.

@@ -1,4 +1,4 @@
-package gateway
+package routetable
 
 import (
 	"math/rand/v2"
@@ -7,25 +7,25 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-func split(g *Gateway, percents ...int) *host {
+func split(percents ...int) *Host[routing.Key] {
 	route := routing.Host{Name: "h"}
 	for i, percent := range percents {
 		route.Targets = append(route.Targets, routing.Target{Revision: key(string(rune('a' + i))), Percent: percent})
 	}
-	g.SetRoute(&routing.Route{Key: key("r"), Hosts: []routing.Host{route}})
-	return lookup(g.table.Load(), "h")
+	t := New[routing.Key]()
+	t.Set(&routing.Route{Key: key("r"), Hosts: []routing.Host{route}}, self)
+	return Lookup(t, "h")
 }
 
 // TestChooseExact covers that requests are dispatched in accordance with the weights (serving 8-6): exactly so in
 // each hundred.
 func TestChooseExact(t *testing.T) {
 	for _, percents := range [][]int{{100}, {50, 50}, {90, 10}, {1, 99}, {99, 1}, {33, 33, 34}, {1, 1, 98}} {
-		g := New(Options{})
-		h := split(g, percents...)
+		h := split(percents...)
 		for block := range 200 {
 			counts := map[string]int{}
 			for range slots {
-				counts[g.chooser.choose(h).key.Name]++
+				counts[h.Choose().Name]++
 			}
 			for i, percent := range percents {
 				if got := counts[string(rune('a'+i))]; got != percent {
@@ -59,10 +59,9 @@ func TestChooseNotSticky(t *testing.T) {
 }
 
 func BenchmarkChoose(b *testing.B) {
-	g := New(Options{})
-	h := split(g, 90, 10)
+	h := split(90, 10)
 	b.ReportAllocs()
 	for b.Loop() {
-		g.chooser.choose(h)
+		h.Choose()
 	}
 }

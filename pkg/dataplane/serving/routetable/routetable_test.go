@@ -1,4 +1,4 @@
-package gateway
+package routetable
 
 import (
 	"fmt"
@@ -9,14 +9,17 @@ import (
 
 func key(name string) routing.Key { return routing.Key{Namespace: "default", Name: name} }
 
+// self represents a Revision by its key.
+func self(key routing.Key) routing.Key { return key }
+
 func routeTo(name, host string, targets ...routing.Target) *routing.Route {
 	return &routing.Route{Key: key(name), Hosts: []routing.Host{{Name: host, Targets: targets}}}
 }
 
 // TestLookup covers that requests are dispatched by their Host (serving 8-6), however it is spelled.
 func TestLookup(t *testing.T) {
-	g := New(Options{})
-	g.SetRoute(routeTo("a", "a.default.localhost", routing.Target{Revision: key("a-1"), Percent: 100}))
+	table := New[routing.Key]()
+	table.Set(routeTo("a", "a.default.localhost", routing.Target{Revision: key("a-1"), Percent: 100}), self)
 	for name, found := range map[string]bool{
 		"a.default.localhost":       true,
 		"A.Default.LOCALHOST":       true,
@@ -31,14 +34,14 @@ func TestLookup(t *testing.T) {
 		"[::1]":                     false,
 		fmt.Sprintf("%0300d", 1):    false,
 	} {
-		if h := lookup(g.table.Load(), name); (h != nil) != found {
+		if h := Lookup(table, name); (h != nil) != found {
 			t.Errorf("lookup(%q) = %v, want found %v", name, h, found)
 		}
-		if h := lookup(g.table.Load(), []byte(name)); (h != nil) != found {
+		if h := Lookup(table, []byte(name)); (h != nil) != found {
 			t.Errorf("lookup([]byte(%q)) = %v, want found %v", name, h, found)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { lookup(g.table.Load(), "a.default.localhost:8080") }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { Lookup(table, "a.default.localhost:8080") }); n != 0 {
 		t.Errorf("lookup allocates %v times", n)
 	}
 }
@@ -46,39 +49,39 @@ func TestLookup(t *testing.T) {
 // TestReplace covers that a host belongs to the Route that got it last (serving 8-3), and that a table which was
 // read before a change stays as it is.
 func TestReplace(t *testing.T) {
-	g := New(Options{})
+	table := New[routing.Key]()
 	all := routing.Target{Revision: key("r"), Percent: 100}
-	g.SetRoute(routeTo("a", "x", all))
-	before := g.table.Load()
-	g.SetRoute(routeTo("b", "x", all))
-	g.DeleteRoute(key("a"))
-	if h := lookup(g.table.Load(), "x"); h == nil || h.route != key("b") {
-		t.Errorf("host x is %v, want that of route b", h)
+	table.Set(routeTo("a", "x", all), self)
+	before := table.snapshot.Load()
+	table.Set(routeTo("b", "x", all), self)
+	table.Delete(key("a"))
+	if h := Lookup(table, "x"); h == nil || h.route != key("b") {
+		t.Errorf("host x is %v, want route b", h)
 	}
 	if h := lookup(before, "x"); h == nil || h.route != key("a") {
-		t.Errorf("host x of the table before is %v, want that of route a", h)
+		t.Errorf("host x of the table before is %v, want route a", h)
 	}
-	g.SetRoute(routeTo("b", "y", all))
-	if lookup(g.table.Load(), "x") != nil || lookup(g.table.Load(), "y") == nil {
+	table.Set(routeTo("b", "y", all), self)
+	if Lookup(table, "x") != nil || Lookup(table, "y") == nil {
 		t.Error("route b has not moved from x to y")
 	}
-	g.DeleteRoute(key("b"))
-	if len(g.pools) != 0 {
-		t.Errorf("pools are left: %v", g.pools)
+	table.Delete(key("b"))
+	if len(table.hosts) != 0 {
+		t.Errorf("hosts are left: %v", table.hosts)
 	}
 }
 
 func BenchmarkSetRoute10000(b *testing.B) {
-	g := New(Options{})
+	table := New[routing.Key]()
 	route := func(i int) *routing.Route {
 		name := fmt.Sprintf("service-%d", i%10_000)
 		return routeTo(name, name+".default.localhost", routing.Target{Revision: key(name), Percent: 100})
 	}
 	for i := range 10_000 {
-		g.SetRoute(route(i))
+		table.Set(route(i), self)
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		g.SetRoute(route(i))
+		table.Set(route(i), self)
 	}
 }
