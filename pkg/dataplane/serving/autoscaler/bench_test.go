@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// benchmarkLoop returns a Loop with revisions, some of which are active under steady load.
+// benchmarkLoop returns a Loop with active revisions under steady load and resting ones at zero.
 func benchmarkLoop(b *testing.B, active, resting int) (*Loop, *clocktesting.FakeClock) {
 	fake := clocktesting.NewFakeClock(epoch)
 	s := defaults()
@@ -35,17 +35,17 @@ func benchmarkLoop(b *testing.B, active, resting int) (*Loop, *clocktesting.Fake
 		}
 	}
 	l.receive(b.Context())
-	if len(l.active) != active {
-		b.Fatalf("%d active revisions, want %d", len(l.active), active)
+	if len(l.scaler.ticking) != active {
+		b.Fatalf("%d active revisions, want %d", len(l.scaler.ticking), active)
 	}
 	for range 2 * int(s.Autoscaler.StableWindow/time.Second) {
 		fake.Step(time.Second)
-		l.pass(b.Context())
+		l.scaler.sampleAll(b.Context())
 	}
 	return l, fake
 }
 
-// BenchmarkTick is the work of two seconds: two samples and one decision for each active revision.
+// BenchmarkTick measures the work of two seconds: two samples and one decision for each active revision.
 func BenchmarkTick(b *testing.B) {
 	for _, tc := range []struct{ active, resting int }{{1000, 0}, {1000, 10000}, {0, 10000}} {
 		b.Run(fmt.Sprintf("active=%d/resting=%d", tc.active, tc.resting), func(b *testing.B) {
@@ -55,14 +55,14 @@ func BenchmarkTick(b *testing.B) {
 				for range 2 {
 					fake.SetTime(fake.Now().Add(time.Second))
 					l.receive(b.Context())
-					l.pass(b.Context())
+					l.scaler.sampleAll(b.Context())
 				}
 			}
 		})
 	}
 }
 
-// BenchmarkActivate is what a request that waits pays, while the instances it waits for start.
+// BenchmarkActivate measures Activate while backends start.
 func BenchmarkActivate(b *testing.B) {
 	l, _ := benchmarkLoop(b, 1, 1000)
 	key := revisionNamed("r-0").Key
@@ -74,7 +74,7 @@ func BenchmarkActivate(b *testing.B) {
 	})
 }
 
-// BenchmarkSettingsChanged resolves anew how 10,000 revisions scale.
+// BenchmarkSettingsChanged resolves the configuration of 10,000 revisions.
 func BenchmarkSettingsChanged(b *testing.B) {
 	l, _ := benchmarkLoop(b, 0, 10000)
 	b.ReportAllocs()

@@ -1,10 +1,8 @@
-// Package autoscaler decides how many instances revisions run: by the requests they have, as the Knative Pod
-// Autoscaler does. Decide is the decision, a function of what is known at one moment; Loop samples the gateway,
-// decides every other second, and applies what was decided.
+// Package autoscaler scales revisions by their load, like the Knative Pod Autoscaler. Decide is the decision, a pure function
+// of the observed state (decide.go); Loop samples the gateway, decides every other second and applies the decisions.
 //
-// It differs from Knative where the gateway, which all requests pass through, makes things simpler: nothing has
-// to be waited for until requests go another way, so the scale-to-zero grace period of config-autoscaler has no
-// effect, and the excess burst capacity is only reported.
+// It is simpler than Knative's because all requests always pass the gateway: no request path has to be switched at zero, so the
+// scale-to-zero grace period of config-autoscaler has no effect, and the excess burst capacity is only reported.
 package autoscaler
 
 import (
@@ -22,36 +20,36 @@ const (
 	minTarget = 0.01
 )
 
-// Config is how one revision scales: its annotations where it has them, else the operator's settings.
+// Config is the scaling configuration of one revision: its annotations, with the operator's settings as defaults.
 type Config struct {
-	// RPS tells that the revision scales on requests per second instead of concurrency.
+	// RPS is true if the revision scales on requests per second instead of concurrency.
 	RPS bool
-	// Target is what one instance is to get of the metric on average; Capacity is what it could take, before
-	// utilization is subtracted.
+	// Target is the average of the metric per backend to scale for; Capacity is the maximum that a backend serves, of which
+	// Target is the utilization.
 	Target, Capacity float64
-	// BurstCapacity is how many requests a burst may bring; -1 means any number.
+	// BurstCapacity is the number of requests of a burst to have capacity for; -1 means unlimited.
 	BurstCapacity float64
-	// StableWindow and PanicWindow are what the metric is averaged over, in whole seconds.
+	// StableWindow and PanicWindow are the windows to average the metric over, in whole seconds.
 	StableWindow, PanicWindow time.Duration
-	// PanicThreshold is the factor by which demand exceeds the ready instances when panic begins.
+	// PanicThreshold is the ratio of demand to ready backends at which panic mode begins.
 	PanicThreshold float64
-	// MaxScaleUpRate and MaxScaleDownRate bound the factor between the ready instances and the decision.
+	// MaxScaleUpRate and MaxScaleDownRate bound the ratio of the decision to the ready backends.
 	MaxScaleUpRate, MaxScaleDownRate float64
-	// Min, Max, Initial and Activation are numbers of instances. A Max of 0 means no limit.
+	// Min, Max, Initial and Activation are numbers of backends. A Max of 0 means no limit.
 	Min, Max, Initial, Activation int32
-	// ScaleDownDelay is how long demand must be lower before it counts, Retention how long the last instance
-	// is kept without demand.
+	// ScaleDownDelay is how long demand must be lower before the revision scales down, Retention how long the last backend
+	// stays without demand.
 	ScaleDownDelay, Retention time.Duration
-	// ProgressDeadline is how long Initial is held for a revision that does not become ready.
+	// ProgressDeadline is how long Initial is kept for a revision that does not become ready.
 	ProgressDeadline time.Duration
-	// ScaleToZero lets a revision without requests run no instance.
+	// ScaleToZero is true if revisions without requests may scale to zero.
 	ScaleToZero bool
-	// Reachable tells whether a Route refers to the revision, Started whether it has been ready before.
+	// Reachable is true if a Route refers to the revision, Started if it was ready before.
 	Reachable, Started bool
 }
 
-// Resolve returns how a revision scales. Annotations that do not parse, which admission keeps out, are as if
-// they were not there.
+// Resolve returns the scaling configuration of a revision. Annotations that do not parse, which validation rejects, are
+// ignored.
 func Resolve(revision *routing.Revision, s *settings.Settings) Config {
 	a := annotations(revision.Annotations)
 	c := Config{
@@ -80,7 +78,7 @@ func Resolve(revision *routing.Revision, s *settings.Settings) Config {
 	return c
 }
 
-// resolveTarget sets what one instance is to get. More concurrency than its containers take is no target.
+// resolveTarget sets Target and Capacity. Capacity does not exceed the container concurrency.
 func (c *Config) resolveTarget(a annotations, containerConcurrency int, s *settings.Autoscaler) {
 	_, metric, _ := servingv1.AutoscalingAnnotation(a, servingv1.MetricAnnotationKey)
 	c.RPS = metric == servingv1.RPSMetric
@@ -97,7 +95,7 @@ func (c *Config) resolveTarget(a annotations, containerConcurrency int, s *setti
 	c.Target = max(minTarget, c.Capacity*utilization)
 }
 
-// limited is a maximum no higher than a limit. 0 means none, for both.
+// limited returns maximum, at most limit. 0 means none, for both.
 func limited(maximum, limit int32) int32 {
 	if limit > 0 && (maximum == 0 || maximum > limit) {
 		return limit
@@ -105,10 +103,10 @@ func limited(maximum, limit int32) int32 {
 	return maximum
 }
 
-// wholeSeconds rounds to what windows count in, at least one.
+// wholeSeconds rounds to the resolution of windows, at least one second.
 func wholeSeconds(d time.Duration) time.Duration { return max(bucket, d.Round(bucket)) }
 
-// annotations are those of a revision. Each method returns the value of a key, or else what holds without.
+// annotations are the annotations of a revision. Each method returns the value of a key, or the default otherwise.
 type annotations map[string]string
 
 func (a annotations) number(key string, otherwise float64) float64 {

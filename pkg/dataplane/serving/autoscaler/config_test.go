@@ -10,14 +10,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// defaults are the operator's settings where no ConfigMap says otherwise.
+// defaults returns the default operator settings.
 func defaults() *settings.Settings {
 	s := settings.Default("example.com")
 	return &s
 }
 
-// resolve returns the configuration of a reachable, started revision with annotations, given by the last part
-// of their keys.
+// resolve returns the configuration of a reachable, started revision with annotations, whose keys lack the prefix.
 func resolve(annotations map[string]string) Config {
 	return Resolve(&routing.Revision{Annotations: annotated(annotations), Reachable: true, Started: true}, defaults())
 }
@@ -42,7 +41,7 @@ func TestResolveDefaults(t *testing.T) {
 	}
 }
 
-// The operator's progress deadline holds where no annotation says so (config-deployment).
+// TestResolveProgressDeadline checks that config-deployment sets the default progress deadline.
 func TestResolveProgressDeadline(t *testing.T) {
 	s := defaults()
 	s.Deployment.ProgressDeadline = 20 * time.Minute

@@ -5,88 +5,86 @@ import (
 	"time"
 )
 
-// TickInterval is how often a revision with instances is decided about.
+// TickInterval is the interval between decisions about a revision with backends.
 const TickInterval = 2 * time.Second
 
-// Input is what is known of a revision at one moment.
+// Input is the observed state of a revision at one moment.
 type Input struct {
 	Now time.Time
-	// Stable and Panic are the averages of the metric over the two windows. Where they are not Sampled now, but at
-	// some earlier moment or never, demand stays what it was decided to be.
+	// Stable and Panic are the averages of the metric over the two windows. If Sampled is false, they are outdated, and the
+	// demand stays as decided before.
 	Stable, Panic float64
 	Sampled       bool
-	// Waiting is how many requests wait for an instance.
+	// Waiting is the number of requests that wait for a backend.
 	Waiting int
-	// Ready is the number of ready instances, Desired the scale that was decided before.
+	// Ready is the number of ready backends, Desired the previously decided scale.
 	Ready, Desired int32
-	// Failing tells that instances which were started last do not become ready.
+	// Failing is true if the most recently started backends do not become ready.
 	Failing bool
-	// Held tells that requests may be in flight which are not sampled: the last instance stays.
-	Held bool
+	// Stale is true if a gateway that stopped reporting may have requests in flight: the last backend stays.
+	Stale bool
 }
 
-// Decision is what follows from an Input.
+// Decision is the result of Decide.
 type Decision struct {
-	// Desired is the number of instances to run.
+	// Desired is the number of backends to run.
 	Desired int32
-	// Panicking tells whether the decision is one of panic mode.
+	// Panicking is true in panic mode.
 	Panicking bool
-	// ExcessBurstCapacity is how many requests could come at once beyond what the instances have and the burst
-	// capacity asks for; where negative, so many are missing. It is 0 without, and -1 with endless burst capacity.
+	// ExcessBurstCapacity is the capacity of the ready backends minus the requests in flight and the burst capacity, in
+	// requests. It is 0 without and -1 with unlimited burst capacity.
 	ExcessBurstCapacity int32
-	// Next is when to decide again, 0 where nothing changes until a request waits or the configuration changes.
+	// Next is the delay until the next decision, 0 if only a waiting request or a change of the configuration requires one.
 	Next time.Duration
 }
 
-// Memory is what later decisions about a revision need to know of earlier ones. The zero Memory is that of a
-// revision that nothing was decided about.
+// Memory is the state that decisions about one revision share. The zero Memory belongs to a revision without a decision.
 type Memory struct {
-	// created is when a revision that was not ready before was first decided about, started when it was ready.
-	// Both are zero for one that was started before.
+	// created is the time of the first decision about a revision that was not ready yet, started the time when it became
+	// ready. Both are zero if the revision was ready at the first decision.
 	created, started time.Time
-	// routed tells that the revision was reachable, initialized that its initial scale was ready.
+	// routed is true once the revision was reachable, initialized once its initial scale was ready.
 	routed, initialized bool
-	// active is when the revision left zero, or got ready after that; served tells that it got ready.
+	// active is the time when the revision left zero or became ready after that; served is true once it became ready.
 	active time.Time
 	served bool
-	// activating tells that the activation scale was not ready since the revision left zero.
+	// activating is true from leaving zero until the activation scale is ready.
 	activating bool
-	// idle is when the demand ended, zero while there is some.
+	// idle is the time when demand ended, zero while there is demand.
 	idle time.Time
-	// panicked is when demand was last over the threshold, zero outside panic mode; panicScale is the highest
-	// scale of this panic.
+	// panicked is the time when demand was last over the threshold, zero outside panic mode; panicScale is the highest
+	// scale since panic mode began.
 	panicked   time.Time
 	panicScale int32
 	delay      delay
 }
 
-// Adopt tells of instances that run without that this Memory knows of their load: several of them are kept
-// for a stable window, since what they do shows only by then.
-func (m *Memory) Adopt(now time.Time, instances int32) {
-	if instances > 0 {
+// Resume records that backends run whose load is unknown. Several backends are kept for a stable window, until their load is
+// known.
+func (m *Memory) Resume(now time.Time, backends int32) {
+	if backends > 0 {
 		m.active = now
 	}
-	if instances > 1 {
-		m.panicked, m.panicScale = now, instances
+	if backends > 1 {
+		m.panicked, m.panicScale = now, backends
 	}
 }
 
-// Decide returns how many instances a revision is to run. It reads no clock and nothing else but its arguments,
-// and changes only m. Where the input is sampled it is to be called once each TickInterval, since what one
-// decision changes is bounded by a factor.
+// Decide returns the scale of a revision. It reads nothing but its arguments and changes only m. With sampled input it must be
+// called once per TickInterval, because the rates bound the change of one decision.
 func Decide(c *Config, in *Input, m *Memory) Decision {
 	m.observe(c, in)
 	desired := in.Desired
 	if in.Sampled {
 		desired = m.demand(c, in)
 	}
-	if in.Waiting > 0 || in.Held && in.Desired > 0 {
+	if in.Waiting > 0 || in.Stale && in.Desired > 0 {
 		desired = max(desired, 1)
 	}
 	desired = m.activate(c, in, desired)
 	floor := m.floor(c, in)
 	if desired = max(desired, floor); desired == 0 {
-		desired = m.lastInstance(c, in)
+		desired = m.lastBackend(c, in)
 	}
 	desired = withoutFailing(in, desired, floor)
 	desired = bounded(desired, c.Max)
@@ -100,7 +98,7 @@ func Decide(c *Config, in *Input, m *Memory) Decision {
 	return d
 }
 
-// observe notes what happened to the revision since the previous decision.
+// observe records the changes of the revision since the previous decision.
 func (m *Memory) observe(c *Config, in *Input) {
 	if !c.Started && m.created.IsZero() {
 		m.created = in.Now
@@ -118,7 +116,7 @@ func (m *Memory) observe(c *Config, in *Input) {
 	}
 }
 
-// demand is the scale that the requests of the windows ask for.
+// demand returns the scale that the averages of the windows require.
 func (m *Memory) demand(c *Config, in *Input) int32 {
 	ready := math.Max(1, float64(in.Ready))
 	up := math.Ceil(c.MaxScaleUpRate * ready)
@@ -126,7 +124,7 @@ func (m *Memory) demand(c *Config, in *Input) int32 {
 	if c.Reachable {
 		down = math.Floor(ready / c.MaxScaleDownRate)
 	}
-	// Rounding keeps what is one instance's target, but for an error of the sum, from asking for two.
+	// Rounding hides floating-point errors of the sum, which would require one more backend.
 	needed := func(average float64) float64 { return math.Ceil(math.Round(average/c.Target*1e4) / 1e4) }
 	scale := func(needed float64) int32 {
 		return int32(math.Min(math.Min(math.Max(needed, down), up), math.MaxInt32))
@@ -154,8 +152,8 @@ func (m *Memory) demand(c *Config, in *Input) int32 {
 	return desired
 }
 
-// activate raises the scale of a revision that requests bring back from zero, until so many instances are ready,
-// or a stable window has passed in which they do not become so.
+// activate raises desired to the activation scale after leaving zero, until that many backends are ready, or for a stable
+// window.
 func (m *Memory) activate(c *Config, in *Input, desired int32) int32 {
 	switch {
 	case in.Desired == 0 && desired > 0:
@@ -169,8 +167,8 @@ func (m *Memory) activate(c *Config, in *Input, desired int32) int32 {
 	return desired
 }
 
-// floor is the scale that is kept whatever the demand. What no Route refers to needs none (serving 7.3-1),
-// unless it is to become ready for a Route.
+// floor returns the minimum scale, independent of demand. A revision without Routes has none (serving 7.3-1), except while it
+// starts for a Route.
 func (m *Memory) floor(c *Config, in *Input) int32 {
 	starting := !c.Started && in.Now.Sub(m.created) < c.ProgressDeadline
 	settling := !m.started.IsZero() && in.Now.Sub(m.started) < c.StableWindow
@@ -187,9 +185,9 @@ func (m *Memory) floor(c *Config, in *Input) int32 {
 	return floor
 }
 
-// lastInstance is 1 while the last instance of a revision without demand is kept: for a stable window since it
-// began to serve, and then for the retention period, which is for requests that may come.
-func (m *Memory) lastInstance(c *Config, in *Input) int32 {
+// lastBackend returns 1 while the last backend of a revision without demand is kept: for a stable window after it started to
+// serve, and then for the retention period.
+func (m *Memory) lastBackend(c *Config, in *Input) int32 {
 	if in.Desired == 0 {
 		return 0
 	}
@@ -206,7 +204,7 @@ func (m *Memory) lastInstance(c *Config, in *Input) int32 {
 	return 0
 }
 
-// withoutFailing keeps requests that wait for instances which never become ready from starting more of them.
+// withoutFailing prevents waiting requests from starting more backends while none becomes ready.
 func withoutFailing(in *Input, desired, floor int32) int32 {
 	if in.Failing && in.Ready == 0 {
 		return min(desired, max(in.Desired, floor, 1))
@@ -214,6 +212,7 @@ func withoutFailing(in *Input, desired, floor int32) int32 {
 	return desired
 }
 
+// bounded returns scale, at most maximum unless that is 0.
 func bounded(scale, maximum int32) int32 {
 	if maximum > 0 {
 		return min(scale, maximum)
@@ -221,6 +220,7 @@ func bounded(scale, maximum int32) int32 {
 	return scale
 }
 
+// excessBurstCapacity returns Decision.ExcessBurstCapacity.
 func excessBurstCapacity(c *Config, in *Input) int32 {
 	switch {
 	case c.BurstCapacity == 0:

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// moment is one call of Decide: some time after the first, with what is known then and what is to follow.
+// moment is one call of Decide at a time after the first, with its input and the expected decision.
 type moment struct {
 	after          time.Duration
 	stable, panic  float64
@@ -13,15 +13,15 @@ type moment struct {
 	ready, desired int32
 	unsampled      bool
 	failing        bool
-	// change is done to the configuration before.
+	// change changes the configuration before the call.
 	change func(*Config)
 
 	want      int32
 	panicking bool
 }
 
-// TestDecide tells each decision's reasons, that of revisions which no Route refers to among them (serving 7.3-1);
-// what a revision looks like over time is for the simulations.
+// TestDecide covers each reason of a decision, including revisions without Routes (serving 7.3-1). The simulations cover the
+// behaviour over time.
 func TestDecide(t *testing.T) {
 	started := func(c *Config) { c.Started = true }
 	routed := func(c *Config) { c.Reachable = true }
@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 		{name: "down by no more than the rate", moments: []moment{{stable: 70, panic: 70, ready: 9, desired: 9, want: 4}}},
 		{name: "down at once if unreachable", config: unrouted, moments: []moment{{stable: 70, panic: 70, ready: 9, desired: 9, want: 1}}},
 		{
-			name: "panic lasts a stable window and never goes down",
+			name: "panic lasts a stable window and never scales down",
 			moments: []moment{
 				{stable: 70, panic: 139, ready: 1, desired: 1, want: 2, panicking: true},
 				{after: 2 * s, stable: 80, panic: 420, ready: 1, desired: 2, want: 6, panicking: true},
@@ -138,8 +138,8 @@ func TestDecide(t *testing.T) {
 			moments: []moment{{unsampled: true, want: 0}, {after: s, unsampled: true, waiting: 1, want: 1}},
 		},
 		{name: "no more than max-scale initially", annotations: map[string]string{"initial-scale": "5", "max-scale": "2"}, config: func(c *Config) { c.Started = false }, moments: []moment{{unsampled: true, want: 2}}},
-		{name: "started revisions rest", annotations: map[string]string{"initial-scale": "3"}, moments: []moment{{unsampled: true, want: 0}}},
-		{name: "one instance for whoever waits", moments: []moment{{unsampled: true, waiting: 500, want: 1}}},
+		{name: "started revisions stay at zero", annotations: map[string]string{"initial-scale": "3"}, moments: []moment{{unsampled: true, want: 0}}},
+		{name: "one backend for waiting requests", moments: []moment{{unsampled: true, waiting: 500, want: 1}}},
 		{
 			name: "activation scale until it is ready once", annotations: map[string]string{"activation-scale": "4"},
 			moments: []moment{
@@ -207,7 +207,7 @@ func TestDecide(t *testing.T) {
 		},
 		{name: "not to zero with a request waiting", moments: []moment{{ready: 1, desired: 1, want: 1}, {after: 100 * s, waiting: 1, desired: 1, want: 1}}},
 		{
-			name: "delayed going down", annotations: map[string]string{"scale-down-delay": "20s"},
+			name: "delayed scaling down", annotations: map[string]string{"scale-down-delay": "20s"},
 			moments: []moment{
 				{stable: 350, panic: 350, ready: 5, desired: 5, want: 5},
 				{after: 2 * s, stable: 210, panic: 210, ready: 5, desired: 5, want: 5},
@@ -277,8 +277,8 @@ func TestDecideExcessBurstCapacity(t *testing.T) {
 	}
 }
 
-// TestDecideAfterAdopting keeps what runs, until there are samples of a whole window.
-func TestDecideAfterAdopting(t *testing.T) {
+// TestDecideAfterResume keeps running backends until a whole window is sampled.
+func TestDecideAfterResume(t *testing.T) {
 	c := resolve(nil)
 	for _, tc := range []struct {
 		running, atOnce, later int32
@@ -286,14 +286,14 @@ func TestDecideAfterAdopting(t *testing.T) {
 		{running: 0}, {running: 1, atOnce: 1}, {running: 8, atOnce: 8, later: 4},
 	} {
 		var m Memory
-		m.Adopt(epoch, tc.running)
+		m.Resume(epoch, tc.running)
 		for _, step := range []struct {
 			after time.Duration
 			want  int32
 		}{{2 * time.Second, tc.atOnce}, {time.Minute, tc.atOnce}, {62 * time.Second, tc.later}} {
 			in := Input{Now: epoch.Add(step.after), Sampled: true, Ready: tc.running, Desired: tc.running}
 			if got := Decide(&c, &in, &m).Desired; got != step.want {
-				t.Errorf("%d adopted, after %v: desired = %d, want %d", tc.running, step.after, got, step.want)
+				t.Errorf("%d resumed, after %v: desired = %d, want %d", tc.running, step.after, got, step.want)
 			}
 		}
 	}

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// delay remembers the highest scale of the latest time: its entries are in order of time, each lower than the
-// one before, so that the first is the highest.
+// delay is a sliding-window maximum of scales: its entries are ordered by time, each lower than the one before, so the first
+// is the highest.
 type delay []delayed
 
+// delayed is a scale and the time of its decision.
 type delayed struct {
 	at    time.Time
 	scale int32
 }
 
-// highest adds a scale and returns the highest one since now-length.
+// highest adds a scale and returns the highest scale since now-length.
 func (d *delay) highest(now time.Time, length time.Duration, scale int32) int32 {
 	kept := *d
 	for len(kept) > 0 && kept[len(kept)-1].scale <= scale {

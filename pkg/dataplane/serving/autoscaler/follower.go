@@ -7,94 +7,86 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// With several replicas, the one that leads decides, by what all gateways see. The others take note of what they are
-// told, so that they can go on when they come to lead, and report.
-
-// announceInterval is how often scale is asked for, at most, for requests that wait at a revision without instance.
+// announceInterval is the minimum interval between two activations of a revision for requests that wait at this replica.
 const announceInterval = time.Second
 
-// leading tells whether this replica decides.
-func (l *Loop) leading() bool { return l.options.Leading == nil || l.options.Leading() }
+// follower is the part of a Loop that acts while another replica leads: it keeps the scales that it observes, to continue
+// with them when this replica becomes the leader, and sends the load that its gateway sees to the leader.
+type follower struct {
+	options  *Options
+	registry *registry
+	// failing is true if the latest report was not sent. Owned by Run.
+	failing bool
+}
 
-// turn takes note of whether this replica leads now. When it begins to, what runs is the scale to begin with, and is
-// kept for a stable window, as only by then what the gateways see tells how much is needed.
-func (l *Loop) turn() {
-	leads := l.leading()
-	if leads == l.leads {
+// handle records the observed scale of a changed revision.
+func (f *follower) handle(r *revision) {
+	changes := f.registry.changes(r)
+	if changes.spec == nil {
 		return
 	}
-	l.leads = leads
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.active)
-	l.active = l.active[:0]
-	for _, r := range l.revisions {
-		r.listed, r.failed = false, false
-		r.memory, r.window, r.stable, r.panicking = Memory{}, nil, Average{}, Average{}
-		r.resolved, r.activated, r.asked = nil, time.Time{}, nil
-		// As if all were told anew.
-		r.desired, r.observed = 0, r.observed || r.state.UID != ""
-		l.enqueue(r)
+	if changes.state != nil {
+		r.running = *changes.state
+	}
+	f.registry.setDesired(r, max(r.running.Desired, r.running.Ready))
+}
+
+// activate activates a revision at zero and requests a report.
+func (f *follower) activate(key routing.Key) {
+	if f.announce(key) {
+		f.options.ActivateNow(key)
 	}
 }
 
-// note takes what a revision was told while another replica leads.
-func (l *Loop) note(r *revision) {
-	told := l.take(r)
-	if told.spec == nil {
-		return
-	}
-	if told.state != nil {
-		r.running = *told.state
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.desired = max(r.running.Desired, r.running.Ready)
-}
-
-// announce has a revision that another replica decides about scaled from zero at once. mu is held.
-func (l *Loop) announce(r *revision) (now bool) {
-	at := l.options.Clock.Now()
-	if r.state.Desired > 0 || at.Sub(r.announced) < announceInterval {
+// announce requests a report, and reports whether to activate the revision now.
+func (f *follower) announce(key routing.Key) bool {
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	r := f.registry.revisions[key]
+	if r == nil || !r.announcementDue(f.options.Clock.Now()) {
 		return false
 	}
-	r.announced = at
-	l.hurry()
+	f.registry.requestReport()
 	return true
 }
 
-// hurry has Run go on at once. mu is held.
-func (l *Loop) hurry() {
-	l.urgent = true
-	select {
-	case l.wake <- struct{}{}:
-	default:
+// announcementDue reports whether to activate a revision for waiting requests now, and counts the activation. registry.mu is
+// held.
+func (r *revision) announcementDue(now time.Time) bool {
+	if r.state.Desired > 0 || now.Sub(r.announced) < announceInterval {
+		return false
 	}
+	r.announced = now
+	return true
 }
 
-// report tells the replica that leads what this one's gateway sees.
-func (l *Loop) report(ctx context.Context) {
-	now := l.options.Clock.Now()
-	report := &Report{Member: l.options.Members.Current().Self(), Usages: l.options.Report(now)}
-	var again []routing.Key
-	l.mu.Lock()
-	l.urgent = false
-	for i := range report.Usages {
-		u := &report.Usages[i]
-		if r := l.revisions[u.Key]; r != nil && u.Waiting > 0 && r.state.Desired == 0 && now.Sub(r.announced) >= announceInterval {
-			r.announced = now
-			again = append(again, u.Key)
-		}
-	}
-	l.mu.Unlock()
-	for _, key := range again {
-		l.options.ActivateNow(key)
+// report sends the load that the gateway sees to the leader, and activates revisions at zero whose requests still wait.
+func (f *follower) report(ctx context.Context) {
+	now := f.options.Clock.Now()
+	report := &Report{Member: f.options.Members.Current().Self(), Usages: f.options.Report(now)}
+	for _, key := range f.waitingAtZero(report.Usages, now) {
+		f.options.ActivateNow(key)
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	err := l.options.Send(ctx, report)
-	if err != nil && !l.unsent && ctx.Err() == nil {
-		l.options.Logger.V(2).Info("Reporting the usage of revisions failed, trying again", "err", err)
+	err := f.options.Send(ctx, report)
+	if err != nil && !f.failing && ctx.Err() == nil {
+		f.options.Logger.V(2).Info("Failed to report the load of revisions; retrying", "err", err)
 	}
-	l.unsent = err != nil
+	f.failing = err != nil
+}
+
+// waitingAtZero returns the revisions to activate for their waiting requests, and clears the request for a report.
+func (f *follower) waitingAtZero(usages []Usage, now time.Time) []routing.Key {
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	f.registry.reportNow = false
+	var due []routing.Key
+	for i := range usages {
+		u := &usages[i]
+		if r := f.registry.revisions[u.Key]; r != nil && u.Waiting > 0 && r.announcementDue(now) {
+			due = append(due, u.Key)
+		}
+	}
+	return due
 }

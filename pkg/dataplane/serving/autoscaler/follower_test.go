@@ -17,20 +17,20 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// replicated is a world that is one of the replicas a and b: it is a.
+// replicated is a fixture for replica a of the replicas a and b.
 type replicated struct {
-	*world
-	leads   atomic.Bool
-	members *membership.View
-	usages  []Usage
-	reports []*Report
-	woken   []routing.Key
+	*fixture
+	leads     atomic.Bool
+	members   *membership.View
+	usages    []Usage
+	reports   []*Report
+	activated []routing.Key
 }
 
 func newReplicated(leads bool) *replicated {
-	r := &replicated{world: newWorld(), members: membership.NewView(setOf("a", "b"))}
+	r := &replicated{fixture: newFixture(), members: membership.NewView(setOf("a", "b"))}
 	r.leads.Store(leads)
-	o := r.options
+	o := *r.options
 	o.Leading = r.leads.Load
 	o.Members = r.members
 	o.Report = func(time.Time) []Usage {
@@ -42,12 +42,12 @@ func newReplicated(leads bool) *replicated {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reports = append(r.reports, report)
-		return errors.New("nobody leads")
+		return errors.New("no leader")
 	}
 	o.ActivateNow = func(key routing.Key) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.woken = append(r.woken, key)
+		r.activated = append(r.activated, key)
 	}
 	r.Loop = New(o)
 	return r
@@ -61,22 +61,22 @@ func setOf(names ...string) *membership.Set {
 	return membership.NewSet("a", all...)
 }
 
-// lookAt returns the numbers of reports and of revisions that were activated so far.
-func (r *replicated) lookAt() (reports, woken int) {
+// counts returns the numbers of reports and of revisions that were activated so far.
+func (r *replicated) counts() (reports, activated int) {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.reports), len(r.woken)
+	return len(r.reports), len(r.activated)
 }
 
-// see has replica b report a revision's requests.
-func (r *replicated) see(revision routing.Revision, u Usage) {
+// reportFromPeer sends a report of replica b about a revision.
+func (r *replicated) reportFromPeer(revision routing.Revision, u Usage) {
 	u.Key, u.UID = revision.Key, revision.UID
 	r.Receive(&Report{Member: "b", Usages: []Usage{u}})
 }
 
-// TestFollower covers that a replica which does not lead scales nothing, but reports, and has a revision activated at
-// which requests wait: at once, and again each second while it runs nothing.
+// TestFollower checks that a follower does not scale, but reports, and activates a revision with waiting requests: at once, and
+// every second until a backend starts.
 func TestFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newReplicated(false), revisionNamed("a")
@@ -84,8 +84,8 @@ func TestFollower(t *testing.T) {
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, 10*time.Second+time.Millisecond, r.Key)
-		if reports, woken := w.lookAt(); reports != 10 || woken != 0 {
-			t.Errorf("%d reports and %d activations in 10 s, want one a second and none", reports, woken)
+		if reports, activated := w.counts(); reports != 10 || activated != 0 {
+			t.Errorf("%d reports and %d activations in 10 s, want one a second and none", reports, activated)
 		}
 		w.mu.Lock()
 		w.usages = []Usage{{Key: r.Key, UID: r.UID, Waiting: 1}}
@@ -93,9 +93,9 @@ func TestFollower(t *testing.T) {
 		for range 100 {
 			w.Activate(r.Key)
 		}
-		reports, woken := w.lookAt()
-		if reports != 11 || woken != 1 {
-			t.Errorf("%d reports and %d activations, want one more of each at once", reports, woken)
+		reports, activated := w.counts()
+		if reports != 11 || activated != 1 {
+			t.Errorf("%d reports and %d activations, want one more of each at once", reports, activated)
 		}
 		w.mu.Lock()
 		diff := cmp.Diff(&Report{Member: "a", Usages: w.usages}, w.reports[10])
@@ -104,24 +104,24 @@ func TestFollower(t *testing.T) {
 			t.Errorf("reported other than wanted: %s", diff)
 		}
 		w.check(t, 3*time.Second+time.Millisecond, r.Key)
-		if _, woken := w.lookAt(); woken != 3 {
-			t.Errorf("%d activations after 3 s without instance, want one more each full second", woken)
+		if _, activated := w.counts(); activated != 3 {
+			t.Errorf("%d activations after 3 s without instance, want one more each full second", activated)
 		}
 		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 1})
 		w.Activate(r.Key)
 		w.check(t, 3*time.Second, r.Key)
-		if _, woken := w.lookAt(); woken != 3 {
-			t.Errorf("%d activations though an instance starts", woken)
+		if _, activated := w.counts(); activated != 3 {
+			t.Errorf("%d activations though an instance starts", activated)
 		}
 	})
 }
 
-// TestLeaderSums covers that what all gateways see counts, and until when.
+// TestLeaderSums checks that the leader sums the load of all gateways, and when a report expires.
 func TestLeaderSums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newReplicated(true), revisionNamed("a")
 		now := time.Now()
-		w.see(r, Usage{Concurrency: 2, RequestsPerSecond: 3, Waiting: 4})
+		w.reportFromPeer(r, Usage{Concurrency: 2, RequestsPerSecond: 3, Waiting: 4})
 		w.Receive(&Report{Member: "c", Usages: []Usage{{Key: r.Key, UID: r.UID, Concurrency: 100}}})
 		want := Sample{Concurrency: 2, RequestsPerSecond: 3, Waiting: 4}
 		for _, test := range []struct {
@@ -135,29 +135,29 @@ func TestLeaderSums(t *testing.T) {
 			{"stale", "a-uid", staleAfter + 1, Sample{}, true},
 			{"another revision of that name", "b-uid", 0, Sample{}, false},
 		} {
-			sample, held := w.others.sum(r.Key, revisionNamed(test.uid[:1]).UID, now.Add(test.at))
+			sample, held := w.peers.sum(r.Key, revisionNamed(test.uid[:1]).UID, now.Add(test.at))
 			if sample != test.sample || held != test.held {
 				t.Errorf("%s: %v, held %v, want %v, %v", test.name, sample, held, test.sample, test.held)
 			}
 		}
 		w.members.Set(setOf("a"))
-		if sample, held := w.others.sum(r.Key, r.UID, now); sample != (Sample{}) || held {
+		if sample, held := w.peers.sum(r.Key, r.UID, now); sample != (Sample{}) || held {
 			t.Errorf("a replica that left counts: %v, held %v", sample, held)
 		}
 	})
 }
 
-// TestLeaderScalesByReports covers that reports alone scale a revision, that it does not go to zero while the replica
-// that last had requests cannot be reached, and that it does once that has left.
+// TestLeaderScalesByReports checks that reports alone scale a revision, that it stays above zero while a replica that had
+// requests does not report, and that it scales to zero once that replica reports none.
 func TestLeaderScalesByReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newReplicated(true), revisionNamed("a")
 		w.start(t)
 		w.setRevision(r)
-		w.see(r, Usage{Waiting: 1, Concurrency: 1})
+		w.reportFromPeer(r, Usage{Waiting: 1, Concurrency: 1})
 		w.check(t, 0, r.Key, 1)
 		for range 60 {
-			w.see(r, Usage{Concurrency: 170})
+			w.reportFromPeer(r, Usage{Concurrency: 170})
 			w.after(time.Second, r.Key)
 		}
 		scales := w.after(0, r.Key)
@@ -176,8 +176,8 @@ func TestLeaderScalesByReports(t *testing.T) {
 	})
 }
 
-// TestTakingOver covers that what runs when a replica comes to lead is kept for a stable window.
-func TestTakingOver(t *testing.T) {
+// TestBecomingLeader checks that running backends are kept for a stable window when a replica becomes leader.
+func TestBecomingLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, one, many := newReplicated(false), revisionNamed("a"), revisionNamed("b")
 		w.start(t)
@@ -199,17 +199,17 @@ func TestTakingOver(t *testing.T) {
 		before := len(w.after(2*time.Second, many.Key))
 		w.Observe(many.Key, workload.State{UID: many.UID, Desired: 9, Ready: 9})
 		if after := len(w.after(time.Hour, many.Key)); after != before {
-			t.Errorf("scaled %d times after another replica came to lead", after-before)
+			t.Errorf("scaled %d times after another replica became leader", after-before)
 		}
 	})
 }
 
-// TestAwakenedElsewhere covers that an instance which another replica has started is kept, and that the leader's own
-// scale to zero is not taken for one.
-func TestAwakenedElsewhere(t *testing.T) {
+// TestActivatedByPeer checks that a backend that another replica started is kept, and that the leader's own scale to zero is
+// not mistaken for such an activation.
+func TestActivatedByPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newReplicated(true), revisionNamed("a")
-		w.deaf = true
+		w.silent = true
 		w.start(t)
 		w.setRevision(r)
 		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 0})
@@ -221,7 +221,7 @@ func TestAwakenedElsewhere(t *testing.T) {
 		if scales := w.after(12*time.Second, r.Key); len(scales) == 0 {
 			t.Error("an instance without requests stays for more than a window")
 		}
-		// The runtime tells of what was before.
+		// The workload publishes an outdated state.
 		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 1, Ready: 1})
 		w.after(time.Second, r.Key)
 		w.Observe(r.Key, workload.State{UID: r.UID})
@@ -234,7 +234,7 @@ func TestAwakenedElsewhere(t *testing.T) {
 	})
 }
 
-// TestUsageHandler covers a report's way to the replica that leads.
+// TestUsageHandler posts a report to the leader.
 func TestUsageHandler(t *testing.T) {
 	w, r := newReplicated(true), revisionNamed("a")
 	server := httptest.NewTLSServer(w.UsageHandler())
@@ -245,7 +245,7 @@ func TestUsageHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Sample{Concurrency: 1.5, RequestsPerSecond: 2, Waiting: 3}
-	if got, _ := w.others.sum(r.Key, r.UID, time.Now()); got != want {
+	if got, _ := w.peers.sum(r.Key, r.UID, time.Now()); got != want {
 		t.Errorf("%v arrives, want %v", got, want)
 	}
 	res, err := server.Client().Get(server.URL)

@@ -18,26 +18,25 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// world is a gateway and a runtime around a Loop that runs. Unless told otherwise, instances are ready as soon
-// as they are asked for.
-type world struct {
+// fixture runs a Loop with a fake gateway and a fake workload. By default, backends are ready at once.
+type fixture struct {
 	*Loop
 	mu       sync.Mutex
 	settings *settings.Settings
-	// scales are the numbers of instances asked for, samples how often each revision was sampled.
+	// scales are the requested numbers of backends, samples the numbers of samples of each revision.
 	scales  map[routing.Key][]int32
 	samples map[routing.Key]int
 	load    map[routing.Key]Sample
 	uids    map[routing.Key]types.UID
-	// deaf runtimes tell no states, failing ones return an error, stuck ones get no instance ready.
-	deaf, stuck bool
-	failing     error
-	// scaled is called with each number of instances that is asked for.
+	// A silent workload publishes no state, a failing one returns an error, a stuck one has no ready backend.
+	silent, stuck bool
+	failing       error
+	// scaled is called with each requested number of backends.
 	scaled func(routing.Key, int32)
 }
 
-func newWorld() *world {
-	w := &world{
+func newFixture() *fixture {
+	w := &fixture{
 		settings: defaults(),
 		scales:   map[routing.Key][]int32{},
 		samples:  map[routing.Key]int{},
@@ -53,8 +52,8 @@ func newWorld() *world {
 	return w
 }
 
-// start runs the Loop until the test ends. To be called in a synctest bubble.
-func (w *world) start(t *testing.T) {
+// start runs the Loop until the test ends. It must be called in a synctest bubble.
+func (w *fixture) start(t *testing.T) {
 	w.options.Logger, _ = ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -68,7 +67,7 @@ func (w *world) start(t *testing.T) {
 	})
 }
 
-func (w *world) scale(_ context.Context, key routing.Key, instances int32) error {
+func (w *fixture) scale(_ context.Context, key routing.Key, instances int32) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scales[key] = append(w.scales[key], instances)
@@ -82,13 +81,13 @@ func (w *world) scale(_ context.Context, key routing.Key, instances int32) error
 	if w.stuck {
 		state.Ready = 0
 	}
-	if !w.deaf {
+	if !w.silent {
 		w.Observe(key, state)
 	}
 	return nil
 }
 
-func (w *world) sample(key routing.Key, _ time.Time) (Sample, bool) {
+func (w *fixture) sample(key routing.Key, _ time.Time) (Sample, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.samples[key]++
@@ -96,27 +95,27 @@ func (w *world) sample(key routing.Key, _ time.Time) (Sample, bool) {
 	return sample, ok
 }
 
-func (w *world) setLoad(key routing.Key, sample Sample) {
+func (w *fixture) setLoad(key routing.Key, sample Sample) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.load[key] = sample
 }
 
-func (w *world) sampled(key routing.Key) int {
+func (w *fixture) sampled(key routing.Key) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.samples[key]
 }
 
-func (w *world) setRevision(r routing.Revision) {
+func (w *fixture) setRevision(r routing.Revision) {
 	w.mu.Lock()
 	w.uids[r.Key] = r.UID
 	w.mu.Unlock()
 	w.SetRevision(&r)
 }
 
-// after lets time pass, and returns the scales asked for so far.
-func (w *world) after(d time.Duration, key routing.Key) []int32 {
+// after waits, and returns the scales requested so far.
+func (w *fixture) after(d time.Duration, key routing.Key) []int32 {
 	<-time.After(d)
 	synctest.Wait()
 	w.mu.Lock()
@@ -124,7 +123,7 @@ func (w *world) after(d time.Duration, key routing.Key) []int32 {
 	return slices.Clone(w.scales[key])
 }
 
-func (w *world) check(t *testing.T, after time.Duration, key routing.Key, want ...int32) {
+func (w *fixture) check(t *testing.T, after time.Duration, key routing.Key, want ...int32) {
 	t.Helper()
 	if got := w.after(after, key); !slices.Equal(got, want) {
 		t.Errorf("%v: scales = %v, want %v", key.Name, got, want)
@@ -140,7 +139,7 @@ func revisionNamed(name string) routing.Revision {
 
 func TestLoopActivates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		w.stuck = true
 		w.start(t)
 		w.setRevision(r)
@@ -164,9 +163,9 @@ func TestLoopActivates(t *testing.T) {
 	})
 }
 
-func TestLoopServesAndRests(t *testing.T) {
+func TestLoopScalesUpAndToZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		w.start(t)
 		w.setRevision(r)
 		w.Activate(r.Key)
@@ -180,17 +179,16 @@ func TestLoopServesAndRests(t *testing.T) {
 		if n := w.sampled(r.Key) - before; n != 0 {
 			t.Errorf("sampled %d times at rest", n)
 		}
-		if w.revisions[r.Key].window != nil {
+		if w.registry.revisions[r.Key].window != nil {
 			t.Error("keeps a window at rest")
 		}
 	})
 }
 
-// TestLoopActivatesOnce has hundreds of requests wait for a first instance that takes its time: one decision,
-// until a whole tick has passed, whenever the ticks fall.
+// TestLoopActivatesOnce checks that hundreds of requests that wait for a slow first backend lead to one decision per tick.
 func TestLoopActivatesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, other, r := newWorld(), revisionNamed("other"), revisionNamed("a")
+		w, other, r := newFixture(), revisionNamed("other"), revisionNamed("a")
 		other.Annotations = annotated(map[string]string{"min-scale": "1"})
 		w.stuck = true
 		w.start(t)
@@ -206,10 +204,10 @@ func TestLoopActivatesOnce(t *testing.T) {
 	})
 }
 
-// TestLoopReactsWithinATick gets a burst onto running instances.
+// TestLoopReactsWithinATick sends a burst to running backends.
 func TestLoopReactsWithinATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		r.Annotations = annotated(map[string]string{"min-scale": "1", "target": "10"})
 		w.start(t)
 		w.setRevision(r)
@@ -226,11 +224,11 @@ func TestLoopReactsWithinATick(t *testing.T) {
 	})
 }
 
-// TestLoopLosesNoRequestAtTheLastInstance has a request come while the scale goes to zero: one that waits
-// before is seen by a last look, one that comes later activates.
-func TestLoopLosesNoRequestAtTheLastInstance(t *testing.T) {
+// TestLoopLosesNoRequestAtZero sends a request while the revision scales to zero: the last sample sees a request that waited
+// before, and a later request activates.
+func TestLoopLosesNoRequestAtZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		w.start(t)
 		w.setRevision(r)
 		w.Activate(r.Key)
@@ -243,14 +241,14 @@ func TestLoopLosesNoRequestAtTheLastInstance(t *testing.T) {
 	})
 }
 
-func TestLoopLooksOnceMoreBeforeZero(t *testing.T) {
+func TestLoopSamplesBeforeZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		var calls []time.Time
 		sample := w.options.Sample
 		w.options.Sample = func(key routing.Key, now time.Time) (Sample, bool) {
 			calls = append(calls, now)
-			// Only the second look of a moment sees the request.
+			// Only the second sample of a moment sees the request.
 			if n := len(calls); n > 2 && calls[n-2].Equal(now) {
 				return Sample{Waiting: 1}, true
 			}
@@ -267,7 +265,7 @@ func TestLoopLooksOnceMoreBeforeZero(t *testing.T) {
 
 func TestLoopStartsNewRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		r.Started, r.Reachable = false, false
 		r.Annotations = annotated(map[string]string{"initial-scale": "2"})
 		w.start(t)
@@ -284,32 +282,32 @@ func TestLoopStartsNewRevisions(t *testing.T) {
 
 func TestLoopAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		rested, kept, unrouted, adopted, waited := revisionNamed("rested"), revisionNamed("kept"), revisionNamed("unrouted"), revisionNamed("adopted"), revisionNamed("waited")
+		w := newFixture()
+		atZero, kept, unrouted, running, waited := revisionNamed("atZero"), revisionNamed("kept"), revisionNamed("unrouted"), revisionNamed("running"), revisionNamed("waited")
 		kept.Annotations = annotated(map[string]string{"min-scale": "2"})
 		unrouted.Annotations = kept.Annotations
 		unrouted.Reachable = false
 		w.setLoad(waited.Key, Sample{Waiting: 3})
 		w.start(t)
-		// The gateway may know a revision earlier.
+		// The gateway may route to a revision earlier.
 		w.Activate(waited.Key)
-		w.Observe(adopted.Key, workload.State{UID: adopted.UID, Desired: 3, Ready: 3})
-		for _, r := range []routing.Revision{rested, kept, unrouted, adopted, waited} {
+		w.Observe(running.Key, workload.State{UID: running.UID, Desired: 3, Ready: 3})
+		for _, r := range []routing.Revision{atZero, kept, unrouted, running, waited} {
 			w.setRevision(r)
 		}
-		w.check(t, 0, rested.Key)
+		w.check(t, 0, atZero.Key)
 		w.check(t, 0, kept.Key, 2)
 		w.check(t, 0, unrouted.Key)
-		w.check(t, time.Minute, adopted.Key)
+		w.check(t, time.Minute, running.Key)
 		w.check(t, 0, waited.Key, 1)
-		w.check(t, time.Hour, adopted.Key, 1, 0)
-		w.check(t, 0, rested.Key)
+		w.check(t, time.Hour, running.Key, 1, 0)
+		w.check(t, 0, atZero.Key)
 	})
 }
 
-func TestLoopTriesAgain(t *testing.T) {
+func TestLoopRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		w.failing = errors.New("not now")
 		w.start(t)
 		w.setRevision(r)
@@ -322,34 +320,34 @@ func TestLoopTriesAgain(t *testing.T) {
 	})
 }
 
-// TestLoopRepeatsItself to a runtime that did not know the revision, or lost its scale.
-func TestLoopRepeatsItself(t *testing.T) {
+// TestLoopRepeatsScale checks that the scale is requested again from a workload that did not have the revision, or lost its scale.
+func TestLoopRepeatsScale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		r.Annotations = annotated(map[string]string{"min-scale": "1"})
-		w.deaf = true
+		w.silent = true
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, 3*time.Second, r.Key, 1, 1)
-		// Known now: at once.
+		// A revision that appears: at once.
 		w.Observe(r.Key, workload.State{UID: r.UID})
 		w.check(t, 0, r.Key, 1, 1, 1)
-		// Known before: at the next tick, so that a runtime that does otherwise is not asked without end.
+		// A revision that existed: at the next tick, which bounds the requests to a workload that ignores them.
 		w.mu.Lock()
-		w.deaf = false
+		w.silent = false
 		w.mu.Unlock()
 		w.Observe(r.Key, workload.State{UID: r.UID})
 		w.check(t, 0, r.Key, 1, 1, 1)
 		w.check(t, time.Minute, r.Key, 1, 1, 1, 1)
-		// A state of another revision of that name says nothing.
+		// The state of another revision with the same name is ignored.
 		w.Observe(r.Key, workload.State{UID: "other"})
 		w.check(t, time.Minute, r.Key, 1, 1, 1, 1)
 	})
 }
 
-func TestLoopFollowsSettings(t *testing.T) {
+func TestLoopAppliesSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, time.Minute, r.Key)
@@ -361,10 +359,10 @@ func TestLoopFollowsSettings(t *testing.T) {
 	})
 }
 
-// TestLoopResizesWindows makes the window shorter, and longer: then it still has the samples it had.
+// TestLoopResizesWindows makes the window shorter, then longer, which keeps the samples.
 func TestLoopResizesWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		window := func(length time.Duration) {
 			changed := defaults()
 			changed.Autoscaler.StableWindow = length
@@ -388,10 +386,10 @@ func TestLoopResizesWindows(t *testing.T) {
 	})
 }
 
-// TestLoopAfterAPause gets a first sample that averages an hour: it counts no more than others.
-func TestLoopAfterAPause(t *testing.T) {
+// TestLoopAfterPause checks that a first sample over an hour weighs no more than others.
+func TestLoopAfterPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		sample := w.options.Sample
 		first := true
 		w.options.Sample = func(key routing.Key, now time.Time) (Sample, bool) {
@@ -407,16 +405,16 @@ func TestLoopAfterAPause(t *testing.T) {
 		w.check(t, time.Hour, r.Key)
 		r.Annotations = annotated(map[string]string{"min-scale": "1"})
 		w.setRevision(r)
-		// Two seconds of what 15 instances need, and one of next to nothing.
+		// Two seconds of load for 15 backends, and one second of almost none.
 		w.check(t, TickInterval, r.Key, 1, 11)
 	})
 }
 
-func TestLoopForgets(t *testing.T) {
+func TestLoopDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		r.Annotations = annotated(map[string]string{"min-scale": "1"})
-		w.deaf = true
+		w.silent = true
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, 0, r.Key, 1)
@@ -427,10 +425,10 @@ func TestLoopForgets(t *testing.T) {
 		if n := w.sampled(r.Key) - before; n != 0 {
 			t.Errorf("sampled %d times after it was deleted", n)
 		}
-		// The runtime drains what there was.
+		// The workload drains the backends.
 		w.Observe(r.Key, workload.State{UID: r.UID, Ready: 1})
 		w.Observe(r.Key, workload.State{})
-		if n := len(w.revisions); n != 0 {
+		if n := len(w.registry.revisions); n != 0 {
 			t.Errorf("%d revisions known, want none", n)
 		}
 	})
@@ -438,14 +436,14 @@ func TestLoopForgets(t *testing.T) {
 
 func TestLoopReplaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		r.Annotations = annotated(map[string]string{"min-scale": "3"})
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, time.Minute, r.Key, 3)
 		next := revisionNamed("a")
 		next.UID, next.Started = "next", false
-		// The runtime may be told first, and have instances already.
+		// The workload may have the revision earlier, with backends.
 		w.Observe(next.Key, workload.State{UID: next.UID, Desired: 2, Ready: 2})
 		w.check(t, 3*time.Second, r.Key, 3)
 		w.setRevision(next)
@@ -454,9 +452,9 @@ func TestLoopReplaces(t *testing.T) {
 	})
 }
 
-func TestLoopLeavesWhatFails(t *testing.T) {
+func TestLoopKeepsFailingRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := newWorld(), revisionNamed("a")
+		w, r := newFixture(), revisionNamed("a")
 		w.stuck = true
 		w.setLoad(r.Key, Sample{Concurrency: 900, Waiting: 900})
 		w.start(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// descriptions are those of a Loop's metrics, which have the labels namespace, service, configuration and
-// revision. Revisions at rest have the numbers of instances and of changes only; those that are gone have none.
+// descriptions describe the metrics of a Loop, with the labels namespace, service, configuration and revision. Revisions at
+// zero only report the numbers of backends and of changes.
 type descriptions struct {
 	desired, ready, panicking, excessBurst                 *metrics.Desc
 	stableConcurrency, panicConcurrency, targetConcurrency *metrics.Desc
@@ -21,25 +21,25 @@ func describe() descriptions {
 		return metrics.NewDesc(metrics.BuildFQName("knative", "autoscaler", name), help, labels, nil, metrics.ALPHA, "")
 	}
 	return descriptions{
-		desired:     desc("desired_instances", "Number of instances the revision is to run."),
-		ready:       desc("ready_instances", "Number of instances of the revision that take requests."),
-		panicking:   desc("panic_mode", "1 while the revision scales on its panic window, else 0."),
-		excessBurst: desc("excess_burst_capacity", "Requests that could come at once beyond what the ready instances have and the target burst capacity; missing ones where negative."),
+		desired:     desc("desired_instances", "Desired number of instances of the revision."),
+		ready:       desc("ready_instances", "Number of ready instances of the revision."),
+		panicking:   desc("panic_mode", "1 if the revision scales on its panic window, otherwise 0."),
+		excessBurst: desc("excess_burst_capacity", "Capacity of the ready instances minus requests in flight and target burst capacity, in requests. Negative if capacity is missing."),
 
-		stableConcurrency: desc("stable_request_concurrency", "Average of requests in flight over the stable window."),
-		panicConcurrency:  desc("panic_request_concurrency", "Average of requests in flight over the panic window."),
-		targetConcurrency: desc("target_concurrency_per_instance", "Requests in flight that one instance is to get on average."),
+		stableConcurrency: desc("stable_request_concurrency", "Average number of requests in flight over the stable window."),
+		panicConcurrency:  desc("panic_request_concurrency", "Average number of requests in flight over the panic window."),
+		targetConcurrency: desc("target_concurrency_per_instance", "Target number of requests in flight per instance."),
 
-		stableRPS: desc("stable_requests_per_second", "Requests per second over the stable window."),
-		panicRPS:  desc("panic_requests_per_second", "Requests per second over the panic window."),
-		targetRPS: desc("target_requests_per_second_per_instance", "Requests per second that one instance is to get."),
+		stableRPS: desc("stable_requests_per_second", "Average number of requests per second over the stable window."),
+		panicRPS:  desc("panic_requests_per_second", "Average number of requests per second over the panic window."),
+		targetRPS: desc("target_requests_per_second_per_instance", "Target number of requests per second per instance."),
 
 		changes: desc("scale_changes_total", "Number of decisions that changed the number of instances, by direction (up, down).", "direction"),
 	}
 }
 
-// report is what the metrics tell of one revision.
-type report struct {
+// stats are the values of the metrics of one revision.
+type stats struct {
 	ready             int32
 	decision          Decision
 	stable, panicking Average
@@ -48,30 +48,17 @@ type report struct {
 	ups, downs        int
 }
 
-// publish makes a decision known to Activate and the metrics.
-func (l *Loop) publish(r *revision, d Decision) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.desired = d.Desired
-	r.report.ready, r.report.decision = r.running.Ready, d
-	r.report.stable, r.report.panicking = r.stable, r.panicking
-	r.report.target, r.report.rps = r.config.Target, r.config.RPS
-}
-
-// count counts a change of the scale.
-func (l *Loop) count(r *revision, before int32) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if r.desired > before {
-		r.report.ups++
-	} else {
-		r.report.downs++
-	}
+// collector implements metrics.StableCollector for a registry.
+type collector struct {
+	metrics.BaseStableCollector
+	descriptions descriptions
+	options      *Options
+	registry     *registry
 }
 
 // DescribeWithStability implements metrics.StableCollector.
-func (l *Loop) DescribeWithStability(to chan<- *metrics.Desc) {
-	d := &l.descriptions
+func (c *collector) DescribeWithStability(to chan<- *metrics.Desc) {
+	d := &c.descriptions
 	for _, desc := range []*metrics.Desc{
 		d.desired, d.ready, d.panicking, d.excessBurst, d.stableConcurrency, d.panicConcurrency,
 		d.targetConcurrency, d.stableRPS, d.panicRPS, d.targetRPS, d.changes,
@@ -81,29 +68,30 @@ func (l *Loop) DescribeWithStability(to chan<- *metrics.Desc) {
 }
 
 // CollectWithStability implements metrics.StableCollector.
-func (l *Loop) CollectWithStability(to chan<- metrics.Metric) {
-	type reported struct {
-		spec   *routing.Revision
-		report report
+func (c *collector) CollectWithStability(to chan<- metrics.Metric) {
+	type collected struct {
+		spec  *routing.Revision
+		stats stats
 	}
-	if !l.leading() {
-		// Its decisions are those of another time.
+	if !c.options.leading() {
+		// The latest decisions of this replica are outdated.
 		return
 	}
-	l.mu.Lock()
-	all := make([]reported, 0, len(l.revisions))
-	for _, r := range l.revisions {
+	c.registry.mu.Lock()
+	all := make([]collected, 0, len(c.registry.revisions))
+	for _, r := range c.registry.revisions {
 		if r.spec != nil {
-			all = append(all, reported{r.spec, r.report})
+			all = append(all, collected{r.spec, r.stats})
 		}
 	}
-	l.mu.Unlock()
+	c.registry.mu.Unlock()
 	for _, r := range all {
-		l.descriptions.collect(to, r.spec, &r.report)
+		c.descriptions.collect(to, r.spec, &r.stats)
 	}
 }
 
-func (d *descriptions) collect(to chan<- metrics.Metric, spec *routing.Revision, r *report) {
+// collect sends the metrics of one revision.
+func (d *descriptions) collect(to chan<- metrics.Metric, spec *routing.Revision, s *stats) {
 	labels := []string{spec.Key.Namespace, spec.Service, spec.Configuration, spec.Key.Name}
 	gauge := func(desc *metrics.Desc, value float64) {
 		to <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
@@ -111,26 +99,26 @@ func (d *descriptions) collect(to chan<- metrics.Metric, spec *routing.Revision,
 	changes := func(direction string, count int) {
 		to <- metrics.NewLazyConstMetric(d.changes, metrics.CounterValue, float64(count), append(labels[:4:4], direction)...)
 	}
-	gauge(d.desired, float64(r.decision.Desired))
-	gauge(d.ready, float64(r.ready))
-	changes("up", r.ups)
-	changes("down", r.downs)
-	if r.decision.Desired == 0 {
+	gauge(d.desired, float64(s.decision.Desired))
+	gauge(d.ready, float64(s.ready))
+	changes("up", s.ups)
+	changes("down", s.downs)
+	if s.decision.Desired == 0 {
 		return
 	}
 	panicking := 0.0
-	if r.decision.Panicking {
+	if s.decision.Panicking {
 		panicking = 1
 	}
 	gauge(d.panicking, panicking)
-	gauge(d.excessBurst, float64(r.decision.ExcessBurstCapacity))
-	gauge(d.stableConcurrency, r.stable.Concurrency)
-	gauge(d.panicConcurrency, r.panicking.Concurrency)
-	gauge(d.stableRPS, r.stable.RequestsPerSecond)
-	gauge(d.panicRPS, r.panicking.RequestsPerSecond)
-	if r.rps {
-		gauge(d.targetRPS, r.target)
+	gauge(d.excessBurst, float64(s.decision.ExcessBurstCapacity))
+	gauge(d.stableConcurrency, s.stable.Concurrency)
+	gauge(d.panicConcurrency, s.panicking.Concurrency)
+	gauge(d.stableRPS, s.stable.RequestsPerSecond)
+	gauge(d.panicRPS, s.panicking.RequestsPerSecond)
+	if s.rps {
+		gauge(d.targetRPS, s.target)
 	} else {
-		gauge(d.targetConcurrency, r.target)
+		gauge(d.targetConcurrency, s.target)
 	}
 }

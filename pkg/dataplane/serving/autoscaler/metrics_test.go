@@ -12,7 +12,7 @@ import (
 
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, busy, resting := newWorld(), revisionNamed("busy"), revisionNamed("resting")
+		w, busy, resting := newFixture(), revisionNamed("busy"), revisionNamed("resting")
 		registry := metrics.NewKubeRegistry()
 		if err := registry.CustomRegister(w.Loop); err != nil {
 			t.Fatalf("registering: %v", err)
@@ -31,14 +31,14 @@ func TestMetrics(t *testing.T) {
 			}
 			return strings.Join(lines, "\n") + "\n"
 		}
-		desired := "Number of instances the revision is to run."
+		desired := "Desired number of instances of the revision."
 		want := expect("desired_instances", "gauge", desired, `busy",service="hello"} 3`, `resting",service="hello"} 0`) +
-			expect("ready_instances", "gauge", "Number of instances of the revision that take requests.", `busy",service="hello"} 3`, `resting",service="hello"} 0`) +
-			expect("panic_mode", "gauge", "1 while the revision scales on its panic window, else 0.", `busy",service="hello"} 1`) +
-			expect("stable_request_concurrency", "gauge", "Average of requests in flight over the stable window.", `busy",service="hello"} 210`) +
-			expect("panic_requests_per_second", "gauge", "Requests per second over the panic window.", `busy",service="hello"} 30`) +
-			expect("target_concurrency_per_instance", "gauge", "Requests in flight that one instance is to get on average.", `busy",service="hello"} 70`) +
-			expect("excess_burst_capacity", "gauge", "Requests that could come at once beyond what the ready instances have and the target burst capacity; missing ones where negative.", `busy",service="hello"} -121`)
+			expect("ready_instances", "gauge", "Number of ready instances of the revision.", `busy",service="hello"} 3`, `resting",service="hello"} 0`) +
+			expect("panic_mode", "gauge", "1 if the revision scales on its panic window, otherwise 0.", `busy",service="hello"} 1`) +
+			expect("stable_request_concurrency", "gauge", "Average number of requests in flight over the stable window.", `busy",service="hello"} 210`) +
+			expect("panic_requests_per_second", "gauge", "Average number of requests per second over the panic window.", `busy",service="hello"} 30`) +
+			expect("target_concurrency_per_instance", "gauge", "Target number of requests in flight per instance.", `busy",service="hello"} 70`) +
+			expect("excess_burst_capacity", "gauge", "Capacity of the ready instances minus requests in flight and target burst capacity, in requests. Negative if capacity is missing.", `busy",service="hello"} -121`)
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
 			"knative_autoscaler_desired_instances", "knative_autoscaler_ready_instances", "knative_autoscaler_panic_mode",
 			"knative_autoscaler_stable_request_concurrency", "knative_autoscaler_panic_requests_per_second",

@@ -8,167 +8,225 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// revision is what a Loop knows of one revision.
-type revision struct {
-	key routing.Key
+// scaler is the part of a Loop that acts while this replica leads: it samples revisions, decides and applies the decisions.
+// It is owned by Run.
+type scaler struct {
+	options  *Options
+	registry *registry
+	peers    *peerUsage
+	// ticking are the revisions that are sampled without a change.
+	ticking []*revision
+	// tick is true if the next sample also is a tick.
+	tick bool
+}
 
-	// The fields below are guarded by Loop.mu. spec is nil while only the runtime knows the revision.
-	spec     *routing.Revision
-	state    workload.State
-	observed bool
-	// queued tells that the revision is in the inbox, requested that a request waits at it, gone that it was
-	// forgotten or replaced.
-	queued, requested, gone bool
-	// desired is the scale that was decided last. Only Run changes it.
-	desired int32
-	report  report
-	// announced is when scale was last asked for while another replica led.
-	announced time.Time
-
-	// The fields below belong to Loop.Run. resolved is the spec that config comes from.
+// scaling is the state of one revision in the scaler. The zero value is a revision that was never handled.
+type scaling struct {
+	// resolved is the spec that config was resolved from.
 	resolved *routing.Revision
 	config   Config
 	memory   Memory
-	// window is nil for a revision at rest. sampled is when the latest sample was taken, stable and panicking are
-	// the averages of the latest tick.
+	// window is nil for a revision at zero. sampled is the time of the latest sample, stable and panicking are the
+	// averages of the latest tick.
 	window            *Window
 	sampled           time.Time
 	stable, panicking Average
-	// running is the state of this very revision in the runtime, adoptable that it may run instances which
-	// this process did not ask for.
+	// running is the state of this revision in the workload. resumable is true if the revision may run backends that this
+	// process did not request.
 	running   workload.State
-	adoptable bool
-	// asked is the scale that the runtime was last asked for and is not known to have yet, or nil. held tells that a
-	// gateway which cannot be reached last had requests.
-	asked *int32
-	held  bool
-	// activated is when a request last had it scaled from zero.
+	resumable bool
+	// requestedScale is the scale that was last requested from the workload and is not observed yet, or nil.
+	requestedScale *int32
+	// stale is true if a replica that stopped reporting last had requests.
+	stale bool
+	// activated is the time when a request last scaled the revision from zero.
 	activated time.Time
-	// failed tells that the runtime could not be told what was decided, listed that the revision is in
-	// Loop.active.
+	// failed is true if the workload rejected the latest scale, listed if the revision is in scaler.ticking.
 	failed, listed bool
 }
 
-// handle takes note of what a revision was told, and decides what follows from that alone.
-func (l *Loop) handle(ctx context.Context, r *revision, now time.Time, resettled bool) {
-	told := l.take(r)
-	if told.spec == nil {
+// active reports whether any revision needs samples.
+func (s *scaler) active() bool { return len(s.ticking) > 0 }
+
+// restartTicks makes the second of the next two samples a tick.
+func (s *scaler) restartTicks() { s.tick = false }
+
+// reset removes all revisions from the list of ticking ones, before registry.reset.
+func (s *scaler) reset() {
+	clear(s.ticking)
+	s.ticking = s.ticking[:0]
+}
+
+// reset discards the decisions about a revision: when leadership changes, the running backends become the scale to start
+// from, and stay for a stable window, because the need is unknown until the gateways were sampled for that long.
+func (s *scaling) reset() {
+	*s = scaling{config: s.config, running: s.running, sampled: s.sampled, stale: s.stale}
+}
+
+// sampleAll samples the ticking revisions, and decides about them every other time.
+func (s *scaler) sampleAll(ctx context.Context) {
+	now := s.options.Clock.Now()
+	kept := s.ticking[:0]
+	for _, r := range s.ticking {
+		if ctx.Err() == nil && r.needsTicks() {
+			s.step(ctx, r, now)
+		}
+		if r.listed = r.needsTicks(); r.listed {
+			kept = append(kept, r)
+		}
+	}
+	clear(s.ticking[len(kept):])
+	s.ticking = kept
+	s.tick = !s.tick
+}
+
+// handle decides about a changed revision, without waiting for a tick.
+func (s *scaler) handle(ctx context.Context, r *revision, now time.Time, settingsChanged bool) {
+	changes := s.registry.changes(r)
+	if changes.spec == nil {
 		r.resolved = nil
 		return
 	}
-	known := r.resolved != nil
-	if r.resolved != told.spec || resettled {
-		r.resolved, r.config = told.spec, Resolve(told.spec, l.options.Settings())
+	handledBefore := r.resolved != nil
+	if r.resolved != changes.spec || settingsChanged {
+		r.resolved, r.config = changes.spec, Resolve(changes.spec, s.options.Settings())
 	}
-	if !known {
-		r.adoptable = true
+	if !handledBefore {
+		r.resumable = true
 	}
-	again := false
-	if told.state != nil {
-		// What was asked for before the runtime knew the revision had no effect.
-		again = r.running.UID == "" && told.state.UID != ""
-		r.running = *told.state
-		if l.awakened(r) {
-			r.adoptable = true
+	appeared := false
+	if changes.state != nil {
+		appeared = r.running.UID == "" && changes.state.UID != ""
+		r.running = *changes.state
+		if s.activatedByPeer(r) {
+			r.resumable = true
 		}
-		l.adopt(r, now)
+		s.resume(r, now)
 	}
 	in := r.input(now)
-	if told.requested || !known {
-		in.Waiting = l.waiting(r, now)
+	if changes.requested || !handledBefore {
+		in.Waiting = s.sample(r, now)
 	}
-	if told.requested {
+	if changes.requested {
 		in.Waiting = max(in.Waiting, 1)
 	}
 	before := r.desired
-	l.decide(ctx, r, &in, again)
-	if told.requested && before == 0 && r.desired > 0 {
+	// A scale that was requested before the workload had the revision had no effect.
+	s.decide(ctx, r, &in, appeared)
+	if changes.requested && before == 0 && r.desired > 0 {
 		r.activated = now
 	}
 	if r.needsTicks() && !r.listed {
 		r.listed = true
-		l.active = append(l.active, r)
+		s.ticking = append(s.ticking, r)
 	}
 }
 
-// told is what a revision was told since it was last handled. Its spec is nil for one that is forgotten, or not
-// known yet.
-type told struct {
-	spec      *routing.Revision
-	state     *workload.State
-	requested bool
-}
-
-// take empties the inbox of a revision.
-func (l *Loop) take(r *revision) told {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.queued = false
-	if r.gone || r.spec == nil {
-		return told{}
-	}
-	t := told{spec: r.spec, requested: r.requested}
-	// The runtime may still speak of the revision that had the name before, or already of the next.
-	if r.observed && (r.state.UID == r.spec.UID || r.state.UID == "") {
-		state := r.state
-		t.state = &state
-	}
-	r.observed, r.requested = false, false
-	return t
-}
-
-// adopt makes the instances that the runtime has, from before this process or by another leader, the scale to
-// begin with.
-func (l *Loop) adopt(r *revision, now time.Time) {
+// resume makes the running backends, which an earlier process or another leader started, the scale to start from.
+func (s *scaler) resume(r *revision, now time.Time) {
 	running := max(r.running.Desired, r.running.Ready)
-	if r.adoptable && running > r.desired {
-		l.mu.Lock()
-		r.desired = running
-		l.mu.Unlock()
-		r.memory.Adopt(now, running)
+	if r.resumable && running > r.desired {
+		s.registry.setDesired(r, running)
+		r.memory.Resume(now, running)
 	}
-	r.adoptable = false
+	r.resumable = false
 }
 
-// awakened tells whether another replica has scaled a revision from zero, as a request waits there.
-func (l *Loop) awakened(r *revision) bool {
-	if l.options.Leading == nil {
+// activatedByPeer reports whether another replica scaled a revision from zero because a request waits there.
+func (s *scaler) activatedByPeer(r *revision) bool {
+	if !s.options.replicated() {
 		return false
 	}
-	if r.asked != nil {
-		if r.running.Desired != *r.asked {
-			// It may be that the runtime has not come to it.
+	if r.requestedScale != nil {
+		if r.running.Desired != *r.requestedScale {
+			// The workload may not have applied the request yet.
 			return false
 		}
-		r.asked = nil
+		r.requestedScale = nil
 	}
 	return r.desired == 0 && r.running.Desired > 0
 }
 
-// step samples a revision, and decides about it if it is its turn.
-func (l *Loop) step(ctx context.Context, r *revision, now time.Time, tick bool) {
+// step samples a revision, and decides about it at a tick or after a failure.
+func (s *scaler) step(ctx context.Context, r *revision, now time.Time) {
 	if r.window == nil {
 		r.window = NewWindow(r.config.StableWindow)
 	} else if r.window.Length() != r.config.StableWindow {
 		r.window = r.window.Resized(r.config.StableWindow)
 	}
-	waiting := l.waiting(r, now)
-	if !tick && !r.failed {
+	waiting := s.sample(r, now)
+	if !s.tick && !r.failed {
 		return
 	}
-	sampled := tick && !r.activating(now) && r.measure(now)
+	sampled := s.tick && !r.activating(now) && r.average(now)
 	in := r.input(now)
-	in.Waiting, in.Sampled, in.Held = waiting, sampled, r.held
-	l.decide(ctx, r, &in, true)
+	in.Waiting, in.Sampled, in.Stale = waiting, sampled, r.stale
+	s.decide(ctx, r, &in, true)
 }
 
-// activating tells whether the first instance after zero still has a tick's time to begin: how many more there
-// should be shows when it answers, not by what piled up before.
-func (r *revision) activating(now time.Time) bool {
-	return r.running.Ready == 0 && now.Sub(r.activated) < TickInterval
+// sample samples a revision at all gateways and returns the number of waiting requests. The time that a revision spent at
+// zero does not count.
+func (s *scaler) sample(r *revision, now time.Time) (waiting int) {
+	sample, _ := s.options.Sample(r.key, now)
+	if s.options.replicated() {
+		var peers Sample
+		peers, r.stale = s.peers.sum(r.key, r.resolved.UID, now)
+		sample.Concurrency += peers.Concurrency
+		sample.RequestsPerSecond += peers.RequestsPerSecond
+		sample.Waiting += peers.Waiting
+	}
+	if r.window != nil {
+		// A sample after a pause of the process or the machine weighs no more than others.
+		r.window.Add(now, min(now.Sub(r.sampled), TickInterval), sample)
+	}
+	r.sampled = now
+	return sample.Waiting
 }
 
-// input is what is known of a revision, with the requests of the latest tick.
+// decide makes a decision and applies it if the scale changed, or if retry is true and the workload is not known to have
+// the scale.
+func (s *scaler) decide(ctx context.Context, r *revision, in *Input, retry bool) {
+	before := r.desired
+	d := Decide(&r.config, in, &r.memory)
+	s.registry.publish(r, d)
+	if d.Desired == 0 && before > 0 {
+		// From now on Activate has an effect. A request that called it earlier is sampled here.
+		if in.Waiting = s.sample(r, in.Now); in.Waiting > 0 {
+			in.Desired, in.Sampled = 0, false
+			d = Decide(&r.config, in, &r.memory)
+			s.registry.publish(r, d)
+		}
+	}
+	if d.Desired != before {
+		s.registry.countChange(r, before)
+		s.options.Logger.V(2).Info("Changed scale", "revision", r.key, "from", before, "to", d.Desired, "ready", in.Ready,
+			"panic", d.Panicking, "stableAverage", in.Stable, "panicAverage", in.Panic, "waiting", in.Waiting)
+	}
+	if d.Desired != before || retry && (r.failed || r.running.Desired != d.Desired) {
+		s.apply(ctx, r)
+	}
+	if d.Next == 0 {
+		r.window, r.stable, r.panicking = nil, Average{}, Average{}
+	}
+}
+
+// apply requests the scale of the latest decision from the workload. The next step retries a failure.
+func (s *scaler) apply(ctx context.Context, r *revision) {
+	if s.registry.isRemoved(r) || !s.options.leading() {
+		return
+	}
+	r.requestedScale = nil
+	if s.options.replicated() && r.running.Desired != r.desired {
+		r.requestedScale = new(r.desired)
+	}
+	err := s.options.Scale(ctx, r.key, r.desired)
+	if err != nil && !r.failed {
+		s.options.Logger.Error(err, "Failed to scale revision; retrying", "revision", r.key, "desired", r.desired)
+	}
+	r.failed = err != nil
+}
+
+// input returns the input of a decision, with the averages of the latest tick.
 func (r *revision) input(now time.Time) Input {
 	in := Input{
 		Now:     now,
@@ -177,7 +235,7 @@ func (r *revision) input(now time.Time) Input {
 		Desired: r.desired,
 		Ready:   r.running.Ready,
 		Failing: r.running.Failure != nil,
-		Held:    r.held,
+		Stale:   r.stale,
 	}
 	if r.config.RPS {
 		in.Stable, in.Panic = r.stable.RequestsPerSecond, r.panicking.RequestsPerSecond
@@ -185,83 +243,20 @@ func (r *revision) input(now time.Time) Input {
 	return in
 }
 
-// measure averages the requests of the latest time, and returns false where there is no sample.
-func (r *revision) measure(now time.Time) bool {
-	var sampled bool
-	r.stable, sampled = r.window.Average(now, r.config.StableWindow)
-	r.panicking, _ = r.window.Average(now, r.config.PanicWindow)
-	return sampled
-}
-
-// waiting samples a revision and returns how many requests wait at it. The time that a revision was at rest
-// does not count.
-func (l *Loop) waiting(r *revision, now time.Time) int {
-	sample, _ := l.options.Sample(r.key, now)
-	if l.options.Leading != nil {
-		var others Sample
-		others, r.held = l.others.sum(r.key, r.resolved.UID, now)
-		sample.Concurrency += others.Concurrency
-		sample.RequestsPerSecond += others.RequestsPerSecond
-		sample.Waiting += others.Waiting
-	}
-	if r.window != nil {
-		// After a pause, of this process or the machine, a sample is not worth more than others.
-		r.window.Add(now, min(now.Sub(r.sampled), TickInterval), sample)
-	}
-	r.sampled = now
-	return sample.Waiting
-}
-
-// needsTicks tells whether a revision is to be looked at without being told anything.
+// needsTicks reports whether a revision is sampled without a change.
 func (r *revision) needsTicks() bool {
-	return r.resolved != nil && (r.desired > 0 || r.failed || r.asked != nil)
+	return r.resolved != nil && (r.desired > 0 || r.failed || r.requestedScale != nil)
 }
 
-// decide decides, and has the runtime do it: where something changed, or where again is set and the runtime is
-// not known to have the scale that it should.
-func (l *Loop) decide(ctx context.Context, r *revision, in *Input, again bool) {
-	before := r.desired
-	d := Decide(&r.config, in, &r.memory)
-	l.publish(r, d)
-	if d.Desired == 0 && before > 0 {
-		// From here on Activate counts. A request that came before it did is seen now.
-		if in.Waiting = l.waiting(r, in.Now); in.Waiting > 0 {
-			in.Desired, in.Sampled = 0, false
-			d = Decide(&r.config, in, &r.memory)
-			l.publish(r, d)
-		}
-	}
-	if d.Desired != before {
-		l.count(r, before)
-		l.options.Logger.V(2).Info("Scaling", "revision", r.key, "from", before, "to", d.Desired, "ready", in.Ready,
-			"panic", d.Panicking, "stableAverage", in.Stable, "panicAverage", in.Panic, "waiting", in.Waiting)
-	}
-	if d.Desired != before || again && (r.failed || r.running.Desired != d.Desired) {
-		l.apply(ctx, r)
-	}
-	if d.Next == 0 {
-		r.window, r.stable, r.panicking = nil, Average{}, Average{}
-	}
+// activating reports whether the first backend after zero still has time to start, one tick: the need for more backends
+// shows in its responses, not in the requests that queued before.
+func (s *scaling) activating(now time.Time) bool {
+	return s.running.Ready == 0 && now.Sub(s.activated) < TickInterval
 }
 
-// apply asks the runtime for the scale that was decided. Where it fails, the next step tries again.
-func (l *Loop) apply(ctx context.Context, r *revision) {
-	l.mu.Lock()
-	gone := r.gone
-	l.mu.Unlock()
-	if gone {
-		return
-	}
-	if !l.leading() {
-		return
-	}
-	r.asked = nil
-	if l.options.Leading != nil && r.running.Desired != r.desired {
-		r.asked = new(r.desired)
-	}
-	err := l.options.Scale(ctx, r.key, r.desired)
-	if err != nil && !r.failed {
-		l.options.Logger.Error(err, "Scaling failed, trying again", "revision", r.key, "instances", r.desired)
-	}
-	r.failed = err != nil
+// average averages the samples of both windows, and reports whether any exist.
+func (s *scaling) average(now time.Time) (sampled bool) {
+	s.stable, sampled = s.window.Average(now, s.config.StableWindow)
+	s.panicking, _ = s.window.Average(now, s.config.PanicWindow)
+	return sampled
 }

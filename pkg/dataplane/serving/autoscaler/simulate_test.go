@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// simulation is a pool of instances under load: each takes some requests at a time and a while to start.
-// Requests that find no room wait. It is sampled and decided about as Loop does.
+// simulation is a pool of backends under load: each serves a number of requests at a time and needs time to start. Requests
+// without a free backend wait. The simulation samples and decides like Loop.
 type simulation struct {
 	config Config
-	// load is the number of requests per second at some time, each of which takes latency.
+	// load returns the number of requests per second at a time; each request lasts latency.
 	load    func(at time.Duration) float64
 	latency time.Duration
-	// concurrency bounds the requests of an instance, startup is how long one takes to start.
+	// concurrency bounds the requests of a backend, startup is the time that a backend needs to start.
 	concurrency float64
 	startup     time.Duration
 }
 
-// point is what a simulation came to at the end of one second.
+// point is the state of a simulation at the end of one second.
 type point struct {
 	at                time.Duration
 	desired, ready    int32
@@ -26,7 +26,7 @@ type point struct {
 	panicking         bool
 }
 
-// run simulates for some time, from zero instances.
+// run simulates for length, from zero backends.
 func (s *simulation) run(length time.Duration) []point {
 	const step = 10 * time.Millisecond
 	var (
@@ -103,7 +103,7 @@ func during(points []point, from, to time.Duration) []point {
 	return found
 }
 
-// bounds returns the lowest and highest scale, and how often it changed.
+// bounds returns the lowest and highest scale and the number of changes.
 func bounds(points []point) (low, high int32, changes int) {
 	low, high = points[0].desired, points[0].desired
 	for i, p := range points {
@@ -115,7 +115,7 @@ func bounds(points []point) (low, high int32, changes int) {
 	return low, high, changes
 }
 
-// constant is a load up to some time.
+// constant returns a constant load that ends at until.
 func constant(rps float64, until time.Duration) func(time.Duration) float64 {
 	return func(at time.Duration) float64 {
 		if at <= until {
@@ -125,8 +125,7 @@ func constant(rps float64, until time.Duration) func(time.Duration) float64 {
 	}
 }
 
-// checkEnds asserts that there is no instance at the end, and was at least one for a stable window after the
-// last request.
+// checkEnds asserts that no backend runs at the end, and that at least one ran for a stable window after the last request.
 func checkEnds(t *testing.T, s *simulation, points []point, loadEnds time.Duration) {
 	t.Helper()
 	low, _, _ := bounds(during(points, loadEnds, loadEnds+s.config.StableWindow-TickInterval))
@@ -140,7 +139,7 @@ func checkEnds(t *testing.T, s *simulation, points []point, loadEnds time.Durati
 	}
 }
 
-// TestStep is a constant load from nothing: 200 requests in flight need ceil(200/7) = 29 instances.
+// TestStep starts a constant load: 200 requests in flight need ceil(200/7) = 29 backends.
 func TestStep(t *testing.T) {
 	s := &simulation{
 		config: resolve(map[string]string{"target": "10"}), concurrency: 10,
@@ -157,7 +156,7 @@ func TestStep(t *testing.T) {
 	if served > 5 {
 		t.Errorf("%d seconds until all requests are served, want at most 5", served)
 	}
-	// While instances start, requests pile up: it takes more of them to work that off.
+	// Requests queue while backends start: more backends are needed until the queue is empty.
 	if _, high, _ := bounds(points); high > 29*7 {
 		t.Errorf("%d instances at most, for a need of 29", high)
 	}
@@ -168,7 +167,7 @@ func TestStep(t *testing.T) {
 	checkEnds(t, s, points, 5*time.Minute)
 }
 
-// TestStepOnRPS is the same on requests per second, which do not pile up: no overshoot.
+// TestStepOnRPS is TestStep on requests per second, which do not queue: no overshoot.
 func TestStepOnRPS(t *testing.T) {
 	s := &simulation{
 		config: resolve(map[string]string{"metric": "rps", "target": "50"}), concurrency: 20,
@@ -182,7 +181,7 @@ func TestStepOnRPS(t *testing.T) {
 	checkEnds(t, s, points, 5*time.Minute)
 }
 
-// TestTrickle keeps one instance for a request every 10 seconds, and none after the last.
+// TestTrickle keeps one backend for a request every 10 seconds, and none after the last.
 func TestTrickle(t *testing.T) {
 	s := &simulation{
 		config: resolve(nil), concurrency: 10, latency: 50 * time.Millisecond, startup: 100 * time.Millisecond,
@@ -201,7 +200,7 @@ func TestTrickle(t *testing.T) {
 	checkEnds(t, s, points, 5*time.Minute)
 }
 
-// TestRamp follows a load that grows for five minutes from 0 to 300 in flight, without requests that wait long.
+// TestRamp grows the load for five minutes from 0 to 300 in flight: no request waits long.
 func TestRamp(t *testing.T) {
 	s := &simulation{
 		config: resolve(map[string]string{"target": "10"}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
@@ -225,8 +224,8 @@ func TestRamp(t *testing.T) {
 	checkEnds(t, s, points, 5*time.Minute)
 }
 
-// TestBurst gets ten times its load for 20 seconds: panic mode answers within a few ticks, lets no instance go
-// before a stable window has passed, and ends.
+// TestBurst sends ten times the load for 20 seconds: panic mode scales up within a few ticks, keeps all backends for a stable
+// window, and ends.
 func TestBurst(t *testing.T) {
 	const begins, ends = 3 * time.Minute, 3*time.Minute + 20*time.Second
 	s := &simulation{
@@ -261,7 +260,7 @@ func TestBurst(t *testing.T) {
 	checkEnds(t, s, points, 8*time.Minute)
 }
 
-// TestSine swings slowly between 20 and 180 in flight: the scale follows, and never is less than the load takes.
+// TestSine varies slowly between 20 and 180 in flight: the scale follows, and is always sufficient for the load.
 func TestSine(t *testing.T) {
 	s := &simulation{
 		config: resolve(map[string]string{"target": "10"}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
@@ -300,7 +299,7 @@ func TestSine(t *testing.T) {
 	checkEnds(t, s, points, 30*time.Minute)
 }
 
-// TestDropToZero halves a large pool each tick at most, once the stable window forgets the load.
+// TestDropToZero checks that a large pool at most halves per tick, once the stable window no longer holds the load.
 func TestDropToZero(t *testing.T) {
 	s := &simulation{
 		config: resolve(map[string]string{"target": "10", "metric": "rps"}), concurrency: 100,

@@ -5,41 +5,41 @@ import "time"
 // bucket is the resolution of a Window.
 const bucket = time.Second
 
-// Sample is what the gateway saw of one revision's requests since the previous sample.
+// Sample is the load of one revision at the gateways since the previous sample.
 type Sample struct {
-	// Concurrency is the time-weighted average of the requests in the instances and waiting for one.
+	// Concurrency is the time-weighted average number of requests in flight or waiting for a backend.
 	Concurrency float64
-	// RequestsPerSecond counts those that arrived.
+	// RequestsPerSecond is the rate of arrivals.
 	RequestsPerSecond float64
-	// Waiting is how many requests wait for an instance right now.
+	// Waiting is the number of requests that wait for a backend now.
 	Waiting int
 }
 
-// Average is what a Sample tells, over some time.
+// Average is the load over some time.
 type Average struct {
 	Concurrency, RequestsPerSecond float64
 }
 
-// Window holds samples of the latest time, in buckets of a second.
+// Window holds the latest samples, in buckets of one second.
 type Window struct {
 	buckets []sampled
 }
 
-// sampled sums the samples of one second; second is Unix time.
+// sampled is the sum of the samples in one second; second is in Unix time.
 type sampled struct {
 	second                             int64
 	duration, concurrencyTime, arrived float64
 }
 
-// NewWindow returns an empty window of a number of whole seconds.
+// NewWindow returns an empty window of length, rounded down to seconds.
 func NewWindow(length time.Duration) *Window {
 	return &Window{buckets: make([]sampled, max(1, length/bucket))}
 }
 
-// Length is how long a time the window holds.
+// Length returns the time that the window spans.
 func (w *Window) Length() time.Duration { return time.Duration(len(w.buckets)) * bucket }
 
-// Resized returns a window of another length with what fits of the same samples.
+// Resized returns a window of another length with the samples that fit.
 func (w *Window) Resized(length time.Duration) *Window {
 	resized := NewWindow(length)
 	for _, b := range w.buckets {
@@ -50,28 +50,27 @@ func (w *Window) Resized(length time.Duration) *Window {
 	return resized
 }
 
-// Add records a sample that was taken now and covers some time.
-func (w *Window) Add(now time.Time, covers time.Duration, sample Sample) {
+// Add adds a sample of the period that ends now.
+func (w *Window) Add(now time.Time, period time.Duration, sample Sample) {
 	second := now.Unix()
 	b := w.at(second)
 	if b.second != second {
 		*b = sampled{second: second}
 	}
-	seconds := covers.Seconds()
+	seconds := period.Seconds()
 	b.duration += seconds
 	b.concurrencyTime += sample.Concurrency * seconds
 	b.arrived += sample.RequestsPerSecond * seconds
 }
 
-// Average averages over the latest part of the window, not longer than its length, weighing each sample by the
-// time it covers: what was before the first sample does not count as a time without requests. Less than a
-// second of samples counts as a second, so that a moment's burst is not taken for a lasting load. It returns
-// false where there is no sample.
+// Average returns the average over the latest part of the window, which must not exceed its length. Each sample weighs by its
+// period; time before the first sample does not count as time without requests. Periods that sum up to less than a second
+// count as a second, so that a brief burst does not look like a lasting load. Average returns false without any sample.
 func (w *Window) Average(now time.Time, latest time.Duration) (Average, bool) {
 	newest := now.Unix()
 	oldest := newest - int64(latest/bucket) + 1
 	var sum sampled
-	// Summing anew costs less than it seems, and unlike a running total it ends at exactly zero.
+	// A new sum costs little and, unlike a running total, returns to exactly zero.
 	for _, b := range w.buckets {
 		if b.second < oldest || b.second > newest {
 			continue
@@ -87,6 +86,7 @@ func (w *Window) Average(now time.Time, latest time.Duration) (Average, bool) {
 	return Average{Concurrency: sum.concurrencyTime / seconds, RequestsPerSecond: sum.arrived / seconds}, true
 }
 
+// at returns the bucket of a second.
 func (w *Window) at(second int64) *sampled {
 	return &w.buckets[second%int64(len(w.buckets))]
 }
