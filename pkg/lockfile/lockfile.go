@@ -1,4 +1,5 @@
-// Package lockfile keeps two processes from using one directory.
+// Package lockfile keeps two processes from using one directory. It locks with etcd's fileutil, as etcd locks its own files:
+// gofrs/flock uses another kind of lock (flock(2)), which does not exclude a process that runs an earlier release.
 package lockfile
 
 import (
@@ -11,19 +12,18 @@ import (
 )
 
 const (
-	// Patience is how long Acquire waits for a lock that another process holds. The kernel frees the locks of a
-	// process that is killed when it has taken it down, which takes a moment; who starts another one in its place
-	// does not wait for that.
+	// Patience is how long Acquire waits for a lock that another process holds. The kernel releases the lock of a killed
+	// process a moment after the kill, and its successor may start before.
 	Patience = 2 * time.Second
-	// interval is the time between two tries.
+	// interval is the time between two attempts.
 	interval = 20 * time.Millisecond
 )
 
-// ErrHeld tells that another process holds the lock.
+// ErrHeld is returned if another process holds the lock.
 var ErrHeld = errors.New("another process holds the lock")
 
-// Acquire takes the lock of a file, which it makes if need be. The kernel frees it when the file is closed or the
-// process ends, however it ends. The error is ErrHeld if another process still has it after Patience.
+// Acquire locks a file, which it creates if necessary. The kernel releases the lock when the file is closed or the process
+// ends. The error is ErrHeld if another process still holds the lock after Patience.
 func Acquire(path string) (*fileutil.LockedFile, error) {
 	for deadline := time.Now().Add(Patience); ; time.Sleep(interval) {
 		file, err := fileutil.TryLockFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -31,9 +31,9 @@ func Acquire(path string) (*fileutil.LockedFile, error) {
 		case err == nil:
 			return file, nil
 		case !errors.Is(err, fileutil.ErrLocked):
-			return nil, fmt.Errorf("locking %s: %w", path, err)
+			return nil, fmt.Errorf("lock %s: %w", path, err)
 		case time.Now().After(deadline):
-			return nil, fmt.Errorf("locking %s: %w", path, ErrHeld)
+			return nil, fmt.Errorf("lock %s: %w", path, ErrHeld)
 		}
 	}
 }
