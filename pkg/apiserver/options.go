@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/tracing"
 
@@ -29,7 +28,7 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
-	"github.com/knative-apiserver/knative-apiserver/pkg/reconnect"
+	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 )
 
 // etcdPrefix is the default prefix of objects in etcd. --etcd-prefix overrides it.
@@ -220,16 +219,9 @@ func (o CompletedOptions) RunServer(ctx context.Context) error {
 	})
 }
 
-// HostConfig returns the client configuration of the host cluster, from --kubeconfig or the ServiceAccount. Watches resume
-// shortly after an outage.
+// HostConfig returns the client configuration of the host cluster, from --kubeconfig or the ServiceAccount.
 func (o *Options) HostConfig() (*rest.Config, error) {
-	path := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("configure client of the host cluster: %w", err)
-	}
-	config.Wrap(reconnect.Watches)
-	return config, nil
+	return host.NewConfig(o.Recommended.CoreAPI.CoreAPIKubeconfigPath)
 }
 
 // preflight checks the host cluster before the API is served.
@@ -297,19 +289,21 @@ const hostResync = 10 * time.Minute
 // followHost replaces CoreAPIOptions with a client from HostConfig, and configures authentication to use the same transport, so
 // that informers resume shortly after an outage of the host API server. Admission uses them for namespaces, quotas, policies and
 // webhooks, and fairness for its priority levels.
-func (o *Options) followHost(config *genericapiserver.RecommendedConfig) error {
-	host, err := o.HostConfig()
+func (o *Options) followHost(generic *genericapiserver.RecommendedConfig) error {
+	config, err := o.HostConfig()
 	if err != nil {
 		return err
 	}
 	// The TracerProvider is set once the other options are applied, before the client of admission is created.
-	host.Wrap(func(next http.RoundTripper) http.RoundTripper { return tracing.WrapperFor(config.TracerProvider)(next) })
-	client, err := kubernetes.NewForConfig(host)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return tracing.WrapperFor(generic.TracerProvider)(next)
+	})
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create client of the host cluster: %w", err)
 	}
-	config.ClientConfig = host
-	config.SharedInformerFactory = informers.NewSharedInformerFactory(client, hostResync)
-	o.Recommended.Authentication.WithCustomRoundTripper(reconnect.Watches)
+	generic.ClientConfig = config
+	generic.SharedInformerFactory = informers.NewSharedInformerFactory(client, hostResync)
+	o.Recommended.Authentication.WithCustomRoundTripper(host.Watches)
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -17,7 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
-	"github.com/knative-apiserver/knative-apiserver/pkg/events"
+	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -76,15 +75,15 @@ type Aggregated struct {
 
 // NewAggregated reads the settings from the host cluster and follows them until ctx ends.
 func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated, error) {
-	options.Host = ofBuiltIns(options.Host)
+	options.Host = host.BuiltIn(options.Host)
 	options.Host.QPS = -1
-	host, err := kubernetes.NewForConfig(options.Host)
+	client, err := kubernetes.NewForConfig(options.Host)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
 	}
 	a := &Aggregated{
 		options:  options,
-		host:     host,
+		host:     client,
 		settings: settings.NewStore(settings.Default(publicDomain)),
 		faults:   newFaults(options.SystemNamespace),
 		budget:   newBudget(options.MemoryBudget, options.Broker),
@@ -96,7 +95,7 @@ func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated,
 	if a.writer, err = kubernetes.NewForConfig(a.guarded(options.Host)); err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
 	}
-	if err := a.settings.WatchConfigMaps(ctx, host, options.SystemNamespace, a.faults); err != nil {
+	if err := a.settings.WatchConfigMaps(ctx, client, options.SystemNamespace, a.faults); err != nil {
 		return nil, fmt.Errorf("reading the settings: %w", err)
 	}
 	return a, nil
@@ -121,7 +120,7 @@ func (a *Aggregated) PodDefaults(labels map[string]string) (runtimeClass string,
 // returns once requests and events are taken. Everything ends with ctx; see Wait. From when stopping ends, which is some
 // time before, other replicas take over what this one owns.
 func (a *Aggregated) Start(ctx, stopping context.Context, config *rest.Config) error {
-	recorder, _, err := events.NewRecorder(ctx, a.options.Host, "knative-apiserver")
+	recorder, _, err := host.NewRecorder(ctx, a.options.Host, "knative-apiserver")
 	if err != nil {
 		return err
 	}
@@ -181,15 +180,6 @@ func (a *Aggregated) all(ctx, stopping context.Context, clients *clients) ([]par
 		parts = append(parts, a.options.Replica.part())
 	}
 	return append(parts, events...), nil
-}
-
-// ofBuiltIns returns config for clients of Kubernetes' own kinds, which take less to be encoded and decoded as Protocol Buffers
-// than as JSON, on both sides.
-func ofBuiltIns(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	return config
 }
 
 // guarded returns config for clients that write only what this replica is to write.

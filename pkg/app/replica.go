@@ -20,6 +20,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/autoscaler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
@@ -62,10 +63,10 @@ type Replica struct {
 	server *peer.Server
 }
 
-// NewReplica returns a replica that the others do not know of before its components run. host reaches the cluster in
+// NewReplica returns a replica that the others do not know of before its components run. config reaches the cluster in
 // whose system namespace they meet.
-func NewReplica(host *rest.Config, systemNamespace string, o ReplicaOptions) (*Replica, error) {
-	leases, err := coordinationclient.NewForConfig(ofBuiltIns(host))
+func NewReplica(config *rest.Config, systemNamespace string, o ReplicaOptions) (*Replica, error) {
+	leases, err := coordinationclient.NewForConfig(host.BuiltIn(config))
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the host cluster's Leases: %w", err)
 	}

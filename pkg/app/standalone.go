@@ -30,7 +30,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/events"
+	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process"
@@ -171,7 +171,7 @@ func (s *Standalone) Start(ctx context.Context, config *rest.Config) error {
 	if err := core.ensureNamespaces(ctx); err != nil {
 		return err
 	}
-	recorder, _, err := events.NewRecorder(ctx, config, "knative-apiserver")
+	recorder, _, err := host.NewRecorder(ctx, config, "knative-apiserver")
 	if err != nil {
 		return err
 	}

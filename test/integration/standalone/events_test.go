@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/events"
+	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -22,7 +22,7 @@ func record(t *testing.T, kubectl *harness.Kubectl, obj *unstructured.Unstructur
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder, stop, err := events.NewRecorder(t.Context(), config, "test-controller")
+	recorder, stop, err := host.NewRecorder(t.Context(), config, "test-controller")
 	if err != nil {
 		t.Fatal(err)
 	}

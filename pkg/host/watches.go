@@ -1,5 +1,5 @@
-// Package reconnect resumes watches of an API server soon after an outage.
-package reconnect
+// Package host connects to an API server that other processes run: clients whose watches resume soon after an outage, and Events.
+package host
 
 import (
 	"errors"

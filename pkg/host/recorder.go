@@ -1,5 +1,4 @@
-// Package events records Kubernetes Events about Knative objects.
-package events
+package host
 
 import (
 	"context"
