@@ -23,8 +23,8 @@ func NewBudget(limit, guaranteed int64) *Budget {
 	return &Budget{limit: max(limit, guaranteed), guaranteed: guaranteed, namespaces: map[string]int64{}}
 }
 
-// Reserve adds bytes to those that a namespace holds. It reports false, and adds nothing, if they exceed the limit or
-// the share of the namespace.
+// Reserve adds bytes to the bytes that a namespace holds. It returns false without adding any if the limit or the share of the
+// namespace would be exceeded.
 func (b *Budget) Reserve(namespace string, bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -36,7 +36,7 @@ func (b *Budget) Reserve(namespace string, bytes int64) bool {
 	return true
 }
 
-// Add adds bytes that are held already and cannot be refused any more, even beyond the limit.
+// Add adds bytes that are already in use, even beyond the limit.
 func (b *Budget) Add(namespace string, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +48,7 @@ func (b *Budget) Release(namespace string, bytes int64) {
 	b.Add(namespace, -bytes)
 }
 
-// Limit returns the bytes that may be held in all.
+// Limit returns the maximum number of bytes.
 func (b *Budget) Limit() int64 { return b.limit }
 
 // Held returns the bytes that a namespace holds.
@@ -58,7 +58,7 @@ func (b *Budget) Held(namespace string) int64 {
 	return b.namespaces[namespace]
 }
 
-// Used returns the bytes held in all.
+// Used returns the bytes that all namespaces hold.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,6 +72,7 @@ func (b *Budget) Free() int64 {
 	return b.limit - b.used
 }
 
+// addLocked adds bytes, which may be negative.
 func (b *Budget) addLocked(namespace string, bytes int64) {
 	b.used += bytes
 	if held := b.namespaces[namespace] + bytes; held != 0 {

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileShare is the part of the files of the process that one port may take for connections, and maxConnections its most.
+// The default limit of connections per port is the limit of open files divided by fileShare, at most maxConnections.
 const (
 	fileShare      = 8
 	maxConnections = 16 << 10
 )
 
-// MaxConnections returns the default limit of the connections of a port besides those of the gateway, which takes up to
-// half of the files of the process: an eighth of them, at most 16,384.
+// MaxConnections returns the default limit of connections per port, except the ports of the gateway, which uses up to half of
+// the files of the process: an eighth of the limit of open files, at most 16,384.
 func MaxConnections() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -23,17 +23,18 @@ func MaxConnections() int {
 	return int(min(limit.Cur/fileShare, maxConnections))
 }
 
-// LimitListener returns a listener that closes new connections while as many as limit are open, or a quarter of that by
-// the same address, so that one client leaves places for others.
+// LimitListener returns a listener that closes new connections while limit connections are open, or a quarter of limit from the
+// same address, so that one client cannot use all of them.
 func LimitListener(listener net.Listener, limit int) net.Listener {
 	return &limitedListener{Listener: listener, limit: limit, limitOfOne: max(limit/4, 1), byClient: map[string]int{}}
 }
 
+// limitedListener implements LimitListener.
 type limitedListener struct {
 	net.Listener
 	limit, limitOfOne int
 
-	// mu guards the number of open connections, and that of each client.
+	// mu guards the numbers of open connections, in total and by client.
 	mu       sync.Mutex
 	open     int
 	byClient map[string]int
@@ -50,14 +51,15 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if host, _, err := net.SplitHostPort(client); err == nil {
 			client = host
 		}
-		if l.take(client) {
+		if l.acquire(client) {
 			return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(client) })}, nil
 		}
 		conn.Close()
 	}
 }
 
-func (l *limitedListener) take(client string) bool {
+// acquire counts a connection of a client, unless a limit is reached.
+func (l *limitedListener) acquire(client string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open >= l.limit || l.byClient[client] >= l.limitOfOne {
@@ -68,6 +70,7 @@ func (l *limitedListener) take(client string) bool {
 	return true
 }
 
+// release ends a connection of a client.
 func (l *limitedListener) release(client string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,6 +80,7 @@ func (l *limitedListener) release(client string) {
 	}
 }
 
+// limitedConn is a connection of a limitedListener.
 type limitedConn struct {
 	net.Conn
 	release func()

@@ -34,7 +34,7 @@ func (a accepting) Accept() (net.Conn, error) {
 	return fakeConn{client: client, closed: a.closed}, nil
 }
 
-// One client has no more than a quarter of the connections, and all together no more than there are.
+// TestLimitListener checks the limits of one client and of all clients.
 func TestLimitListener(t *testing.T) {
 	var closed []string
 	clients := make(chan string, 100)
@@ -54,7 +54,7 @@ func TestLimitListener(t *testing.T) {
 	}
 	clients <- "10.0.0.1"
 	if conn := accept("10.0.0.2"); conn.RemoteAddr().String() != "10.0.0.2:1" || len(closed) != 1 || closed[0] != "10.0.0.1" {
-		t.Errorf("beyond a quarter by one client, that of %v is accepted, and %v are closed", conn.RemoteAddr(), closed)
+		t.Errorf("beyond a quarter by one client, a connection of %v is accepted, and %v are closed", conn.RemoteAddr(), closed)
 	}
 	for _, conn := range greedy {
 		conn.Close()

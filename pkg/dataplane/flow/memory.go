@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// defaultShare is the part of the memory limit of the process that a Budget takes by default, and maxDefault its most.
+	// The default limit of a Budget is the memory limit of the process divided by defaultShare, at most maxDefault.
 	defaultShare = 4
 	maxDefault   = 512 << 20
 )
 
-// DefaultLimit returns the default limit of the Budget of this process: a quarter of the memory that the process may
-// use, at most 512 MiB.
+// DefaultLimit returns the default limit of the Budget of this process: a quarter of its memory limit, at most 512 MiB.
 func DefaultLimit() int64 {
 	return min(memoryLimit(os.DirFS("/"), machineMemory())/defaultShare, maxDefault)
 }
 
+// machineMemory returns the memory of this machine in bytes.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -33,7 +33,7 @@ func machineMemory() int64 {
 	return int64(min(uint64(info.Totalram)*uint64(info.Unit), math.MaxInt64)) //nolint:unconvert // narrower on other architectures
 }
 
-// memoryLimit returns the least of the machine's memory and the limits of all memory cgroups that contain this process.
+// memoryLimit returns the minimum of the machine's memory and the limits of all memory cgroups of this process.
 func memoryLimit(root fs.FS, machine int64) int64 {
 	limit := machine
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
@@ -51,7 +51,7 @@ func memoryLimit(root fs.FS, machine int64) int64 {
 			}
 			mount, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
 		}
-		// A container may see its own cgroup as the root, while the path is that of the host.
+		// In a container, the root may be its own cgroup, while the path is the path on the host.
 		for dir := path.Join("/", group); ; dir = path.Dir(dir) {
 			if found, ok := readLimit(root, path.Join(mount, dir, file)); ok {
 				limit = min(limit, found)
@@ -64,6 +64,7 @@ func memoryLimit(root fs.FS, machine int64) int64 {
 	return limit
 }
 
+// readLimit returns the limit in a file, and false without one.
 func readLimit(root fs.FS, name string) (int64, bool) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

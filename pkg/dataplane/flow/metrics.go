@@ -8,23 +8,24 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// maxReported bounds the namespaces that the metrics name: those that hold most.
+// maxReported is the number of namespaces in the metrics: the ones that hold most.
 const maxReported = 20
 
-// Metrics returns a collector of the use of a Budget. Of the namespaces, it reports the twenty that hold most.
+// Metrics returns a collector of the use of a Budget, with the twenty namespaces that hold most.
 func (b *Budget) Metrics() metrics.StableCollector {
 	return &collector{
 		budget: b,
 		limit: metrics.NewDesc("knative_memory_budget_limit_bytes",
-			"Bytes of memory that requests, events and deliveries may hold in this process.", nil, nil, metrics.ALPHA, ""),
+			"Maximum number of bytes of memory that requests, events and deliveries may hold in this process.", nil, nil, metrics.ALPHA, ""),
 		used: metrics.NewDesc("knative_memory_budget_used_bytes",
-			"Bytes of memory that requests, events and deliveries hold.", nil, nil, metrics.ALPHA, ""),
+			"Number of bytes of memory that requests, events and deliveries hold.", nil, nil, metrics.ALPHA, ""),
 		held: metrics.NewDesc("knative_memory_budget_namespace_used_bytes",
-			"Bytes of memory that requests, events and deliveries hold, of the twenty namespaces that hold most.",
+			"Number of bytes of memory that requests, events and deliveries hold, for the twenty namespaces that hold most.",
 			[]string{"namespace"}, nil, metrics.ALPHA, ""),
 	}
 }
 
+// collector implements metrics.StableCollector for a Budget.
 type collector struct {
 	metrics.BaseStableCollector
 

@@ -29,7 +29,7 @@ func TestMetricsNameFewNamespaces(t *testing.T) {
 		}
 	}
 	if len(values) != 2+maxReported {
-		t.Errorf("there are %d values, want the limit, the sum, and those of %d namespaces: %v", len(values), maxReported, values)
+		t.Errorf("%d values, want the limit, the sum and %d namespaces: %v", len(values), maxReported, values)
 	}
 	for name, want := range map[string]float64{
 		"knative_memory_budget_limit_bytes": 1 << 20, "knative_memory_budget_used_bytes": 60 * 61 / 2,

@@ -8,35 +8,35 @@ import (
 	"time"
 )
 
-// ErrOverShare is returned for a request of a tenant that has as many waiting as it may.
-var ErrOverShare = errors.New("the tenant has more than its share of requests waiting")
+// ErrOverShare is returned for a request of a tenant that has MaxWaiting requests waiting.
+var ErrOverShare = errors.New("tenant exceeds its share of waiting requests")
 
 // QueueOptions are the limits of a Queue.
 type QueueOptions struct {
-	// Concurrency bounds the requests in flight, PerTenant those of one tenant. While PerTenant is smaller, other tenants
-	// find room at once, or have the next request that ends.
+	// Concurrency bounds the requests in flight, PerTenant the requests in flight of one tenant. If PerTenant is smaller, other
+	// tenants start at once, or when the next request ends.
 	Concurrency, PerTenant int
 	// MaxWaiting bounds the waiting requests of one tenant; 0 disables the limit.
 	MaxWaiting int
-	// Scarce reports whether processors are scarce; the control law is in force then, and keeps MinPerTenant requests of a
-	// tenant in flight. Nil disables it.
+	// Scarce reports whether processors are scarce, which enables the control law. The law allows each tenant at least
+	// MinPerTenant requests in flight. Nil disables it.
 	Scarce       func() bool
 	MinPerTenant int
 }
 
-// Queue is a semaphore with fair queueing: tenants that wait are served round-robin, whatever number of requests each has
-// waiting. It is safe for concurrent use.
+// Queue is a semaphore with fair queueing: waiting tenants are served round-robin, independent of their numbers of waiting
+// requests. It is safe for concurrent use.
 type Queue struct {
 	options QueueOptions
-	// mu guards the fields below: how many more requests may start, how many of each tenant are in flight, and which ones
-	// wait, in order.
+	// mu guards the fields below: the number of requests that may start, the numbers in flight and the waiting requests by
+	// tenant.
 	mu       sync.Mutex
 	free     int
 	inFlight map[string]int
 	waiting  map[string][]chan struct{}
-	// order has the tenants with waiting requests; the first is served next.
+	// order lists the tenants with waiting requests; the first is served next.
 	order []string
-	// active has the tenants that share, and adjusted is when their windows were adjusted last.
+	// active holds the tenants that share, adjusted is the time when their windows were last adjusted.
 	active   map[string]*activity
 	adjusted time.Time
 }
@@ -44,7 +44,7 @@ type Queue struct {
 // activity is the recent use by one tenant.
 type activity struct {
 	last time.Time
-	// observed counts the requests since the last adjustment, window bounds those in flight.
+	// observed counts the requests since the last adjustment, window bounds the requests in flight.
 	observed, window int
 }
 
@@ -100,7 +100,7 @@ func (q *Queue) adjustLocked(now time.Time) {
 }
 
 // Acquire waits until a request of a tenant may start; Release ends it. It returns ErrOverShare if MaxWaiting requests of
-// the tenant wait already, and the error of ctx if that ends first.
+// the tenant wait already, and the error of ctx if that is canceled first.
 func (q *Queue) Acquire(ctx context.Context, tenant string) error {
 	q.mu.Lock()
 	if len(q.waiting[tenant]) == 0 && q.mayStartLocked(tenant) {
@@ -150,11 +150,13 @@ func (q *Queue) mayStartLocked(tenant string) bool {
 	return q.free > 0 && q.inFlight[tenant] < window
 }
 
+// startLocked counts a request as in flight.
 func (q *Queue) startLocked(tenant string) {
 	q.free--
 	q.inFlight[tenant]++
 }
 
+// releaseLocked ends a request and starts waiting ones.
 func (q *Queue) releaseLocked(tenant string) {
 	q.free++
 	if q.inFlight[tenant]--; q.inFlight[tenant] == 0 {
@@ -172,7 +174,7 @@ func (q *Queue) grantLocked() {
 		}
 		next := q.order[at]
 		granted := q.waiting[next][0]
-		// A tenant that was served goes to the end of the order.
+		// The tenant moves to the end of the order.
 		q.order = append(slices.Delete(q.order, at, at+1), next)
 		q.removeLocked(next, 0)
 		q.startLocked(next)
@@ -182,8 +184,8 @@ func (q *Queue) grantLocked() {
 
 // removeLocked removes the waiting request i of a tenant.
 func (q *Queue) removeLocked(tenant string, i int) {
-	if left := slices.Delete(q.waiting[tenant], i, i+1); len(left) > 0 {
-		q.waiting[tenant] = left
+	if rest := slices.Delete(q.waiting[tenant], i, i+1); len(rest) > 0 {
+		q.waiting[tenant] = rest
 		return
 	}
 	delete(q.waiting, tenant)

@@ -22,12 +22,12 @@ func newTestQueue(scarce func() bool) *Queue {
 	})
 }
 
-// A flood of one namespace takes up no more than its share, and others have their turn at once; those of the flood are
-// taken one after the other, or told to come again.
+// TestQueue checks that a flood of one tenant uses no more than its share while other tenants start at once, and that requests of
+// the flood start one after the other or are rejected.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newTestQueue(nil)
-		var taken, refused atomic.Int64
+		var admitted, refused atomic.Int64
 		for range testPerTenant + testWaiting + 7 {
 			go func() {
 				if err := queue.Acquire(t.Context(), "flood"); err != nil {
@@ -38,7 +38,7 @@ func TestQueue(t *testing.T) {
 					return
 				}
 				<-time.After(time.Second)
-				taken.Add(1)
+				admitted.Add(1)
 				queue.Release("flood")
 			}()
 			synctest.Wait()
@@ -52,7 +52,7 @@ func TestQueue(t *testing.T) {
 				t.Fatalf("another namespace waits for %s, %v", time.Since(start), err)
 			}
 		}
-		// Now nothing is free: the next turn is that of who waits besides the flood.
+		// The queue is full now: the next free slot is for a tenant other than the flood.
 		if err := queue.Acquire(t.Context(), "late"); err != nil || time.Since(start) > time.Second {
 			t.Errorf("another namespace waits for %s, %v", time.Since(start), err)
 		}
@@ -62,8 +62,8 @@ func TestQueue(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if taken.Load() != testPerTenant+testWaiting {
-			t.Errorf("%d of the flood were taken, want %d", taken.Load(), testPerTenant+testWaiting)
+		if admitted.Load() != testPerTenant+testWaiting {
+			t.Errorf("%d of the flood were admitted, want %d", admitted.Load(), testPerTenant+testWaiting)
 		}
 		if queue.free != testConcurrency || len(queue.inFlight)+len(queue.waiting)+len(queue.order) > 0 {
 			t.Errorf("in the end %d are free, %v are busy, %v wait", queue.free, queue.inFlight, queue.order)
@@ -71,8 +71,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// While processors are scarce, the namespace that sends most has fewer and fewer requests taken at a time, and others none
-// the less; once they are not, or nobody else sends, it has as many as before.
+// TestQueueUnderPressure checks that the window of the tenant that sends most shrinks while processors are scarce, without effect
+// on other tenants, and recovers afterwards or when no other tenant sends.
 func TestQueueUnderPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var scarce atomic.Bool
@@ -92,7 +92,7 @@ func TestQueueUnderPressure(t *testing.T) {
 			}()
 		}
 		busy := func() int {
-			// The turns that end at this instant have ended, and begun again.
+			// Requests that end at this instant have been replaced.
 			synctest.Wait()
 			queue.mu.Lock()
 			defer queue.mu.Unlock()
@@ -111,29 +111,29 @@ func TestQueueUnderPressure(t *testing.T) {
 		scarce.Store(true)
 		<-time.After(time.Second)
 		if busy() != clients {
-			t.Errorf("alone, %d are taken at a time, want all %d", busy(), clients)
+			t.Errorf("alone, %d are admitted at a time, want all %d", busy(), clients)
 		}
 		calm(2 * time.Second)
 		if busy() != testMinPerTenant {
-			t.Errorf("beside another one, %d are taken at a time, want %d", busy(), testMinPerTenant)
+			t.Errorf("beside another one, %d are admitted at a time, want %d", busy(), testMinPerTenant)
 		}
 		scarce.Store(false)
 		calm(2 * time.Second)
 		if busy() != clients {
-			t.Errorf("without pressure, %d are taken at a time, want all %d", busy(), clients)
+			t.Errorf("without pressure, %d are admitted at a time, want all %d", busy(), clients)
 		}
 		scarce.Store(true)
 		calm(2 * time.Second)
 		<-time.After(2 * ActiveFor)
 		if busy() != clients {
-			t.Errorf("alone again, %d are taken at a time, want all %d", busy(), clients)
+			t.Errorf("alone again, %d are admitted at a time, want all %d", busy(), clients)
 		}
 		stop()
 		<-time.After(time.Second)
 	})
 }
 
-// Who goes away while it waits leaves its place to others.
+// TestQueueCanceled checks that a canceled request no longer waits.
 func TestQueueCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newTestQueue(nil)

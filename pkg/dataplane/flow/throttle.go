@@ -2,10 +2,9 @@ package flow
 
 import "time"
 
-// The control law of fair sharing. While processors are scarce, every ThrottleInterval the window of each tenant that sent
-// more than an equal share since the last time shrinks to three quarters of what it uses; otherwise it grows by a
-// sixteenth. A tenant counts as one of those that share for ActiveFor after its last request. A tenant alone is not
-// throttled.
+// The control law of fair sharing. While processors are scarce, the window of each tenant that sent more than an equal share
+// in the last ThrottleInterval shrinks to three quarters of the requests in flight; otherwise it grows by a sixteenth. A tenant
+// shares for ActiveFor after its last request. A tenant alone is not throttled.
 const (
 	ThrottleInterval = 20 * time.Millisecond
 	ActiveFor        = 5 * time.Second

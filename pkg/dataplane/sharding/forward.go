@@ -52,7 +52,7 @@ func (s *Shards) Forward(ctx context.Context, method string, to eventing.Key, he
 		current := s.options.Members.Current()
 		owner := current.Owner(to.String())
 		if owner.Name == current.Self() {
-			return ingress.ErrHere
+			return ingress.ErrOwner
 		}
 		again, err := s.send(ctx, owner, method, to, header, body)
 		if !again {

@@ -202,7 +202,7 @@ func (s *Shards) Health(consumer eventing.Key) eventing.Health {
 }
 
 // Accept makes events durable for a stream that belongs to this replica; while that changes, it waits for a moment. It
-// fails with ingress.ErrElsewhere where the stream is another's, and otherwise as broker.Broker does.
+// fails with ingress.ErrNotOwner where the stream is another's, and otherwise as broker.Broker does.
 func (s *Shards) Accept(ctx context.Context, stream eventing.Key, events []*event.Event) error {
 	var timeout clock.Timer
 	for {
@@ -216,7 +216,7 @@ func (s *Shards) Accept(ctx context.Context, stream eventing.Key, events []*even
 			return err
 		}
 		if !s.Owns(stream) {
-			return ingress.ErrElsewhere
+			return ingress.ErrNotOwner
 		}
 		if timeout == nil {
 			timeout = s.options.Clock.NewTimer(patience)

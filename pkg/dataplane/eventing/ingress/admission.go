@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// maxAppends bounds the requests whose events are being made durable, maxAppendsPerNamespace those of one namespace, and
-	// minAppendsPerNamespace what a namespace keeps of them while processors are scarce.
+	// maxAppends bounds the requests that append to the event log at a time, maxAppendsPerNamespace the requests of one
+	// namespace; minAppendsPerNamespace is the minimum of a namespace while processors are scarce.
 	maxAppends, maxAppendsPerNamespace, minAppendsPerNamespace = 256, 192, 4
-	// maxWaiting bounds the requests of one namespace that wait to be admitted.
+	// maxWaiting bounds the requests of one namespace that wait for admission.
 	maxWaiting = 1024
 )
 
-var errShare = &Refusal{Status: http.StatusTooManyRequests, Message: "the namespace sends more events than can be taken at present"}
+var errShare = &Refusal{Status: http.StatusTooManyRequests, Message: "the namespace exceeds its share of waiting requests"}
 
-// admission decides which requests may append to the event log, so that one namespace that sends a flood of events delays
-// no other.
+// admission decides which requests may append to the event log, so that a flood of events in one namespace does not delay
+// the others.
 type admission struct {
 	queue *flow.Queue
 	// close closes the pressure gauge of the queue.

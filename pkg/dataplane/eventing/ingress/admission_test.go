@@ -2,7 +2,7 @@ package ingress
 
 import "testing"
 
-// Close closes the gauge of a Handler, so that its files do not stay open. A late request is served all the same.
+// TestCloseGauge checks that Close closes the files of the gauge, and that a late request does not fail.
 func TestCloseGauge(t *testing.T) {
 	closed := 0
 	h := New(Options{})

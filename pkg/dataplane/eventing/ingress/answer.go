@@ -10,24 +10,24 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Refusal is an error that says how a request is answered.
+// Refusal is an error with the HTTP response to return.
 type Refusal struct {
 	// Status is an HTTP status code.
 	Status int
-	// RetryAfter is when to send the request again, rounded up to seconds. Zero stands for a second with status 503 and
-	// 429, and for nothing said with others.
+	// RetryAfter is the value of the Retry-After header, rounded up to seconds. Zero means one second with status 503 and 429,
+	// and no header otherwise.
 	RetryAfter time.Duration
-	// Message is the answer's text, and the error's.
+	// Message is the text of the response and of the error.
 	Message string
 }
 
 // Error returns the message.
 func (r *Refusal) Error() string { return r.Message }
 
-// fullRetryAfter is how long senders are told to wait while the event log stores nothing.
+// fullRetryAfter is the Retry-After while the event log stores nothing.
 const fullRetryAfter = 5 * time.Second
 
-// responses has the response to each reason of package eventing.
+// responses are the responses to the errors of package eventing.
 var responses = []struct {
 	reason     error
 	status     int

@@ -10,7 +10,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// BenchmarkServeHTTP measures what a handler does for an event of 1 KiB, without the server around it.
+// BenchmarkServeHTTP measures the handler with events of 1 KiB, without the HTTP server.
 func BenchmarkServeHTTP(b *testing.B) {
 	buffer := make([]byte, 0, 4096)
 	handler := New(Options{Exists: exists, Accept: func(_ context.Context, _ eventing.Key, events []*event.Event) error {

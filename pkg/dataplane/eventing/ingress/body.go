@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// defaultMaxBody is the largest body where Options name none.
+	// defaultMaxBody is the default of Options.MaxBody.
 	defaultMaxBody = 1 << 20
-	// smallBody is the size of the buffers that are used again.
+	// smallBody is the size of pooled buffers.
 	smallBody = 16 << 10
-	// maxDrained is how much of a body that is too large is read all the same, so that clients that send all before
-	// they look at the answer see it instead of a connection that breaks.
+	// maxDrained bounds the bytes that are read and discarded of a body that is too large: clients that read the response only
+	// after sending the body receive it instead of a connection error.
 	maxDrained = 32 << 20
 )
 
-// bodies reads the bodies of requests, within bounds of size, memory and time.
+// bodies reads request bodies within limits of size, memory and time.
 type bodies struct {
 	max                       int64
 	stallTimeout, readTimeout time.Duration
 	// memory counts the capacity of the buffers in use.
 	memory *flow.Budget
-	// small has *body of smallBody bytes.
+	// small pools *body with buffers of smallBody bytes.
 	small sync.Pool
 }
 
-// body is a body in memory.
+// body is a request body in memory.
 type body struct {
-	// data is what was read, nil if that is nothing.
+	// data is the content, nil if empty.
 	data   []byte
 	buffer []byte
-	// namespace is that of the stream that the request is for.
+	// namespace is the namespace of the request's stream.
 	namespace string
-	// besides counts what is made of the body, in bytes of memory.
-	besides int64
+	// reserved is the memory for the parsed body in bytes.
+	reserved int64
 }
 
-// read returns the body of a request for a stream of a namespace, to be given back to release. It fails with 408, 413 or 503, or with 400 where
-// the client ended.
+// read returns the body of a request for a stream of a namespace, which the caller must release. It fails with status 408, 413
+// or 503, or with 400 if the client closed the connection.
 func (b *bodies) read(w http.ResponseWriter, r *http.Request, namespace string) (*body, error) {
 	in := &patientReader{from: r.Body, controller: http.NewResponseController(w), stall: b.stallTimeout, end: time.Now().Add(b.readTimeout)}
 	if r.ContentLength == 0 {
@@ -53,7 +53,7 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request, namespace string) 
 	}
 	if r.ContentLength-b.max > maxDrained {
 		if r.ProtoMajor == 1 {
-			// It would not come to an end that could be waited for.
+			// The rest is too long to read.
 			w.Header().Set("Connection", "close")
 		}
 		return nil, b.refusal()
@@ -73,9 +73,9 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request, namespace string) 
 	return read, nil
 }
 
-var errMemory = &Refusal{Status: http.StatusServiceUnavailable, Message: "too many requests are being read"}
+var errMemory = &Refusal{Status: http.StatusServiceUnavailable, Message: "the memory budget for requests is exhausted"}
 
-// fill reads the body into the buffer, which grows with what has arrived.
+// fill reads the body into the buffer, which grows as data arrives.
 func (b *bodies) fill(read *body, r *http.Request, in *patientReader) error {
 	n := 0
 	for {
@@ -98,33 +98,34 @@ func (b *bodies) fill(read *body, r *http.Request, in *patientReader) error {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &Refusal{Status: http.StatusRequestTimeout, Message: fmt.Sprintf(
-				"the body must arrive within %s, and may not stop for %s", b.readTimeout, b.stallTimeout)}
+				"the body must arrive within %s and may not pause for %s", b.readTimeout, b.stallTimeout)}
 		case err != nil:
-			return &Refusal{Status: http.StatusBadRequest, Message: "reading the body: " + err.Error()}
+			return &Refusal{Status: http.StatusBadRequest, Message: "read body: " + err.Error()}
 		}
 	}
 }
 
-// tooLarge returns the refusal of a body, having read the rest of it unless the client waits for being asked to send.
+// tooLarge discards the rest of a body, unless the client waits for 100 Continue, and returns the refusal.
 func (b *bodies) tooLarge(r *http.Request, in *patientReader) error {
 	if r.Header.Get("Expect") == "" {
-		// Whatever goes wrong here, the answer is the same.
+		// Errors do not change the response.
 		io.CopyN(io.Discard, in, maxDrained) //nolint:errcheck // see above
 	}
 	return b.refusal()
 }
 
+// refusal returns the refusal of a body that is too large.
 func (b *bodies) refusal() error {
 	return &Refusal{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the body may have at most %d bytes", b.max)}
 }
 
-// reserve counts times the body's size besides it, until it is released. It tells whether there is memory.
+// reserve reserves times the size of the body for the parsed body, until release. It reports whether memory is available.
 func (b *bodies) reserve(read *body, times int64) bool {
 	bytes := times * int64(len(read.data))
 	if !b.memory.Reserve(read.namespace, bytes) {
 		return false
 	}
-	read.besides += bytes
+	read.reserved += bytes
 	return true
 }
 
@@ -140,13 +141,13 @@ func (b *bodies) get(namespace string) *body {
 	return &body{buffer: make([]byte, smallBody), namespace: namespace}
 }
 
-// grow doubles the buffer, up to the length of the body if that is known. It tells whether there is memory.
+// grow doubles the buffer, up to length if that is known. It reports whether memory is available.
 func (b *bodies) grow(read *body, length int64) bool {
 	size := min(2*int64(len(read.buffer)), b.max+1)
 	if length > 0 {
 		size = min(size, length)
 	}
-	// The old buffer stays in use until the new one has its content.
+	// Both buffers are in use while the content is copied.
 	if !b.memory.Reserve(read.namespace, size) {
 		return false
 	}
@@ -157,19 +158,19 @@ func (b *bodies) grow(read *body, length int64) bool {
 	return true
 }
 
-// release gives back a body, which nobody may use any more.
+// release releases the memory of a body. The body must not be used afterwards.
 func (b *bodies) release(read *body) {
 	if read.buffer == nil {
 		return
 	}
-	b.memory.Release(read.namespace, int64(len(read.buffer))+read.besides)
+	b.memory.Release(read.namespace, int64(len(read.buffer))+read.reserved)
 	if len(read.buffer) == smallBody {
-		read.data, read.besides = nil, 0
+		read.data, read.reserved = nil, 0
 		b.small.Put(read)
 	}
 }
 
-// patientReader reads from a client that may take until end, and may not stop for as long as stall.
+// patientReader reads from a client until end, and fails if the client pauses for stall.
 type patientReader struct {
 	from       io.Reader
 	controller *http.ResponseController
@@ -183,13 +184,13 @@ func (p *patientReader) Read(into []byte) (int, error) {
 	if deadline.After(p.end) {
 		deadline = p.end
 	}
-	// Where deadlines are not supported, or the connection is gone, reading goes as it goes.
+	// Without support for deadlines, or on a closed connection, Read returns whatever the connection returns.
 	p.controller.SetReadDeadline(deadline) //nolint:errcheck // see above
 	return p.from.Read(into)
 }
 
-// done ends the time limit of a body that was read, which would end the request while it is worked on. That of others
-// stays, as the server goes on to read before it answers.
+// done removes the deadline of a body that was read completely, which would otherwise cancel the request while it is handled.
+// Other bodies keep it, because the server reads the rest before it responds.
 func (p *patientReader) done() {
 	p.controller.SetReadDeadline(time.Time{}) //nolint:errcheck // as in Read
 }

@@ -1,4 +1,4 @@
-// Package ingress takes events in: CloudEvents in HTTP requests to brokers and channels.
+// Package ingress accepts CloudEvents in HTTP requests to Brokers and Channels.
 package ingress
 
 import (
@@ -19,35 +19,34 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Options are those of a Handler. Accept and Exists are required.
+// Options are the dependencies and limits of a Handler. Accept and Exists are required.
 type Options struct {
-	// Accept makes events durable, for a stream that exists; all of them or none. It returns nil once they are. It
-	// may not use the events' Data after it returned, as their memory is used again. RefusalOf gives the response to its
-	// errors.
+	// Accept makes events of an existing stream durable, all or none, and returns nil once they are. It must not use the
+	// events' Data after it returned, because their memory is reused. RefusalOf returns the response to its errors.
 	Accept func(ctx context.Context, to eventing.Key, events []*event.Event) error
-	// Exists tells whether there is a stream. Requests to others are answered 404.
+	// Exists reports whether a stream exists. Requests to other streams are answered 404.
 	Exists func(eventing.Key) bool
-	// Find returns the channel whose shortened host name a key has; nil if there are none.
+	// Find returns the Channel with the shortened host name that a key has. Nil means that no host name is shortened.
 	Find func(eventing.Key) (eventing.Key, bool)
-	// Peers are the replicas of this server; nil if there is just one.
+	// Peers are the replicas of this server. Nil means a single replica.
 	Peers Peers
 
-	// MaxBody is how many bytes a body may have; 0 stands for 1 MiB.
+	// MaxBody is the maximum size of a body in bytes, by default 1 MiB.
 	MaxBody int64
-	// Budget bounds the bytes that requests hold; nil stands for 256 MiB of their own. Requests beyond it are answered
-	// 503. The bodies of batches count eight times, because an event takes up more memory than its text.
+	// Budget bounds the bytes that requests hold, by default 256 MiB. Requests beyond it are answered 503. The bodies of
+	// batches count eight times, because a parsed event needs more memory than its text.
 	Budget *flow.Budget
-	// StallTimeout is how long a client may send nothing of a body it has not sent all of, and ReadTimeout how long it
-	// may take for all of it; 0 stand for 10 and 30 s. Slower clients are answered 408.
+	// StallTimeout is the maximum pause of a client within a body, ReadTimeout the maximum time for a body, by default 10 s and
+	// 30 s. Slower clients are answered 408.
 	StallTimeout, ReadTimeout time.Duration
 
-	// TracerProvider makes the spans; nil stands for none.
+	// TracerProvider creates the spans. Nil disables tracing.
 	TracerProvider trace.TracerProvider
-	// Register registers metrics; nil if they are not wanted.
+	// Register registers metrics. Nil disables them.
 	Register func(...metrics.Registerable)
 }
 
-// Handler answers requests to /<namespace>/<broker>, to /channels/<namespace>/<channel>, and to / of hosts
+// Handler serves requests to /<namespace>/<broker>, to /channels/<namespace>/<channel>, and to / of the hosts
 // <channel>-kn-channel.<namespace>.svc.
 type Handler struct {
 	accept      func(ctx context.Context, to eventing.Key, events []*event.Event) error
@@ -58,7 +57,7 @@ type Handler struct {
 	admission   *admission
 	tracer      trace.Tracer
 	instruments *instruments
-	// retired tells that connections end with the next answer.
+	// retired is true if connections close after the next response.
 	retired atomic.Bool
 }
 
@@ -84,6 +83,7 @@ func New(options Options) *Handler {
 	return h
 }
 
+// orDefault returns value, or standard if value is zero.
 func orDefault[T int64 | time.Duration](value, standard T) T {
 	if value == 0 {
 		return standard
@@ -91,11 +91,11 @@ func orDefault[T int64 | time.Duration](value, standard T) T {
 	return value
 }
 
-// batchWeight is how often the body of a batch counts.
+// batchWeight is the factor by which the body of a batch counts.
 const batchWeight = 8
 
-// LargestRequest returns the bytes of a Budget that a request may hold whose body has at most maxBody bytes, as in
-// Options: also while its buffer grows, and if it is a batch.
+// LargestRequest returns the maximum number of bytes that a request holds of the Budget if its body has at most maxBody bytes
+// (Options.MaxBody), including a growing buffer and the weight of a batch.
 func LargestRequest(maxBody int64) int64 {
 	return batchWeight * (orDefault(maxBody, defaultMaxBody) + smallBody)
 }
@@ -104,22 +104,22 @@ func LargestRequest(maxBody int64) int64 {
 const allowed = "POST, OPTIONS"
 
 // Retire closes each client connection after its next response, so that clients move to other replicas before Serve closes
-// idle connections: a client does not know what became of an event that it sent on a connection closed at that moment.
+// idle connections: a client cannot know the outcome of an event that it sends on a connection as it is closed.
 func (h *Handler) Retire() { h.retired.Store(true) }
 
-// Close releases what the Handler uses of the system. Call it when requests have ended.
+// Close releases the resources of the Handler. It must be called after the last request.
 func (h *Handler) Close() { h.admission.close() }
 
-// ServeHTTP answers 202 once the events of the request are accepted (eventing Event Acknowledgement and Delivery
-// Retry), and says in plain text why it did not.
+// ServeHTTP responds 202 once the events of the request are accepted (eventing Event Acknowledgement and Delivery Retry), and
+// otherwise with the reason in plain text.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, false) }
 
-// serve answers a request. forwarded tells that another replica forwarded it, which counts it.
+// serve serves a request. forwarded is true if another replica forwarded it; that replica counts it.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
 	start := time.Now()
 	code := http.StatusAccepted
 	if h.retired.Load() && !forwarded {
-		// For HTTP/2, net/http makes it a GOAWAY frame.
+		// For HTTP/2, net/http sends a GOAWAY frame.
 		w.Header().Set("Connection", "close")
 	}
 	switch r.Method {
@@ -140,13 +140,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, forwarded bool) 
 	}
 }
 
-// options answers OPTIONS requests, and lets everybody send any number of events who asks so (CloudEvents HTTP 1.1
-// Web Hooks 1.0.2, 4).
+// options serves OPTIONS requests, and grants every origin that requests it an unlimited rate (CloudEvents HTTP 1.1 Web Hooks
+// 1.0.2, 4).
 func (h *Handler) options(w http.ResponseWriter, r *http.Request, forwarded bool) (code int) {
 	to, err := h.target(r)
 	if err == nil && !h.exists(to) {
 		err = missing(to)
-		if h.elsewhere(to, forwarded) {
+		if h.remote(to, forwarded) {
 			if done, answer := h.forward(r, to, nil); done {
 				err = answer
 			}
@@ -171,9 +171,9 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 	if err != nil {
 		return err
 	}
-	elsewhere := h.elsewhere(to, forwarded)
+	remote := h.remote(to, forwarded)
 	exists := h.exists(to)
-	if !elsewhere && !exists {
+	if !remote && !exists {
 		return missing(to)
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -188,13 +188,13 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 		return err
 	}
 	defer h.bodies.release(body)
-	if elsewhere {
+	if remote {
 		if done, err := h.forward(r, to, body.data); done {
 			return err
 		}
 	}
-	err = h.take(r, start, to, body)
-	if !errors.Is(err, ErrElsewhere) {
+	err = h.acceptBody(r, start, to, body)
+	if !errors.Is(err, ErrNotOwner) {
 		return err
 	}
 	if h.peers != nil && !forwarded {
@@ -205,8 +205,8 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 	return misdirected(to, forwarded)
 }
 
-// take accepts the events of a body here.
-func (h *Handler) take(r *http.Request, start time.Time, to eventing.Key, body *body) error {
+// acceptBody accepts the events of a body at this replica.
+func (h *Handler) acceptBody(r *http.Request, start time.Time, to eventing.Key, body *body) error {
 	if err := h.admission.admit(r.Context(), to.Namespace); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (h *Handler) take(r *http.Request, start time.Time, to eventing.Key, body *
 	if format.Lookup(r.Header.Get("Content-Type")) == format.JSONBatch && !h.bodies.reserve(body, batchWeight-1) {
 		return errMemory
 	}
-	events, err := event.FromRequest(r.Header, body.data) //nolint:contextcheck // it waits for nothing
+	events, err := event.FromRequest(r.Header, body.data) //nolint:contextcheck // it does not block
 	if err != nil {
 		status := http.StatusBadRequest
 		switch {

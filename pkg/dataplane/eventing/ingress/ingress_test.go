@@ -20,11 +20,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// memory is a fake of what makes events durable.
+// memory is a fake event log.
 type memory struct {
 	mu       sync.Mutex
 	accepted []acceptance
-	// err is what is said to each event.
+	// err is the error of each call.
 	err error
 }
 
@@ -67,8 +67,8 @@ func start(t *testing.T, o Options) *httptest.Server {
 	return server
 }
 
-// request returns a POST of an event in binary mode, with the headers of pairs of names and values; empty ones are
-// left out.
+// request returns a POST of an event in binary mode, with additional headers as pairs of name and value. An empty value removes
+// a header.
 func request(t *testing.T, url string, body io.Reader, pairs ...string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
@@ -106,8 +106,7 @@ func do(t *testing.T, r *http.Request) reply {
 	return reply{code: res.StatusCode, header: res.Header, body: string(body)}
 }
 
-// TestCodes covers eventing Event Acknowledgement and Delivery Retry-1: whether events were accepted is told by the
-// status code.
+// TestCodes covers eventing Event Acknowledgement and Delivery Retry-1: the status code reports whether events were accepted.
 func TestCodes(t *testing.T) {
 	const structured, batch = "application/cloudevents+json", "application/cloudevents-batch+json"
 	const json = `{"specversion":"1.0","id":"2","source":"/s","type":"t","data":{"a": 1.0}}`
@@ -166,8 +165,8 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// TestRefused covers eventing Event Acknowledgement and Delivery Retry-1: the answers to events that were not made
-// durable, of which senders see whether and when to try again.
+// TestRefused covers eventing Event Acknowledgement and Delivery Retry-1: the responses to events that were not made durable,
+// which state whether and when to retry.
 func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		err        error
@@ -192,7 +191,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestMethods covers eventing HTTP Verbs-1 and -3: events come by POST, and OPTIONS tells so.
+// TestMethods covers eventing HTTP Verbs-1 and -3: events are sent by POST, and OPTIONS lists the methods.
 func TestMethods(t *testing.T) {
 	server := start(t, options(&memory{}))
 	for _, test := range []struct {
@@ -304,12 +303,12 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestUnknownBeforeBody covers that nothing is read for a stream that is not there.
+// TestUnknownBeforeBody checks that no body is read for a stream that does not exist.
 func TestUnknownBeforeBody(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/default/unknown", unreadable{t})
 	New(options(&memory{})).ServeHTTP(w, r)
-	if w.Code != 404 || w.Body.String() != "there is no Broker default/unknown\n" {
+	if w.Code != 404 || w.Body.String() != "Broker default/unknown does not exist\n" {
 		t.Errorf("got %d %q", w.Code, w.Body)
 	}
 }
@@ -321,14 +320,13 @@ func (u unreadable) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestMemory covers that the bodies of all requests together are bounded, with batches eight times, and that what was
-// read is given back.
+// TestMemory checks that the memory of all bodies is bounded, that batches count eight times, and that memory is released.
 func TestMemory(t *testing.T) {
-	l, accepting, goOn := &memory{}, make(chan struct{}), make(chan struct{})
+	l, accepting, proceed := &memory{}, make(chan struct{}), make(chan struct{})
 	o := options(l)
 	o.Accept = func(ctx context.Context, to eventing.Key, events []*event.Event) error {
 		accepting <- struct{}{}
-		<-goOn
+		<-proceed
 		return l.accept(ctx, to, events)
 	}
 	o.Budget = flow.NewBudget(1, LargestRequest(1<<20))
@@ -353,17 +351,17 @@ func TestMemory(t *testing.T) {
 		t.Errorf("besides a large batch, a body got %d, Retry-After %q, want 503, 1", second.code, second.header.Get("Retry-After"))
 	}
 	for range 2 {
-		goOn <- struct{}{}
+		proceed <- struct{}{}
 		if got := <-first; got.code != 202 {
 			t.Errorf("got %d %s, want 202", got.code, got.body)
 		}
 		first = post()
 	}
-	goOn <- struct{}{}
+	proceed <- struct{}{}
 	<-first
 }
 
-// TestReusedMemory covers that concurrent events do not mix, though their memory is used again.
+// TestReusedMemory checks that concurrent events do not mix although their memory is reused.
 func TestReusedMemory(t *testing.T) {
 	l := &memory{}
 	server := start(t, options(l))
@@ -390,7 +388,7 @@ func TestReusedMemory(t *testing.T) {
 	}
 }
 
-// TestLargeCarriedHeaders covers that a batch is refused whose headers each of its events would carry.
+// TestLargeCarriedHeaders checks that a batch is rejected if the headers that each of its events carries are too large.
 func TestLargeCarriedHeaders(t *testing.T) {
 	l := &memory{}
 	server := start(t, options(l))

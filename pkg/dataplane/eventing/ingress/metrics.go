@@ -12,22 +12,22 @@ import (
 type instruments struct {
 	requests *metrics.CounterVec
 	latency  *metrics.Histogram
-	// usual are the counters of the usual status codes.
-	usual map[int]metrics.CounterMetric
+	// byCode holds the counters of the common status codes.
+	byCode map[int]metrics.CounterMetric
 }
 
 func newInstruments(register func(...metrics.Registerable)) *instruments {
 	i := &instruments{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: "knative", Subsystem: "broker_ingress", Name: "requests_total", StabilityLevel: metrics.ALPHA,
-			Help: "Number of requests to brokers and channels that were answered, by status code.",
+			Help: "Number of requests to Brokers and Channels, by status code of the response.",
 		}, []string{"code"}),
 		latency: metrics.NewHistogram(&metrics.HistogramOpts{
 			Namespace: "knative", Subsystem: "broker_ingress", Name: "request_duration_seconds", StabilityLevel: metrics.ALPHA,
-			Help:    "Time from a request's arrival until its events were accepted or refused.",
+			Help:    "Time from the arrival of a request until its events were accepted or rejected, in seconds.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
-		usual: map[int]metrics.CounterMetric{},
+		byCode: map[int]metrics.CounterMetric{},
 	}
 	if register != nil {
 		register(i.requests, i.latency)
@@ -37,7 +37,7 @@ func newInstruments(register func(...metrics.Registerable)) *instruments {
 		http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
 		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 	} {
-		i.usual[code] = i.requests.WithLabelValues(strconv.Itoa(code))
+		i.byCode[code] = i.requests.WithLabelValues(strconv.Itoa(code))
 	}
 	return i
 }
@@ -45,8 +45,8 @@ func newInstruments(register func(...metrics.Registerable)) *instruments {
 // done counts a request.
 func (i *instruments) done(code int, took time.Duration) {
 	i.latency.Observe(took.Seconds())
-	counter, usual := i.usual[code]
-	if !usual {
+	counter, found := i.byCode[code]
+	if !found {
 		counter = i.requests.WithLabelValues(strconv.Itoa(code))
 	}
 	counter.Inc()

@@ -25,15 +25,15 @@ const (
 	parentB = "00-" + traceB + "-b7ad6b7169203331-01"
 )
 
-// TestSpans covers that the span of an event is a child of the event's own, or else of the request's, and the parent
-// of its deliveries.
+// TestSpans checks that the parent of an event's span is the trace context of the event, or else of the request, and that the
+// span is the parent of its deliveries.
 func TestSpans(t *testing.T) {
 	const event2 = `{"specversion":"1.0","id":"2","source":"/s","type":"t","traceparent":"` + parentB + `"}`
 	const event3 = `{"specversion":"1.0","id":"3","source":"/s","type":"t"}`
 	for name, test := range map[string]struct {
 		headers []string
 		body    string
-		// traces are those of the events; those not given are new.
+		// traces are the trace IDs of the events; empty for a new one.
 		traces []string
 		state  string
 	}{
@@ -93,13 +93,13 @@ func TestSpans(t *testing.T) {
 				t.Errorf("the event is accepted within %v, want its span", within)
 			}
 			if own, found := got[0].Get("traceparent"); found && own != parentB && own != "x" {
-				t.Errorf("the event's attribute is %s, want it as it came", own)
+				t.Errorf("the event's attribute is %s, want it unchanged", own)
 			}
 		})
 	}
 }
 
-// TestSpanOfRefusal covers that the span of an event that was not accepted says why.
+// TestSpanOfRefusal checks that the span of a rejected event has the reason.
 func TestSpanOfRefusal(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	o := options(&memory{err: errors.New("oops")})
@@ -111,7 +111,7 @@ func TestSpanOfRefusal(t *testing.T) {
 	}
 }
 
-// TestMetrics covers that each answer is counted and timed.
+// TestMetrics checks that each response is counted and timed.
 func TestMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	o := options(&memory{err: &Refusal{Status: http.StatusTeapot, Message: "short and stout"}})

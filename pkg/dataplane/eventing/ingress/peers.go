@@ -9,29 +9,29 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Peers are the replicas of this server, each of which takes the events of some streams.
+// Peers are the replicas of this server, each of which owns some streams.
 type Peers interface {
-	// Owns tells whether this replica takes the events of a stream, which need not exist.
+	// Owns reports whether this replica owns a stream, which need not exist.
 	Owns(to eventing.Key) bool
-	// Forward has the replica answer a request that takes the events, and returns nil if it accepts them, or what else is
-	// asked for. It fails with ErrHere if that is this one by now, and otherwise with a *Refusal, which may be the other's.
+	// Forward forwards a request to the owner of a stream, and returns nil if the owner accepted it. It fails with ErrOwner if
+	// this replica owns the stream by now, and otherwise with a *Refusal, possibly the owner's.
 	Forward(ctx context.Context, method string, to eventing.Key, header http.Header, body []byte) error
 }
 
 var (
-	// ErrHere is why a request is not forwarded: this replica takes the events.
-	ErrHere = errors.New("this replica takes the events")
-	// ErrElsewhere is why Accept does not take events: another replica does.
-	ErrElsewhere = errors.New("another replica takes the events")
+	// ErrOwner is returned instead of forwarding a request that this replica must handle.
+	ErrOwner = errors.New("this replica owns the stream")
+	// ErrNotOwner is returned by Accept for a stream that another replica owns.
+	ErrNotOwner = errors.New("another replica owns the stream")
 )
 
-// Forwarded answers the requests that other replicas forward, which it forwards no further: those for the streams of
-// others are answered 421.
+// Forwarded returns the handler of requests that other replicas forward. It does not forward again: requests for streams of
+// other replicas are answered 421.
 func (h *Handler) Forwarded() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, true) })
 }
 
-// Path is that of the requests to a stream.
+// Path returns the path of requests to a stream.
 func Path(to eventing.Key) string {
 	if to.Kind == eventing.Channel {
 		return "/" + channelsPath + "/" + to.Namespace + "/" + to.Name
@@ -39,26 +39,25 @@ func Path(to eventing.Key) string {
 	return "/" + to.Namespace + "/" + to.Name
 }
 
-// elsewhere tells whether a request is for another replica to answer: whether there are the streams of others, they know
-// before us.
-func (h *Handler) elsewhere(to eventing.Key, forwarded bool) bool {
+// remote reports whether to forward a request: the owner of a stream is the first replica to learn that it exists.
+func (h *Handler) remote(to eventing.Key, forwarded bool) bool {
 	return h.peers != nil && !forwarded && !h.peers.Owns(to)
 }
 
-// forward has another replica answer a request. It returns false where that is this one.
+// forward forwards a request to the owner. It returns false if this replica is the owner.
 func (h *Handler) forward(r *http.Request, to eventing.Key, data []byte) (bool, error) {
 	err := h.peers.Forward(r.Context(), r.Method, to, r.Header, data)
-	if errors.Is(err, ErrHere) {
+	if errors.Is(err, ErrOwner) {
 		return false, nil
 	}
 	return true, err
 }
 
-// misdirected is the answer to requests for streams that another replica has.
+// misdirected returns the response to a request for a stream that another replica owns.
 func misdirected(to eventing.Key, forwarded bool) *Refusal {
 	status := http.StatusServiceUnavailable
 	if forwarded {
 		status = http.StatusMisdirectedRequest
 	}
-	return &Refusal{Status: status, Message: fmt.Sprintf("another replica takes the events of %s", to)}
+	return &Refusal{Status: status, Message: fmt.Sprintf("another replica owns %s", to)}
 }

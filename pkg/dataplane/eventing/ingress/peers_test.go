@@ -13,21 +13,21 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// elsewhere has another replica own everything, which answers with an error.
-type elsewhere struct {
+// fakePeers are peers that own every stream and respond with err.
+type fakePeers struct {
 	err  error
 	sent []string
 }
 
-func (e *elsewhere) Owns(eventing.Key) bool { return false }
+func (e *fakePeers) Owns(eventing.Key) bool { return false }
 
-func (e *elsewhere) Forward(_ context.Context, method string, to eventing.Key, header http.Header, body []byte) error {
+func (e *fakePeers) Forward(_ context.Context, method string, to eventing.Key, header http.Header, body []byte) error {
 	e.sent = append(e.sent, method+" "+Path(to)+" "+header.Get("Ce-Id")+" "+string(body))
 	return e.err
 }
 
-// What another replica takes is forwarded as it came, and answered as that one does, also where this one knows of no such
-// stream.
+// TestForward checks that requests for streams of another replica are forwarded unchanged, with its response, even if the stream
+// does not exist at this replica yet.
 func TestForward(t *testing.T) {
 	for name, test := range map[string]struct {
 		path, body string
@@ -35,16 +35,16 @@ func TestForward(t *testing.T) {
 		code       int
 		sent       []string
 	}{
-		"accepted":           {path: "/default/orders", body: "x", code: 202, sent: []string{"POST /default/orders 1 x"}},
-		"of a Channel":       {path: "/channels/default/orders/", body: "x", code: 202, sent: []string{"POST /channels/default/orders 1 x"}},
-		"not known here":     {path: "/default/new", body: "x", code: 202, sent: []string{"POST /default/new 1 x"}},
-		"refused":            {path: "/default/orders", err: &Refusal{Status: 413}, code: 413, sent: []string{"POST /default/orders 1 "}},
-		"for this one again": {path: "/default/orders", body: "x", err: ErrHere, code: 204, sent: []string{"POST /default/orders 1 x"}},
-		"no stream":          {path: "/default", code: 404},
-		"too large":          {path: "/default/orders", body: strings.Repeat("x", 101), code: 413},
+		"accepted":                {path: "/default/orders", body: "x", code: 202, sent: []string{"POST /default/orders 1 x"}},
+		"of a Channel":            {path: "/channels/default/orders/", body: "x", code: 202, sent: []string{"POST /channels/default/orders 1 x"}},
+		"unknown at this replica": {path: "/default/new", body: "x", code: 202, sent: []string{"POST /default/new 1 x"}},
+		"refused":                 {path: "/default/orders", err: &Refusal{Status: 413}, code: 413, sent: []string{"POST /default/orders 1 "}},
+		"owned by now":            {path: "/default/orders", body: "x", err: ErrOwner, code: 204, sent: []string{"POST /default/orders 1 x"}},
+		"no stream":               {path: "/default", code: 404},
+		"too large":               {path: "/default/orders", body: strings.Repeat("x", 101), code: 413},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peers := &elsewhere{err: test.err}
+			peers := &fakePeers{err: test.err}
 			accept := func(context.Context, eventing.Key, []*event.Event) error { return &Refusal{Status: 204} }
 			server := start(t, Options{Accept: accept, Exists: exists, Peers: peers, MaxBody: 100})
 			if got := do(t, request(t, server.URL+test.path, strings.NewReader(test.body))); got.code != test.code {
@@ -57,19 +57,19 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// What was forwarded is not forwarded again.
+// TestForwarded checks that a forwarded request is not forwarded a second time.
 func TestForwarded(t *testing.T) {
 	for name, test := range map[string]struct {
 		path string
 		err  error
 		code int
 	}{
-		"taken":     {path: "/default/orders", code: 202},
-		"elsewhere": {path: "/default/orders", err: ErrElsewhere, code: 421},
+		"owned":     {path: "/default/orders", code: 202},
+		"not owned": {path: "/default/orders", err: ErrNotOwner, code: 421},
 		"missing":   {path: "/default/missing", code: 404},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peers := &elsewhere{}
+			peers := &fakePeers{}
 			accept := func(context.Context, eventing.Key, []*event.Event) error { return test.err }
 			server := httptest.NewServer(New(Options{Accept: accept, Exists: exists, Peers: peers}).Forwarded())
 			defer server.Close()
@@ -80,7 +80,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// Whether there is a stream of another replica, that one tells (eventing HTTP Verbs-3).
+// TestForwardOptions checks that the owner reports whether a stream exists (eventing HTTP Verbs-3).
 func TestForwardOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		path string
@@ -88,13 +88,13 @@ func TestForwardOptions(t *testing.T) {
 		code int
 		sent []string
 	}{
-		"known here":         {path: "/default/orders", code: 200},
-		"known there":        {path: "/default/new", code: 200, sent: []string{"OPTIONS /default/new 1 "}},
-		"known to none":      {path: "/default/new", err: &Refusal{Status: 404}, code: 404, sent: []string{"OPTIONS /default/new 1 "}},
-		"for this one again": {path: "/default/new", err: ErrHere, code: 404, sent: []string{"OPTIONS /default/new 1 "}},
+		"exists at this replica": {path: "/default/orders", code: 200},
+		"exists at the owner":    {path: "/default/new", code: 200, sent: []string{"OPTIONS /default/new 1 "}},
+		"does not exist":         {path: "/default/new", err: &Refusal{Status: 404}, code: 404, sent: []string{"OPTIONS /default/new 1 "}},
+		"owned by now":           {path: "/default/new", err: ErrOwner, code: 404, sent: []string{"OPTIONS /default/new 1 "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peers := &elsewhere{err: test.err}
+			peers := &fakePeers{err: test.err}
 			server := start(t, Options{Exists: exists, Peers: peers})
 			r := request(t, server.URL+test.path, nil)
 			r.Method = http.MethodOptions

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// maxHeaderBytes bounds the head of a request; larger ones are answered 431.
+	// maxHeaderBytes is the maximum size of request line and headers; larger requests are answered 431.
 	maxHeaderBytes = 64 << 10
-	// headerTimeout bounds the time that the head of a request takes.
+	// headerTimeout is the maximum time to read request line and headers.
 	headerTimeout = 10 * time.Second
-	// idleTimeout is how long a connection may be without a request.
+	// idleTimeout is the maximum time of a connection without a request.
 	idleTimeout = 2 * time.Minute
-	// writeTimeout ends connections of clients that do not take their answers. It counts from the head of the request.
+	// writeTimeout is the maximum time from the headers of a request until its response is written.
 	writeTimeout = 2 * time.Minute
-	// maxStreams bounds the requests at a time of a connection of HTTP/2.
+	// maxStreams is the maximum number of concurrent requests per HTTP/2 connection.
 	maxStreams = 250
 )
 
-// Serve answers requests by HTTP/1.1 and by HTTP/2 without TLS (prior knowledge) until ctx ends, and returns nil then.
-// Requests that are being answered have stopTimeout to end. It fails if listener does.
+// Serve serves HTTP/1.1 and HTTP/2 without TLS (prior knowledge) until ctx is canceled, drains requests for up to stopTimeout,
+// and returns nil. It fails if listener fails.
 func (h *Handler) Serve(ctx context.Context, listener net.Listener, stopTimeout time.Duration) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -34,10 +34,10 @@ func (h *Handler) Serve(ctx context.Context, listener net.Listener, stopTimeout 
 	server := &http.Server{
 		Handler: h, Protocols: protocols,
 		MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
-		// The time of bodies that are not read, as the request is refused for its head, is limited by the server.
+		// The server bounds the time of bodies that are not read because the request was rejected by its headers.
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: h.bodies.readTimeout,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: idleTimeout, PingTimeout: headerTimeout},
-		// What clients do wrong is theirs to know.
+		// Errors of clients are not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	stopped := make(chan struct{})
@@ -51,9 +51,9 @@ func (h *Handler) Serve(ctx context.Context, listener net.Listener, stopTimeout 
 	})
 	failure := server.Serve(flow.LimitListener(listener, flow.MaxConnections()))
 	if stop() {
-		// Nobody asked for the end.
+		// ctx was not canceled.
 		server.Close()
-		return fmt.Errorf("serving events at %s: %w", listener.Addr(), failure)
+		return fmt.Errorf("serve events at %s: %w", listener.Addr(), failure)
 	}
 	<-stopped
 	return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// pipes is a listener of connections within the process, whose time synctest controls.
+// pipes is a listener of in-memory connections for tests under synctest.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -52,7 +52,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// TestSlowClients covers that clients that stop sending, and those that never end, are answered 408.
+// TestSlowClients checks that clients that pause or send too slowly are answered 408.
 func TestSlowClients(t *testing.T) {
 	const head = "POST /default/orders HTTP/1.1\r\nHost: x\r\nce-specversion: 1.0\r\nce-id: 1\r\nce-source: /s\r\nce-type: t\r\n"
 	for name, test := range map[string]struct {
@@ -102,7 +102,7 @@ func TestSlowClients(t *testing.T) {
 					t.Errorf("got %d after %s, want %d after %s", res.StatusCode, took, test.code, test.after)
 				}
 				if test.code == 413 && !res.Close {
-					t.Error("the connection is to be used again")
+					t.Error("the connection stays open")
 				}
 				conn.Close()
 				stop()
@@ -114,7 +114,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestLongAcceptance covers that what limits the time of a body does not limit that of making its event durable.
+// TestLongAcceptance checks that the time limit of a body does not apply to making its event durable.
 func TestLongAcceptance(t *testing.T) {
 	for _, body := range []string{"", "x"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestLongAcceptance(t *testing.T) {
 			go func() { served <- New(o).Serve(ctx, listener, time.Second) }()
 			conn := listener.dial()
 			r := request(t, "http://x/default/orders", strings.NewReader(body))
-			go func() { r.Write(conn) }() //nolint:errcheck // the answer tells
+			go func() { r.Write(conn) }() //nolint:errcheck // the response shows a failure
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +150,7 @@ func TestLongAcceptance(t *testing.T) {
 	}
 }
 
-// serve starts a handler on a port of its own. What it returns ends it and returns its error.
+// serve serves a handler on a free port. stop stops it and returns the error of Serve.
 func serve(t *testing.T, o Options, stopTimeout time.Duration) (address string, stop func() error) {
 	t.Helper()
 	return serveHandler(t, New(o), stopTimeout)
@@ -171,7 +171,7 @@ func serveHandler(t *testing.T, h *Handler, stopTimeout time.Duration) (address 
 	}
 }
 
-// TestServe covers HTTP/1.1 and HTTP/2 without TLS, and the bound of a request's head.
+// TestServe checks HTTP/1.1 and HTTP/2 without TLS, and the maximum size of headers.
 func TestServe(t *testing.T) {
 	l := &memory{}
 	address, stop := serve(t, options(l), time.Second)
@@ -192,7 +192,7 @@ func TestServe(t *testing.T) {
 			} {
 				res, err := transport.RoundTrip(request(t, address+"/default/orders", test.body, "ce-ext", test.ext))
 				if err != nil {
-					// A client of HTTP/2 knows the bound of the head, and does not send what exceeds it.
+					// An HTTP/2 client learns the limit from the server, and does not send larger headers.
 					if name == "HTTP/2.0" && test.code == 431 {
 						continue
 					}
@@ -210,8 +210,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestStop covers that requests that are being answered are answered when the server stops, unless that takes too
-// long.
+// TestStop checks that requests in flight are drained when the server stops, up to the timeout.
 func TestStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		stopTimeout time.Duration
@@ -221,12 +220,12 @@ func TestStop(t *testing.T) {
 		"too long": {time.Millisecond, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			accepting, goOn := make(chan struct{}), make(chan struct{})
+			accepting, proceed := make(chan struct{}), make(chan struct{})
 			o := options(&memory{})
 			o.Accept = func(ctx context.Context, _ eventing.Key, _ []*event.Event) error {
 				close(accepting)
 				select {
-				case <-goOn:
+				case <-proceed:
 				case <-ctx.Done():
 				}
 				return nil
@@ -254,7 +253,7 @@ func TestStop(t *testing.T) {
 					}
 					conn.Close()
 				}
-				close(goOn)
+				close(proceed)
 			}
 			if err := <-stopped; err != nil {
 				t.Error(err)
@@ -266,8 +265,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestRetire covers that connections of clients end with their next answer, and are not closed before: an event that meets
-// the end of a connection has an unknown fate.
+// TestRetire checks that connections are closed after their next response, not earlier: the outcome of an event is unknown to the
+// client if its connection closes first.
 func TestRetire(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -304,7 +303,7 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestListenerFails covers that the end of the listener is an error.
+// TestListenerFails checks that Serve returns the error of the listener.
 func TestListenerFails(t *testing.T) {
 	listener := newPipes()
 	listener.Close()
@@ -313,7 +312,7 @@ func TestListenerFails(t *testing.T) {
 	}
 }
 
-// One client cannot take all connections.
+// TestConnectionsOfOneClient checks that one client cannot use all connections.
 func TestConnectionsOfOneClient(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -330,7 +329,7 @@ func TestConnectionsOfOneClient(t *testing.T) {
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
-	// Those that are served answer; the third is closed.
+	// The third connection is closed.
 	for i, served := range []bool{true, true, false} {
 		conn := dial()
 		_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -8,11 +8,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// channelsPath is the first element of the paths of channels. Those of brokers have two elements, so that a namespace
-// may have this name.
+// channelsPath is the first of the three elements of the path of a Channel. The path of a Broker has two elements, so a
+// namespace may have this name.
 const channelsPath = "channels"
 
-// target returns the stream that a request is for. It fails with 404 if that cannot be one.
+// target returns the stream that a request addresses. It fails with status 404 if the address is invalid.
 func (h *Handler) target(r *http.Request) (eventing.Key, error) {
 	key, found := keyOf(r.Host, r.URL.Path)
 	if !found {
@@ -29,12 +29,12 @@ func (h *Handler) target(r *http.Request) (eventing.Key, error) {
 	return key, nil
 }
 
-// missing is the answer to requests for a stream that there is not.
+// missing returns the response to a request for a stream that does not exist.
 func missing(key eventing.Key) error {
-	return &Refusal{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no %.600s", key)}
+	return &Refusal{Status: http.StatusNotFound, Message: fmt.Sprintf("%.600s does not exist", key)}
 }
 
-// keyOf returns the stream that a host and a path stand for. The host matters if the path is / only.
+// keyOf returns the stream at a host and a path. The host only matters if the path is /.
 func keyOf(host, path string) (key eventing.Key, found bool) {
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/")
 	if path == "" {
@@ -51,8 +51,8 @@ func keyOf(host, path string) (key eventing.Key, found bool) {
 	return key, key.Namespace != "" && key.Name != ""
 }
 
-// keyOfHost returns the channel of a host name <channel>-kn-channel.<namespace>, that may go on with .svc and a cluster
-// domain, and with a port.
+// keyOfHost returns the Channel of a host name <channel>-kn-channel.<namespace>, optionally with .svc, a cluster domain and a
+// port.
 func keyOfHost(host string) (key eventing.Key, found bool) {
 	host, _, _ = strings.Cut(strings.ToLower(host), ":")
 	label, rest, _ := strings.Cut(host, ".")

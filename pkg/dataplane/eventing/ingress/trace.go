@@ -17,15 +17,15 @@ import (
 
 const traceparent, tracestate = "traceparent", "tracestate"
 
-// traced accepts events within a span for each. Its parent is the event's own (CloudEvents Distributed Tracing extension
-// 1.0.2), or else that of the request. The events carry their spans on as parents of their deliveries; their attributes
-// stay as they are.
+// traced accepts events with a span for each. Its parent is the trace context of the event (CloudEvents Distributed Tracing
+// extension 1.0.2), or else of the request. The headers of the events carry their spans as parents of their deliveries; their
+// attributes do not change.
 func (h *Handler) traced(r *http.Request, start time.Time, to eventing.Key, events []*event.Event) error {
 	w3c := propagation.TraceContext{}
 	fromRequest := w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	spans := make([]trace.Span, len(events))
 	for i, e := range events {
-		// What is not valid leaves the request's.
+		// An invalid trace context of the event leaves the context of the request.
 		parent := w3c.Extract(fromRequest, attributesCarrier{e})
 		var ctx context.Context
 		ctx, spans[i] = h.tracer.Start(parent, "broker ingress", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(start))
@@ -33,12 +33,12 @@ func (h *Handler) traced(r *http.Request, start time.Time, to eventing.Key, even
 			spans[i].SetAttributes(describe(to, e)...)
 		}
 		if spans[i].SpanContext().IsValid() {
-			// The events of a batch share their headers.
+			// The events of a batch share one slice of headers.
 			e.Headers = slices.DeleteFunc(slices.Clone(e.Headers), isTraceContext)
 			w3c.Inject(ctx, headersCarrier{e})
 		}
 	}
-	// Of one event, what accepts it sees the span.
+	// Accept receives the span of a single event.
 	ctx := r.Context()
 	if len(spans) == 1 {
 		ctx = trace.ContextWithSpan(ctx, spans[0])
@@ -53,10 +53,12 @@ func (h *Handler) traced(r *http.Request, start time.Time, to eventing.Key, even
 	return err
 }
 
+// isTraceContext reports whether a header holds the trace context.
 func isTraceContext(header event.Header) bool {
 	return header.Name == traceparent || header.Name == tracestate
 }
 
+// describe returns the attributes of the span of an event.
 func describe(to eventing.Key, e *event.Event) []attribute.KeyValue {
 	attributes := []attribute.KeyValue{
 		attribute.String("http.request.method", http.MethodPost),
@@ -70,7 +72,7 @@ func describe(to eventing.Key, e *event.Event) []attribute.KeyValue {
 	return append(attributes, attribute.String("cloudevents.event_spec_version", "1.0"))
 }
 
-// attributesCarrier reads the trace context of an event's attributes.
+// attributesCarrier reads the trace context from the attributes of an event.
 type attributesCarrier struct{ *event.Event }
 
 // Get returns an attribute.
@@ -79,16 +81,16 @@ func (c attributesCarrier) Get(key string) string {
 	return value
 }
 
-// Set does nothing: attributes stay as they are.
+// Set does nothing: attributes do not change.
 func (attributesCarrier) Set(string, string) {}
 
-// Keys returns those that there may be.
+// Keys returns the possible keys.
 func (attributesCarrier) Keys() []string { return []string{traceparent, tracestate} }
 
-// headersCarrier writes the trace context to the headers that travel with an event.
+// headersCarrier writes the trace context to the headers of an event.
 type headersCarrier struct{ *event.Event }
 
-// Get returns nothing: these are written only.
+// Get returns an empty string: the carrier only writes.
 func (headersCarrier) Get(string) string { return "" }
 
 // Set adds a header.
@@ -96,5 +98,5 @@ func (c headersCarrier) Set(key, value string) {
 	c.Headers = append(c.Headers, event.Header{Name: key, Value: value})
 }
 
-// Keys returns those that there may be.
+// Keys returns the possible keys.
 func (headersCarrier) Keys() []string { return []string{traceparent, tracestate} }

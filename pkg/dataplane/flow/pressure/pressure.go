@@ -1,4 +1,4 @@
-// Package pressure tells whether processors are scarce: then who takes most of them is to have less.
+// Package pressure measures whether processors are scarce, which is when the tenants that use most are throttled.
 package pressure
 
 import (
@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// maxDelay is how long what is to run in this process may wait for a processor, nine times of ten, and maxStalled for which
-	// part of the time anything on this machine may, before processors are scarce.
+	// Processors are scarce if the 90th percentile of the scheduling latency in this process exceeds maxDelay, or if some task on
+	// this machine waited for a processor for more than maxStalled of the time.
 	maxDelay   = 100 * time.Microsecond
 	maxStalled = 0.4
-	// pressureFile is where Linux tells the latter, if it was built to.
+	// pressureFile is the pressure stall information of Linux, if the kernel has it.
 	pressureFile = "/proc/pressure/cpu"
 )
 
-// Gauge tells whether what is to run waits for a processor: in this process, and on this machine. Not safe for concurrent use.
+// Gauge measures how long tasks wait for a processor, in this process and on this machine. Not safe for concurrent use.
 type Gauge struct {
 	sample []metrics.Sample
-	// before are the counts at the previous call.
+	// before is the histogram at the previous call.
 	before []uint64
-	// pressure is nil where the system tells nothing. stalledBefore is what it told at the previous call.
+	// pressure is nil without pressureFile. stalledBefore is its total at the previous call.
 	pressure      *os.File
 	stalledBefore time.Duration
-	// asked is when the previous call was.
-	asked time.Time
+	// called is the time of the previous call.
+	called time.Time
 }
 
-// New returns a Gauge, which ends with Close.
+// New returns a Gauge, which the caller must Close.
 func New() *Gauge {
-	g := &Gauge{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}, asked: time.Now()}
+	g := &Gauge{sample: []metrics.Sample{{Name: "/sched/latencies:seconds"}}, called: time.Now()}
 	if file, err := os.Open(pressureFile); err == nil {
 		g.pressure = file
 	}
@@ -42,24 +42,24 @@ func New() *Gauge {
 	return g
 }
 
-// Close ends the use of the gauge.
+// Close closes the files of the gauge.
 func (g *Gauge) Close() {
 	if g.pressure != nil {
 		g.pressure.Close()
 	}
 }
 
-// Scarce tells whether processors were scarce in the time since the previous call.
+// Scarce reports whether processors were scarce since the previous call.
 func (g *Gauge) Scarce() bool {
 	now := time.Now()
-	elapsed := now.Sub(g.asked)
-	g.asked = now
-	// Both are asked each time, as they tell of the time since.
+	elapsed := now.Sub(g.called)
+	g.called = now
+	// Both measure the time since their previous call, so both are called each time.
 	late, stalled := g.late(), g.stalled()
 	return late > maxDelay || stalled.Seconds() > maxStalled*elapsed.Seconds()
 }
 
-// stalled returns for how long, since the previous call, anything on this machine waited.
+// stalled returns the time since the previous call in which some task on this machine waited.
 func (g *Gauge) stalled() time.Duration {
 	if g.pressure == nil {
 		return 0
@@ -71,8 +71,8 @@ func (g *Gauge) stalled() time.Duration {
 	return g.stalledBefore - before
 }
 
-// stallOf reads the total of "some avg10=0.00 avg60=0.00 avg300=0.00 total=<microseconds>", the first line; 0 if it is not of
-// that form.
+// stallOf parses the total of the first line, "some avg10=0.00 avg60=0.00 avg300=0.00 total=<microseconds>". It returns 0 for
+// other text.
 func stallOf(text []byte) time.Duration {
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	_, total, _ := bytes.Cut(line, []byte("total="))
@@ -83,7 +83,7 @@ func stallOf(text []byte) time.Duration {
 	return time.Duration(microseconds) * time.Microsecond
 }
 
-// late returns the wait that nine of ten did not exceed since the previous call.
+// late returns the 90th percentile of the scheduling latency since the previous call.
 func (g *Gauge) late() time.Duration {
 	metrics.Read(g.sample)
 	if g.sample[0].Value.Kind() != metrics.KindFloat64Histogram {

@@ -20,7 +20,7 @@ func TestStallOf(t *testing.T) {
 	}
 }
 
-// On any machine it can be asked again and again; one that does nothing is not short of processors for long.
+// TestGauge calls the gauge repeatedly on this machine.
 func TestGauge(t *testing.T) {
 	g := New()
 	defer g.Close()
