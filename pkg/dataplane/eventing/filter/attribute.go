@@ -54,13 +54,13 @@ func replaced[K comparable, V any](t table[string, postings[K, V]], value string
 func occurring[K comparable, V any](list postings[K, V]) int { return min(list.count, 1) }
 
 func (a *attribute[K, V]) empty() bool {
-	return a.exact.root == nil && a.prefix.root == nil && a.suffix.root == nil && a.present.count == 0
+	return a.exact.empty() && a.prefix.empty() && a.suffix.empty() && a.present.count == 0
 }
 
 // match evaluates the filters that the value of an attribute leads to. It takes one look for the exact value, and one for
 // each length that prefixes and suffixes have.
 func (a *attribute[K, V]) match(m *matching[K, V], value string) {
-	if a.exact.root != nil {
+	if !a.exact.empty() {
 		a.exact.get(value).match(m)
 	}
 	for _, l := range a.prefixes {

@@ -112,7 +112,7 @@ func TestIndex(t *testing.T) {
 		for key := range 100 {
 			x = x.Without(key)
 		}
-		if x.entries.root != nil || x.names.root != nil || x.rest.count > 0 {
+		if !x.entries.empty() || !x.names.empty() || x.rest.count > 0 {
 			t.Errorf("seed %d: something is left of an index without keys", seed)
 		}
 	}

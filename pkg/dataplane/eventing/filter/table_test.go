@@ -1,8 +1,11 @@
 package filter
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/benbjohnson/immutable"
 )
 
 // TestTable compares tables with maps through random changes, and sees to it that changes leave earlier tables as
@@ -40,51 +43,63 @@ func TestTable(t *testing.T) {
 	for key := range 500 {
 		now = now.without(key)
 	}
-	if now.root != nil {
-		t.Error("table without keys keeps a branch")
+	if !now.empty() {
+		t.Error("table without keys keeps an entry")
 	}
 }
 
-// TestCollisions has keys with equal and nearly equal hashes.
+// lowBits hashes keys with equal and nearly equal hashes.
+type lowBits struct{ hasher[int] }
+
+func (lowBits) Hash(key int) uint32 { return []uint32{7, 7, 7, 7 | 1<<31, 7 | 1<<20, 8}[key] }
+
 func TestCollisions(t *testing.T) {
-	hashes := []uint64{7, 7, 7, 7 | 1<<63, 7 | 1<<20, 8}
-	var root *branch[int, int]
-	for key, hash := range hashes {
-		root = root.with(&leaf[int, int]{hash: hash, key: key, value: key + 100}, 0)
+	now := table[int, int]{immutable.NewMap[int, int](lowBits{})}
+	const keys = 6
+	for key := range keys {
+		now = now.with(key, key+100)
 	}
-	get := func(key int) int {
-		shift := 0
-		for b := root; b != nil; shift += levelBits {
-			i, bit := b.place(hashes[key], shift)
-			if b.occurring&bit == 0 {
-				return 0
-			}
-			for l := b.slots[i].leaf; l != nil; l = l.next {
-				if l.key == key {
-					return l.value
-				}
-			}
-			b = b.slots[i].child
-		}
-		return 0
-	}
-	root = root.with(&leaf[int, int]{hash: 7, key: 1, value: 201}, 0)
+	now = now.with(1, 201)
 	for key, want := range []int{100, 201, 102, 103, 104, 105} {
-		if got := get(key); got != want {
+		if got := now.get(key); got != want {
 			t.Errorf("key %d has value %d, want %d", key, got, want)
 		}
 	}
-	for key, hash := range hashes {
-		if root = root.without(key, hash, 0); get(key) != 0 {
+	for key := range keys {
+		if now = now.without(key); now.get(key) != 0 {
 			t.Errorf("key %d is still there", key)
 		}
-		for later := key + 1; later < len(hashes); later++ {
-			if get(later) == 0 {
+		for later := key + 1; later < keys; later++ {
+			if now.get(later) == 0 {
 				t.Errorf("key %d is gone with key %d", later, key)
 			}
 		}
 	}
-	if root != nil {
-		t.Error("a branch is left")
+	if !now.empty() {
+		t.Error("an entry is left")
 	}
+}
+
+// BenchmarkTable measures a lookup and a change in a table of 10,000 keys.
+func BenchmarkTable(b *testing.B) {
+	keys := make([]string, 10_000)
+	var full table[string, *int]
+	for i := range keys {
+		keys[i] = fmt.Sprintf("com.example.order.%d", i)
+		full = full.with(keys[i], new(int))
+	}
+	b.Run("get", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if full.get(keys[i%len(keys)]) == nil {
+				b.Fatal("missing")
+			}
+		}
+	})
+	b.Run("with", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			full.with(keys[i%len(keys)], nil)
+		}
+	})
 }
