@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
@@ -19,7 +20,7 @@ const settle = 500 * time.Millisecond
 // Held returns once no gateway has a request left at any instance of a revision that is draining now, or ctx ends.
 // The kubelet cannot say which of them it asks for: a hook is the same for all Pods of a Deployment.
 func (rt *Runtime) Held(ctx context.Context, key workload.Key) error {
-	if !rt.sleep(ctx, settle) {
+	if !backoff.Sleep(ctx, rt.clock, settle) {
 		return ctx.Err()
 	}
 	r := rt.locked(key)

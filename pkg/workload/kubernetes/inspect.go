@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
@@ -29,7 +30,7 @@ const (
 func (r *revision) inspect(ctx context.Context, p *pod) {
 	rt := r.runtime
 	wait := firstInspection
-	for rt.sleep(ctx, wait) {
+	for backoff.Sleep(ctx, rt.clock, wait) {
 		if rt.options.Leading() {
 			break
 		}

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
@@ -78,7 +79,7 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 			leave = func() {}
 			interval = maxInterval
 		}
-		if !rt.sleep(ctx, interval) {
+		if !backoff.Sleep(ctx, rt.clock, interval) {
 			return
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
@@ -109,6 +111,9 @@ func (r *revision) has(deployment *appsv1.Deployment) {
 	}
 }
 
+// firstRetry and maxRetry limit the delay before the creation of a Deployment is retried.
+const firstRetry, maxRetry = time.Second, 5 * time.Minute
+
 // refuse notes why there is no Deployment, and has that tried again later.
 func (r *revision) refuse(failure *workload.Failure) {
 	r.refused = failure
@@ -117,7 +122,7 @@ func (r *revision) refuse(failure *workload.Failure) {
 		r.retry.Stop()
 	}
 	var timer clock.Timer
-	timer = r.runtime.clock.AfterFunc(backoff(r.failures), func() {
+	timer = r.runtime.clock.AfterFunc(backoff.Delay(r.failures, firstRetry, maxRetry), func() {
 		// The clock may hold a lock of its own here.
 		go func() {
 			r.mu.Lock()

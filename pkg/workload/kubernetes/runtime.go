@@ -14,7 +14,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -217,24 +216,6 @@ func (rt *Runtime) forget(r *revision) {
 	if rt.revisions[r.key] == r {
 		delete(rt.revisions, r.key)
 	}
-}
-
-// sleep tells whether the time has passed before ctx ended.
-func (rt *Runtime) sleep(ctx context.Context, d time.Duration) bool {
-	timer := rt.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C():
-		return true
-	}
-}
-
-// backoff is how long to wait after a number of failures in a row.
-func backoff(failures int) time.Duration {
-	const first, most = time.Second, 5 * time.Minute
-	return min(first<<min(failures-1, 10), most)
 }
 
 // oldestFirst orders Pods.

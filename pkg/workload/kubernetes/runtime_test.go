@@ -159,7 +159,7 @@ func TestApplyFailures(t *testing.T) {
 					}
 				}
 				told := h.told()
-				<-time.After(backoff(1))
+				<-time.After(firstRetry)
 				synctest.Wait()
 				if h.told() == told {
 					t.Fatal("subscribers were not told to apply the revision again")
@@ -190,7 +190,7 @@ func TestApplyDeletesTheDeploymentOfAnEarlierRevision(t *testing.T) {
 		if diff := cmp.Diff([]string{"create deployments", "delete deployments"}, h.writes()); diff != "" {
 			t.Fatalf("writes (-want +got):\n%s", diff)
 		}
-		<-time.After(backoff(1))
+		<-time.After(firstRetry)
 		h.apply(t.Context(), newRevision())
 		if got := h.deployment(); got.OwnerReferences[0].UID != "uid-1" {
 			t.Errorf("owner %q, want uid-1", got.OwnerReferences[0].UID)

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 )
 
 // What core/v1 has a probe do that does not say otherwise.
@@ -97,7 +99,7 @@ func newLivenessProbe(spec *corev1.Probe, check check) *probe {
 // watch calls report whenever the container becomes healthy, with nil, or ceases to be, with the last error.
 // It returns when ctx ends or there is nothing left to find out.
 func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report func(err error)) {
-	if p.delay > 0 && !sleep(ctx, c, p.delay) {
+	if p.delay > 0 && !backoff.Sleep(ctx, c, p.delay) {
 		return
 	}
 	tight := p.tight
@@ -139,7 +141,7 @@ func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report fu
 		if tight {
 			next = pace.interval(end.Sub(began), end.Sub(start))
 		}
-		if !sleep(ctx, c, next) {
+		if !backoff.Sleep(ctx, c, next) {
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
@@ -150,14 +151,7 @@ const (
 // restartDelay is how long a slot stays empty after a number of crashes in a row: the first instance is
 // replaced at once.
 func restartDelay(crashes int) time.Duration {
-	delay := time.Duration(0)
-	for range crashes - 1 {
-		delay = min(max(2*delay, firstRestartDelay), maxRestartDelay)
-		if delay == maxRestartDelay {
-			break
-		}
-	}
-	return delay
+	return backoff.Delay(crashes-1, firstRestartDelay, maxRestartDelay)
 }
 
 // isReady notes whether an instance takes requests.

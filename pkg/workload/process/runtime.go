@@ -31,6 +31,7 @@ import (
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
@@ -334,7 +335,7 @@ const (
 
 // boundLogs shortens the logs of running instances that have become too large.
 func (rt *Runtime) boundLogs(ctx context.Context) {
-	for sleep(ctx, rt.clock, logInterval) {
+	for backoff.Sleep(ctx, rt.clock, logInterval) {
 		rt.live.Range(func(_, value any) bool {
 			i := value.(*instance)
 			if err := rt.logs.bound(i.revision.key, i.name); err != nil {
@@ -359,20 +360,8 @@ func (rt *Runtime) endStrays(ctx context.Context) {
 		case <-rt.ended:
 		}
 		rt.owner.endStrays(rt.logger, live)
-		if !sleep(ctx, rt.clock, strayInterval) {
+		if !backoff.Sleep(ctx, rt.clock, strayInterval) {
 			return
 		}
-	}
-}
-
-// sleep tells whether the time has passed before ctx ended.
-func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	timer := c.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C():
-		return true
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -312,8 +313,8 @@ func (p *pool) unreachable(inst *instance) {
 	now := p.clock.Now()
 	p.mu.Lock()
 	if !now.Before(inst.avoid) {
-		pause := min(firstAvoid<<min(inst.failures, 16), lastAvoid)
 		inst.failures++
+		pause := backoff.Delay(inst.failures, firstAvoid, lastAvoid)
 		inst.avoid = now.Add(pause)
 		time.AfterFunc(pause, p.retry)
 	}

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -156,7 +159,8 @@ func (g *Gateway) unhold(p *pool) {
 // reach is the patience of a request with owners that cannot be reached.
 type reach struct {
 	until time.Time
-	pause time.Duration
+	// attempts is the number of attempts that failed.
+	attempts int
 	// turned tells that the request has waited because it would go back.
 	turned bool
 }
@@ -168,7 +172,7 @@ func (p *reach) back(ctx context.Context, x *exchange, owner *membership.Member)
 		return false, nil
 	}
 	p.turned = true
-	p.pause = min(firstOwnerPause<<(len(x.path)/2), lastOwnerPause) / 2
+	p.attempts = len(x.path) / 2
 	return true, p.wait(ctx, nil)
 }
 
@@ -181,13 +185,9 @@ func (p *reach) wait(ctx context.Context, cause error) error {
 	if !now.Before(p.until) {
 		return errors.Join(refusedError{noOwner}, cause)
 	}
-	p.pause = min(max(2*p.pause, firstOwnerPause), lastOwnerPause)
-	timer := time.NewTimer(p.pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	p.attempts++
+	if !backoff.Sleep(ctx, clock.RealClock{}, backoff.Delay(p.attempts, firstOwnerPause, lastOwnerPause)) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

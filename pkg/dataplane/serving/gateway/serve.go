@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 )
 
@@ -135,7 +138,7 @@ func connectionLimit() int {
 
 // accept serves connections until the listener is closed or ctx ends.
 func (s *serving) accept(ctx context.Context, listener net.Listener) error {
-	var pause time.Duration
+	failures := 0
 	for {
 		select {
 		case s.places <- struct{}{}:
@@ -144,7 +147,7 @@ func (s *serving) accept(ctx context.Context, listener net.Listener) error {
 		}
 		conn, err := listener.Accept()
 		if err == nil {
-			pause = 0
+			failures = 0
 			s.serve(ctx, conn)
 			continue
 		}
@@ -153,11 +156,8 @@ func (s *serving) accept(ctx context.Context, listener net.Listener) error {
 			return err
 		}
 		// Such as too many open files, or a client that left before it was accepted.
-		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		failures++
+		backoff.Sleep(ctx, clock.RealClock{}, backoff.Delay(failures, 5*time.Millisecond, time.Second))
 	}
 }
 

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 )
 
 // dispatch sends the request to an instance, and reads the start of its answer: resp[:conn.n].
 func (c *conn) dispatch(body []byte) (*Refusal, error) {
 	x := &c.x
-	for pause := time.Duration(0); ; pause = min(max(2*pause, firstPause), lastPause) {
+	for unreached := 0; ; unreached++ {
 		refusal, err := c.acquire()
 		if err != nil || refusal != nil {
 			return refusal, err
@@ -27,10 +31,9 @@ func (c *conn) dispatch(body []byte) (*Refusal, error) {
 		if !errors.Is(err, errNotSent) {
 			return x.failed(err)
 		}
-		unreached := err
 		x.Unreachable(x.upstream)
-		if err := c.pause(pause); err != nil {
-			return x.failed(errors.Join(err, unreached))
+		if ended := c.pause(backoff.Delay(unreached, firstPause, lastPause)); ended != nil {
+			return x.failed(errors.Join(ended, err))
 		}
 	}
 }
@@ -83,12 +86,8 @@ func (c *conn) acquire() (*Refusal, error) {
 // pause waits before the next attempt to reach an instance.
 func (c *conn) pause(d time.Duration) error {
 	x := &c.x
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c.watching().ctx.Done():
+	if !backoff.Sleep(c.watching().ctx, clock.RealClock{}, d) {
 		return errClientGone
-	case <-timer.C:
 	}
 	limit := x.start.Add(maxReach)
 	if x.timeouts.Start > 0 {
