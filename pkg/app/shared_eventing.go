@@ -19,7 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/sharding"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
@@ -29,7 +29,7 @@ import (
 // sharedEventing is Eventing on several replicas: who has a Broker or Channel writes about it, and about its Triggers or
 // Subscriptions.
 type sharedEventing struct {
-	shards        *sharding.Shards
+	shards        *streams.Shards
 	triggers      eventinglisters.TriggerLister
 	subscriptions messaginglisters.SubscriptionLister
 	// gained is told which streams came to belong to this replica.
@@ -41,7 +41,7 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 		triggers:      o.clients.informers.Eventing().V1().Triggers().Lister(),
 		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
 	}
-	s.shards = sharding.New(ctx, sharding.Options{
+	s.shards = streams.New(ctx, streams.Options{
 		Broker: own, Members: o.replica.Members(), Subscribed: o.subscribed, Peers: o.replica.Transport(), Clock: clock.RealClock{},
 		Gained: func(which func(eventing.Key) bool) {
 			for _, tell := range s.gained {
@@ -54,8 +54,8 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 
 // serve has the other replicas served.
 func (s *sharedEventing) serve(replica *Replica, handler *ingress.Handler) {
-	replica.server.Handle(sharding.EventsElement, handler.Forwarded())
-	replica.server.Handle(sharding.HandoverElement, s.shards.Handover())
+	replica.server.Handle(streams.EventsElement, handler.Forwarded())
+	replica.server.Handle(streams.HandoverElement, s.shards.Handover())
 }
 
 // lead has controllers write about the streams of this replica.

@@ -24,7 +24,7 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/sharding"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
@@ -47,7 +47,7 @@ type sharded struct {
 	view    *membership.View
 	session *session
 	broker  *Broker
-	shards  *sharding.Shards
+	shards  *streams.Shards
 	ingress *ingress.Handler
 	peers   *http.ServeMux
 }
@@ -81,7 +81,7 @@ func (i *installation) add(name string, seen ...string) *sharded {
 		Exists:        func(uid types.UID) bool { return !i.absent[uid] },
 		HealthChanged: func(eventing.Key) {},
 	})
-	r.shards = sharding.New(ctx, sharding.Options{
+	r.shards = streams.New(ctx, streams.Options{
 		Broker: r.broker, Members: r.view, Peers: transport{i, name}, Clock: clock.RealClock{},
 		Subscribed: func(context.Context) ([]eventing.Consumer, error) {
 			i.mu.Lock()
@@ -90,9 +90,9 @@ func (i *installation) add(name string, seen ...string) *sharded {
 		},
 	})
 	r.ingress = ingress.New(ingress.Options{Accept: r.shards.Accept, Exists: r.shards.Exists, Peers: r.shards})
-	r.peers.Handle("/"+sharding.EventsElement+"/", http.StripPrefix("/"+sharding.EventsElement, r.ingress.Forwarded()))
-	r.peers.Handle("/"+sharding.HandoverElement+"/", http.StripPrefix("/"+sharding.HandoverElement, r.shards.Handover()))
-	for n := range streams {
+	r.peers.Handle("/"+streams.EventsElement+"/", http.StripPrefix("/"+streams.EventsElement, r.ingress.Forwarded()))
+	r.peers.Handle("/"+streams.HandoverElement+"/", http.StripPrefix("/"+streams.HandoverElement, r.shards.Handover()))
+	for n := range streamCount {
 		i.must(r.shards.SetStream(ctx, eventing.Stream{Key: streamKey(n), UID: types.UID(streamKey(n).Name)}))
 		c := trigger(fmt.Sprint("t", n), withDelivery(eventing.Delivery{Retry: 10, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Second}))
 		c.Stream, c.StreamUID = streamKey(n), types.UID(streamKey(n).Name)
@@ -103,8 +103,8 @@ func (i *installation) add(name string, seen ...string) *sharded {
 	return r
 }
 
-// streams is how many Brokers there are, each with one Trigger, t0 and so on.
-const streams = 12
+// streamCount is how many Brokers there are, each with one Trigger, t0 and so on.
+const streamCount = 12
 
 func streamKey(n int) eventing.Key {
 	return eventing.Key{Kind: eventing.Broker, Namespace: "default", Name: fmt.Sprint("b", n)}
@@ -128,7 +128,7 @@ func (i *installation) see(replicas []string, seen ...string) {
 // owned returns the number of a stream that a replica owns among some.
 func owned(t *testing.T, by string, names ...string) int {
 	t.Helper()
-	for n := range streams {
+	for n := range streamCount {
 		if set(by, names...).Owns(streamKey(n).String()) {
 			return n
 		}
@@ -216,23 +216,23 @@ var abc = []string{"a", "b", "c"}
 // All replicas take the events of all streams, and each is delivered once.
 func TestShardsForward(t *testing.T) {
 	install(t, abc, func(i *installation) {
-		for n := range streams {
+		for n := range streamCount {
 			for _, name := range abc {
 				i.expectPost(name, n, name, http.StatusAccepted)
 			}
 		}
 		i.after(time.Second)
-		for n := range streams {
+		for n := range streamCount {
 			i.expect(fmt.Sprint("t", n, " took"), sorted(i.tried(fmt.Sprint("t", n))), "a b c")
 		}
-		i.expectPost("a", streams, "x", http.StatusNotFound)
-		i.expectPost("b", streams, "x", http.StatusNotFound)
+		i.expectPost("a", streamCount, "x", http.StatusNotFound)
+		i.expectPost("b", streamCount, "x", http.StatusNotFound)
 		serving := 0
 		for _, name := range abc {
 			i.replicas[name].broker.streams.Range(func(any, any) bool { serving++; return true })
 		}
-		if serving != streams {
-			t.Errorf("%d streams are served, want %d", serving, streams)
+		if serving != streamCount {
+			t.Errorf("%d streams are served, want %d", serving, streamCount)
 		}
 	})
 }

@@ -1,11 +1,11 @@
-// Package sharding spreads Eventing over the replicas of this server: each stream belongs to one of them, which takes its
+// Package streams spreads Eventing over the replicas of this server: each stream belongs to one of them, which takes its
 // events and delivers them. All replicas know all streams and consumers, so that each can go on with what another had.
 //
 // When the members change, who loses a stream takes no more events for it, ends its deliveries and gives back to the log
 // what is not delivered; who gains it sets all its consumers, those too that its informers are late to bring, and takes up
 // the log as after a restart. For as long as two replicas both believe to own a stream, both take its events and share what
 // there is to deliver: an event may be delivered twice then, and none is lost, as the log is one.
-package sharding
+package streams
 
 import (
 	"context"
