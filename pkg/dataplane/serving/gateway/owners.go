@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -33,11 +34,7 @@ func ownerKey(key routing.Key) string { return "revision/" + key.Namespace + "/"
 
 // owner implements owners.
 func (g *Gateway) owner(key routing.Key) (owner membership.Member, self bool) {
-	set := g.options.Members.Current()
-	if set.Owns(ownerKey(key)) {
-		return membership.Member{}, true
-	}
-	return set.Owner(ownerKey(key)), false
+	return ownership.Among(g.options.Members.Current(), ownerKey).Owner(key)
 }
 
 // shared implements owners.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
@@ -81,13 +82,14 @@ func setOf(all map[string]*replica, self string, live ...string) *membership.Set
 	return membership.NewSet(self, set...)
 }
 
-// ownership returns the owner of the revision that tests use among some replicas, and one of the others.
-func ownership(names ...string) (owner, other string) {
+// ownerAndOther returns the owner of the revision that tests use among some replicas, and one of the others.
+func ownerAndOther(names ...string) (owner, other string) {
 	var set []membership.Member
 	for _, name := range names {
 		set = append(set, membership.Member{Name: name})
 	}
-	owner = membership.NewSet("", set...).Owner("revision/default/r").Name
+	first, _ := ownership.Among(membership.NewSet("", set...), ownerKey).Owner(key("r"))
+	owner = first.Name
 	for _, name := range names {
 		if name != owner {
 			other = name
@@ -121,7 +123,7 @@ func (a *gauge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // come to a gateway that does not own the revision (serving 8-7).
 func TestBurstAtOtherReplica(t *testing.T) {
 	names := []string{"a", "b"}
-	_, other := ownership(names...)
+	_, other := ownerAndOther(names...)
 	app := &gauge{}
 	instances := []workload.Instance{{Name: "i", Address: listen(t, app)}}
 	all := serveReplicas(t, revision(1), instances, nil, names, names...)
@@ -183,7 +185,7 @@ func TestLimitAcrossReplicas(t *testing.T) {
 			}
 		})
 	}
-	owner, other := ownership(names...)
+	owner, other := ownerAndOther(names...)
 	for _, live := range [][]string{{"a", "b", "c"}, without(names, owner), names, {owner}, {other}, names} {
 		// The members change for one after the other.
 		for _, name := range names {
@@ -233,7 +235,7 @@ func TestOwnershipMoves(t *testing.T) {
 		<-goOn
 		fmt.Fprint(w, r.Header.Get("X-Forwarded-For"))
 	})
-	owner, other := ownership("a", "b")
+	owner, other := ownerAndOther("a", "b")
 	spec := revision(1)
 	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
 	first, second := all[owner], all[other]
@@ -283,7 +285,7 @@ func (p *pool) waiting() int {
 // go on as soon as there is another one.
 func TestOwnerUnreachable(t *testing.T) {
 	app := &gauge{}
-	owner, other := ownership("a", "b")
+	owner, other := ownerAndOther("a", "b")
 	all := serveReplicas(t, revision(1), []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
 	all[owner].peer.CloseClientConnections()
 	all[owner].peer.Close()
@@ -343,7 +345,7 @@ func TestRelay(t *testing.T) {
 			fmt.Fprint(w, r.Method, " ", r.RequestURI, " ", r.Header.Get("X-Forwarded-For"), " ", r.Header.Get("X-Forwarded-Host"))
 		}
 	})
-	owner, other := ownership("a", "b")
+	owner, other := ownerAndOther("a", "b")
 	for _, protocol := range []routing.Protocol{routing.HTTP1, routing.H2C} {
 		t.Run(string(protocol), func(t *testing.T) {
 			var log lockedBuffer
@@ -441,7 +443,7 @@ func TestRelayTimeoutAndCancel(t *testing.T) {
 		<-r.Context().Done()
 		gone <- true
 	})
-	owner, other := ownership("a", "b")
+	owner, other := ownerAndOther("a", "b")
 	spec := revision(1)
 	spec.Timeout = 300 * time.Millisecond
 	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")

@@ -511,7 +511,7 @@ func TestSilentWebSocket(t *testing.T) {
 	spec := revision(1)
 	spec.Timeout = 500 * time.Millisecond
 	names := []string{"a", "b"}
-	owner, other := ownership(names...)
+	owner, other := ownerAndOther(names...)
 	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, names, names...)
 	for _, name := range []string{owner, other} {
 		conn, reader := all[name].upgrade(t)

@@ -1,0 +1,77 @@
+// Package ownership assigns each key to one replica: it computes the owner from the membership, paces the attempts to
+// reach it, and hands keys over when the membership changes.
+//
+// While replicas disagree about the membership, two of them may own the same key. A former owner that has state
+// notifies the new one of each release (Handover), or the new owner asks the former ones for what they still use (Claim).
+package ownership
+
+import (
+	"sync/atomic"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+)
+
+// Table computes the owners of keys from the current membership. It may be used concurrently.
+type Table[K any] struct {
+	members *membership.View
+	name    func(K) string
+	// changed is closed and replaced when the membership changes.
+	changed atomic.Pointer[chan struct{}]
+}
+
+// NewTable returns the owners of keys among some replicas. name returns the string that the owner of a key is computed
+// from, which is the same in all replicas and no other kind of key has.
+func NewTable[K any](members *membership.View, name func(K) string) *Table[K] {
+	t := &Table[K]{members: members, name: name}
+	changed := make(chan struct{})
+	t.changed.Store(&changed)
+	members.Subscribe(func(*membership.Set) {
+		next := make(chan struct{})
+		close(*t.changed.Swap(&next))
+	})
+	return t
+}
+
+// Current returns the owners of the current membership.
+func (t *Table[K]) Current() Owners[K] { return Among(t.members.Current(), t.name) }
+
+// Owns reports whether this replica owns key at present.
+func (t *Table[K]) Owns(key K) bool { return t.Current().Owns(key) }
+
+// Changed returns a channel that is closed when the membership changes. A caller that waits for another owner calls it
+// before Current.
+func (t *Table[K]) Changed() <-chan struct{} { return *t.changed.Load() }
+
+// Subscribe registers fn to be called with each later change, one call at a time. It must not block.
+func (t *Table[K]) Subscribe(fn func(Owners[K])) {
+	t.members.Subscribe(func(set *membership.Set) { fn(Among(set, t.name)) })
+}
+
+// Owners are the owners of all keys for one membership. Immutable and comparable by Equal.
+type Owners[K any] struct {
+	set  *membership.Set
+	name func(K) string
+}
+
+// Among returns the owners of keys for one membership.
+func Among[K any](set *membership.Set, name func(K) string) Owners[K] { return Owners[K]{set, name} }
+
+// Owner returns the owner of key, and whether it is this replica.
+func (o Owners[K]) Owner(key K) (owner membership.Member, self bool) {
+	owner = rendezvous(o.set, o.name(key))
+	return owner, owner.Name == o.set.Self()
+}
+
+// Owns reports whether this replica owns key.
+func (o Owners[K]) Owns(key K) bool {
+	_, self := o.Owner(key)
+	return self
+}
+
+// Gained returns a function that reports whether this replica owns a key and did not with an earlier membership.
+func (o Owners[K]) Gained(before Owners[K]) func(K) bool {
+	return func(key K) bool { return o.Owns(key) && !before.Owns(key) }
+}
+
+// Equal reports whether both are of the same membership.
+func (o Owners[K]) Equal(other Owners[K]) bool { return o.set == other.set }

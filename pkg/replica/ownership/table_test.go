@@ -1,0 +1,102 @@
+package ownership
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+)
+
+func identity(key string) string { return key }
+
+// owners returns the owners as the replica named self computes them from some members.
+func owners(self string, names ...string) Owners[string] {
+	return Among(membersOf(self, names...), identity)
+}
+
+func membersOf(self string, names ...string) *membership.Set {
+	var members []membership.Member
+	for _, name := range names {
+		members = append(members, membership.Member{Name: name, Address: name})
+	}
+	return membership.NewSet(self, members...)
+}
+
+func TestOwnerChangesOnlyWithItsMember(t *testing.T) {
+	all, fewer := owners("a", "a", "b", "c"), owners("b", "b", "a")
+	counts := map[string]int{}
+	for i := range 3000 {
+		key := fmt.Sprint("namespace/", i)
+		owner, self := all.Owner(key)
+		counts[owner.Name]++
+		if left, _ := fewer.Owner(key); owner.Name != "c" && left != owner {
+			t.Fatalf("%s moved from %s to %s without need", key, owner.Name, left.Name)
+		}
+		if self != (owner.Name == "a") || all.Owns(key) != self {
+			t.Fatalf("a does not know what it owns of %s", key)
+		}
+	}
+	for name, n := range counts {
+		if n < 800 || n > 1200 {
+			t.Errorf("%s owns %d of 3000", name, n)
+		}
+	}
+}
+
+// The owners are the same in every version of the server: replicas of two versions run side by side during an upgrade.
+func TestOwnersOfAllVersions(t *testing.T) {
+	for key, want := range map[string]string{
+		"Broker default/orders":      "a",
+		"Broker default/b1":          "b",
+		"Channel default/orders":     "c",
+		"revision/default/app-00001": "a",
+		"":                           "b",
+	} {
+		if owner, _ := owners("a", "a", "b", "c").Owner(key); owner.Name != want {
+			t.Errorf("%q belongs to %s, want %s", key, owner.Name, want)
+		}
+	}
+}
+
+func TestNoMembers(t *testing.T) {
+	if !owners("a").Owns("x") || !NewTable(membership.Alone(), identity).Owns("x") {
+		t.Error("a replica without others owns nothing")
+	}
+}
+
+func TestGained(t *testing.T) {
+	before, after := owners("a", "a", "b"), owners("a", "a", "c")
+	gained := after.Gained(before)
+	for i := range 100 {
+		key := fmt.Sprint(i)
+		if want := after.Owns(key) && !before.Owns(key); gained(key) != want {
+			t.Errorf("gained %s: %t, want %t", key, gained(key), want)
+		}
+	}
+	if !after.Equal(Among(after.set, identity)) || after.Equal(before) {
+		t.Error("two memberships are equal")
+	}
+}
+
+func TestTableChanges(t *testing.T) {
+	view := membership.NewView(membersOf("a", "a"))
+	table := NewTable(view, identity)
+	var seen []Owners[string]
+	table.Subscribe(func(o Owners[string]) { seen = append(seen, o) })
+	changed := table.Changed()
+	select {
+	case <-changed:
+		t.Error("changed before the membership did")
+	default:
+	}
+	view.Set(membersOf("a", "b"))
+	<-changed
+	if table.Owns("x") || len(seen) != 1 || !seen[0].Equal(table.Current()) {
+		t.Errorf("%d changes were seen", len(seen))
+	}
+	select {
+	case <-table.Changed():
+		t.Error("the next change has happened already")
+	default:
+	}
+}
