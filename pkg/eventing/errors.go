@@ -17,7 +17,7 @@ var (
 	ErrFull = errors.New("full")
 	// ErrUnavailable is returned while the event log cannot store events.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrNotReady is returned while a stream is handed over between replicas.
+	// ErrNotReady is returned during the handover of a stream between replicas.
 	ErrNotReady = errors.New("not ready")
 )
 

@@ -1,14 +1,11 @@
-// Package eventing holds the immutable values that controllers hand to the broker (which streams of events there
-// are, and who consumes them) and what it tells them of deliveries.
+// Package eventing holds the immutable values that controllers pass to the data plane of Eventing (streams, consumers), and the health
+// of deliveries that it reports.
 package eventing
 
 import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 )
 
 // Kind is the kind of an object of Eventing.
@@ -31,8 +28,7 @@ type Key struct {
 // String returns kind, namespace and name, such as "Broker default/orders".
 func (k Key) String() string { return string(k.Kind) + " " + k.Namespace + "/" + k.Name }
 
-// Stream is a Broker or a Channel: what accepts events and keeps them until all its consumers have them. Immutable
-// once handed over.
+// Stream is a Broker or a Channel: it accepts events and keeps them until they are delivered to all its consumers. Immutable.
 type Stream struct {
 	Key Key
 	// UID is the original UID of the object. It distinguishes the stream from an earlier one of the same name, whose events it does
@@ -42,35 +38,42 @@ type Stream struct {
 	Memory bool
 }
 
-// Consumer is a Trigger or a Subscription: what gets the events of a stream that pass its filters. Immutable once
-// handed over.
+// Consumer is a Trigger or a Subscription: it receives the events of a stream that pass its filters. Immutable.
 type Consumer struct {
 	Key Key
 	// UID is the original UID of the object. It distinguishes the consumer from an earlier one of the same name, whose undelivered
 	// events it does not inherit.
 	UID types.UID
-	// Stream and StreamUID are those of the consumer's stream.
+	// Stream and StreamUID identify the consumer's stream.
 	Stream    Key
 	StreamUID types.UID
 
-	// Attributes is the exact filter of a Trigger, in force where there are no Filters. Nil passes every event.
+	// Attributes is the exact filter of a Trigger, in force without Filters. Nil passes every event.
 	Attributes map[string]string
-	// Filters are those of a Trigger; an event must pass all.
-	Filters []eventingv1.SubscriptionsAPIFilter
+	// Filters are the filters of a Trigger; an event must pass all.
+	Filters []Filter
 
-	// Subscriber is where events are sent. Without one they go to Reply, whose answers are no replies. While Subscriber or
+	// Subscriber receives the events. Without one Reply receives them, and its responses are no replies. While Subscriber or
 	// Reply is unresolved, events that pass the filters are kept, and no attempt is made.
 	Subscriber Endpoint
-	// Reply is where the subscriber's replies go; without a URL they are dropped. Replies to a Trigger go to its
-	// stream whatever Reply says.
+	// Reply receives the subscriber's replies; without a URL they are dropped. Replies to a Trigger are sent to its stream instead.
 	Reply Endpoint
-	// DeadLetter is where events go that cannot be delivered; without one they are dropped. While it is unresolved, they
-	// are kept.
+	// DeadLetter receives events that cannot be delivered; without one they are dropped. While it is unresolved, they are kept.
 	DeadLetter Endpoint
 	Delivery   Delivery
-	// Ordered has events delivered one at a time in the order of their acceptance; one that is retried holds up
-	// those behind it.
+	// Ordered is true if events are delivered one at a time in the order of acceptance; an event that is retried delays the next.
 	Ordered bool
+}
+
+// Filter is an expression over the attributes of an event. Exactly one of its fields is set.
+type Filter struct {
+	// All, Any and Not combine other filters.
+	All, Any []Filter
+	Not      *Filter
+	// Exact, Prefix and Suffix hold what each of the named attributes must equal, begin or end with.
+	Exact, Prefix, Suffix map[string]string
+	// CESQL is an expression in the CloudEvents SQL dialect.
+	CESQL string
 }
 
 // Endpoint is a destination.
@@ -79,36 +82,53 @@ type Endpoint struct {
 	URL string
 	// Unresolved is true if there is a destination whose address is unknown for now. URL is empty then.
 	Unresolved bool
-	// CACerts are PEM certificates of authorities to trust besides those of the system, or empty.
+	// CACerts are PEM certificates of authorities to trust in addition to the system's, or empty.
 	CACerts string
 }
+
+// BackoffPolicy is the growth of the delay between attempts.
+type BackoffPolicy string
+
+// BackoffLinear waits for the same delay before each retry, BackoffExponential doubles it.
+const (
+	BackoffLinear      BackoffPolicy = "linear"
+	BackoffExponential BackoffPolicy = "exponential"
+)
+
+// Format is the mode in which an event is sent.
+type Format string
+
+// FormatJSON is structured mode in JSON, FormatBinary is binary mode.
+const (
+	FormatJSON   Format = "json"
+	FormatBinary Format = "binary"
+)
 
 // Delivery says how events are sent. Its zero value stands for no retries.
 type Delivery struct {
 	// Retry is the number of retries after the first attempt.
 	Retry int
-	// Policy is linear or exponential.
-	Policy duckv1.BackoffPolicyType
+	// Policy is the growth of the delay between attempts.
+	Policy BackoffPolicy
 	// Backoff is the delay before the first retry.
 	Backoff time.Duration
 	// MaxBackoff bounds the delay of exponential backoff; 0 means no bound.
 	MaxBackoff time.Duration
-	// Timeout bounds one attempt; 0 means the system's.
+	// Timeout bounds one attempt; 0 means the default.
 	Timeout time.Duration
-	// RetryAfterMax bounds the delay that a Retry-After header asks for; nil means no bound, 0 that such headers
-	// are ignored.
+	// RetryAfterMax bounds the delay that a Retry-After header requests; nil means no bound, 0 ignores such headers.
 	RetryAfterMax *time.Duration
-	// Format is that of sent events; empty stands for the one an event arrived in.
-	Format duckv1.FormatType
+	// Format is the mode of sent events; empty keeps the one in which an event arrived.
+	Format Format
 }
 
-// Health is what the broker knows of the deliveries to a consumer.
+// Health is the state of the deliveries to a consumer.
 type Health struct {
-	// Failing tells that the latest attempts failed.
+	// Failing is true if the latest attempts failed.
 	Failing bool
-	// Since is when they began to; zero if they do not.
+	// Since is the time of the first of these failures; zero if Failing is false.
 	Since time.Time
-	// LastError is the error of the latest attempt that failed, worded to follow the consumer's name, such as
+	// LastError is the error of the latest failed attempt, in a form that follows the consumer's name, such as
 	// "POST http://localhost:9000/: 503 Service Unavailable".
 	LastError string
 }

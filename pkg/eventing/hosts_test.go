@@ -48,9 +48,9 @@ func TestChannelHosts(t *testing.T) {
 	if got, found := hosts.Find(short); !found || got != key {
 		t.Errorf("%s leads to %v, %v; want %s", short, got, found, key)
 	}
-	elsewhere := short
-	elsewhere.Namespace = "billing"
-	for _, k := range []Key{other, key, elsewhere} {
+	foreign := short
+	foreign.Namespace = "billing"
+	for _, k := range []Key{other, key, foreign} {
 		if got, found := hosts.Find(k); found {
 			t.Errorf("%s leads to %v, though it is no shortened name", k, got)
 		}

@@ -1,4 +1,5 @@
-// Package streams maps Brokers and Channels to the streams in which the data plane keeps their events.
+// Package streams maps objects of Eventing to values of the data plane: Brokers and Channels to streams, delivery options to parsed
+// ones.
 package streams
 
 import (

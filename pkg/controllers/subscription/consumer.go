@@ -77,7 +77,7 @@ func consumerOf(subscription *messagingv1.Subscription, stream eventing.Stream, 
 		StreamUID:  stream.UID,
 		Subscriber: endpoint(subscription.Spec.Subscriber, subscriber.SubscriberURI, subscriber.SubscriberCACerts),
 		Reply:      endpoint(subscription.Spec.Reply, subscriber.ReplyURI, subscriber.ReplyCACerts),
-		Delivery:   eventing.DeliveryOf(subscriber.Delivery),
+		Delivery:   streams.DeliveryOf(subscriber.Delivery),
 		Ordered:    duckv1.IsOrdered(subscription.Annotations),
 	}
 	if sink := deadLetterSink(subscriber.Delivery); sink != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -51,7 +52,7 @@ func TestReady(t *testing.T) {
 		Subscriber: eventing.Endpoint{URL: "http://billing/", CACerts: certs},
 		Reply:      eventing.Endpoint{URL: "http://b/in", CACerts: certs},
 		DeadLetter: eventing.Endpoint{URL: "http://dead/", CACerts: certs},
-		Delivery:   eventing.DeliveryOf(&duckv1.DeliverySpec{Retry: ptr.To[int32](2)}),
+		Delivery:   streams.DeliveryOf(&duckv1.DeliverySpec{Retry: ptr.To[int32](2)}),
 		Ordered:    true,
 	}
 	if got, _ := f.consumer(); !cmp.Equal(want, got) {

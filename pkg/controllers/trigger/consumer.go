@@ -58,10 +58,10 @@ func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *f
 		UID:        origin.UID(trigger.UID),
 		Stream:     streams.BrokerKey(types.NamespacedName{Namespace: parent.Namespace, Name: parent.Name}),
 		StreamUID:  origin.UID(parent.UID),
-		Filters:    trigger.Spec.Filters,
+		Filters:    filtersOf(trigger.Spec.Filters),
 		Subscriber: eventing.Endpoint{URL: found.subscriber.URL, CACerts: ptr.Deref(found.subscriber.CACerts, "")},
 		DeadLetter: eventing.Endpoint{URL: found.deadLetter.DeadLetterSinkURI, CACerts: ptr.Deref(found.deadLetter.DeadLetterSinkCACerts, "")},
-		Delivery:   eventing.DeliveryOf(deliveryOf(trigger, parent)),
+		Delivery:   streams.DeliveryOf(deliveryOf(trigger, parent)),
 		Ordered:    duckv1.IsOrdered(trigger.Annotations),
 	}
 	if found.subscriberResolved.Status != corev1.ConditionTrue {
@@ -74,6 +74,23 @@ func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *f
 		consumer.Attributes = trigger.Spec.Filter.Attributes
 	}
 	return consumer
+}
+
+// filtersOf returns filters in the form of the data plane.
+func filtersOf(filters []eventingv1.SubscriptionsAPIFilter) []eventing.Filter {
+	if len(filters) == 0 {
+		return nil
+	}
+	converted := make([]eventing.Filter, len(filters))
+	for i, f := range filters {
+		converted[i] = eventing.Filter{
+			All: filtersOf(f.All), Any: filtersOf(f.Any), Exact: f.Exact, Prefix: f.Prefix, Suffix: f.Suffix, CESQL: f.CESQL,
+		}
+		if f.Not != nil {
+			converted[i].Not = &filtersOf([]eventingv1.SubscriptionsAPIFilter{*f.Not})[0]
+		}
+	}
+	return converted
 }
 
 // remove removes the consumer of a Trigger.

@@ -16,6 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
@@ -25,7 +26,7 @@ func billed(url string) eventing.Consumer {
 	return eventing.Consumer{
 		Key: Key(key), UID: "trigger-uid",
 		Stream: eventing.Key{Kind: eventing.Broker, Namespace: "default", Name: "orders"}, StreamUID: "broker-uid",
-		Subscriber: eventing.Endpoint{URL: url}, Delivery: eventing.DeliveryOf(nil),
+		Subscriber: eventing.Endpoint{URL: url}, Delivery: streams.DeliveryOf(nil),
 	}
 }
 
@@ -265,7 +266,7 @@ func TestDelivery(t *testing.T) {
 				t.Errorf("status.deadLetterSinkUri is %q", status.DeadLetterSinkURI)
 			}
 			consumer, sink := f.consumers.set[Key(key)], eventing.Endpoint{URL: tt.uri, Unresolved: tt.ready != "True"}
-			if diff := cmp.Diff(eventing.DeliveryOf(tt.want), consumer.Delivery); diff != "" || consumer.DeadLetter != sink || consumer.Subscriber.URL != "http://billing" {
+			if diff := cmp.Diff(streams.DeliveryOf(tt.want), consumer.Delivery); diff != "" || consumer.DeadLetter != sink || consumer.Subscriber.URL != "http://billing" {
 				t.Errorf("events go to %+v, dead letters to %+v, delivery (-want +got):\n%s", consumer.Subscriber, consumer.DeadLetter, diff)
 			}
 		})
@@ -291,15 +292,18 @@ func TestDeadLetterSinkLost(t *testing.T) {
 
 // TestConsumer covers the consumer that a Trigger becomes (eventing Content Based Routing; eventing Trigger).
 func TestConsumer(t *testing.T) {
-	filters := []eventingv1.SubscriptionsAPIFilter{{Prefix: map[string]string{"type": "com."}}}
+	order, com := map[string]string{"type": "order"}, map[string]string{"type": "com."}
+	type filters = []eventingv1.SubscriptionsAPIFilter
 	f := start(t, newBroker(), service("billing", "http://billing"), newTrigger(func(trigger *eventingv1.Trigger) {
 		trigger.Annotations = map[string]string{duckv1.DeliveryOrderKafkaAnnotationKey: duckv1.DeliveryOrdered}
 		trigger.Spec.Filter = &eventingv1.TriggerFilter{Attributes: map[string]string{"type": "order"}}
-		trigger.Spec.Filters = filters
+		trigger.Spec.Filters = filters{{Prefix: com}, {All: filters{{Exact: order}, {Not: &filters{{Suffix: com}}[0]}}}, {Any: filters{{CESQL: "TRUE"}}}}
 	}))
 	f.reconcile(t)
 	want := billed("http://billing")
-	want.Ordered, want.Attributes, want.Filters = true, map[string]string{"type": "order"}, filters
+	want.Ordered, want.Attributes = true, order
+	want.Filters = []eventing.Filter{{Prefix: com}, {All: []eventing.Filter{{Exact: order}, {Not: &eventing.Filter{Suffix: com}}}},
+		{Any: []eventing.Filter{{CESQL: "TRUE"}}}}
 	if diff := cmp.Diff(want, f.consumers.set[Key(key)]); diff != "" {
 		t.Errorf("consumer (-want +got):\n%s", diff)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
@@ -29,7 +28,7 @@ func TestEachMatchIsDelivered(t *testing.T) {
 			trigger("other", func(c *eventing.Consumer) { c.Attributes = map[string]string{"type": "u"} }),
 			trigger("filters", func(c *eventing.Consumer) {
 				c.Attributes = map[string]string{"type": "u"}
-				c.Filters = []eventingv1.SubscriptionsAPIFilter{{Prefix: map[string]string{"id": "2"}}}
+				c.Filters = []eventing.Filter{{Prefix: map[string]string{"id": "2"}}}
 			}))
 		w.accept(brokerKey, "1", "2")
 		w.after(0)
@@ -251,8 +250,8 @@ func TestCostlyFilter(t *testing.T) {
 		registry := metrics.NewKubeRegistry()
 		w.must(registry.CustomRegister(w.Broker))
 		costly := trigger("costly", func(c *eventing.Consumer) {
-			like := eventingv1.SubscriptionsAPIFilter{CESQL: "long LIKE '%" + strings.Repeat("a", 3900) + "_b%'"}
-			c.Filters = []eventingv1.SubscriptionsAPIFilter{{Not: &like}}
+			like := eventing.Filter{CESQL: "long LIKE '%" + strings.Repeat("a", 3900) + "_b%'"}
+			c.Filters = []eventing.Filter{{Not: &like}}
 		})
 		w.set(costly, trigger("a"))
 		long := func(id string, length int) *event.Event {

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -15,7 +14,7 @@ const forever = 100 * 365 * 24 * time.Hour
 // each, or 2^n times that, but at least what the subscriber asked for by Retry-After, if anything.
 func backoff(d eventing.Delivery, n int, retryAfter time.Duration) time.Duration {
 	delay := d.Backoff
-	if d.Policy == duckv1.BackoffPolicyExponential {
+	if d.Policy == eventing.BackoffExponential {
 		if scaled := float64(d.Backoff) * math.Pow(2, float64(n)); scaled < math.MaxInt64 {
 			delay = time.Duration(scaled)
 		} else {

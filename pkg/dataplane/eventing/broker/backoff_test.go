@@ -5,14 +5,13 @@ import (
 	"testing"
 	"time"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // eventing DeliverySpec: linear uses the same backoffDelay for each attempt, exponential 2^N multiples of it.
 func TestBackoff(t *testing.T) {
-	linear := eventing.Delivery{Policy: duckv1.BackoffPolicyLinear, Backoff: 3 * time.Second, MaxBackoff: time.Second}
-	exponential := eventing.Delivery{Policy: duckv1.BackoffPolicyExponential, Backoff: 200 * time.Millisecond}
+	linear := eventing.Delivery{Policy: eventing.BackoffLinear, Backoff: 3 * time.Second, MaxBackoff: time.Second}
+	exponential := eventing.Delivery{Policy: eventing.BackoffExponential, Backoff: 200 * time.Millisecond}
 	bounded := exponential
 	bounded.MaxBackoff = time.Minute
 	for name, test := range map[string]struct {
@@ -29,7 +28,7 @@ func TestBackoff(t *testing.T) {
 		"exponential, second":            {exponential, 1, 0, 400 * time.Millisecond},
 		"exponential, eleventh":          {exponential, 10, 0, 204800 * time.Millisecond},
 		"exponential, beyond all bounds": {exponential, 1000, 0, forever},
-		"linear, beyond all bounds":      {eventing.Delivery{Policy: duckv1.BackoffPolicyLinear, Backoff: math.MaxInt64}, 0, 0, forever},
+		"linear, beyond all bounds":      {eventing.Delivery{Policy: eventing.BackoffLinear, Backoff: math.MaxInt64}, 0, 0, forever},
 		"bounded, below":                 {bounded, 8, 0, 51200 * time.Millisecond},
 		"bounded, above":                 {bounded, 9, 0, time.Minute},
 		"bounded, beyond all bounds":     {bounded, math.MaxInt32, 0, time.Minute},
@@ -46,7 +45,7 @@ func TestBackoff(t *testing.T) {
 
 // A subscriber away for a night gets its events under what holds where nobody says anything.
 func TestDefaultDeliveryOutlastsANight(t *testing.T) {
-	d := eventing.DeliveryOf(nil)
+	d := eventing.DefaultDelivery()
 	var total time.Duration
 	for n := range d.Retry {
 		delay := backoff(d, n, 0)

@@ -48,10 +48,10 @@ func (w *world) chaos(random *rand.Rand) {
 		return after / 10, status(202)
 	}
 	consumers := []eventing.Consumer{
-		trigger("a", withDelivery(eventing.DeliveryOf(nil))),
+		trigger("a", withDelivery(eventing.DefaultDelivery())),
 		trigger("b", withDelivery(linear(1000, time.Second))),
 		trigger("o", withDelivery(linear(1000, time.Second)), ordered),
-		trigger("switching", withDelivery(eventing.DeliveryOf(nil))),
+		trigger("switching", withDelivery(eventing.DefaultDelivery())),
 	}
 	w.set(consumers...)
 	for _, c := range consumers {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
@@ -37,7 +36,7 @@ func (w *world) acceptAtOnce(ids ...string) {
 // (eventing Event Delivery).
 func TestRetriesWhileFull(t *testing.T) {
 	run(t, func(w *world) {
-		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 5, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Second})))
+		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 5, Policy: eventing.BackoffLinear, Backoff: time.Second})))
 		w.answer("a", failing(3, 503))
 		w.full()
 		w.acceptAtOnce(numbers(300)...)
@@ -50,7 +49,7 @@ func TestRetriesWhileFull(t *testing.T) {
 // Retries that cannot be written are counted all the same (eventing Event Delivery).
 func TestRetriesWhileFullEnd(t *testing.T) {
 	run(t, func(w *world) {
-		w.set(trigger("a", withDeadLetter, withDelivery(eventing.Delivery{Retry: 2, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Second})))
+		w.set(trigger("a", withDeadLetter, withDelivery(eventing.Delivery{Retry: 2, Policy: eventing.BackoffLinear, Backoff: time.Second})))
 		w.answer("a", always(500))
 		w.full()
 		w.accept(brokerKey, "1")
@@ -67,7 +66,7 @@ func TestRetriesWhileFullEnd(t *testing.T) {
 func TestHungWhileFull(t *testing.T) {
 	run(t, func(w *world) {
 		var answers atomic.Bool
-		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 100, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Second})))
+		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 100, Policy: eventing.BackoffLinear, Backoff: time.Second})))
 		w.answer("a", func(int) (time.Duration, sender.Result) {
 			if !answers.Load() {
 				_, r := away(0)
@@ -89,7 +88,7 @@ func TestHungWhileFull(t *testing.T) {
 // they are.
 func TestLargeRetries(t *testing.T) {
 	run(t, func(w *world) {
-		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 1, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Hour})))
+		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 1, Policy: eventing.BackoffLinear, Backoff: time.Hour})))
 		w.answer("a", always(500))
 		for _, id := range numbers(100) {
 			e := newEvent(id)

@@ -32,7 +32,7 @@ func TestOrdered(t *testing.T) {
 	unsteady := func(n int) (time.Duration, sender.Result) {
 		return time.Duration(n) * 10 * time.Millisecond, status(map[bool]int{true: 500, false: 202}[n < 3])
 	}
-	exponential := eventing.DeliveryOf(nil)
+	exponential := eventing.DefaultDelivery()
 	for name, test := range map[string]struct {
 		delivery eventing.Delivery
 		answer   answer
@@ -129,7 +129,7 @@ func TestBecomesOrdered(t *testing.T) {
 		"while idle":            {linear(5, time.Second), nil},
 		"while hung":            {linear(5, time.Second), func(n int) (time.Duration, sender.Result) { return 30 * time.Second, status(503) }},
 		"while it is retried":   {linear(5, 10*time.Second), always(500)},
-		"while it is away":      {eventing.DeliveryOf(nil), away},
+		"while it is away":      {eventing.DefaultDelivery(), away},
 		"while it is slow":      {linear(5, time.Second), slow(700 * time.Millisecond)},
 		"while it is very slow": {linear(5, time.Second), slow(7 * time.Second)},
 	} {

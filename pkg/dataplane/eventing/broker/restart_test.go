@@ -303,7 +303,7 @@ func TestStopBreaksOff(t *testing.T) {
 // A subscriber that was away and answers again gets at once what waited for it, unless somebody chose when retries are
 // to be made (eventing DeliverySpec).
 func TestBackAgain(t *testing.T) {
-	long := eventing.DeliveryOf(nil)
+	long := eventing.DefaultDelivery()
 	for name, test := range map[string]struct {
 		delivery eventing.Delivery
 		want     time.Duration
@@ -346,7 +346,7 @@ func TestBackAgain(t *testing.T) {
 // A subscriber that is down for many events gets all once it is up, as do others meanwhile.
 func TestDownForManyEvents(t *testing.T) {
 	run(t, func(w *world) {
-		w.set(trigger("a", withDelivery(eventing.DeliveryOf(nil))), trigger("fast"))
+		w.set(trigger("a", withDelivery(eventing.DefaultDelivery())), trigger("fast"))
 		w.answer("a", away)
 		ids := numbers(1000)
 		w.accept(brokerKey, ids...)

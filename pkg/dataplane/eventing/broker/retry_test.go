@@ -6,13 +6,12 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 func linear(retries int, delay time.Duration) eventing.Delivery {
-	return eventing.Delivery{Retry: retries, Policy: duckv1.BackoffPolicyLinear, Backoff: delay}
+	return eventing.Delivery{Retry: retries, Policy: eventing.BackoffLinear, Backoff: delay}
 }
 
 // eventing Event Delivery-3, eventing Event Acknowledgement and Delivery Retry-7: a delivery that fails with a
@@ -20,7 +19,7 @@ func linear(retries int, delay time.Duration) eventing.Delivery {
 func TestRetries(t *testing.T) {
 	const ms = time.Millisecond
 	exponential := func(retries int, most time.Duration) eventing.Delivery {
-		return eventing.Delivery{Retry: retries, Policy: duckv1.BackoffPolicyExponential, Backoff: 200 * ms, MaxBackoff: most}
+		return eventing.Delivery{Retry: retries, Policy: eventing.BackoffExponential, Backoff: 200 * ms, MaxBackoff: most}
 	}
 	for name, test := range map[string]struct {
 		delivery eventing.Delivery
@@ -112,7 +111,7 @@ func TestRetryAfter(t *testing.T) {
 // are processed (eventing Derived (Reply) Events-1 and -4).
 func TestAttemptOptions(t *testing.T) {
 	run(t, func(w *world) {
-		d := eventing.Delivery{Timeout: 7 * time.Second, Format: duckv1.FormatJSON}
+		d := eventing.Delivery{Timeout: 7 * time.Second, Format: eventing.FormatJSON}
 		c := subscription("a", withDelivery(d), withReply, withDeadLetter)
 		w.set(c)
 		w.answer("a", replying(newEvent("r")))

@@ -21,7 +21,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/streams"
@@ -94,7 +93,7 @@ func (i *installation) add(name string, seen ...string) *sharded {
 	r.peers.Handle("/"+streams.HandoverElement+"/", http.StripPrefix("/"+streams.HandoverElement, r.shards.Handover()))
 	for n := range streamCount {
 		i.must(r.shards.SetStream(ctx, eventing.Stream{Key: streamKey(n), UID: types.UID(streamKey(n).Name)}))
-		c := trigger(fmt.Sprint("t", n), withDelivery(eventing.Delivery{Retry: 10, Policy: duckv1.BackoffPolicyLinear, Backoff: time.Second}))
+		c := trigger(fmt.Sprint("t", n), withDelivery(eventing.Delivery{Retry: 10, Policy: eventing.BackoffLinear, Backoff: time.Second}))
 		c.Stream, c.StreamUID = streamKey(n), types.UID(streamKey(n).Name)
 		i.must(r.shards.SetConsumer(ctx, c))
 	}

@@ -8,8 +8,8 @@ import (
 	"maps"
 	"slices"
 
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // Filter passes some events. Immutable.
@@ -18,7 +18,7 @@ type Filter struct{ root node }
 // Compile returns the filter of a Trigger (eventing TriggerFilter): an event passes if it passes all filters, or,
 // where there are none, if it has each of the attributes with its value, an empty one standing for any. Without either
 // all events pass. Errors name the filter at fault; validation keeps them away.
-func Compile(attributes map[string]string, filters []eventingv1.SubscriptionsAPIFilter) (*Filter, error) {
+func Compile(attributes map[string]string, filters []eventing.Filter) (*Filter, error) {
 	if len(filters) == 0 {
 		return &Filter{root: conditions(exact, attributes)}, nil
 	}
@@ -42,7 +42,7 @@ func (f *Filter) match(s *subject) (matched, ok bool) {
 	return matched && ok, ok
 }
 
-func compileList(field string, filters []eventingv1.SubscriptionsAPIFilter) ([]node, error) {
+func compileList(field string, filters []eventing.Filter) ([]node, error) {
 	nodes := make([]node, len(filters))
 	for i := range filters {
 		n, err := compile(&filters[i])
@@ -57,7 +57,7 @@ func compileList(field string, filters []eventingv1.SubscriptionsAPIFilter) ([]n
 var errDialects = errors.New("must have exactly one dialect")
 
 // compile returns the node of a filter, which has exactly one dialect.
-func compile(f *eventingv1.SubscriptionsAPIFilter) (n node, err error) {
+func compile(f *eventing.Filter) (n node, err error) {
 	dialects := 0
 	use := func(set bool, compiled func() (node, error)) {
 		if !set {
@@ -67,7 +67,7 @@ func compile(f *eventingv1.SubscriptionsAPIFilter) (n node, err error) {
 			n, err = compiled()
 		}
 	}
-	list := func(op operator, name string, filters []eventingv1.SubscriptionsAPIFilter) {
+	list := func(op operator, name string, filters []eventing.Filter) {
 		use(len(filters) > 0, func() (node, error) {
 			children, err := compileList(name, filters)
 			return join(op, children), err

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"testing"
 
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 type (
 	values  = map[string]string
-	dialect = eventingv1.SubscriptionsAPIFilter
+	dialect = eventing.Filter
 	filters = []dialect
 )
 

@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -90,7 +89,7 @@ type Attempt struct {
 	// Timeout bounds the attempt, the answer's body included; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Format is that of the event; empty stands for the one it arrived in.
-	Format duckv1.FormatType
+	Format eventing.Format
 	// ExpectReply asks for replies and reads them (eventing Derived (Reply) Events).
 	ExpectReply bool
 	// Namespace is told to the recipient, unless empty.
@@ -173,7 +172,7 @@ func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o
 	e.WriteHeaders(header)
 	structured := e.Structured
 	if o.Format != "" {
-		structured = o.Format == duckv1.FormatJSON
+		structured = o.Format == eventing.FormatJSON
 	}
 	var body []byte
 	if structured {

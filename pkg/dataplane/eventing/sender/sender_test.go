@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -97,13 +96,13 @@ func TestRequest(t *testing.T) {
 			"Content-Type": {"application/json"}, "Content-Length": {"18"}, "User-Agent": {"knative-apiserver"},
 			"Prefer": nil, "Kn-Namespace": nil, "Accept-Encoding": nil}},
 		{"structured, as it arrived", structured, Attempt{}, true, http.Header{"Content-Type": {"application/cloudevents+json"}, "Ce-Id": nil}},
-		{"binary made structured", order(), Attempt{Format: duckv1.FormatJSON}, true, nil},
-		{"structured made binary", structured, Attempt{Format: duckv1.FormatBinary}, false, http.Header{"Ce-Id": {"1"}, "Content-Type": {"application/json"}}},
+		{"binary made structured", order(), Attempt{Format: eventing.FormatJSON}, true, nil},
+		{"structured made binary", structured, Attempt{Format: eventing.FormatBinary}, false, http.Header{"Ce-Id": {"1"}, "Content-Type": {"application/json"}}},
 		{"reply expected", order(), Attempt{ExpectReply: true}, false, http.Header{"Prefer": {"reply"}}},
 		{"namespace", order(), Attempt{Namespace: "shop"}, false, http.Header{"Kn-Namespace": {"shop"}}},
 		{"headers that travel with the event", traced, Attempt{}, false, http.Header{
 			"Traceparent": {traced.Headers[0].Value}, "X-Request-Id": {"7"}, "Knative-A": {"b", "c"}}},
-		{"headers in structured mode", traced, Attempt{Format: duckv1.FormatJSON}, true, http.Header{"X-Request-Id": {"7"}}},
+		{"headers in structured mode", traced, Attempt{Format: eventing.FormatJSON}, true, http.Header{"X-Request-Id": {"7"}}},
 		{"without data", empty, Attempt{}, false, http.Header{"Content-Length": {"0"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
