@@ -1,5 +1,5 @@
-// Package routing holds the immutable values that controllers hand to the data plane: which host names there
-// are, which revisions their requests go to, and how these revisions want to be treated.
+// Package routing holds the immutable values that controllers pass to the data plane of Serving: host names, their traffic splits, and
+// the options of Revisions, parsed.
 package routing
 
 import (
@@ -11,7 +11,7 @@ import (
 // Key names a Route or a Revision.
 type Key = types.NamespacedName
 
-// Protocol is what a revision's containers speak.
+// Protocol is the protocol of a Revision's containers.
 type Protocol string
 
 const (
@@ -21,28 +21,48 @@ const (
 	H2C Protocol = "h2c"
 )
 
-// Revision is what gateway and autoscaler know about a revision. Immutable once handed over.
+// Revision is a Revision as gateway and autoscaler need it. Immutable.
 type Revision struct {
 	Key Key
 	UID types.UID
-	// Service and Configuration are the names that metrics carry; Service may be empty.
+	// Service and Configuration are names for metrics; Service may be empty.
 	Service, Configuration string
 	Protocol               Protocol
-	// ContainerConcurrency bounds the requests of one instance at a time; 0 means no bound.
+	// ContainerConcurrency bounds the requests of one backend at a time; 0 means no bound.
 	ContainerConcurrency int
-	// Timeout limits the time from the arrival of a request until its response starts, and that without traffic of an
-	// upgraded connection. ResponseStartTimeout limits the time from when the request is sent until the response starts,
-	// IdleTimeout the time without any byte; 0 is no limit.
+	// Timeout bounds the time from the arrival of a request until its response starts, and the time without traffic on an upgraded
+	// connection. ResponseStartTimeout bounds the time from sending the request to a backend until the response starts, IdleTimeout
+	// the time without any byte; 0 means no bound.
 	Timeout, ResponseStartTimeout, IdleTimeout time.Duration
-	// Annotations of the Revision, for autoscaling (servingv1.AutoscalingAnnotation).
-	Annotations map[string]string
-	// Reachable tells whether a Route refers to the revision.
+	Autoscaling                                Autoscaling
+	// Reachable is true if a Route refers to the Revision.
 	Reachable bool
-	// Started tells whether the revision has been ready before: its initial scale is behind it.
+	// Started is true if the Revision was ready before; its initial scale has no effect then.
 	Started bool
 }
 
-// Route is the distribution of the requests to one Route's host names. Immutable once handed over.
+// Autoscaling holds the autoscaling options that a Revision sets. A nil option has the value of the operator's settings, which may
+// change while the Revision runs.
+type Autoscaling struct {
+	// RPS is true if the Revision scales on requests per second instead of concurrency.
+	RPS bool
+	// Target is the value of the metric for one backend, of which TargetUtilization (in percent) is aimed at.
+	Target, TargetUtilization *float64
+	// BurstCapacity is the target burst capacity: 0 means none, -1 any number of requests.
+	BurstCapacity *float64
+	// PanicWindow and PanicThreshold are percentages, of the stable window and of the ready capacity.
+	PanicWindow, PanicThreshold *float64
+	// Min, Max, Initial and Activation are numbers of backends. A Max of 0 means no limit.
+	Min, Max, Initial, Activation *int32
+	// StableWindow is the interval over which the metric is averaged.
+	StableWindow *time.Duration
+	// ScaleDownDelay is how long demand must be lower before it counts, Retention how long the last backend is kept without demand.
+	ScaleDownDelay, Retention *time.Duration
+	// ProgressDeadline is how long the Revision may take to become ready.
+	ProgressDeadline *time.Duration
+}
+
+// Route assigns the requests for a Route's host names to Revisions. Immutable.
 type Route struct {
 	Key   Key
 	Hosts []Host
@@ -54,9 +74,9 @@ type Host struct {
 	Name string
 	// Targets' percents sum to 100.
 	Targets []Target
-	// Tags are the revisions that the tag header picks, by tag. Nil for the host names of tags.
+	// Tags maps the values of the tag header to Revisions. Nil for the host names of tags.
 	Tags map[string]Key
-	// ClusterLocal tells that the host is for requests from within the cluster only: from outside it is unknown.
+	// ClusterLocal is true if the host is for requests from within the cluster only; it is unknown to others.
 	ClusterLocal bool
 }
 

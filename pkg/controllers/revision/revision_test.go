@@ -2,6 +2,7 @@ package revision
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -260,7 +261,7 @@ func TestRouted(t *testing.T) {
 	}
 	want := &routing.Revision{
 		Key: key, UID: "u1", Service: "hello", Configuration: "hello", Protocol: routing.H2C, ContainerConcurrency: 5,
-		Timeout: 300 * time.Second, IdleTimeout: 7 * time.Second, Annotations: revision.Annotations, Reachable: true, Started: true,
+		Timeout: 300 * time.Second, IdleTimeout: 7 * time.Second, Autoscaling: routing.Autoscaling{Min: ptr.To[int32](1)}, Reachable: true, Started: true,
 	}
 	if diff := cmp.Diff(want, routed(revision, true)); diff != "" {
 		t.Errorf("revision (-want +got):\n%s", diff)
@@ -269,6 +270,51 @@ func TestRouted(t *testing.T) {
 	revision.Labels[servingv1.RoutingStateLabelKey] = servingv1.RoutingStateReserve
 	if got := routed(revision, false); got.Protocol != routing.HTTP1 || got.Reachable || got.Started {
 		t.Errorf("revision is %+v, want HTTP/1.1, neither reachable nor started", got)
+	}
+}
+
+// TestAutoscaling covers which annotations set the options of autoscaling, with current and former names.
+func TestAutoscaling(t *testing.T) {
+	both := map[string]string{
+		"autoscaling.knative.dev/metric": "rps", "autoscaling.knative.dev/target": "50", "autoscaling.knative.dev/window": "30s",
+		"autoscaling.knative.dev/activation-scale": "4", "serving.knative.dev/progress-deadline": "1m",
+	}
+	present := map[string]string{
+		"target-utilization-percentage": "80", "target-burst-capacity": "-1", "panic-window-percentage": "20",
+		"panic-threshold-percentage": "150", "min-scale": "2", "max-scale": "9", "initial-scale": "3",
+		"scale-down-delay": "15s", "scale-to-zero-pod-retention-period": "1m",
+	}
+	legacy := map[string]string{
+		"targetUtilizationPercentage": "80", "targetBurstCapacity": "-1", "panicWindowPercentage": "20",
+		"panicThresholdPercentage": "150", "minScale": "2", "maxScale": "9", "initialScale": "3",
+		"scaleDownDelay": "15s", "scaleToZeroPodRetentionPeriod": "1m",
+	}
+	want := routing.Autoscaling{
+		RPS: true, Target: ptr.To(50.0), TargetUtilization: ptr.To(80.0), BurstCapacity: ptr.To(-1.0),
+		PanicWindow: ptr.To(20.0), PanicThreshold: ptr.To(150.0),
+		Min: ptr.To[int32](2), Max: ptr.To[int32](9), Initial: ptr.To[int32](3), Activation: ptr.To[int32](4),
+		StableWindow: ptr.To(30 * time.Second), ScaleDownDelay: ptr.To(15 * time.Second), Retention: ptr.To(time.Minute),
+		ProgressDeadline: ptr.To(time.Minute),
+	}
+	for name, spelling := range map[string]map[string]string{"present": present, "legacy": legacy} {
+		t.Run(name, func(t *testing.T) {
+			annotations := maps.Clone(both)
+			for key, value := range spelling {
+				annotations[servingv1.AutoscalingGroupName+"/"+key] = value
+			}
+			if diff := cmp.Diff(want, autoscaling(annotations)); diff != "" {
+				t.Errorf("options (-want +got):\n%s", diff)
+			}
+		})
+	}
+	invalid := map[string]string{
+		"autoscaling.knative.dev/target": "NaN", "autoscaling.knative.dev/target-utilization-percentage": "x",
+		"autoscaling.knative.dev/target-burst-capacity": "+Inf", "autoscaling.knative.dev/max-scale": "-1",
+		"autoscaling.knative.dev/initial-scale": "9999999999", "autoscaling.knative.dev/window": "-1s",
+		"autoscaling.knative.dev/metric": "cpu", "serving.knative.dev/progress-deadline": "10",
+	}
+	if diff := cmp.Diff(routing.Autoscaling{}, autoscaling(invalid)); diff != "" {
+		t.Errorf("options of invalid annotations (-want +got):\n%s", diff)
 	}
 }
 

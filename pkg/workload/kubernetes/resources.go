@@ -84,8 +84,8 @@ func newDeployment(revision *servingv1.Revision, p plan) *appsv1.Deployment {
 // progressDeadline is how long the Deployment may take to get anywhere, in seconds.
 func progressDeadline(revision *servingv1.Revision, otherwise time.Duration) int32 {
 	deadline := otherwise
-	if own, err := time.ParseDuration(revision.Annotations[servingv1.ProgressDeadlineAnnotationKey]); err == nil && own > 0 {
-		deadline = own
+	if own := servingv1.DurationAnnotation(revision.Annotations, servingv1.ProgressDeadlineAnnotationKey); own != nil && *own > 0 {
+		deadline = *own
 	}
 	return int32(min(max(math.Ceil(deadline.Seconds()), 1), math.MaxInt32))
 }

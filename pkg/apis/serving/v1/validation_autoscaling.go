@@ -53,6 +53,37 @@ func AutoscalingAnnotation(annotations map[string]string, key string) (found, va
 	return "", "", false
 }
 
+// NumberAnnotation returns the value of an annotation that AutoscalingAnnotation looks up, or nil if it is absent or not a finite number.
+func NumberAnnotation(annotations map[string]string, key string) *float64 {
+	if _, value, ok := AutoscalingAnnotation(annotations, key); ok {
+		if n, ok := parseFinite(value); ok {
+			return &n
+		}
+	}
+	return nil
+}
+
+// CountAnnotation returns the value of an annotation that AutoscalingAnnotation looks up, or nil if it is absent or not a whole number from zero up.
+func CountAnnotation(annotations map[string]string, key string) *int32 {
+	if _, value, ok := AutoscalingAnnotation(annotations, key); ok {
+		if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
+			count := int32(n)
+			return &count
+		}
+	}
+	return nil
+}
+
+// DurationAnnotation returns the value of an annotation that AutoscalingAnnotation looks up, or nil if it is absent, negative or not a duration.
+func DurationAnnotation(annotations map[string]string, key string) *time.Duration {
+	if _, value, ok := AutoscalingAnnotation(annotations, key); ok {
+		if d, err := time.ParseDuration(value); err == nil && d >= 0 {
+			return &d
+		}
+	}
+	return nil
+}
+
 // validateAutoscaling validates the annotations of a Revision's autoscaling. Unknown annotations of the group are ignored, because
 // other autoscalers have their own.
 func validateAutoscaling(annotations map[string]string, st Settings, path *field.Path) field.ErrorList {

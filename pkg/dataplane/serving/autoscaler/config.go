@@ -6,11 +6,10 @@
 package autoscaler
 
 import (
-	"math"
-	"strconv"
 	"time"
 
-	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"k8s.io/utils/ptr"
+
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -20,7 +19,7 @@ const (
 	minTarget = 0.01
 )
 
-// Config is the scaling configuration of one revision: its annotations, with the operator's settings as defaults.
+// Config is the scaling configuration of one revision: its own options, with the operator's settings as defaults.
 type Config struct {
 	// RPS is true if the revision scales on requests per second instead of concurrency.
 	RPS bool
@@ -48,22 +47,22 @@ type Config struct {
 	Reachable, Started bool
 }
 
-// Resolve returns the scaling configuration of a revision. Annotations that do not parse, which validation rejects, are
-// ignored.
+// Resolve returns the scaling configuration of a revision.
 func Resolve(revision *routing.Revision, s *settings.Settings) Config {
-	a := annotations(revision.Annotations)
+	a := &revision.Autoscaling
 	c := Config{
-		BurstCapacity:    a.number(servingv1.TargetBurstCapacityAnnotationKey, s.Autoscaler.TargetBurstCapacity),
-		PanicThreshold:   a.number(servingv1.PanicThresholdPercentageAnnotationKey, s.Autoscaler.PanicThresholdPercentage) / 100,
+		RPS:              a.RPS,
+		BurstCapacity:    ptr.Deref(a.BurstCapacity, s.Autoscaler.TargetBurstCapacity),
+		PanicThreshold:   ptr.Deref(a.PanicThreshold, s.Autoscaler.PanicThresholdPercentage) / 100,
 		MaxScaleUpRate:   s.Autoscaler.MaxScaleUpRate,
 		MaxScaleDownRate: s.Autoscaler.MaxScaleDownRate,
-		Min:              a.instances(servingv1.MinScaleAnnotationKey, s.Autoscaler.MinScale),
-		Max:              limited(a.instances(servingv1.MaxScaleAnnotationKey, s.Autoscaler.MaxScale), s.Autoscaler.MaxScaleLimit),
-		Initial:          a.instances(servingv1.InitialScaleAnnotationKey, s.Autoscaler.InitialScale),
-		Activation:       a.instances(servingv1.ActivationScaleAnnotationKey, 1),
-		ScaleDownDelay:   a.duration(servingv1.ScaleDownDelayAnnotationKey, s.Autoscaler.ScaleDownDelay),
-		Retention:        a.duration(servingv1.PodRetentionAnnotationKey, s.Autoscaler.ScaleToZeroPodRetentionTime),
-		ProgressDeadline: a.duration(servingv1.ProgressDeadlineAnnotationKey, s.Deployment.ProgressDeadline),
+		Min:              ptr.Deref(a.Min, s.Autoscaler.MinScale),
+		Max:              limited(ptr.Deref(a.Max, s.Autoscaler.MaxScale), s.Autoscaler.MaxScaleLimit),
+		Initial:          ptr.Deref(a.Initial, s.Autoscaler.InitialScale),
+		Activation:       ptr.Deref(a.Activation, 1),
+		ScaleDownDelay:   ptr.Deref(a.ScaleDownDelay, s.Autoscaler.ScaleDownDelay),
+		Retention:        ptr.Deref(a.Retention, s.Autoscaler.ScaleToZeroPodRetentionTime),
+		ProgressDeadline: ptr.Deref(a.ProgressDeadline, s.Deployment.ProgressDeadline),
 		ScaleToZero:      s.Autoscaler.EnableScaleToZero,
 		Reachable:        revision.Reachable,
 		Started:          revision.Started,
@@ -71,27 +70,25 @@ func Resolve(revision *routing.Revision, s *settings.Settings) Config {
 	if c.Initial == 0 && !s.API.AllowZeroInitialScale {
 		c.Initial = max(1, s.Autoscaler.InitialScale)
 	}
-	c.StableWindow = wholeSeconds(a.duration(servingv1.WindowAnnotationKey, s.Autoscaler.StableWindow))
-	panicShare := a.number(servingv1.PanicWindowPercentageAnnotationKey, s.Autoscaler.PanicWindowPercentage) / 100
+	c.StableWindow = wholeSeconds(ptr.Deref(a.StableWindow, s.Autoscaler.StableWindow))
+	panicShare := ptr.Deref(a.PanicWindow, s.Autoscaler.PanicWindowPercentage) / 100
 	c.PanicWindow = wholeSeconds(time.Duration(panicShare * float64(c.StableWindow)))
 	c.resolveTarget(a, revision.ContainerConcurrency, &s.Autoscaler)
 	return c
 }
 
 // resolveTarget sets Target and Capacity. Capacity does not exceed the container concurrency.
-func (c *Config) resolveTarget(a annotations, containerConcurrency int, s *settings.Autoscaler) {
-	_, metric, _ := servingv1.AutoscalingAnnotation(a, servingv1.MetricAnnotationKey)
-	c.RPS = metric == servingv1.RPSMetric
+func (c *Config) resolveTarget(a *routing.Autoscaling, containerConcurrency int, s *settings.Autoscaler) {
 	switch {
 	case c.RPS:
-		c.Capacity = a.number(servingv1.TargetAnnotationKey, s.RPSTarget)
+		c.Capacity = ptr.Deref(a.Target, s.RPSTarget)
 	case containerConcurrency > 0:
 		limit := float64(containerConcurrency)
-		c.Capacity = min(a.number(servingv1.TargetAnnotationKey, limit), limit)
+		c.Capacity = min(ptr.Deref(a.Target, limit), limit)
 	default:
-		c.Capacity = a.number(servingv1.TargetAnnotationKey, s.ConcurrencyTarget)
+		c.Capacity = ptr.Deref(a.Target, s.ConcurrencyTarget)
 	}
-	utilization := a.number(servingv1.TargetUtilizationAnnotationKey, s.TargetUtilization*100) / 100
+	utilization := ptr.Deref(a.TargetUtilization, s.TargetUtilization*100) / 100
 	c.Target = max(minTarget, c.Capacity*utilization)
 }
 
@@ -105,33 +102,3 @@ func limited(maximum, limit int32) int32 {
 
 // wholeSeconds rounds to the resolution of windows, at least one second.
 func wholeSeconds(d time.Duration) time.Duration { return max(bucket, d.Round(bucket)) }
-
-// annotations are the annotations of a revision. Each method returns the value of a key, or the default otherwise.
-type annotations map[string]string
-
-func (a annotations) number(key string, otherwise float64) float64 {
-	if _, value, ok := servingv1.AutoscalingAnnotation(a, key); ok {
-		if n, err := strconv.ParseFloat(value, 64); err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) {
-			return n
-		}
-	}
-	return otherwise
-}
-
-func (a annotations) instances(key string, otherwise int32) int32 {
-	if _, value, ok := servingv1.AutoscalingAnnotation(a, key); ok {
-		if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
-			return int32(n)
-		}
-	}
-	return otherwise
-}
-
-func (a annotations) duration(key string, otherwise time.Duration) time.Duration {
-	if _, value, ok := servingv1.AutoscalingAnnotation(a, key); ok {
-		if d, err := time.ParseDuration(value); err == nil && d >= 0 {
-			return d
-		}
-	}
-	return otherwise
-}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -16,17 +17,9 @@ func defaults() *settings.Settings {
 	return &s
 }
 
-// resolve returns the configuration of a reachable, started revision with annotations, whose keys lack the prefix.
-func resolve(annotations map[string]string) Config {
-	return Resolve(&routing.Revision{Annotations: annotated(annotations), Reachable: true, Started: true}, defaults())
-}
-
-func annotated(annotations map[string]string) map[string]string {
-	keys := map[string]string{}
-	for key, value := range annotations {
-		keys["autoscaling.knative.dev/"+key] = value
-	}
-	return keys
+// resolve returns the configuration of a reachable, started Revision with autoscaling options.
+func resolve(options routing.Autoscaling) Config {
+	return Resolve(&routing.Revision{Autoscaling: options, Reachable: true, Started: true}, defaults())
 }
 
 func TestResolveDefaults(t *testing.T) {
@@ -36,8 +29,8 @@ func TestResolveDefaults(t *testing.T) {
 		MaxScaleUpRate: 1000, MaxScaleDownRate: 2, Initial: 1, Activation: 1,
 		ProgressDeadline: 10 * time.Minute, ScaleToZero: true, Reachable: true, Started: true,
 	}
-	if diff := cmp.Diff(want, resolve(nil)); diff != "" {
-		t.Errorf("Resolve without annotations (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, resolve(routing.Autoscaling{})); diff != "" {
+		t.Errorf("Resolve without options (-want +got):\n%s", diff)
 	}
 }
 
@@ -50,7 +43,7 @@ func TestResolveProgressDeadline(t *testing.T) {
 	}
 }
 
-func TestResolveAnnotations(t *testing.T) {
+func TestResolveOptions(t *testing.T) {
 	want := Config{
 		RPS: true, Target: 40, Capacity: 50, BurstCapacity: -1,
 		StableWindow: 30 * time.Second, PanicWindow: 6 * time.Second, PanicThreshold: 1.5,
@@ -58,29 +51,14 @@ func TestResolveAnnotations(t *testing.T) {
 		ScaleDownDelay: 15 * time.Second, Retention: time.Minute,
 		ProgressDeadline: time.Minute, ScaleToZero: true, Reachable: true, Started: true,
 	}
-	same := map[string]string{"metric": "rps", "target": "50", "window": "30s", "activation-scale": "4"}
-	present := map[string]string{
-		"target-utilization-percentage": "80", "target-burst-capacity": "-1", "panic-window-percentage": "20",
-		"panic-threshold-percentage": "150", "min-scale": "2", "max-scale": "9", "initial-scale": "3",
-		"scale-down-delay": "15s", "scale-to-zero-pod-retention-period": "1m",
-	}
-	legacy := map[string]string{
-		"targetUtilizationPercentage": "80", "targetBurstCapacity": "-1", "panicWindowPercentage": "20",
-		"panicThresholdPercentage": "150", "minScale": "2", "maxScale": "9", "initialScale": "3",
-		"scaleDownDelay": "15s", "scaleToZeroPodRetentionPeriod": "1m",
-	}
-	for name, spelling := range map[string]map[string]string{"present": present, "legacy": legacy} {
-		t.Run(name, func(t *testing.T) {
-			annotations := annotated(spelling)
-			for key, value := range annotated(same) {
-				annotations[key] = value
-			}
-			annotations["serving.knative.dev/progress-deadline"] = "1m"
-			got := Resolve(&routing.Revision{Annotations: annotations, Reachable: true, Started: true}, defaults())
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("Resolve (-want +got):\n%s", diff)
-			}
-		})
+	got := resolve(routing.Autoscaling{
+		RPS: true, Target: ptr.To(50.0), TargetUtilization: ptr.To(80.0), BurstCapacity: ptr.To(-1.0),
+		StableWindow: ptr.To(30 * time.Second), PanicWindow: ptr.To(20.0), PanicThreshold: ptr.To(150.0),
+		Min: ptr.To[int32](2), Max: ptr.To[int32](9), Initial: ptr.To[int32](3), Activation: ptr.To[int32](4),
+		ScaleDownDelay: ptr.To(15 * time.Second), Retention: ptr.To(time.Minute), ProgressDeadline: ptr.To(time.Minute),
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Resolve (-want +got):\n%s", diff)
 	}
 }
 
@@ -88,22 +66,21 @@ func TestResolveTarget(t *testing.T) {
 	for _, tc := range []struct {
 		name             string
 		concurrency      int
-		annotations      map[string]string
+		options          routing.Autoscaling
 		target, capacity float64
 	}{
 		{name: "without bound", target: 70, capacity: 100},
 		{name: "container concurrency", concurrency: 10, target: 7, capacity: 10},
-		{name: "annotation", annotations: map[string]string{"target": "20"}, target: 14, capacity: 20},
-		{name: "annotation below container concurrency", concurrency: 10, annotations: map[string]string{"target": "5"}, target: 3.5, capacity: 5},
-		{name: "annotation above container concurrency", concurrency: 10, annotations: map[string]string{"target": "500"}, target: 7, capacity: 10},
-		{name: "rps", annotations: map[string]string{"metric": "rps"}, target: 140, capacity: 200},
-		{name: "rps, whatever the concurrency", concurrency: 10, annotations: map[string]string{"metric": "rps", "target": "100"}, target: 70, capacity: 100},
-		{name: "utilization", annotations: map[string]string{"target-utilization-percentage": "50"}, target: 50, capacity: 100},
-		{name: "tiny", annotations: map[string]string{"target": "0.01"}, target: 0.01, capacity: 0.01},
-		{name: "not a number", annotations: map[string]string{"target": "NaN", "target-utilization-percentage": "x"}, target: 70, capacity: 100},
+		{name: "own option", options: routing.Autoscaling{Target: ptr.To(20.0)}, target: 14, capacity: 20},
+		{name: "own option below container concurrency", concurrency: 10, options: routing.Autoscaling{Target: ptr.To(5.0)}, target: 3.5, capacity: 5},
+		{name: "own option above container concurrency", concurrency: 10, options: routing.Autoscaling{Target: ptr.To(500.0)}, target: 7, capacity: 10},
+		{name: "rps", options: routing.Autoscaling{RPS: true}, target: 140, capacity: 200},
+		{name: "rps, whatever the concurrency", concurrency: 10, options: routing.Autoscaling{RPS: true, Target: ptr.To(100.0)}, target: 70, capacity: 100},
+		{name: "utilization", options: routing.Autoscaling{TargetUtilization: ptr.To(50.0)}, target: 50, capacity: 100},
+		{name: "tiny", options: routing.Autoscaling{Target: ptr.To(0.01)}, target: 0.01, capacity: 0.01},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := Resolve(&routing.Revision{ContainerConcurrency: tc.concurrency, Annotations: annotated(tc.annotations)}, defaults())
+			c := Resolve(&routing.Revision{ContainerConcurrency: tc.concurrency, Autoscaling: tc.options}, defaults())
 			if diff := cmp.Diff([]float64{tc.target, tc.capacity}, []float64{c.Target, c.Capacity}, closeTo); diff != "" {
 				t.Errorf("target, capacity (-want +got):\n%s", diff)
 			}
@@ -117,25 +94,24 @@ func TestResolveScales(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		change       func(*settings.Settings)
-		annotations  map[string]string
+		options      routing.Autoscaling
 		max, initial int32
 	}{
 		{name: "default", max: 0, initial: 1},
 		{name: "operator's maximum", change: func(s *settings.Settings) { s.Autoscaler.MaxScale = 5 }, max: 5, initial: 1},
-		{name: "annotation instead", change: func(s *settings.Settings) { s.Autoscaler.MaxScale = 5 }, annotations: map[string]string{"max-scale": "8"}, max: 8, initial: 1},
-		{name: "limit", change: func(s *settings.Settings) { s.Autoscaler.MaxScaleLimit = 6 }, annotations: map[string]string{"max-scale": "8"}, max: 6, initial: 1},
-		{name: "limit of no maximum", change: func(s *settings.Settings) { s.Autoscaler.MaxScaleLimit = 6 }, annotations: map[string]string{"max-scale": "0"}, max: 6, initial: 1},
-		{name: "below limit", change: func(s *settings.Settings) { s.Autoscaler.MaxScaleLimit = 6 }, annotations: map[string]string{"max-scale": "4"}, max: 4, initial: 1},
-		{name: "zero initial scale that is not allowed", change: func(s *settings.Settings) { s.Autoscaler.InitialScale = 2 }, annotations: map[string]string{"initial-scale": "0"}, initial: 2},
-		{name: "zero initial scale", change: func(s *settings.Settings) { s.API.AllowZeroInitialScale = true }, annotations: map[string]string{"initial-scale": "0"}, initial: 0},
-		{name: "out of range", annotations: map[string]string{"max-scale": "-1", "initial-scale": "9999999999"}, max: 0, initial: 1},
+		{name: "own option instead", change: func(s *settings.Settings) { s.Autoscaler.MaxScale = 5 }, options: routing.Autoscaling{Max: ptr.To[int32](8)}, max: 8, initial: 1},
+		{name: "limit", change: func(s *settings.Settings) { s.Autoscaler.MaxScaleLimit = 6 }, options: routing.Autoscaling{Max: ptr.To[int32](8)}, max: 6, initial: 1},
+		{name: "limit of no maximum", change: func(s *settings.Settings) { s.Autoscaler.MaxScaleLimit = 6 }, options: routing.Autoscaling{Max: ptr.To[int32](0)}, max: 6, initial: 1},
+		{name: "below limit", change: func(s *settings.Settings) { s.Autoscaler.MaxScaleLimit = 6 }, options: routing.Autoscaling{Max: ptr.To[int32](4)}, max: 4, initial: 1},
+		{name: "zero initial scale that is not allowed", change: func(s *settings.Settings) { s.Autoscaler.InitialScale = 2 }, options: routing.Autoscaling{Initial: ptr.To[int32](0)}, initial: 2},
+		{name: "zero initial scale", change: func(s *settings.Settings) { s.API.AllowZeroInitialScale = true }, options: routing.Autoscaling{Initial: ptr.To[int32](0)}, initial: 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := defaults()
 			if tc.change != nil {
 				tc.change(s)
 			}
-			c := Resolve(&routing.Revision{Annotations: annotated(tc.annotations)}, s)
+			c := Resolve(&routing.Revision{Autoscaling: tc.options}, s)
 			if c.Max != tc.max || c.Initial != tc.initial {
 				t.Errorf("max, initial = %d, %d, want %d, %d", c.Max, c.Initial, tc.max, tc.initial)
 			}
@@ -144,7 +120,7 @@ func TestResolveScales(t *testing.T) {
 }
 
 func TestResolvePanicWindowIsAtLeastASecond(t *testing.T) {
-	if got := resolve(map[string]string{"window": "6s", "panic-window-percentage": "1"}).PanicWindow; got != time.Second {
+	if got := resolve(routing.Autoscaling{StableWindow: ptr.To(6 * time.Second), PanicWindow: ptr.To(1.0)}).PanicWindow; got != time.Second {
 		t.Errorf("panic window = %v, want 1s", got)
 	}
 }

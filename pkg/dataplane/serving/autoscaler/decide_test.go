@@ -3,6 +3,10 @@ package autoscaler
 import (
 	"testing"
 	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
 // moment is one call of Decide at a time after the first, with its input and the expected decision.
@@ -28,10 +32,10 @@ func TestDecide(t *testing.T) {
 	unrouted := func(c *Config) { c.Reachable = false }
 	const s = time.Second
 	for _, tc := range []struct {
-		name        string
-		annotations map[string]string
-		config      func(*Config)
-		moments     []moment
+		name    string
+		options routing.Autoscaling
+		config  func(*Config)
+		moments []moment
 	}{
 		{name: "as many as the average needs", moments: []moment{{stable: 71, panic: 71, ready: 2, desired: 2, want: 2}}},
 		{name: "one target is one instance", moments: []moment{{stable: 70.00000001, panic: 70, ready: 1, desired: 1, want: 1}}},
@@ -77,14 +81,14 @@ func TestDecide(t *testing.T) {
 				{stable: 490, panic: 280, ready: 3, desired: 3, want: 7, panicking: true},
 			},
 		},
-		{name: "at most max-scale", annotations: map[string]string{"max-scale": "3"}, moments: []moment{{stable: 700, panic: 700, ready: 3, desired: 3, want: 3, panicking: true}}},
-		{name: "at least min-scale", annotations: map[string]string{"min-scale": "3"}, moments: []moment{{ready: 4, desired: 4, want: 3}, {desired: 0, unsampled: true, want: 3}}},
+		{name: "at most max-scale", options: routing.Autoscaling{Max: ptr.To[int32](3)}, moments: []moment{{stable: 700, panic: 700, ready: 3, desired: 3, want: 3, panicking: true}}},
+		{name: "at least min-scale", options: routing.Autoscaling{Min: ptr.To[int32](3)}, moments: []moment{{ready: 4, desired: 4, want: 3}, {desired: 0, unsampled: true, want: 3}}},
 		{
-			name: "min-scale is not for the unreachable", annotations: map[string]string{"min-scale": "3"}, config: unrouted,
+			name: "min-scale is not for the unreachable", options: routing.Autoscaling{Min: ptr.To[int32](3)}, config: unrouted,
 			moments: []moment{{ready: 3, desired: 3, want: 1}, {after: 60 * s, ready: 1, desired: 1, want: 0}},
 		},
 		{
-			name: "raised and lowered bounds count at once", annotations: map[string]string{"min-scale": "1"},
+			name: "raised and lowered bounds count at once", options: routing.Autoscaling{Min: ptr.To[int32](1)},
 			moments: []moment{
 				{unsampled: true, ready: 1, desired: 1, want: 1},
 				{unsampled: true, ready: 1, desired: 1, want: 4, change: func(c *Config) { c.Min = 4 }},
@@ -92,7 +96,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "initial scale until started", annotations: map[string]string{"initial-scale": "3"},
+			name: "initial scale until started", options: routing.Autoscaling{Initial: ptr.To[int32](3)},
 			config: func(c *Config) { c.Started, c.Reachable = false, false },
 			moments: []moment{
 				{unsampled: true, want: 3},
@@ -105,7 +109,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "min-scale until the route follows", annotations: map[string]string{"min-scale": "2"},
+			name: "min-scale until the route follows", options: routing.Autoscaling{Min: ptr.To[int32](2)},
 			config: func(c *Config) { c.Started, c.Reachable = false, false },
 			moments: []moment{
 				{unsampled: true, want: 2},
@@ -115,7 +119,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "min-scale where no route follows", annotations: map[string]string{"min-scale": "2"},
+			name: "min-scale where no route follows", options: routing.Autoscaling{Min: ptr.To[int32](2)},
 			config: func(c *Config) { c.Started, c.Reachable = false, false },
 			moments: []moment{
 				{unsampled: true, want: 2},
@@ -137,11 +141,11 @@ func TestDecide(t *testing.T) {
 			name: "initial scale of zero", config: func(c *Config) { c.Started, c.Initial = false, 0 },
 			moments: []moment{{unsampled: true, want: 0}, {after: s, unsampled: true, waiting: 1, want: 1}},
 		},
-		{name: "no more than max-scale initially", annotations: map[string]string{"initial-scale": "5", "max-scale": "2"}, config: func(c *Config) { c.Started = false }, moments: []moment{{unsampled: true, want: 2}}},
-		{name: "started revisions stay at zero", annotations: map[string]string{"initial-scale": "3"}, moments: []moment{{unsampled: true, want: 0}}},
+		{name: "no more than max-scale initially", options: routing.Autoscaling{Initial: ptr.To[int32](5), Max: ptr.To[int32](2)}, config: func(c *Config) { c.Started = false }, moments: []moment{{unsampled: true, want: 2}}},
+		{name: "started revisions stay at zero", options: routing.Autoscaling{Initial: ptr.To[int32](3)}, moments: []moment{{unsampled: true, want: 0}}},
 		{name: "one backend for waiting requests", moments: []moment{{unsampled: true, waiting: 500, want: 1}}},
 		{
-			name: "activation scale until it is ready once", annotations: map[string]string{"activation-scale": "4"},
+			name: "activation scale until it is ready once", options: routing.Autoscaling{Activation: ptr.To[int32](4)},
 			moments: []moment{
 				{unsampled: true, waiting: 1, want: 4},
 				{after: 2 * s, stable: 1, panic: 1, ready: 1, desired: 4, want: 4},
@@ -150,7 +154,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "activation scale that never gets ready", annotations: map[string]string{"activation-scale": "4"},
+			name: "activation scale that never gets ready", options: routing.Autoscaling{Activation: ptr.To[int32](4)},
 			moments: []moment{
 				{unsampled: true, waiting: 1, want: 4},
 				{after: 2 * s, stable: 1, panic: 1, ready: 3, desired: 4, want: 4},
@@ -173,7 +177,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "zero after the retention period", annotations: map[string]string{"scale-to-zero-pod-retention-period": "30s"},
+			name: "zero after the retention period", options: routing.Autoscaling{Retention: ptr.To(30 * time.Second)},
 			moments: []moment{
 				{after: 0, stable: 1, panic: 1, ready: 1, desired: 1, want: 1},
 				{after: 60 * s, ready: 1, desired: 1, want: 1},
@@ -183,7 +187,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "a request ends the retention period", annotations: map[string]string{"scale-to-zero-pod-retention-period": "30s"},
+			name: "a request ends the retention period", options: routing.Autoscaling{Retention: ptr.To(30 * time.Second)},
 			moments: []moment{
 				{after: 0, stable: 1, panic: 1, ready: 1, desired: 1, want: 1},
 				{after: 60 * s, ready: 1, desired: 1, want: 1},
@@ -194,7 +198,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "retention is not for the unreachable", annotations: map[string]string{"scale-to-zero-pod-retention-period": "30m"}, config: unrouted,
+			name: "retention is not for the unreachable", options: routing.Autoscaling{Retention: ptr.To(30 * time.Minute)}, config: unrouted,
 			moments: []moment{{after: 0, stable: 1, panic: 1, ready: 1, desired: 1, want: 1}, {after: 60 * s, ready: 1, desired: 1, want: 0}},
 		},
 		{
@@ -207,7 +211,7 @@ func TestDecide(t *testing.T) {
 		},
 		{name: "not to zero with a request waiting", moments: []moment{{ready: 1, desired: 1, want: 1}, {after: 100 * s, waiting: 1, desired: 1, want: 1}}},
 		{
-			name: "delayed scaling down", annotations: map[string]string{"scale-down-delay": "20s"},
+			name: "delayed scaling down", options: routing.Autoscaling{ScaleDownDelay: ptr.To(20 * time.Second)},
 			moments: []moment{
 				{stable: 350, panic: 350, ready: 5, desired: 5, want: 5},
 				{after: 2 * s, stable: 210, panic: 210, ready: 5, desired: 5, want: 5},
@@ -232,7 +236,7 @@ func TestDecide(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := resolve(tc.annotations)
+			c := resolve(tc.options)
 			if tc.config != nil {
 				tc.config(&c)
 			}
@@ -258,28 +262,28 @@ func TestDecide(t *testing.T) {
 
 func TestDecideExcessBurstCapacity(t *testing.T) {
 	for _, tc := range []struct {
-		capacity string
+		capacity float64
 		ready    int32
 		panic    float64
 		want     int32
 	}{
-		{"0", 3, 50, 0},
-		{"-1", 3, 50, -1},
-		{"211", 0, 0, -211},
-		{"211", 3, 50.5, 38},
-		{"1e12", 1, 0, -2147483648},
+		{0, 3, 50, 0},
+		{-1, 3, 50, -1},
+		{211, 0, 0, -211},
+		{211, 3, 50.5, 38},
+		{1e12, 1, 0, -2147483648},
 	} {
-		c := resolve(map[string]string{"target-burst-capacity": tc.capacity})
+		c := resolve(routing.Autoscaling{BurstCapacity: &tc.capacity})
 		in := Input{Now: epoch, Sampled: true, Stable: tc.panic, Panic: tc.panic, Ready: tc.ready, Desired: tc.ready}
 		if got := Decide(&c, &in, &Memory{}).ExcessBurstCapacity; got != tc.want {
-			t.Errorf("burst capacity %s, %d ready, %v requests: excess = %d, want %d", tc.capacity, tc.ready, tc.panic, got, tc.want)
+			t.Errorf("burst capacity %v, %d ready, %v requests: excess = %d, want %d", tc.capacity, tc.ready, tc.panic, got, tc.want)
 		}
 	}
 }
 
 // TestDecideAfterResume keeps running backends until a whole window is sampled.
 func TestDecideAfterResume(t *testing.T) {
-	c := resolve(nil)
+	c := resolve(routing.Autoscaling{})
 	for _, tc := range []struct {
 		running, atOnce, later int32
 	}{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -80,7 +81,7 @@ func (r *replicated) reportFromPeer(revision routing.Revision, u Usage) {
 func TestFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newReplicated(false), revisionNamed("a")
-		r.Annotations = annotated(map[string]string{"min-scale": "3"})
+		r.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](3)}
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, 10*time.Second+time.Millisecond, r.Key)

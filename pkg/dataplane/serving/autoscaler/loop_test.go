@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -189,7 +190,7 @@ func TestLoopScalesUpAndToZero(t *testing.T) {
 func TestLoopActivatesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, other, r := newFixture(), revisionNamed("other"), revisionNamed("a")
-		other.Annotations = annotated(map[string]string{"min-scale": "1"})
+		other.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](1)}
 		w.stuck = true
 		w.start(t)
 		w.setRevision(other)
@@ -208,7 +209,7 @@ func TestLoopActivatesOnce(t *testing.T) {
 func TestLoopReactsWithinATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newFixture(), revisionNamed("a")
-		r.Annotations = annotated(map[string]string{"min-scale": "1", "target": "10"})
+		r.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](1), Target: ptr.To(10.0)}
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, 5*time.Minute, r.Key, 1)
@@ -267,7 +268,7 @@ func TestLoopStartsNewRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newFixture(), revisionNamed("a")
 		r.Started, r.Reachable = false, false
-		r.Annotations = annotated(map[string]string{"initial-scale": "2"})
+		r.Autoscaling = routing.Autoscaling{Initial: ptr.To[int32](2)}
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, 0, r.Key, 2)
@@ -284,8 +285,8 @@ func TestLoopAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture()
 		atZero, kept, unrouted, running, waited := revisionNamed("atZero"), revisionNamed("kept"), revisionNamed("unrouted"), revisionNamed("running"), revisionNamed("waited")
-		kept.Annotations = annotated(map[string]string{"min-scale": "2"})
-		unrouted.Annotations = kept.Annotations
+		kept.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](2)}
+		unrouted.Autoscaling = kept.Autoscaling
 		unrouted.Reachable = false
 		w.setLoad(waited.Key, Sample{Waiting: 3})
 		w.start(t)
@@ -324,7 +325,7 @@ func TestLoopRetries(t *testing.T) {
 func TestLoopRepeatsScale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newFixture(), revisionNamed("a")
-		r.Annotations = annotated(map[string]string{"min-scale": "1"})
+		r.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](1)}
 		w.silent = true
 		w.start(t)
 		w.setRevision(r)
@@ -403,7 +404,7 @@ func TestLoopAfterPause(t *testing.T) {
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, time.Hour, r.Key)
-		r.Annotations = annotated(map[string]string{"min-scale": "1"})
+		r.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](1)}
 		w.setRevision(r)
 		// Two seconds of load for 15 backends, and one second of almost none.
 		w.check(t, TickInterval, r.Key, 1, 11)
@@ -413,7 +414,7 @@ func TestLoopAfterPause(t *testing.T) {
 func TestLoopDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newFixture(), revisionNamed("a")
-		r.Annotations = annotated(map[string]string{"min-scale": "1"})
+		r.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](1)}
 		w.silent = true
 		w.start(t)
 		w.setRevision(r)
@@ -437,7 +438,7 @@ func TestLoopDeletes(t *testing.T) {
 func TestLoopReplaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := newFixture(), revisionNamed("a")
-		r.Annotations = annotated(map[string]string{"min-scale": "3"})
+		r.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](3)}
 		w.start(t)
 		w.setRevision(r)
 		w.check(t, time.Minute, r.Key, 3)

@@ -4,6 +4,10 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
 // simulation is a pool of backends under load: each serves a number of requests at a time and needs time to start. Requests
@@ -142,7 +146,7 @@ func checkEnds(t *testing.T, s *simulation, points []point, loadEnds time.Durati
 // TestStep starts a constant load: 200 requests in flight need ceil(200/7) = 29 backends.
 func TestStep(t *testing.T) {
 	s := &simulation{
-		config: resolve(map[string]string{"target": "10"}), concurrency: 10,
+		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10,
 		load: constant(1000, 5*time.Minute), latency: 200 * time.Millisecond, startup: time.Second,
 	}
 	points := s.run(8 * time.Minute)
@@ -170,7 +174,7 @@ func TestStep(t *testing.T) {
 // TestStepOnRPS is TestStep on requests per second, which do not queue: no overshoot.
 func TestStepOnRPS(t *testing.T) {
 	s := &simulation{
-		config: resolve(map[string]string{"metric": "rps", "target": "50"}), concurrency: 20,
+		config: resolve(routing.Autoscaling{RPS: true, Target: ptr.To(50.0)}), concurrency: 20,
 		load: constant(1000, 5*time.Minute), latency: 200 * time.Millisecond, startup: time.Second,
 	}
 	points := s.run(8 * time.Minute)
@@ -184,7 +188,7 @@ func TestStepOnRPS(t *testing.T) {
 // TestTrickle keeps one backend for a request every 10 seconds, and none after the last.
 func TestTrickle(t *testing.T) {
 	s := &simulation{
-		config: resolve(nil), concurrency: 10, latency: 50 * time.Millisecond, startup: 100 * time.Millisecond,
+		config: resolve(routing.Autoscaling{}), concurrency: 10, latency: 50 * time.Millisecond, startup: 100 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			if at%(10*time.Second) == 0 && at <= 5*time.Minute {
 				return 100
@@ -203,7 +207,7 @@ func TestTrickle(t *testing.T) {
 // TestRamp grows the load for five minutes from 0 to 300 in flight: no request waits long.
 func TestRamp(t *testing.T) {
 	s := &simulation{
-		config: resolve(map[string]string{"target": "10"}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
+		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			if at > 5*time.Minute {
 				return 0
@@ -229,7 +233,7 @@ func TestRamp(t *testing.T) {
 func TestBurst(t *testing.T) {
 	const begins, ends = 3 * time.Minute, 3*time.Minute + 20*time.Second
 	s := &simulation{
-		config: resolve(map[string]string{"target": "10"}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
+		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			switch {
 			case at > 8*time.Minute:
@@ -263,7 +267,7 @@ func TestBurst(t *testing.T) {
 // TestSine varies slowly between 20 and 180 in flight: the scale follows, and is always sufficient for the load.
 func TestSine(t *testing.T) {
 	s := &simulation{
-		config: resolve(map[string]string{"target": "10"}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
+		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			if at > 30*time.Minute {
 				return 0
@@ -302,7 +306,7 @@ func TestSine(t *testing.T) {
 // TestDropToZero checks that a large pool at most halves per tick, once the stable window no longer holds the load.
 func TestDropToZero(t *testing.T) {
 	s := &simulation{
-		config: resolve(map[string]string{"target": "10", "metric": "rps"}), concurrency: 100,
+		config: resolve(routing.Autoscaling{Target: ptr.To(10.0), RPS: true}), concurrency: 100,
 		load: constant(700, 2*time.Minute), latency: 50 * time.Millisecond, startup: 100 * time.Millisecond,
 	}
 	points := s.run(6 * time.Minute)
@@ -320,7 +324,7 @@ func TestDropToZero(t *testing.T) {
 // TestNoisyLoadDoesNotFlap varies the load by a tenth each second.
 func TestNoisyLoadDoesNotFlap(t *testing.T) {
 	s := &simulation{
-		config: resolve(map[string]string{"target": "10"}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
+		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			if int(at.Seconds())%2 == 0 {
 				return 1100

@@ -6,14 +6,12 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
 
-	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
@@ -76,8 +74,8 @@ type pool struct {
 	mu sync.Mutex
 	// limit bounds the requests of one instance.
 	limit int
-	// burst is the target burst capacity that the revision sets, or NaN if it leaves that to the operator.
-	burst float64
+	// burst is the target burst capacity that the Revision sets, or nil if the operator's is in force.
+	burst *float64
 	all   map[string]*instance
 	// gone are those that are no longer, but still have requests.
 	gone map[string]*instance
@@ -103,7 +101,7 @@ func newPool(key routing.Key, g *Gateway) *pool {
 	return &pool{
 		gateway: g, owners: g, key: key, clock: g.options.Clock, activate: g.options.Activate, drained: g.options.Drained,
 		instruments: g.instruments, tenant: g.fairness.tenant(key.Namespace),
-		limit: math.MaxInt, burst: math.NaN(), all: map[string]*instance{}, gone: map[string]*instance{},
+		limit: math.MaxInt, all: map[string]*instance{}, gone: map[string]*instance{},
 		usage: usage{sampled: now, changed: now},
 	}
 }
@@ -117,25 +115,15 @@ func (p *pool) setSpec(spec *routing.Revision) {
 		series.remove()
 		p.series.Store(nil)
 	}
-	p.limit, p.burst = math.MaxInt, math.NaN()
+	p.limit, p.burst = math.MaxInt, nil
 	if spec != nil {
 		if spec.ContainerConcurrency > 0 {
 			p.limit = spec.ContainerConcurrency
 		}
-		p.burst = burstCapacity(spec.Annotations)
+		p.burst = spec.Autoscaling.BurstCapacity
 	}
 	p.locate()
 	p.dispatch()
-}
-
-// burstCapacity returns the target burst capacity that annotations set, or NaN.
-func burstCapacity(annotations map[string]string) float64 {
-	if _, value, ok := servingv1.AutoscalingAnnotation(annotations, servingv1.TargetBurstCapacityAnnotationKey); ok {
-		if capacity, err := strconv.ParseFloat(value, 64); err == nil {
-			return capacity
-		}
-	}
-	return math.NaN()
 }
 
 // setInstances says what instances there are. What it returns calls the gateway's owner, which needs no lock held.

@@ -9,7 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"k8s.io/utils/ptr"
+
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
@@ -149,31 +150,30 @@ func TestColdStart(t *testing.T) {
 // 10 for each unit of capacity beyond it (serving 8-7).
 func TestQueueBounds(t *testing.T) {
 	for _, test := range []struct {
-		name, burst string
+		name  string
+		burst *float64
 		// operator is the target burst capacity of config-autoscaler.
 		operator    float64
 		concurrency int
 		instances   []workload.Instance
 		want        int
 	}{
-		{name: "cold", burst: "0", concurrency: 2, want: 10_000},
+		{name: "cold", burst: ptr.To(0.0), concurrency: 2, want: 10_000},
 		{name: "below the default", operator: 211, concurrency: 2, instances: ready("a"), want: 10_000},
 		{name: "just below the default", operator: 211, concurrency: 105, instances: ready("a", "b"), want: 10_000},
 		{name: "the default", operator: 212, concurrency: 106, instances: ready("a", "b"), want: 2120},
 		{name: "none by default", operator: 0, concurrency: 2, instances: ready("a"), want: 20},
 		{name: "any by default", operator: -1, concurrency: 2, instances: ready("a"), want: 10_000},
-		{name: "none", burst: "0", operator: 211, concurrency: 2, instances: ready("a", "b"), want: 40},
-		{name: "below", burst: "4.5", concurrency: 2, instances: ready("a", "b"), want: 10_000},
-		{name: "beyond", burst: "4", operator: 211, concurrency: 2, instances: ready("a", "b"), want: 40},
-		{name: "any", burst: "-1", concurrency: 2, instances: ready("a"), want: 10_000},
+		{name: "none", burst: ptr.To(0.0), operator: 211, concurrency: 2, instances: ready("a", "b"), want: 40},
+		{name: "below", burst: ptr.To(4.5), concurrency: 2, instances: ready("a", "b"), want: 10_000},
+		{name: "beyond", burst: ptr.To(4.0), operator: 211, concurrency: 2, instances: ready("a", "b"), want: 40},
+		{name: "any", burst: ptr.To(-1.0), concurrency: 2, instances: ready("a"), want: 10_000},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := New(Options{TargetBurstCapacity: func() float64 { return test.operator }})
 				spec := revision(test.concurrency)
-				if test.burst != "" {
-					spec.Annotations = map[string]string{servingv1.TargetBurstCapacityAnnotationKey: test.burst}
-				}
+				spec.Autoscaling.BurstCapacity = test.burst
 				g.SetRevision(spec)
 				g.SetInstances(key("r"), test.instances)
 				p := poolOf(g)
@@ -208,7 +208,7 @@ func TestQueueKeepsLargeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(Options{})
 		spec := revision(1)
-		spec.Annotations = map[string]string{servingv1.TargetBurstCapacityAnnotationKey: "2"}
+		spec.Autoscaling.BurstCapacity = ptr.To(2.0)
 		g.SetRevision(spec)
 		g.SetInstances(key("r"), ready("a"))
 		p := poolOf(g)

@@ -62,9 +62,9 @@ func (p *pool) queueLimit(usable int) int {
 	if p.limit == math.MaxInt || usable == 0 {
 		return largeQueue
 	}
-	burst := p.burst
-	if math.IsNaN(burst) {
-		burst = p.gateway.options.TargetBurstCapacity()
+	burst := p.gateway.options.TargetBurstCapacity()
+	if p.burst != nil {
+		burst = *p.burst
 	}
 	capacity := p.limit * usable
 	if burst < 0 || float64(capacity) < burst {
