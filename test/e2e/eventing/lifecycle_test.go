@@ -33,7 +33,7 @@ func TestMissingSubscriber(t *testing.T) {
 
 // A Trigger says when its Broker is not there. It works when one comes, and again when another one comes after that (eventing
 // Trigger Lifecycle).
-func TestBrokerComesBack(t *testing.T) {
+func TestBrokerRecreated(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "back")
 	subscriber := newSink(t).At("/")

@@ -31,8 +31,8 @@ func named(name string) change {
 	return func(template *servingv1.RevisionTemplateSpec) { template.Name = name }
 }
 
-// TestRevisionNameTaken has a template name a Revision of another Service, and one of its own that runs something else.
-func TestRevisionNameTaken(t *testing.T) {
+// TestRevisionNameConflict has a template name a Revision of another Service, and one of its own that runs something else.
+func TestRevisionNameConflict(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
 	s.create("cart-next")

@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestValidatingWebhook has a webhook of the host refuse objects of every kind (P7).
+// TestValidatingWebhook checks that a webhook of the host rejects objects of every kind (P7).
 func TestValidatingWebhook(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "webhook", nil)
@@ -45,7 +45,7 @@ func TestValidatingWebhook(t *testing.T) {
 	}
 }
 
-// TestMutatingWebhook has a webhook of the host change our objects; what comes out is validated (P7).
+// TestMutatingWebhook checks that a webhook of the host changes objects, and that the result is validated (P7).
 func TestMutatingWebhook(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "mutate", nil)
@@ -73,7 +73,7 @@ func TestMutatingWebhook(t *testing.T) {
 	wantCause(t, wantStatus(t, post(t, host.Admin, trigger), http.StatusUnprocessableEntity, metav1.StatusReasonInvalid), "spec.broker", "")
 }
 
-// TestValidatingAdmissionPolicy has a policy of the host refuse our objects (P7).
+// TestValidatingAdmissionPolicy checks that a policy of the host rejects objects (P7).
 func TestValidatingAdmissionPolicy(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "policy", nil)
@@ -94,7 +94,7 @@ func TestValidatingAdmissionPolicy(t *testing.T) {
 		http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "concurrency must be limited")
 }
 
-// TestMutatingAdmissionPolicy has a policy of the host change our objects (P7).
+// TestMutatingAdmissionPolicy checks that a policy of the host changes objects (P7).
 func TestMutatingAdmissionPolicy(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "mutation", nil)
@@ -104,7 +104,7 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 	within(t, rediscovery, "the policy is in force", func() error {
 		response := post(t, host.Admin, channel, "dryRun=All")
 		if response.Code == http.StatusServiceUnavailable {
-			// The library needs the host's OpenAPI document of our kinds, and looks for it every 5 s.
+			// The library needs the OpenAPI document of the kinds from the host, and polls for it every 5 s.
 			return fmt.Errorf("%s", response.Body)
 		}
 		if label := response.Object(t).GetLabels()["policy"]; label != "fired" {

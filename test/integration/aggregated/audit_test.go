@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// auditOf returns the event of a write that an audit log tells of.
+// auditOf returns the audit event of a write from a log.
 func auditOf(path, verb, namespace, resource string) (*auditv1.Event, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -37,7 +37,7 @@ func auditOf(path, verb, namespace, resource string) (*auditv1.Event, error) {
 	}
 }
 
-// TestAudit finds the same user and the same audit ID in the host's audit log and in ours (P23).
+// TestAudit checks that a write has the same user and the same audit ID in the audit logs of the host and of this server (P23).
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "audit", nil)
@@ -86,7 +86,7 @@ func TestAudit(t *testing.T) {
 				t.Errorf("our log names %+v, the host's %+v", ours.User, asSeen)
 			}
 			if ours.RequestObject == nil || ours.ResponseObject == nil {
-				t.Error("the shipped policy must record what was written")
+				t.Error("the shipped policy must record the written object")
 			}
 		})
 	}

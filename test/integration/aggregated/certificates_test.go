@@ -21,8 +21,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestCertificateRotation renews the serving certificate under load, once from the same authority and once
-// from a new one, both of which kube-aggregator trusts in between: no call fails (P9, P10).
+// TestCertificateRotation renews the serving certificate under load, once from the same authority and once from a new one;
+// kube-aggregator trusts both in between. No call fails (P9, P10).
 func TestCertificateRotation(t *testing.T) {
 	ns := host.Namespace(t, "rotation", nil)
 	root, err := harness.Root()
@@ -37,7 +37,7 @@ func TestCertificateRotation(t *testing.T) {
 	oldCA, newCA := read(t, host.Certs(), "ca.crt"), read(t, next, "ca.crt")
 	both := slices.Concat(oldCA, newCA)
 
-	// New connections, each with a handshake of its own, beside those that the aggregator keeps.
+	// New connections with their own handshakes, in addition to the aggregator's open ones.
 	config := direct(t)
 	config.CAData = both
 	handshakes := clientsOf(t, config)
@@ -79,7 +79,7 @@ func TestCertificateRotation(t *testing.T) {
 	}
 }
 
-// TestCertificateTrust registers no API group that kube-aggregator would call without a known authority (P9).
+// TestCertificateTrust checks that no APIService is registered that kube-aggregator calls without a known authority (P9).
 func TestCertificateTrust(t *testing.T) {
 	list, err := host.Admin.Dynamic.Resource(harness.APIServices()).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -108,7 +108,7 @@ func withoutKeepAlive(t *testing.T, ca []byte, name string) *http.Transport {
 	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name}, DisableKeepAlives: true}
 }
 
-// serving returns the certificate that the server shows to new connections.
+// serving returns the certificate that the server presents to new connections.
 func serving(t *testing.T, ca []byte) *x509.Certificate {
 	t.Helper()
 	transport := withoutKeepAlive(t, ca, direct(t).ServerName)
@@ -120,7 +120,7 @@ func serving(t *testing.T, ca []byte) *x509.Certificate {
 	return connection.ConnectionState().PeerCertificates[0]
 }
 
-// await waits until the server shows another certificate than old.
+// await waits until the server presents another certificate than old.
 func await(t *testing.T, ca []byte, old *x509.Certificate) *x509.Certificate {
 	t.Helper()
 	var current *x509.Certificate
@@ -133,7 +133,7 @@ func await(t *testing.T, ca []byte, old *x509.Certificate) *x509.Certificate {
 	return current
 }
 
-// trust has kube-aggregator trust the authorities in ca for all our groups.
+// trust makes kube-aggregator trust the authorities in ca for all groups.
 func trust(t *testing.T, ca []byte) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"spec": map[string]any{"caBundle": base64.StdEncoding.EncodeToString(ca)}})
@@ -157,7 +157,7 @@ func read(t *testing.T, elem ...string) []byte {
 	return content
 }
 
-// replace replaces a file as a whole.
+// replace replaces a file atomically.
 func replace(t *testing.T, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", content, 0o600); err != nil {

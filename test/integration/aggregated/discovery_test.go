@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// names are what a resource goes by, beside its plural.
+// names are the names of a resource, except its plural.
 type names struct {
 	singular   string
 	short      []string
@@ -47,7 +47,7 @@ func check(t *testing.T, resource string, got names, verbs []string) {
 	}
 }
 
-// TestAggregatedDiscovery finds our resources in what the host says of all groups at once (P21).
+// TestAggregatedDiscovery checks the resources in the aggregated discovery document of the host (P21).
 func TestAggregatedDiscovery(t *testing.T) {
 	t.Parallel()
 	response := host.Admin.Do(t, harness.Request{
@@ -88,7 +88,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 	}
 }
 
-// TestLegacyDiscovery finds them in what the host says of each group version (P21).
+// TestLegacyDiscovery checks the resources in the discovery document of each group version of the host (P21).
 func TestLegacyDiscovery(t *testing.T) {
 	t.Parallel()
 	found := 0

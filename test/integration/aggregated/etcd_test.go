@@ -20,7 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// externalEtcd is an etcd that asks its clients for certificates, with two endpoints.
+// externalEtcd is an etcd that requires client certificates, with two endpoints.
 type externalEtcd struct {
 	endpoints    []string
 	certificates *standalone.Certificates
@@ -59,7 +59,7 @@ func startEtcd(t *testing.T) *externalEtcd {
 	return e
 }
 
-// values returns all that is stored, by key.
+// values returns all stored values by key.
 func (e *externalEtcd) values(t *testing.T) map[string][]byte {
 	t.Helper()
 	tls, err := transport.TLSInfo{TrustedCAFile: e.certificates.CA, CertFile: e.certificates.ClientCert, KeyFile: e.certificates.ClientKey}.ClientConfig()
@@ -82,7 +82,7 @@ func (e *externalEtcd) values(t *testing.T) map[string][]byte {
 	return values
 }
 
-// encryptionConfig has all objects encrypted at rest.
+// encryptionConfig encrypts all objects at rest.
 func encryptionConfig(t *testing.T) string {
 	t.Helper()
 	key := make([]byte, 32)
@@ -106,8 +106,8 @@ resources:
 	return path
 }
 
-// TestExternalEtcd stores objects in an etcd of their own by the standard flags: several endpoints, client
-// certificates, a prefix, encryption at rest, compaction (P19, P20).
+// TestExternalEtcd stores objects in a separate etcd with the standard flags: several endpoints, client certificates, a prefix,
+// encryption at rest, compaction (P19, P20).
 func TestExternalEtcd(t *testing.T) {
 	e := startEtcd(t)
 	binary, err := harness.Binary()
@@ -186,8 +186,8 @@ func TestExternalEtcd(t *testing.T) {
 	}
 }
 
-// expired waits until history is compacted: what was listed at a version long past answers 410. It writes
-// meanwhile, because the latest version is never compacted.
+// expired waits until history is compacted: a list at an old version is answered 410. It writes meanwhile, because the latest
+// version is never compacted.
 func expired(t *testing.T, clients *harness.Clients, list, object string) {
 	t.Helper()
 	turn := 0

@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// family is a Service that owns a Configuration, which owns a Revision: as the controllers make them.
+// family is a Service that owns a Configuration, which owns a Revision, as the controllers create them.
 func family(t *testing.T, ns string) (service, configuration, revision *unstructured.Unstructured) {
 	t.Helper()
 	service = mustCreate(t, harness.KindOf("Service").Object(ns, "owner"))
@@ -26,9 +26,9 @@ func family(t *testing.T, ns string) (service, configuration, revision *unstruct
 	return service, configuration, revision
 }
 
-// collected waits until the garbage collector has seen every object of a kind so far: it deletes one that
-// comes last and whose owner never was. Orphaning spares only the dependents that the collector knows of,
-// and each kind reaches it by a watch of its own, which may be behind after a restart of our server.
+// collected waits until the garbage collector has observed all objects of a kind: it deletes an object that is created last and
+// whose owner never existed. Orphaning keeps only dependents that the collector has observed, and it watches each kind
+// separately, possibly with a delay after a restart of the server.
 func collected(t *testing.T, ns, kind string) {
 	t.Helper()
 	absent := harness.KindOf("Service").Object(ns, "absent")
@@ -36,7 +36,7 @@ func collected(t *testing.T, ns, kind string) {
 	gone(t, mustCreate(t, ownedBy(harness.KindOf(kind).Object(ns, "absent-00001"), ownerReference(absent))))
 }
 
-// gone waits until an object does not exist any more.
+// gone waits until an object does not exist.
 func gone(t *testing.T, obj *unstructured.Unstructured) {
 	t.Helper()
 	within(t, rediscovery, fmt.Sprintf("%s %s is gone", obj.GetKind(), obj.GetName()), func() error {
@@ -59,7 +59,7 @@ func disowned(t *testing.T, obj *unstructured.Unstructured) {
 	})
 }
 
-// TestDeleteBackground deletes an owner, then what it owns, by the host's garbage collector (P17).
+// TestDeleteBackground checks that the host's garbage collector deletes dependents after their owner (P17).
 func TestDeleteBackground(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "background", nil)
@@ -70,7 +70,7 @@ func TestDeleteBackground(t *testing.T) {
 	gone(t, revision)
 }
 
-// TestDeleteForeground keeps an owner until what it owns is gone (P17).
+// TestDeleteForeground checks that an owner is kept until its dependents are deleted (P17).
 func TestDeleteForeground(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "foreground", nil)
@@ -95,7 +95,7 @@ func TestDeleteForeground(t *testing.T) {
 	gone(t, service)
 }
 
-// TestDeleteOrphan leaves what an owner owned, without the reference (P17).
+// TestDeleteOrphan checks that orphaned dependents stay, without the owner reference (P17).
 func TestDeleteOrphan(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "orphan", nil)
@@ -110,7 +110,7 @@ func TestDeleteOrphan(t *testing.T) {
 
 const finalizer = "example.com/hold"
 
-// hold keeps an object from going away.
+// hold adds a finalizer to an object.
 func hold(t *testing.T, obj *unstructured.Unstructured) {
 	t.Helper()
 	wantCode(t, patch(t, host.Admin, pathOf(obj), fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, finalizer)), http.StatusOK)
@@ -123,7 +123,7 @@ func release(t *testing.T, obj *unstructured.Unstructured) {
 	wantCode(t, response, http.StatusOK)
 }
 
-// TestDeleteAcrossServers follows owner references from the host's objects to ours and back (P17).
+// TestDeleteAcrossServers follows owner references from objects of the host to objects of this server and back (P17).
 func TestDeleteAcrossServers(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
@@ -139,7 +139,7 @@ func TestDeleteAcrossServers(t *testing.T) {
 				}
 				return created
 			}
-			// The host's ConfigMap owns our Configuration, our Service owns the host's ConfigMap.
+			// A ConfigMap of the host owns a Configuration; a Service owns a ConfigMap of the host.
 			above := create("above")
 			owned := mustCreate(t, ownedBy(harness.KindOf("Configuration").Object(ns, "owned"),
 				*metav1.NewControllerRef(above, corev1.SchemeGroupVersion.WithKind("ConfigMap"))))
@@ -173,7 +173,7 @@ func TestDeleteAcrossServers(t *testing.T) {
 	}
 }
 
-// wantNotFound returns an error unless err is that an object does not exist.
+// wantNotFound returns an error unless err reports that an object does not exist.
 func wantNotFound(err error) error {
 	switch {
 	case err == nil:

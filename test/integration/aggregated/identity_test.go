@@ -20,7 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// forged adds the headers by which the front proxy says who calls.
+// forged adds the headers with which the front proxy identifies the user.
 type forged struct{ http.RoundTripper }
 
 func (f forged) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -31,7 +31,7 @@ func (f forged) RoundTrip(request *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(request)
 }
 
-// direct returns the configuration of a client that calls the server itself.
+// direct returns the configuration of a client that connects to the server directly.
 func direct(t *testing.T) *rest.Config {
 	t.Helper()
 	config, err := host.Direct()
@@ -49,8 +49,8 @@ func directTo(t *testing.T, port int) *rest.Config {
 	return config
 }
 
-// TestForgedIdentity sends X-Remote-* headers without the certificate of the front proxy: they count for
-// nothing, whoever sends them (P11).
+// TestForgedIdentity checks that X-Remote-* headers without the certificate of the front proxy are ignored, for every user
+// (P11).
 func TestForgedIdentity(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "forged", nil)
@@ -88,7 +88,7 @@ func TestForgedIdentity(t *testing.T) {
 	}
 }
 
-// TestUnauthenticated refuses a token that nobody issued, and leaves anonymous users what is for everybody.
+// TestUnauthenticated checks that an invalid token is rejected, and that anonymous users may use the public paths.
 func TestUnauthenticated(t *testing.T) {
 	t.Parallel()
 	config := direct(t)
@@ -102,12 +102,12 @@ func TestUnauthenticated(t *testing.T) {
 			t.Errorf("anonymous GET %s: code %d, want %d", path, response.Code, code)
 		}
 	}
-	config.BearerToken = "nobody-issued-this"
+	config.BearerToken = "never-issued"
 	response := clientsOf(t, config).Do(t, harness.Request{Method: http.MethodGet, Path: "/apis/serving.knative.dev/v1/services"})
 	wantStatus(t, response, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 }
 
-// selfSigned returns a client certificate that no authority of the host vouches for, and its key.
+// selfSigned returns a client certificate that no authority of the host signed, and its key.
 func selfSigned(t *testing.T, name string) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

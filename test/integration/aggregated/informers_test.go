@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// view is what an informer's events tell: the resourceVersion of each object by name.
+// view is the state according to an informer's events: the resourceVersion of each object by name.
 type view struct {
 	mu       sync.Mutex
 	objects  map[string]string // guarded by mu
@@ -50,10 +50,10 @@ func (v *view) handler() cache.ResourceEventHandler {
 	}
 }
 
-// equals waits until the events add up to what is stored.
+// equals waits until the view equals the stored objects.
 func (v *view) equals(t *testing.T, stored map[string]string) {
 	t.Helper()
-	within(t, rediscovery, "the informer knows what is stored", func() error {
+	within(t, rediscovery, "the informer equals the stored objects", func() error {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if !maps.Equal(v.objects, stored) {
@@ -81,8 +81,8 @@ func stored(t *testing.T, ns string) map[string]string {
 	return result
 }
 
-// TestInformers follows objects by an informer of the generated clientset across kill -9 of the server: every
-// acknowledged write is there afterwards, no event is missed and none is made up (P20).
+// TestInformers runs an informer of the generated clientset across kill -9 of the server: every acknowledged write is stored
+// afterwards, no event is missed and none is invented (P20).
 func TestInformers(t *testing.T) {
 	ns := host.Namespace(t, "informers", nil)
 	kind := harness.KindOf("Trigger")
@@ -110,7 +110,7 @@ func TestInformers(t *testing.T) {
 	}
 	seen.equals(t, stored(t, ns))
 
-	// Writes up to the very end, to lose none that was acknowledged.
+	// Writes continue until the kill, so that a lost acknowledged write would be detected.
 	var acknowledged atomic.Int64
 	writing := make(chan struct{})
 	go func() {
@@ -150,8 +150,8 @@ func TestInformers(t *testing.T) {
 	resume(t, ns, start, slices.Collect(maps.Keys(after)))
 }
 
-// resume watches from a resourceVersion of before the restart: either all is told that came after it, or the
-// answer is 410 Gone and the client lists anew.
+// resume watches from a resourceVersion before the restart: either the watch delivers all later events, or the server responds
+// 410 Gone and the client lists again.
 func resume(t *testing.T, ns, resourceVersion string, names []string) {
 	t.Helper()
 	watch, err := host.Admin.Dynamic.Resource(harness.KindOf("Trigger").GVR()).Namespace(ns).Watch(t.Context(), metav1.ListOptions{ResourceVersion: resourceVersion})
@@ -172,7 +172,7 @@ func resume(t *testing.T, ns, resourceVersion string, names []string) {
 	for len(missing) > 0 {
 		event, ok := <-watch.ResultChan()
 		if !ok {
-			t.Fatalf("the watch ended before it told of %v", missing)
+			t.Fatalf("the watch ended before it delivered %v", missing)
 		}
 		if status, ok := event.Object.(*metav1.Status); ok {
 			if status.Code != http.StatusGone || status.Reason != metav1.StatusReasonExpired {

@@ -18,8 +18,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestInstall has the host judge all that each variant installs, StatefulSets and Deployments included, and with a
-// certificate made by the shipped script (P9). It is a dry run: the tests' own installation stays.
+// TestInstall validates all objects of each variant on the host, including StatefulSets and Deployments, and with a certificate
+// from the shipped script (P9). It is a dry run: the installation of the tests stays.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	root, err := harness.Root()
@@ -63,7 +63,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// dryInstall has the host judge what a directory installs. The APIServices trust ca; nil leaves that to the server.
+// dryInstall sends the objects of a directory to the host as a dry run. The APIServices trust ca; nil leaves the CA bundle to
+// the server.
 func dryInstall(t *testing.T, dir string, ca []byte, creates []string) {
 	t.Helper()
 	kubectl := kubectl(t, "")
@@ -75,7 +76,7 @@ func dryInstall(t *testing.T, dir string, ca []byte, creates []string) {
 		}
 		switch obj.GetKind() {
 		case "APIService":
-			// In whatever lines the base64 is laid out.
+			// The base64 text may be wrapped.
 			bundle, _, _ := unstructured.NestedString(obj.Object, "spec", "caBundle")
 			if got := strings.Join(strings.Fields(bundle), ""); got != base64.StdEncoding.EncodeToString(ca) {
 				t.Errorf("%s: spec.caBundle is not the authority of the certificate: %.40s", obj.GetName(), got)
@@ -84,7 +85,7 @@ func dryInstall(t *testing.T, dir string, ca []byte, creates []string) {
 				t.Errorf("%s skips the verification of our certificate", obj.GetName())
 			}
 		case "Service":
-			// The tests' own Service has the name, and no selector.
+			// The Service of the tests has the same name, and no selector.
 			document = strings.Replace(document, "  name: knative-apiserver\n", "  name: knative-apiserver-dry-run\n", 1)
 		}
 		documents = append(documents, document)
@@ -105,8 +106,8 @@ func dryInstall(t *testing.T, dir string, ca []byte, creates []string) {
 	kubectl.Must(t, "", "delete", "-k", dir, "--dry-run=server", "--ignore-not-found")
 }
 
-// TestDuckRoles: the ServiceAccount may read core Services, and whatever the roles of other components let those who
-// resolve references or maintain channels do (eventing RBAC Profile).
+// TestDuckRoles checks that the ServiceAccount may read core Services, and may use the roles of other components for resolving
+// references and maintaining channels (eventing RBAC Profile).
 func TestDuckRoles(t *testing.T) {
 	t.Parallel()
 	may := func(verb, group, resource string) error {

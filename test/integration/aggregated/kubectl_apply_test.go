@@ -22,7 +22,7 @@ spec:
         - {name: TARGET, value: World}
 `
 
-// TestKubectlApply changes a Service by apply as kubectl computes it and as the server does (P5).
+// TestKubectlApply changes a Service by client-side and by server-side apply (P5).
 func TestKubectlApply(t *testing.T) {
 	t.Parallel()
 	changed := strings.Replace(hello, "value: World", "value: Moon", 1)
@@ -49,7 +49,7 @@ func TestKubectlApply(t *testing.T) {
 				return k.Must(t, "", "get", "ksvc", "hello", "-o", "jsonpath={.metadata.generation} {.metadata.resourceVersion}")
 			}
 			before := generation()
-			// The defaults of the container make a difference to kubectl's own eyes, none to the server's.
+			// The defaults of the container are a difference for kubectl, but not for the server.
 			run(configured, hello)
 			if after := generation(); after != before {
 				t.Errorf("an apply that changes nothing moved generation and resourceVersion from %s to %s", before, after)
@@ -58,7 +58,7 @@ func TestKubectlApply(t *testing.T) {
 			if got := k.Must(t, "", "get", "ksvc", "hello", "-o", "jsonpath={.spec.template.spec.containers[0].env[0].value} {.metadata.generation}"); got != "Moon 2" {
 				t.Errorf("the environment and the generation are %q, want Moon 2", got)
 			}
-			// What apply no longer names goes away.
+			// Fields that the manifest no longer has are removed.
 			run(configured, strings.Replace(hello, "\n        env:\n        - {name: TARGET, value: World}", "", 1))
 			if got := k.Must(t, "", "get", "ksvc", "hello", "-o", "jsonpath={.spec.template.spec.containers[0].env}"); got != "" {
 				t.Errorf("the environment is %q, want none", got)
@@ -77,7 +77,7 @@ func TestKubectlApplyConflict(t *testing.T) {
 	k.Must(t, moon, "apply", "--server-side", "--field-manager=second", "--force-conflicts", "-f", "-")
 }
 
-// TestKubectlApplySamples stores one object of each user-creatable kind from the shipped samples.
+// TestKubectlApplySamples applies the shipped sample of each kind that users create.
 func TestKubectlApplySamples(t *testing.T) {
 	t.Parallel()
 	root, err := harness.Root()
@@ -104,7 +104,7 @@ func TestKubectlApplySamples(t *testing.T) {
 	}
 }
 
-// TestKubectlDiff shows what an apply would change, and changes nothing (P5).
+// TestKubectlDiff checks that diff shows the changes of an apply and changes nothing (P5).
 func TestKubectlDiff(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"client-side": nil, "server-side": {"--server-side"}} {
@@ -114,7 +114,7 @@ func TestKubectlDiff(t *testing.T) {
 			k.Must(t, hello, append([]string{"apply", "-f", "-"}, flags...)...)
 			diff := append([]string{"diff", "-f", "-"}, flags...)
 			if out := k.Must(t, hello, diff...); out != "" {
-				t.Errorf("kubectl diff of what is stored: %s", out)
+				t.Errorf("kubectl diff of the stored object: %s", out)
 			}
 			result := k.Run(t, strings.Replace(hello, "value: World", "value: Moon", 1), diff...)
 			if result.Code != 1 || !strings.Contains(result.Stdout, "+          value: Moon") || !strings.Contains(result.Stdout, "-          value: World") {

@@ -8,7 +8,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestKubectlGet shows objects of every kind in the ways of kubectl get, by each name they go by (P21, P24).
+// TestKubectlGet checks the output formats of kubectl get for every kind, by each of its names (P21, P24).
 func TestKubectlGet(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "get", nil)
@@ -90,7 +90,7 @@ func TestKubectlSelect(t *testing.T) {
 	k.MustFail(t, `"spec.filter" is not a known field selector`, "", "get", "triggers", "--field-selector=spec.filter=x")
 }
 
-// TestKubectlExplain finds documentation of every kind and of fields deep in them (P5).
+// TestKubectlExplain checks that every kind and nested fields are documented (P5).
 func TestKubectlExplain(t *testing.T) {
 	t.Parallel()
 	k := kubectl(t, "")

@@ -40,13 +40,13 @@ func expectSuccess(t *testing.T, process *harness.Process) {
 	}
 }
 
-// TestKubectlWatch sees an object come, change and go.
+// TestKubectlWatch watches an object as it is created, changed and deleted.
 func TestKubectlWatch(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "watch", nil)
 	k := kubectl(t, ns)
 	watch := start(t, ns, "get", "ksvc", "--watch", "--output-watch-events", "--no-headers")
-	// A watch that shows an object was there before.
+	// A watch that shows an earlier object is established.
 	k.Must(t, hello, "apply", "-f", "-")
 	expect(t, watch, `ADDED +hello`)
 	k.Must(t, "", "patch", "ksvc", "hello", "--type=merge", "--subresource=status", "--as="+controllersUser, "--as-group=system:masters", "-p", ready)
@@ -55,7 +55,7 @@ func TestKubectlWatch(t *testing.T) {
 	expect(t, watch, `DELETED +hello`)
 }
 
-// TestKubectlWait waits for a condition, and for the end of an object.
+// TestKubectlWait waits for a condition, and for the deletion of an object.
 func TestKubectlWait(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "wait", nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// load makes requests until it is stopped, and remembers those that failed.
+// load sends requests until it is stopped, and records failures.
 type load struct {
 	stop   stdcontext.CancelFunc
 	done   sync.WaitGroup
@@ -22,8 +22,7 @@ type load struct {
 	failures []error // guarded by mu
 }
 
-// startLoad creates, reads, lists and deletes objects through the aggregator, several at a time, and calls
-// each of the others over and over too.
+// startLoad creates, reads, lists and deletes objects through the aggregator concurrently, and repeats each of the other calls.
 func startLoad(t *testing.T, namespace string, others ...func(ctx stdcontext.Context) error) *load {
 	t.Helper()
 	ctx, cancel := stdcontext.WithCancel(t.Context())
@@ -70,7 +69,7 @@ func startLoad(t *testing.T, namespace string, others ...func(ctx stdcontext.Con
 	return l
 }
 
-// more waits until n more requests were served.
+// more waits until n more requests succeeded.
 func (l *load) more(t *testing.T, n int64) {
 	t.Helper()
 	want := l.served.Load() + n
@@ -85,7 +84,7 @@ func (l *load) more(t *testing.T, n int64) {
 	})
 }
 
-// failed returns what went wrong so far.
+// failed returns the failures so far.
 func (l *load) failed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

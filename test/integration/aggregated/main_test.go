@@ -1,9 +1,8 @@
-// Package aggregated tests the server behind a real kube-aggregator, registered by the shipped manifests and
-// with the rights of the shipped RBAC alone. Points such as P7 are those of what an aggregated API server has
-// to get right.
+// Package aggregated tests the server behind a real kube-aggregator, registered by the shipped manifests and with the rights of
+// the shipped RBAC only. Points such as P7 are the numbered requirements of docs/aggregation.md.
 //
-// Tests that stop or restart the one server, or change what the host knows of it, run one by one; all others
-// call t.Parallel, and so run once those are done.
+// Tests that stop or restart the server, or change its registration, run one by one; all others call t.Parallel, and so run
+// after them.
 package aggregated
 
 import (
@@ -16,13 +15,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// controllersUser may create Revisions here: the test's stand-in for the controllers, by --controllers-user.
+// controllersUser may create Revisions here, by --controllers-user, in place of the controllers.
 const controllersUser = "test-controllers"
 
 var (
 	// host is the installation that all tests share.
 	host *harness.Installation
-	// openAPIBefore is the host's OpenAPI v2 document from before it knew of us.
+	// openAPIBefore is the OpenAPI v2 document of the host before the registration.
 	openAPIBefore []byte
 )
 
@@ -67,7 +66,7 @@ func run(m *testing.M) (code int) {
 	return code
 }
 
-// refusals returns the lines of the server's log that tell of a request of its own that the host refused.
+// refusals returns the lines of the server's log about its own requests that the host rejected.
 func refusals(log string) (lines []string) {
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, "forbidden") && strings.Contains(line, "system:serviceaccount:knative-system:knative-apiserver") {

@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestMetrics shows metrics to those who may see them, what delegation costs among them (P12).
+// TestMetrics checks that authorized users can read the metrics, including the delegation latency (P12).
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "metrics", nil)
@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestGoaway has a server ask clients to reconnect now and then, so that they spread over replicas (P13).
+// TestGoaway checks that a server asks clients to reconnect from time to time, so that they spread over replicas (P13).
 func TestGoaway(t *testing.T) {
 	t.Parallel()
 	binary, err := harness.Binary()
@@ -88,7 +88,7 @@ func TestGoaway(t *testing.T) {
 			connections++
 		}
 	}})
-	// That none of so many is told to reconnect happens once in 10^17 runs.
+	// The probability that none of them is asked to reconnect is 10^-17.
 	for range 2000 {
 		if _, err := client.Send(ctx, request); err != nil {
 			t.Fatal(err)

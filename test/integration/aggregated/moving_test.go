@@ -19,8 +19,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestMoveSettings runs the commands of docs/operations.md that move the settings of Knative's releases. Both of its namespaces
-// have a ConfigMap config-features, and the system namespace may have settings already.
+// TestMoveSettings runs the commands of docs/operations.md that migrate the settings of Knative's releases. Both of its
+// namespaces have a ConfigMap config-features, and the system namespace may have settings already.
 func TestMoveSettings(t *testing.T) {
 	root, err := harness.Root()
 	if err != nil {
@@ -41,7 +41,7 @@ func TestMoveSettings(t *testing.T) {
 
 	features := map[string]map[string]string{
 		"knative-serving": {"_example": "of Serving\n\t\"quoted\" \\ % text", "multi-container": "enabled", "kubernetes.podspec-tolerations": "allowed"},
-		// Keys of Eventing are of no consequence here, and are kept.
+		// Keys of Eventing have no effect here, and are kept.
 		"knative-eventing": {"_example": "of Eventing", "new-trigger-filters": "enabled", "delivery-timeout": "disabled"},
 	}
 	want := map[string]string{}
@@ -61,7 +61,7 @@ func TestMoveSettings(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, script := range commands {
-		// The shell of POSIX, as users' shells differ.
+		// A POSIX shell, because the shells of users differ.
 		cmd := exec.CommandContext(t.Context(), "sh", "-euc", script)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+host.Kubeconfig)
@@ -83,7 +83,7 @@ func TestMoveSettings(t *testing.T) {
 	}
 }
 
-// TestUnusedSettings sets a key without effect in a ConfigMap of the host cluster. An Event at the ConfigMap names it.
+// TestUnusedSettings sets a key without effect in a ConfigMap of the host cluster: an Event on the ConfigMap names it.
 func TestUnusedSettings(t *testing.T) {
 	preserveConfigMaps(t, "config-tracing")
 	_, err := host.Host.CoreV1().ConfigMaps(harness.SystemNamespace).Patch(t.Context(), "config-tracing", types.MergePatchType,
@@ -108,7 +108,7 @@ func TestUnusedSettings(t *testing.T) {
 	})
 }
 
-// createConfigMap creates a ConfigMap for the time of the test, and its namespace.
+// createConfigMap creates a ConfigMap and its namespace until the test ends.
 func createConfigMap(t *testing.T, namespace, name string, data map[string]string) {
 	t.Helper()
 	_, err := host.Host.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})

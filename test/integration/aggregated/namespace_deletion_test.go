@@ -52,7 +52,7 @@ func namespaceGone(t *testing.T, ns string) {
 	}
 }
 
-// TestNamespaceDeletion deletes a namespace with 200 objects of our kinds by the host's controller (P1).
+// TestNamespaceDeletion checks that the host's controller deletes a namespace with 200 objects of this server (P1).
 func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "full", nil)
@@ -61,14 +61,14 @@ func TestNamespaceDeletion(t *testing.T) {
 	namespaceGone(t, ns)
 }
 
-// TestNamespaceDeletionWhileDown deletes a namespace while the server is down: the host says why it has to
-// wait, and goes on once the server is back (P1).
+// TestNamespaceDeletionWhileDown deletes a namespace while the server is down: the host reports the reason for the delay, and
+// continues once the server is up (P1).
 func TestNamespaceDeletionWhileDown(t *testing.T) {
 	ns := host.Namespace(t, "down", nil)
 	fill(t, ns, 16)
 	host.Server.Kill()
 	deleteNamespace(t, ns)
-	within(t, rediscovery, "the host tells what it waits for", func() error {
+	within(t, rediscovery, "the host reports the reason for the delay", func() error {
 		namespace, err := host.Host.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -86,8 +86,8 @@ func TestNamespaceDeletionWhileDown(t *testing.T) {
 	namespaceGone(t, ns)
 }
 
-// TestRestartIdentity asks through the aggregator all the time while the server starts again: until it knows
-// who the front proxy is, it may be unavailable, but must not take users for anonymous (P11).
+// TestRestartIdentity sends requests through the aggregator while the server restarts: until it has the CA of the front proxy,
+// it may be unavailable, but must not treat users as anonymous (P11).
 func TestRestartIdentity(t *testing.T) {
 	host.Server.Kill()
 	ctx, cancel := stdcontext.WithCancel(t.Context())

@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestNamespaceLifecycle creates objects in a namespace that does not exist, and in one that goes away (P18).
+// TestNamespaceLifecycle creates objects in a namespace that does not exist, and in one that is being deleted (P18).
 func TestNamespaceLifecycle(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "lifecycle", nil)
@@ -39,9 +39,9 @@ func TestNamespaceLifecycle(t *testing.T) {
 			status := wantStatus(t, post(t, creator, kind.Object("does-not-exist", "one")), http.StatusNotFound, metav1.StatusReasonNotFound,
 				`namespaces "does-not-exist" not found`)
 			if status.Details == nil || status.Details.Kind != "namespaces" {
-				t.Errorf("details %+v, want those of the namespace", status.Details)
+				t.Errorf("details %+v, want the details of the namespace", status.Details)
 			}
-			within(t, rediscovery, "the server knows that the namespace goes away", func() error {
+			within(t, rediscovery, "the server observes the deletion of the namespace", func() error {
 				if response := post(t, creator, kind.Object(ns, "one"), "dryRun=All"); response.Code == http.StatusCreated {
 					return fmt.Errorf("it does not")
 				}

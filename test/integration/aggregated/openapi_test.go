@@ -15,12 +15,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// model is what the documents call a kind of ours.
+// model returns the name of a kind in the documents.
 func model(kind harness.Kind) string {
 	return "dev.knative." + strings.TrimSuffix(kind.Group, ".knative.dev") + ".v1." + kind.Kind
 }
 
-// openAPIv2 waits until the host's merged document has all our kinds, and returns its definitions.
+// openAPIv2 waits until the merged document of the host has all kinds, and returns its definitions.
 func openAPIv2(t *testing.T) (document map[string]any, definitions map[string]any) {
 	t.Helper()
 	within(t, rediscovery, "the host's OpenAPI document has our kinds", func() error {
@@ -30,7 +30,7 @@ func openAPIv2(t *testing.T) (document map[string]any, definitions map[string]an
 		definitions = document["definitions"].(map[string]any)
 		for _, kind := range harness.Kinds() {
 			if definitions[model(kind)] == nil {
-				return fmt.Errorf("there is no %s", model(kind))
+				return fmt.Errorf("%s does not exist", model(kind))
 			}
 		}
 		return nil
@@ -64,7 +64,7 @@ func references(node any, visit func(string)) {
 	}
 }
 
-// unresolved returns the references of a document that lead nowhere in it.
+// unresolved returns the unresolved references of a document.
 func unresolved(document map[string]any) []string {
 	missing := map[string]bool{}
 	references(document, func(reference string) {
@@ -82,17 +82,17 @@ func unresolved(document map[string]any) []string {
 	return slices.Sorted(maps.Keys(missing))
 }
 
-// TestOpenAPIv2 reads the document that a real kube-apiserver merges from ours and its own (P5, P6).
+// TestOpenAPIv2 reads the document that a real kube-apiserver merges from its own and this server's (P5, P6).
 func TestOpenAPIv2(t *testing.T) {
 	t.Parallel()
 	document, definitions := openAPIv2(t)
 	if missing := unresolved(document); len(missing) > 0 {
 		t.Errorf("references lead nowhere: %q", missing)
 	}
-	// Ours changes nothing of what the host says of its own kinds.
+	// The merge does not change the definitions of the host's own kinds.
 	before := decode(t, openAPIBefore)["definitions"].(map[string]any)
 	for name, definition := range before {
-		// Types of requests and answers that all groups share are listed with the groups they are in.
+		// Types that all groups share are listed with their groups.
 		delete(definition.(map[string]any), "x-kubernetes-group-version-kind")
 		if d, ok := definitions[name].(map[string]any); ok {
 			delete(d, "x-kubernetes-group-version-kind")
@@ -110,14 +110,14 @@ func TestOpenAPIv2(t *testing.T) {
 	slices.Sort(added)
 	t.Logf("models beside our own that the host gets from us: %q", added)
 	for _, name := range added {
-		// Where our library is of another release than the host, a model that differs is kept apart.
+		// If the libraries of the two servers have different releases, a model that differs is kept under another name.
 		if !strings.HasPrefix(name, "io.k8s.") {
 			t.Errorf("unexpected model %s", name)
 		}
 	}
 }
 
-// TestOpenAPIv2Protobuf reads the same document as kubectl and client-go did for years (P6).
+// TestOpenAPIv2Protobuf reads the same document as protobuf, like older kubectl and client-go (P6).
 func TestOpenAPIv2Protobuf(t *testing.T) {
 	t.Parallel()
 	_, definitions := openAPIv2(t)
@@ -140,7 +140,7 @@ func TestOpenAPIv2Protobuf(t *testing.T) {
 	}
 }
 
-// TestOpenAPIv3 reads our documents through the host (P5).
+// TestOpenAPIv3 reads the documents of this server through the host (P5).
 func TestOpenAPIv3(t *testing.T) {
 	t.Parallel()
 	documents := map[string]map[string]any{}
@@ -166,8 +166,8 @@ func TestOpenAPIv3(t *testing.T) {
 	}
 }
 
-// openAPIv3 waits until the host serves the document of a group version, at the address that it lists. After a
-// definition of TestStartupBesideCRD is gone, its address stays listed for a moment.
+// openAPIv3 waits until the host serves the document of a group version at its listed address. After the deletion of the
+// definition of TestStartupBesideCRD, its address stays listed for a moment.
 func openAPIv3(t *testing.T, path string) (document map[string]any) {
 	t.Helper()
 	within(t, rediscovery, "the host serves "+path, func() error {

@@ -20,8 +20,8 @@ import (
 
 const notChecked = "the template was not checked against the host cluster"
 
-// TestTemplateCoreValidation stores no template that core validation of the host refuses as a Pod. The causes
-// are the host's, at the field paths of the template.
+// TestTemplateCoreValidation checks that a template is rejected if core validation of the host rejects its Pod. The causes are
+// the host's, at the field paths of the template.
 func TestTemplateCoreValidation(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "template", nil)
@@ -67,7 +67,7 @@ func TestTemplateCoreValidation(t *testing.T) {
 	}
 }
 
-// TestTemplatePodSecurity stores no template that the Pod Security level of the namespace refuses.
+// TestTemplatePodSecurity checks that a template is rejected if the Pod Security level of the namespace rejects it.
 func TestTemplatePodSecurity(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "restricted", map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
@@ -75,7 +75,7 @@ func TestTemplatePodSecurity(t *testing.T) {
 	container(service)["securityContext"] = map[string]any{"allowPrivilegeEscalation": true}
 	status := wantStatus(t, post(t, host.Admin, service), http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `violates PodSecurity "restricted:latest"`)
 	wantCause(t, status, "spec.template", "allowPrivilegeEscalation != false")
-	// What a template leaves open is chosen so that the level admits it.
+	// Unset fields are defaulted such that the level admits them.
 	delete(container(service), "securityContext")
 	response := post(t, host.Admin, service)
 	wantCode(t, response, http.StatusCreated)
@@ -84,7 +84,7 @@ func TestTemplatePodSecurity(t *testing.T) {
 	}
 }
 
-// TestTemplatePolicy stores no template that a policy of the host on Pods refuses.
+// TestTemplatePolicy checks that a template is rejected if a policy of the host on Pods rejects it.
 func TestTemplatePolicy(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "podpolicy", nil)
@@ -103,7 +103,7 @@ func TestTemplatePolicy(t *testing.T) {
 	wantCode(t, post(t, host.Admin, service), http.StatusCreated)
 }
 
-// TestTemplateWebhook stores no template that a webhook of the host refuses as a Pod.
+// TestTemplateWebhook checks that a template is rejected if a webhook of the host on Pods rejects it.
 func TestTemplateWebhook(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "podwebhook", nil)
@@ -122,7 +122,7 @@ func TestTemplateWebhook(t *testing.T) {
 	wantCause(t, status, "spec.template", `admission webhook "validate.example.com" denied the request: no Pods today`)
 }
 
-// TestTemplateChanged asks the host about changed templates only.
+// TestTemplateChanged checks that only changed templates cause a dry run.
 func TestTemplateChanged(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "changed", nil)
@@ -162,9 +162,9 @@ func TestTemplateChanged(t *testing.T) {
 			t.Errorf("after a change of %s the host was asked %d times in all, want %d", step.what, got, step.want)
 		}
 	}
-	// Other tests register webhooks, and each of them has the acceptances forgotten.
+	// Other tests register webhooks, each of which clears the cache of accepted templates.
 	concurrency := 7
-	harness.Eventually(t, "a change of what is no part of the Pod is not asked about", func() error {
+	harness.Eventually(t, "a change outside the Pod causes no dry run", func() error {
 		before := asked.Load()
 		concurrency++
 		wantCode(t, patch(t, host.Admin, path, fmt.Sprintf(`{"spec":{"template":{"spec":{"containerConcurrency":%d}}}}`, concurrency)), http.StatusOK)
@@ -175,7 +175,7 @@ func TestTemplateChanged(t *testing.T) {
 	})
 }
 
-// TestTemplateSlowHost warns, and stores the object, when the host does not answer within a second.
+// TestTemplateSlowHost checks that the object is stored with a warning if the host does not respond within a second.
 func TestTemplateSlowHost(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "slow", nil)
@@ -204,9 +204,9 @@ func TestTemplateSlowHost(t *testing.T) {
 	}
 }
 
-// TestTemplateNotThePods warns where the host refuses a Pod for reasons that may pass: its ServiceAccount does
-// not exist yet, the quota of Pods is used up.
-func TestTemplateNotThePods(t *testing.T) {
+// TestTemplateTransientRejection checks that the object is stored with a warning if the host rejects its Pod for a transient
+// reason: its ServiceAccount does not exist yet, or the quota of Pods is exhausted.
+func TestTemplateTransientRejection(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "later", nil)
 	early := setNested(t, harness.KindOf("Service").Object(ns, "early"), "later", "spec", "template", "spec", "serviceAccountName")
@@ -230,7 +230,7 @@ func TestTemplateNotThePods(t *testing.T) {
 	wantCode(t, post(t, host.Admin, fresh(crowded)), http.StatusCreated)
 }
 
-// wantWarning returns an error unless the answer has a warning that contains want.
+// wantWarning returns an error unless the response has a warning that contains want.
 func wantWarning(response *harness.Response, want string) error {
 	for _, warning := range response.Header.Values("Warning") {
 		if strings.Contains(warning, want) {

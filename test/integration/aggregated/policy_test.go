@@ -16,7 +16,7 @@ func matching(namespace string, rule admissionregistrationv1.RuleWithOperations)
 	}
 }
 
-// validatePolicy has writes of a resource in a namespace validated by a CEL expression until the test ends.
+// validatePolicy validates writes of a resource in a namespace by a CEL expression until the test ends.
 func validatePolicy(t *testing.T, namespace string, rule admissionregistrationv1.RuleWithOperations, expression, message string) {
 	t.Helper()
 	client := host.Host.AdmissionregistrationV1()
@@ -51,7 +51,7 @@ func validatePolicy(t *testing.T, namespace string, rule admissionregistrationv1
 	})
 }
 
-// mutatePolicy has objects of a resource in a namespace changed by a CEL expression until the test ends.
+// mutatePolicy changes objects of a resource in a namespace by a CEL expression until the test ends.
 func mutatePolicy(t *testing.T, namespace string, rule admissionregistrationv1.RuleWithOperations, expression string) {
 	t.Helper()
 	client := host.Host.AdmissionregistrationV1()

@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestQuota limits the number of Services and Brokers in a namespace, and frees what is deleted (P16).
+// TestQuota checks that a quota limits the number of Services and Brokers in a namespace, and that deletion frees it (P16).
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "quota", nil)

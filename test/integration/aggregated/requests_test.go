@@ -18,13 +18,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// rediscovery bounds the waits for the host's garbage collector, quota and namespace controllers, which look
-// for new API groups every 30 s only.
+// rediscovery is the timeout for the host's garbage collector, quota and namespace controllers, which discover new API groups
+// only every 30 s.
 const rediscovery = 90 * time.Second
 
 func context() stdcontext.Context { return stdcontext.Background() }
 
-// within calls probe until it succeeds, and fails the test when it does not in time.
+// within calls probe until it succeeds, and fails the test after a timeout.
 func within(t testing.TB, timeout time.Duration, what string, probe func() error) {
 	t.Helper()
 	ctx, cancel := stdcontext.WithTimeout(t.Context(), timeout)
@@ -58,7 +58,7 @@ func get(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured) *harn
 	return c.Do(t, harness.Request{Method: http.MethodGet, Path: pathOf(obj)})
 }
 
-// post creates an object; query is what follows the question mark, if anything.
+// post creates an object; query is the query string, if any.
 func post(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
 	t.Helper()
 	path := kindOf(obj).Collection(obj.GetNamespace())
@@ -100,7 +100,7 @@ func withQuery(path string, query []string) string {
 	return path + "?" + strings.Join(query, "&")
 }
 
-// mustCreate creates an object as administrator; Revisions come from the stand-in for the controllers.
+// mustCreate creates an object as administrator, or as the controllers' user for Revisions.
 func mustCreate(t testing.TB, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	c := host.Admin
@@ -116,7 +116,7 @@ func controllers(t testing.TB) *harness.Clients {
 	return host.Admin.As(t, controllersUser, "system:masters")
 }
 
-// wantStatus fails unless the answer is an error with a code, a reason and a message.
+// wantStatus fails unless the response is an error with a code, a reason and a message.
 func wantStatus(t testing.TB, response *harness.Response, code int, reason metav1.StatusReason, messages ...string) *metav1.Status {
 	t.Helper()
 	if response.Code != code {
@@ -134,13 +134,13 @@ func wantStatus(t testing.TB, response *harness.Response, code int, reason metav
 	return status
 }
 
-// wantForbidden fails unless the answer is 403.
+// wantForbidden fails unless the response is 403.
 func wantForbidden(t testing.TB, response *harness.Response, messages ...string) {
 	t.Helper()
 	wantStatus(t, response, http.StatusForbidden, metav1.StatusReasonForbidden, messages...)
 }
 
-// wantCode fails unless the answer has a code.
+// wantCode fails unless the response has a code.
 func wantCode(t testing.TB, response *harness.Response, code int) {
 	t.Helper()
 	if response.Code != code {
@@ -148,7 +148,7 @@ func wantCode(t testing.TB, response *harness.Response, code int) {
 	}
 }
 
-// wantCause fails unless one of the causes is of a field and has a message that contains want.
+// wantCause fails unless one of the causes is for a field and has a message that contains want.
 func wantCause(t testing.TB, status *metav1.Status, field, want string) {
 	t.Helper()
 	if status.Details == nil || !slices.ContainsFunc(status.Details.Causes, func(c metav1.StatusCause) bool {
@@ -167,23 +167,22 @@ func setNested(t testing.TB, obj *unstructured.Unstructured, value any, fields .
 	return obj
 }
 
-// templates counts those that fresh made.
+// templates counts the templates that fresh created.
 var templates atomic.Int64
 
-// fresh gives an object a template that the host has not been asked about: what it accepted a moment ago, the
-// server takes for accepted.
+// fresh sets a template that the host has not validated yet: the server caches recently accepted ones.
 func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	container(obj)["env"] = []any{map[string]any{"name": "FRESH", "value": fmt.Sprint(templates.Add(1))}}
 	return obj
 }
 
-// container returns the one container of a Service's or Configuration's template, to be changed in place.
+// container returns the only container of a Service's or Configuration's template, to change in place.
 func container(obj *unstructured.Unstructured) map[string]any {
 	spec := obj.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 	return spec["containers"].([]any)[0].(map[string]any)
 }
 
-// owned returns an object that another one owns.
+// owned returns an object with an owner.
 func ownedBy(obj *unstructured.Unstructured, owners ...metav1.OwnerReference) *unstructured.Unstructured {
 	obj.SetOwnerReferences(owners)
 	return obj

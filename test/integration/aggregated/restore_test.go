@@ -20,13 +20,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// restoreRounds is how often the garbage collector of the host goes through all kinds before the test believes that it deletes
-// nothing that was restored.
+// restoreRounds is the number of passes of the host's garbage collector over all kinds after which the test assumes that no
+// restored object is deleted.
 const restoreRounds = 3
 
 // TestRestore restores objects that were deleted after the snapshot, which the host's garbage collector remembers, and others
-// that still exist. All of them stay, with host objects that belong to them, and their UIDs stay what they became. It restores
-// the same snapshot twice, so that the second restore meets the first one's objects.
+// that still exist. All of them stay, with their dependents on the host, and their UIDs do not change afterwards. The same
+// snapshot is restored twice, so that the second restore meets the objects of the first.
 func TestRestore(t *testing.T) {
 	binary, err := harness.Binary()
 	if err != nil {
@@ -50,7 +50,7 @@ func TestRestore(t *testing.T) {
 		all = append(all, service, configuration, revision)
 		all = append(all, mustCreate(t, harness.KindOf("Broker").Object(ns, "events")))
 	}
-	// As the controllers make it for a Revision.
+	// As the controllers create it for a Revision.
 	revision := all[6]
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "owner-00001-deployment", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(revision, revision.GroupVersionKind())}},
@@ -129,7 +129,7 @@ func TestRestore(t *testing.T) {
 	})
 }
 
-// requestRestore names a restore in the host cluster, as hack/restore.sh does.
+// requestRestore requests a restore in the host cluster, like hack/restore.sh.
 func requestRestore(t *testing.T, id string) {
 	t.Helper()
 	configMaps := host.Host.CoreV1().ConfigMaps(harness.SystemNamespace)

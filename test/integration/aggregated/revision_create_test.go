@@ -12,8 +12,8 @@ import (
 
 const revisionsComeFrom = "Revisions come from Configurations and cannot be created directly"
 
-// TestRevisionCreateForbidden tries to create a Revision in every way, as everybody that a request can claim
-// to be through the aggregator (serving 5.3: developers MUST NOT be able to create Revisions).
+// TestRevisionCreateForbidden tries every way to create a Revision, as every user that a request can claim through the
+// aggregator (serving 5.3: developers MUST NOT be able to create Revisions).
 func TestRevisionCreateForbidden(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "revision", nil)
@@ -24,7 +24,7 @@ func TestRevisionCreateForbidden(t *testing.T) {
 	for name, c := range map[string]*harness.Clients{
 		"cluster-admin":                      host.Admin,
 		"user with the right by RBAC":        clientsOf(t, host.User(t, "revision-creator")),
-		"as system:masters":                  host.Admin.As(t, "anybody", "system:masters"),
+		"as system:masters":                  host.Admin.As(t, "alice", "system:masters"),
 		"as the in-process controllers":      host.Admin.As(t, "system:knative:controllers", "system:masters", "system:authenticated"),
 		"as the loopback client":             host.Admin.As(t, "system:apiserver", "system:masters"),
 		"as the server's own ServiceAccount": host.Admin.As(t, "system:serviceaccount:knative-system:knative-apiserver", "system:masters"),
@@ -52,7 +52,7 @@ func TestRevisionCreateForbidden(t *testing.T) {
 	}
 }
 
-// TestRevisionCreateForbiddenKubectl does the same with kubectl, whose user impersonates the controllers.
+// TestRevisionCreateForbiddenKubectl does the same with kubectl, impersonating the controllers.
 func TestRevisionCreateForbiddenKubectl(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "revision", nil)
@@ -68,12 +68,12 @@ func TestRevisionCreateForbiddenKubectl(t *testing.T) {
 	} {
 		k.MustFail(t, revisionsComeFrom, string(manifest), append(args, "-f", "-")...)
 	}
-	// Without that group the host's RBAC refuses first.
+	// Without that group, the RBAC of the host rejects the request earlier.
 	k.MustFail(t, `User "system:knative:controllers" cannot create resource "revisions"`, string(manifest),
 		"create", "--as=system:knative:controllers", "-f", "-")
 }
 
-// TestControllersUser creates a Revision as the user that the operator named, and nobody changes its spec.
+// TestControllersUser creates a Revision as the user of --controllers-user; no user may change its spec.
 func TestControllersUser(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "controllers", nil)
@@ -88,7 +88,7 @@ func TestControllersUser(t *testing.T) {
 	wantCode(t, remove(t, host.Admin, revision), http.StatusOK)
 }
 
-// grantRevisions gives a user every right on Revisions.
+// grantRevisions grants a user every right on Revisions.
 func grantRevisions(t *testing.T, ns, user string) error {
 	_, err := host.Host.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "revisions"},

@@ -18,22 +18,22 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// shutdownDelay is how long the server of the tests goes on after SIGTERM.
+// shutdownDelay is the time that the server of the tests serves after SIGTERM.
 const shutdownDelay = 3 * time.Second
 
-// TestShutdown ends the server by SIGTERM while it is used: it says first that it is not ready, serves for the
-// delay, finishes what is in flight, closes watches, and leaves its registration alone (P3).
+// TestShutdown sends SIGTERM to the server under load: it reports not ready first, serves for the delay, finishes requests in
+// flight, closes watches, and keeps its registration (P3).
 func TestShutdown(t *testing.T) {
 	ns := host.Namespace(t, "shutdown", nil)
 	anonymous := clientsOf(t, direct(t))
-	arrived, leave := make(chan struct{}), make(chan struct{})
+	arrived, finish := make(chan struct{}), make(chan struct{})
 	registerValidating(t, ns, rule("messaging.knative.dev", "channels", admissionregistrationv1.Create),
 		func(_ stdcontext.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			if r.DryRun != nil && *r.DryRun {
 				return deny("registered")
 			}
 			close(arrived)
-			<-leave
+			<-finish
 			return allow()
 		})
 	channel := harness.KindOf("Channel").Object(ns, "late")
@@ -89,7 +89,7 @@ func TestShutdown(t *testing.T) {
 		}
 		return nil
 	})
-	close(leave)
+	close(finish)
 	wantCode(t, <-inFlight, http.StatusCreated)
 	for range watch.ResultChan() { // until the server closes it
 	}
@@ -105,7 +105,7 @@ func TestShutdown(t *testing.T) {
 	wantCode(t, get(t, host.Admin, channel), http.StatusOK)
 }
 
-// registrations returns identity and specification of our APIServices.
+// registrations returns UID and spec of the APIServices.
 func registrations(t *testing.T) map[string]any {
 	t.Helper()
 	result := map[string]any{}

@@ -26,8 +26,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// refuses starts a second server as the user of config, on data of its own: it must end by itself, with an
-// error that has all of want.
+// refuses starts a second server as the user of config, with its own data: it must exit with an error that has all of want.
 func refuses(t *testing.T, config *rest.Config, want ...string) {
 	t.Helper()
 	binary, err := harness.Binary()
@@ -63,7 +62,7 @@ func refuses(t *testing.T, config *rest.Config, want ...string) {
 	}
 }
 
-// serverConfig is what the server itself reaches the host with.
+// serverConfig is the server's client configuration for the host.
 func serverConfig(t *testing.T) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(host.Dir, "kubeconfig"))
@@ -73,7 +72,7 @@ func serverConfig(t *testing.T) *rest.Config {
 	return config
 }
 
-// TestStartupBesideCRD does not start beside a CustomResourceDefinition of our group and version (P4).
+// TestStartupBesideCRD checks that the server does not start if a CustomResourceDefinition has its group and version (P4).
 func TestStartupBesideCRD(t *testing.T) {
 	definitions := host.Admin.Dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	_, err := definitions.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
@@ -104,7 +103,8 @@ func TestStartupBesideCRD(t *testing.T) {
 	refuses(t, serverConfig(t), "parallels.eventing.knative.dev", "delete these definitions", "docs/operations.md")
 }
 
-// TestStartupWithoutRequestHeaderCA does not start where the host says nothing of its front proxy (P11).
+// TestStartupWithoutRequestHeaderCA checks that the server does not start if the host does not publish the CA of its front
+// proxy (P11).
 func TestStartupWithoutRequestHeaderCA(t *testing.T) {
 	t.Parallel()
 	config := serverConfig(t)
@@ -116,7 +116,7 @@ func TestStartupWithoutRequestHeaderCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same host, but for what it says of its front proxy.
+	// The same host, except for the published front proxy.
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
@@ -133,7 +133,7 @@ func TestStartupWithoutRequestHeaderCA(t *testing.T) {
 	refuses(t, config, "kube-system/extension-apiserver-authentication", "--requestheader-client-ca-file")
 }
 
-// withoutRequestHeaderCA takes the authority of the front proxy out of the ConfigMap that publishes it.
+// withoutRequestHeaderCA removes the CA of the front proxy from the ConfigMap that publishes it.
 func withoutRequestHeaderCA(response *http.Response) error {
 	if !strings.HasSuffix(response.Request.URL.Path, "/configmaps/extension-apiserver-authentication") {
 		return nil
@@ -156,7 +156,7 @@ func withoutRequestHeaderCA(response *http.Response) error {
 	return nil
 }
 
-// TestStartupWithoutRights does not start without the shipped RBAC, and says what is missing (P7).
+// TestStartupWithoutRights checks that the server does not start without the shipped RBAC, and names the missing rights (P7).
 func TestStartupWithoutRights(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "rights", nil)
@@ -184,7 +184,7 @@ func TestStartupWithoutRights(t *testing.T) {
 // role is a Role of a namespace.
 type role struct{ namespace, name string }
 
-// give binds a Role to a ServiceAccount until the test ends, and waits until it holds.
+// give binds a Role to a ServiceAccount until the test ends, and waits until it is effective.
 func (r role) give(t *testing.T, namespace, account string) {
 	t.Helper()
 	bindings := host.Host.RbacV1().RoleBindings(r.namespace)

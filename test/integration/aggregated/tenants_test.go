@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// tenant is a user with the specifications' knative-developer Role in one namespace.
+// tenant is a user with the knative-developer Role of the specifications in one namespace.
 type tenant struct {
 	namespace string
 	*harness.Clients
@@ -29,7 +29,7 @@ func newTenant(t *testing.T, name string) tenant {
 	return tenant{ns, clientsOf(t, host.User(t, name))}
 }
 
-// developerVerbs are what the Role allows (serving "RBAC Profile", eventing "RBAC Profile").
+// developerVerbs are the verbs that the Role allows (serving "RBAC Profile", eventing "RBAC Profile").
 func developerVerbs(kind string) []string {
 	switch kind {
 	case "Service":
@@ -41,13 +41,13 @@ func developerVerbs(kind string) []string {
 	}
 }
 
-// attempt is a request that needs the right to one verb.
+// attempt is a request that requires one verb.
 type attempt struct {
 	verb    string
 	request harness.Request
 }
 
-// attempts are one request for each verb on an object, in an order in which all of them can succeed.
+// attempts are one request per verb on an object, in an order in which all of them can succeed.
 func attempts(object *unstructured.Unstructured) []attempt {
 	kind, path := kindOf(object), pathOf(object)
 	collection := kind.Collection(object.GetNamespace())
@@ -66,8 +66,7 @@ func attempts(object *unstructured.Unstructured) []attempt {
 	}
 }
 
-// tryAll makes one request for each verb, and fails the test unless exactly those in allowed succeed and all
-// others are forbidden.
+// tryAll sends one request per verb, and fails the test unless exactly the allowed ones succeed and all others are forbidden.
 func tryAll(t *testing.T, c *harness.Clients, kind harness.Kind, namespace string, allowed []string) {
 	t.Helper()
 	object := kind.Object(namespace, "mine")
@@ -89,8 +88,8 @@ func tryAll(t *testing.T, c *harness.Clients, kind harness.Kind, namespace strin
 	}
 }
 
-// TestTenants lets each of two developers do in its own namespace all that the Role says and nothing else, and
-// nothing at all in the other's: not create a Revision, not write a status.
+// TestTenants checks that each of two developers may use the rights of the Role in its own namespace and no others, and none in
+// the other's namespace; neither may create a Revision or write a status.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	alice, bob := newTenant(t, "alice"), newTenant(t, "bob")
@@ -115,7 +114,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestAggregatedRoles gives the host's own roles view, edit and admin their share of our kinds.
+// TestAggregatedRoles checks that the host's roles view, edit and admin include the kinds of this server.
 func TestAggregatedRoles(t *testing.T) {
 	t.Parallel()
 	read := []string{"get", "list", "watch"}

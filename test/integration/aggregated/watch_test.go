@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestWatchList gets what is there, a bookmark that says so, and then what changes, in one watch (P20).
+// TestWatchList receives the existing objects, a bookmark that marks their end, and then changes, in one watch (P20).
 func TestWatchList(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "watchlist", nil)
@@ -49,7 +49,7 @@ func TestWatchList(t *testing.T) {
 	}
 }
 
-// TestPaging lists in pages that all are of one moment (P20).
+// TestPaging checks that the pages of a list show the state of one moment (P20).
 func TestPaging(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "paging", nil)
@@ -69,8 +69,8 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// TestProtobufFirst answers in JSON a client that would rather have protobuf, and refuses one that takes
-// nothing else (P15).
+// TestProtobufFirst checks that a client that prefers protobuf receives JSON, and that one that accepts nothing else is
+// rejected (P15).
 func TestProtobufFirst(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "protobuf", nil)
@@ -90,7 +90,7 @@ func TestProtobufFirst(t *testing.T) {
 				t.Errorf("%s %s: code %d, %s, want JSON", request.Method, request.Path, response.Code, contentType)
 			}
 		}
-		// What is no object of ours, metadata and tables, comes in an encoding that was asked for too.
+		// Metadata and tables are also available as protobuf.
 		metadata := "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 		response := host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: kind.Collection(ns), Accept: strings.Replace(metadata, "application/json", protobuf, 1) + "," + metadata})
 		wantCode(t, response, http.StatusOK)

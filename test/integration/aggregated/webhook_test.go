@@ -15,13 +15,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// webhookTimeout is the time that the host waits for a webhook: the longest that it allows.
+// webhookTimeout is the maximum timeout of webhooks.
 const webhookTimeout = 30 * time.Second
 
-// answer is what a webhook says of a request; it may wait until ctx ends, when the caller gave up.
+// answer is the response of a webhook; it may block until ctx is canceled.
 type answer func(ctx stdcontext.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 
-// serveWebhook serves a webhook by TLS until the test ends and returns how to call it.
+// serveWebhook serves a webhook with TLS until the test ends and returns its client configuration.
 func serveWebhook(t *testing.T, answer answer) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,12 +50,12 @@ func rule(group, resource string, operations ...admissionregistrationv1.Operatio
 	}
 }
 
-// in selects one namespace, so that tests do not disturb each other.
+// in selects one namespace, which isolates the tests.
 func in(namespace string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}}
 }
 
-// registerValidating registers a validating webhook, without which no write passes, until the test ends.
+// registerValidating registers a validating webhook that all writes must pass, until the test ends.
 func registerValidating(t *testing.T, namespace string, rule admissionregistrationv1.RuleWithOperations, answer answer) {
 	t.Helper()
 	configurations := host.Host.AdmissionregistrationV1().ValidatingWebhookConfigurations()

@@ -12,8 +12,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// postConcurrently posts events over a number of connections and returns how long the answers took, in order of length.
-// All must be accepted.
+// postConcurrently posts events over a number of connections and returns the sorted response times. All events must be
+// accepted.
 func postConcurrently(t *testing.T, address string, connections int, events []event) []time.Duration {
 	t.Helper()
 	latencies := make([]time.Duration, len(events))
@@ -39,22 +39,22 @@ func postConcurrently(t *testing.T, address string, connections int, events []ev
 	return latencies
 }
 
-// A subscriber that is away gets all events once it is back; neither the sender nor another Trigger's subscriber
-// notices (eventing Event Acknowledgement and Delivery Retry-6 and -7).
+// TestSubscriberDown checks that a subscriber that was down receives all events once it is up, without effect on the sender and
+// on the subscriber of another Trigger (eventing Event Acknowledgement and Delivery Retry-6 and -7).
 func TestSubscriberDown(t *testing.T) {
 	const count, connections = 10_000, 16
-	// retryDelay is what anybody who had to wait for the subscriber would wait for, at least.
+	// retryDelay is the minimum delay of anything that waits for the subscriber.
 	const retryDelay = 2 * time.Second
 	ns := namespace()
 	down, healthy := harness.NewSink(t), harness.NewSink(t).At("/")
-	away := down.At("/")
+	unavailable := down.At("/")
 	address := shared.broker(t, ns, "orders")
-	shared.trigger(t, ns, "orders", "away", away.URL, delivered(retries(1000, "PT2S")))
+	shared.trigger(t, ns, "orders", "unavailable", unavailable.URL, delivered(retries(1000, "PT2S")))
 	shared.trigger(t, ns, "orders", "healthy", healthy.URL)
 
 	before := numbered("before", "order", count/5)
 	usual := postConcurrently(t, address, connections, before)
-	for _, subscriber := range []*harness.Subscriber{away, healthy} {
+	for _, subscriber := range []*harness.Subscriber{unavailable, healthy} {
 		if err := subscriber.AwaitAll(bounded(t), ids(before)); err != nil {
 			t.Fatal(err)
 		}
@@ -69,21 +69,21 @@ func TestSubscriberDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	behind := time.Since(began) - posted
-	t.Logf("answers to the sender took %s, 99 %% at most %s; with the subscriber away %s and %s; another subscriber had all %s after the last",
+	t.Logf("answers to the sender took %s, 99 %% at most %s; with the subscriber down %s and %s; another subscriber had all %s after the last",
 		usual[len(usual)/2], usual[len(usual)*99/100], meanwhile[count/2], meanwhile[count*99/100], behind)
 	if meanwhile[count/2] > retryDelay {
-		t.Errorf("with a subscriber away half of the answers to the sender took %s and longer, want less than %s", meanwhile[count/2], retryDelay)
+		t.Errorf("with a subscriber down half of the answers to the sender took %s and longer, want less than %s", meanwhile[count/2], retryDelay)
 	}
 
 	down.Start(t)
 	back := time.Now()
-	if err := away.AwaitAll(bounded(t), ids(events)); err != nil {
+	if err := unavailable.AwaitAll(bounded(t), ids(events)); err != nil {
 		t.Error(err)
 	}
 	t.Logf("the subscriber had all events %s after it was back", time.Since(back).Round(time.Millisecond))
 }
 
-// Events that a subscriber could not be sent go to the address that its Trigger has at the next attempt.
+// TestSubscriberMoves checks that the next attempt of a failed delivery uses the current address of its Trigger.
 func TestSubscriberMoves(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)

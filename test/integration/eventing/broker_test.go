@@ -26,9 +26,9 @@ func states(conditions duckv1.Conditions) map[duckv1.ConditionType]string {
 	return all
 }
 
-// A ready Broker tells so in its conditions, and its address takes events as it stands (eventing Broker Lifecycle-1 and
-// -3, eventing Content Based Routing-1 and -2, eventing Destination Resolution-6, eventing Broker-3, eventing Error
-// Signalling-1, -2 and -8).
+// TestBrokerStatus checks the conditions of a ready Broker, and that its address accepts events unchanged (eventing Broker
+// Lifecycle-1 and -3, eventing Content Based Routing-1 and -2, eventing Destination Resolution-6, eventing Broker-3, eventing
+// Error Signalling-1, -2 and -8).
 func TestBrokerStatus(t *testing.T) {
 	for _, class := range []string{"", eventingv1.BrokerClassJetStream, eventingv1.BrokerClassMTChannelBased} {
 		ns := namespace()
@@ -54,8 +54,9 @@ func TestBrokerStatus(t *testing.T) {
 	}
 }
 
-// Brokers of another class and their Triggers are left to their own controllers; Brokers, and Channels of another template, whose
-// kind nobody serves here, say so (eventing Broker Lifecycle, eventing Channel Lifecycle, eventing Error Signalling-1).
+// TestForeignObjects checks that Brokers of another class and their Triggers are left to their own controllers, and that
+// Brokers and Channels of a kind without a controller report that (eventing Broker Lifecycle, eventing Channel Lifecycle,
+// eventing Error Signalling-1).
 func TestForeignObjects(t *testing.T) {
 	ns := namespace()
 	meta := metav1.ObjectMeta{Namespace: ns, Name: "foreign"}
@@ -68,7 +69,7 @@ func TestForeignObjects(t *testing.T) {
 		ChannelTemplate: &messagingv1.ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "ExampleChannel"}}}})
 	create(t, shared.Knative.MessagingV1().Subscriptions(ns), newSubscription(ns, "foreign", "foreign", to(uri("http://127.0.0.1:1/"))))
 	shared.subscriptionIs(t, ns, "foreign", corev1.ConditionFalse, "ChannelNotServed")
-	// What comes later is done.
+	// The later object was reconciled.
 	shared.broker(t, ns, "orders")
 	shared.channel(t, ns, "orders")
 	shared.trigger(t, ns, "orders", "orders", "http://127.0.0.1:1/")
@@ -81,7 +82,7 @@ func TestForeignObjects(t *testing.T) {
 	if diff := cmp.Diff(eventingv1.TriggerStatus{}, fetch(t, triggers, "foreign").Status); diff != "" {
 		t.Errorf("status of the Trigger (-want +got):\n%s", diff)
 	}
-	eventually(t, channels, "foreign", "says that nobody serves its kind", func(c *messagingv1.Channel) error {
+	eventually(t, channels, "foreign", "reports that its kind has no controller", func(c *messagingv1.Channel) error {
 		return condition(c, &c.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "ChannelTemplateKindNotFound")
 	})
 	for _, path := range []string{"/" + ns + "/foreign", "/channels/" + ns + "/foreign"} {

@@ -19,9 +19,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A ready Channel of either kind tells so in its conditions, and its address takes events as it stands and brings them
-// to its Subscriptions (eventing Channel Lifecycle-1 to -4, -7 and -8, eventing Topology Based Routing-1, -2, -4 and -5,
-// eventing Destination Resolution-6, eventing Channel-4, eventing Error Signalling-1, -2 and -8).
+// TestChannelStatus checks the conditions of a ready Channel of each kind, and that events posted to its address reach its
+// Subscriptions (eventing Channel Lifecycle-1 to -4, -7 and -8, eventing Topology Based Routing-1, -2, -4 and -5, eventing
+// Destination Resolution-6, eventing Channel-4, eventing Error Signalling-1, -2 and -8).
 func TestChannelStatus(t *testing.T) {
 	for _, kind := range []string{"", messagingv1.ChannelKindJetStream, messagingv1.ChannelKindInMemory} {
 		t.Run("kind "+kind, func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestChannelStatus(t *testing.T) {
 	}
 }
 
-// A Channel lists its Subscriptions and how far it has come with each, as they are resolved, change and go (eventing
-// Channel-1 and -2, eventing duckv1.SubscriberSpec-1; eventing duckv1.SubscriberStatus).
+// TestSubscribers checks that a Channel lists its Subscriptions with their states as they are resolved, changed and deleted
+// (eventing Channel-1 and -2, eventing duckv1.SubscriberSpec-1; eventing duckv1.SubscriberStatus).
 func TestSubscribers(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)
@@ -120,9 +120,9 @@ func TestSubscribers(t *testing.T) {
 	expect(entry(second, retries(7, "PT2S")))
 }
 
-// A Subscription is not ready without its Channel, and is by itself when there is one; the very next event arrives
-// (eventing Subscription Lifecycle-2 to -4 and -12, eventing Channel Lifecycle-2, eventing Subscription-3, eventing Error
-// Signalling-6, -8 and -9).
+// TestSubscriptionBeforeChannel checks that a Subscription becomes ready once its Channel exists, and that the next event
+// arrives (eventing Subscription Lifecycle-2 to -4 and -12, eventing Channel Lifecycle-2, eventing Subscription-3, eventing
+// Error Signalling-6, -8 and -9).
 func TestSubscriptionBeforeChannel(t *testing.T) {
 	ns := namespace()
 	subscriber := harness.NewSink(t).At("/")
@@ -152,8 +152,9 @@ func TestSubscriptionBeforeChannel(t *testing.T) {
 	}
 }
 
-// While its Channel is not ready, a Subscription is not either (eventing Subscription Lifecycle-2 and -3).
-func TestSubscriptionOfChannelThatIsNotReady(t *testing.T) {
+// TestSubscriptionOfUnreadyChannel checks that a Subscription is not ready while its Channel is not (eventing Subscription
+// Lifecycle-2 and -3).
+func TestSubscriptionOfUnreadyChannel(t *testing.T) {
 	ns := namespace()
 	create(t, shared.Knative.MessagingV1().Channels(ns), &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "orders"},
 		Spec: messagingv1.ChannelSpec{Delivery: deadTo(brokerRef("letters"), nil)}})
@@ -172,9 +173,10 @@ func TestSubscriptionOfChannelThatIsNotReady(t *testing.T) {
 	shared.subscriptionIs(t, ns, "orders", corev1.ConditionTrue, "")
 }
 
-// Subscriber, reply and dead letter sink of a Subscription are resolved and reported; what cannot be makes it not ready,
-// with a reason that names the object, and an empty URI, until the object is there (eventing Subscription Lifecycle-4 to
-// -7 and -13, eventing Destination Resolution-1 and -3 to -5; eventing PhysicalSubscriptionStatus).
+// TestUnresolvedSubscription checks that subscriber, reply and dead letter sink of a Subscription are resolved and reported,
+// and that a missing object makes the Subscription not ready, with a reason that names the object and an empty URI, until the
+// object exists (eventing Subscription Lifecycle-4 to -7 and -13, eventing Destination Resolution-1 and -3 to -5; eventing
+// PhysicalSubscriptionStatus).
 func TestUnresolvedSubscription(t *testing.T) {
 	ns := namespace()
 	shared.channel(t, ns, "orders")
@@ -211,9 +213,9 @@ func TestUnresolvedSubscription(t *testing.T) {
 	expect(corev1.ConditionTrue, "")
 }
 
-// A deleted Channel's address is not found, and one made anew of its name starts without events (eventing Channel
-// Lifecycle-1).
-func TestChannelMadeAnew(t *testing.T) {
+// TestChannelRecreated checks that the address of a deleted Channel is not found, and that a new Channel of the same name
+// starts without events (eventing Channel Lifecycle-1).
+func TestChannelRecreated(t *testing.T) {
 	ns := namespace()
 	subscriber := harness.NewSink(t).At("/")
 	subscriber.AnswerCode(http.StatusServiceUnavailable)
@@ -239,8 +241,8 @@ func TestChannelMadeAnew(t *testing.T) {
 		return nil
 	})
 	subscriber.Answer(nil)
-	if again := shared.channel(t, ns, "orders"); again != address {
-		t.Errorf("the address is %s, and was %s", again, address)
+	if recreated := shared.channel(t, ns, "orders"); recreated != address {
+		t.Errorf("the address is %s, and was %s", recreated, address)
 	}
 	shared.subscriptionIs(t, ns, "orders", corev1.ConditionTrue, "")
 	mustPost(t, address, event{id: "new", kind: "order"})
@@ -252,8 +254,8 @@ func TestChannelMadeAnew(t *testing.T) {
 	}
 }
 
-// A Channel may have the longest name of an object. Its host name is shortened as in Knative's releases, and its events reach
-// its own Subscriptions (eventing Channel Lifecycle-1).
+// TestLongChannelName checks that a Channel may have the longest name of an object: its host name is shortened as in Knative's
+// releases, and its events reach its own Subscriptions (eventing Channel Lifecycle-1).
 func TestLongChannelName(t *testing.T) {
 	ns := namespace()
 	channels := shared.Knative.MessagingV1().Channels(ns)
@@ -274,7 +276,8 @@ func TestLongChannelName(t *testing.T) {
 	}
 }
 
-// Delivery options of the template hold for Subscriptions that have none, unless the Channel has its own.
+// TestTemplateDelivery checks that delivery options of the template apply to Subscriptions without their own, unless the
+// Channel has its own.
 func TestTemplateDelivery(t *testing.T) {
 	ns := namespace()
 	dead, subscriber := harness.NewSink(t).At("/"), harness.NewSink(t).At("/")

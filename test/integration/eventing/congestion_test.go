@@ -9,9 +9,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A subscriber that sustains a few requests at a time gets about as many, and all events, though it refuses what is
-// more; others are not held up by it, nor by one that does not answer at all (eventing Event Acknowledgement and Delivery
-// Retry-6 and -7).
+// TestCongestion checks that a subscriber that sustains a few requests at a time receives about that many, and all events,
+// although it rejects the excess, and that neither it nor a subscriber that does not respond delays others (eventing Event
+// Acknowledgement and Delivery Retry-6 and -7).
 func TestCongestion(t *testing.T) {
 	const count, capacity = 300, 4
 	for _, consumer := range consumers {

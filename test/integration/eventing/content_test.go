@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// arriving is an event that a test sends, and as what each of its ids is to arrive.
+// arriving is an event that a test sends, and the expected arrival for each of its IDs.
 type arriving struct {
 	name string
 	message
@@ -23,7 +23,7 @@ type arriving struct {
 
 // arrivals are events in all modes, with data and extension attributes of all kinds.
 func arrivals() []arriving {
-	// Everything that a program which parses and writes JSON again would change.
+	// Everything that parsing and encoding JSON would change.
 	const json = " {\"b\" : 1.00, \"a\":[1e3 ,\"\\u003c<é\"],\n\"b\": 12345678901234567890}\n"
 	raw := "\x00\xff\xfe\r\n" + strings.Repeat("\x80", 1000)
 	attributes := func(id string, more map[string]string) map[string]string {
@@ -116,7 +116,8 @@ func version03() []arriving {
 	}
 }
 
-// Replies and dead letters keep the version of their events (eventing Event Delivery-5 and -8).
+// TestVersion03Onwards checks that replies and dead letters keep the version of their events (eventing Event Delivery-5 and
+// -8).
 func TestVersion03Onwards(t *testing.T) {
 	for _, consumer := range consumers {
 		t.Run(consumer.name, func(t *testing.T) {
@@ -153,10 +154,9 @@ func TestVersion03Onwards(t *testing.T) {
 	}
 }
 
-// Events arrive as they were sent, byte for byte and with all attributes, in the mode in which they came or that
-// delivery.format asks for (eventing Content Based Routing-8 and -13, eventing Topology Based Routing-7 and -8; eventing
-// Minimum supported protocol-1; eventing HTTP Verbs-2; eventing Broker Lifecycle-3, Channel Lifecycle-3; eventing
-// DeliverySpec).
+// TestContent checks that events arrive byte for byte and with all attributes, in their original mode or in the mode of
+// delivery.format (eventing Content Based Routing-8 and -13, eventing Topology Based Routing-7 and -8; eventing Minimum
+// supported protocol-1; eventing HTTP Verbs-2; eventing Broker Lifecycle-3, Channel Lifecycle-3; eventing DeliverySpec).
 func TestContent(t *testing.T) {
 	json, binary := duckv1.FormatJSON, duckv1.FormatBinary
 	for _, consumer := range consumers {
@@ -190,7 +190,8 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// Data without a content type, and events without data, have none when they arrive (eventing Content Based Routing-8).
+// TestContentWithoutType checks that data without a content type, and events without data, arrive without one (eventing Content
+// Based Routing-8).
 func TestContentWithoutType(t *testing.T) {
 	ns := namespace()
 	subscriber := harness.NewSink(t).At("/")
@@ -206,8 +207,8 @@ func TestContentWithoutType(t *testing.T) {
 	}
 }
 
-// Headers that belong to the request rather than to the event travel with it, others do not; replies are asked for
-// (eventing Derived (Reply) Events-1 and -4).
+// TestContentHeaders checks which request headers are delivered with the event, and that replies are requested (eventing
+// Derived (Reply) Events-1 and -4).
 func TestContentHeaders(t *testing.T) {
 	for _, consumer := range consumers {
 		t.Run(consumer.name, func(t *testing.T) {

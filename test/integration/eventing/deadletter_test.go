@@ -16,15 +16,15 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// Delivery options are those of the Trigger or Subscription, or else those of its Broker or Channel, as a whole (eventing
-// Broker-1, eventing Channel-2, eventing Event Delivery-1, -8 and -9).
-func TestWhoseDeadLetterSink(t *testing.T) {
+// TestEffectiveDeadLetterSink checks that the delivery options of the Trigger or Subscription, if any, replace the options of
+// its Broker or Channel as a whole (eventing Broker-1, eventing Channel-2, eventing Event Delivery-1, -8 and -9).
+func TestEffectiveDeadLetterSink(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		// parent and own are the delivery options of the Broker or Channel, and of the Trigger or Subscription.
+		// parent and own are the delivery options of the Broker or Channel and of the Trigger or Subscription.
 		parent, own func(parentSink, ownSink *duckv1.Destination) *duckv1.DeliverySpec
 		attempts    int
-		// dead is where the event ends: parent, own, or nowhere.
+		// dead is the sink of the dead letter: parent, own or none.
 		dead string
 	}{
 		{"the parent's by default",
@@ -112,8 +112,8 @@ func TestWhoseDeadLetterSink(t *testing.T) {
 	}
 }
 
-// A dead letter is the event as it was, with attributes that say where it could not be delivered and why (eventing Event
-// Delivery-8, eventing Content Based Routing-8, eventing Topology Based Routing-7).
+// TestDeadLetters checks that a dead letter is the unchanged event with attributes for the destination and the reason of the
+// failure (eventing Event Delivery-8, eventing Content Based Routing-8, eventing Topology Based Routing-7).
 func TestDeadLetters(t *testing.T) {
 	const data = "{ \"a\" : 1.0 }\n"
 	for _, consumer := range consumers {
@@ -130,7 +130,7 @@ func TestDeadLetters(t *testing.T) {
 				}[d.ID]
 			})
 			ns := namespace()
-			// The response of any other host than those of its own namespace is not for the tenant to see.
+			// A response is only disclosed to the tenant if a host of its own namespace sent it.
 			own := strings.Replace(subscriber.URL, "127.0.0.1", "orders."+ns+".localhost", 1)
 			address := consumer.consume(t, ns, own, deadTo(uri(dead.URL), retries(1, "PT0.01S")))
 			for id, want := range map[string]struct{ code, data string }{
@@ -145,7 +145,7 @@ func TestDeadLetters(t *testing.T) {
 					t.Errorf("%s: the dead letter is %+v", id, e)
 				}
 				if e.attributes["knativeerrordest"] != own || e.attributes["knativeerrorcode"] != want.code {
-					t.Errorf("%s: the dead letter tells of %q and code %q, want %q and %q",
+					t.Errorf("%s: the dead letter has %q and code %q, want %q and %q",
 						id, e.attributes["knativeerrordest"], e.attributes["knativeerrorcode"], own, want.code)
 				}
 				encoded := e.attributes["knativeerrordata"]
@@ -158,7 +158,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// Dead letters are sent again as events are (eventing Event Delivery-10), and a Broker can be the sink.
+// TestDeadLettersAreRetried checks that dead letters are retried like events (eventing Event Delivery-10), also to a Broker.
 func TestDeadLettersAreRetried(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)

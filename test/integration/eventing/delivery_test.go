@@ -17,16 +17,16 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// rawSubscriber answers events with bytes of the test's choice, and closes the connection.
+// rawSubscriber responds to events with the bytes of a test, and closes the connection.
 type rawSubscriber struct {
-	// URL is its address.
+	// URL returns its address.
 	URL string
 
 	mu       sync.Mutex
 	attempts map[string]int // guarded by mu; requests by the event's id
 }
 
-// newRawSubscriber starts a subscriber that answers each event with what answers has for its id.
+// newRawSubscriber starts a subscriber that responds to each event with the entry of answers for its ID.
 func newRawSubscriber(t *testing.T, answers map[string]string) *rawSubscriber {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -63,23 +63,23 @@ func (s *rawSubscriber) serve(connection net.Conn, answers map[string]string) {
 	_, _ = io.WriteString(connection, answers[id]) // the sender may have read enough
 }
 
-// seen returns how many requests had an event.
+// seen returns the number of requests with an event.
 func (s *rawSubscriber) seen(id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.attempts[id]
 }
 
-// outcome is what becomes of an event that its subscriber answers in one way.
+// outcome is the result of an event for one response of the subscriber.
 type outcome struct {
 	retried, failed bool
-	// code is what the dead letter says, empty if there was no answer.
+	// code is the code of the dead letter, empty without a response.
 	code string
 }
 
 const deliveryRetry = 2
 
-// expectOutcomes waits until all events came to their end, and compares that with what should be.
+// expectOutcomes waits until all events reached their final state, and compares their outcomes.
 func expectOutcomes(t *testing.T, want map[string]outcome, attempts func(id string) int, dead *harness.Subscriber) {
 	t.Helper()
 	var failed []string
@@ -111,15 +111,15 @@ func expectOutcomes(t *testing.T, want map[string]outcome, attempts func(id stri
 	for _, d := range dead.Deliveries() {
 		e := read(t, d)
 		if o := want[d.ID]; !o.failed || e.attributes["knativeerrorcode"] != o.code {
-			t.Errorf("%s is a dead letter with code %q, want that of %+v", d.ID, e.attributes["knativeerrorcode"], o)
+			t.Errorf("%s is a dead letter with code %q, want the code of %+v", d.ID, e.attributes["knativeerrorcode"], o)
 		}
 	}
 }
 
-// consumers are the two kinds of objects that have events delivered.
+// consumers are the two kinds of consumers.
 var consumers = []struct {
 	name string
-	// consume has events delivered to a subscriber by a new Broker or Channel, whose address it returns.
+	// consume creates a Broker or Channel that delivers to a subscriber, and returns its address.
 	consume func(t *testing.T, namespace, subscriber string, options *duckv1.DeliverySpec) string
 }{
 	{"Trigger", func(t *testing.T, namespace, subscriber string, options *duckv1.DeliverySpec) string {
@@ -136,8 +136,8 @@ var consumers = []struct {
 	}},
 }
 
-// Each row of the table of response codes decides whether an event is sent again, and whether it is a dead letter
-// (eventing Event Acknowledgement and Delivery Retry-3 and -7, eventing Event Delivery-3, -4 and -8).
+// TestDeliveryCodes checks for each row of the table of response codes whether the event is retried, and whether it becomes a
+// dead letter (eventing Event Acknowledgement and Delivery Retry-3 and -7, eventing Event Delivery-3, -4 and -8).
 func TestDeliveryCodes(t *testing.T) {
 	rows := map[string]outcome{}
 	for _, code := range []int{200, 201, 202, 203, 204, 205, 206, 299} {
@@ -161,13 +161,13 @@ func TestDeliveryCodes(t *testing.T) {
 		t.Run(consumer.name, func(t *testing.T) {
 			t.Parallel()
 			sink := harness.NewSink(t)
-			subscriber, dead, elsewhere := sink.At("/"), sink.At("/dead"), sink.At("/elsewhere")
+			subscriber, dead, other := sink.At("/"), sink.At("/dead"), sink.At("/other")
 			subscriber.Answer(func(d *harness.Delivery) harness.Answer {
 				if a, found := answers[d.ID]; found {
 					return a
 				}
 				code, _ := strconv.Atoi(d.ID) // 0 is answered with 202, which then is an error
-				return harness.Answer{Code: code, Header: http.Header{"Location": {elsewhere.URL}}}
+				return harness.Answer{Code: code, Header: http.Header{"Location": {other.URL}}}
 			})
 			options := deadTo(uri(dead.URL), retries(deliveryRetry, "PT0.05S"))
 			options.Timeout = ptr.To("PT0.5S")
@@ -176,15 +176,15 @@ func TestDeliveryCodes(t *testing.T) {
 				mustPost(t, address, event{id: id, kind: "order"})
 			}
 			expectOutcomes(t, rows, func(id string) int { return subscriber.Attempts()[id] }, dead)
-			if n := elsewhere.Requests(); n > 0 {
+			if n := other.Requests(); n > 0 {
 				t.Errorf("a redirection was followed by %d requests", n)
 			}
 		})
 	}
 }
 
-// 1xx is an error that is not retried where nothing follows, and nothing otherwise (eventing Event Acknowledgement and
-// Delivery Retry-3). Whatever comes, it comes by POST (eventing HTTP Verbs-1).
+// TestDeliveryInterimCodes checks that a final 1xx response is an error that is not retried, and that an interim one is ignored
+// (eventing Event Acknowledgement and Delivery Retry-3) (eventing HTTP Verbs-1). All events are sent by POST.
 func TestDeliveryInterimCodes(t *testing.T) {
 	const accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 	const unavailable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"

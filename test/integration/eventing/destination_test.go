@@ -43,8 +43,8 @@ func (s *server) subscriberIs(t testing.TB, namespace, name, want string) {
 	})
 }
 
-// References to objects of this server are their addresses, and a uri is relative to these (eventing Destination
-// Resolution-1 to -3 and -6, eventing Trigger Lifecycle-1).
+// TestDestinations checks that references to objects of this server resolve to their addresses, and that a uri is relative to
+// the address (eventing Destination Resolution-1 to -3 and -6, eventing Trigger Lifecycle-1).
 func TestDestinations(t *testing.T) {
 	ns := namespace()
 	app := shared.application(t, ns, "app")
@@ -81,8 +81,8 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
-// Events go where the status says: through references to Brokers and Channels, and to a uri relative to one (eventing
-// Event Delivery-1 and -2, eventing Destination Resolution-1 and -3).
+// TestEventsFollowReferences checks that events are sent to the addresses in the status: through references to Brokers and
+// Channels, and to a uri relative to one (eventing Event Delivery-1 and -2, eventing Destination Resolution-1 and -3).
 func TestEventsFollowReferences(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)
@@ -99,16 +99,16 @@ func TestEventsFollowReferences(t *testing.T) {
 	}
 }
 
-// What cannot be resolved makes a Trigger not ready, with a reason that names the object and what it lacks, and an empty
-// URI; it is resolved when the object is there (eventing Trigger Lifecycle-1 to -4, eventing Destination Resolution-4 and
-// -5, eventing Error Signalling-6 and -9).
+// TestUnresolvedSubscriber checks that an unresolved subscriber makes a Trigger not ready, with a reason that names the object
+// and the missing part, and an empty URI; it is resolved once the object exists (eventing Trigger Lifecycle-1 to -4, eventing
+// Destination Resolution-4 and -5, eventing Error Signalling-6 and -9).
 func TestUnresolvedSubscriber(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)
 	serving := servingv1.SchemeGroupVersion.String()
 	address := shared.broker(t, ns, "orders")
 	channels := shared.Knative.MessagingV1().Channels(ns)
-	// Nobody gives this one an address.
+	// This object has no address.
 	create(t, channels, &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foreign"},
 		Spec: messagingv1.ChannelSpec{ChannelTemplate: &messagingv1.ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "ExampleChannel"}}}})
 	triggers := shared.Knative.EventingV1().Triggers(ns)
@@ -133,7 +133,7 @@ func TestUnresolvedSubscriber(t *testing.T) {
 		}
 	}
 
-	// The object appears, its events arrive, and it goes and comes again.
+	// The object is created, its events arrive, and it is deleted and created again.
 	subscriber := sink.At("/")
 	create(t, triggers, newTrigger(ns, "orders", "later", "", sentTo(channelRef("later"))))
 	shared.triggerIs(t, ns, "later", corev1.ConditionFalse, "SubscriberNotFound")
@@ -155,8 +155,8 @@ func TestUnresolvedSubscriber(t *testing.T) {
 	shared.subscriberIs(t, ns, "later", later)
 }
 
-// Dead letter sinks are resolved and reported like subscribers, of Brokers, Triggers and Channels (eventing Trigger
-// Lifecycle-5, eventing Destination Resolution-1 and -4; eventing Error Signalling-9).
+// TestUnresolvedDeadLetterSink checks that dead letter sinks of Brokers, Triggers and Channels are resolved and reported like
+// subscribers (eventing Trigger Lifecycle-5, eventing Destination Resolution-1 and -4; eventing Error Signalling-9).
 func TestUnresolvedDeadLetterSink(t *testing.T) {
 	ns := namespace()
 	options := func() *duckv1.DeliverySpec { return deadTo(brokerRef("letters"), nil) }
@@ -177,13 +177,13 @@ func TestUnresolvedDeadLetterSink(t *testing.T) {
 			}
 			return condition(object, status, duckv1.ConditionReady, want, reason)
 		}
-		eventually(t, brokers, "sink", "tells of its dead letter sink", func(b *eventingv1.Broker) error {
+		eventually(t, brokers, "sink", "reports its dead letter sink", func(b *eventingv1.Broker) error {
 			return check(b, &b.Status.Status, b.Status.DeadLetterSinkURI)
 		})
-		eventually(t, channels, "sink", "tells of its dead letter sink", func(c *messagingv1.Channel) error {
+		eventually(t, channels, "sink", "reports its dead letter sink", func(c *messagingv1.Channel) error {
 			return check(c, &c.Status.Status, c.Status.DeadLetterSinkURI)
 		})
-		eventually(t, shared.Knative.EventingV1().Triggers(ns), "sink", "tells of its dead letter sink", func(trigger *eventingv1.Trigger) error {
+		eventually(t, shared.Knative.EventingV1().Triggers(ns), "sink", "reports its dead letter sink", func(trigger *eventingv1.Trigger) error {
 			return check(trigger, &trigger.Status.Status, trigger.Status.DeadLetterSinkURI)
 		})
 	}

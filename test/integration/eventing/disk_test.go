@@ -17,8 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// mount mounts a small filesystem in memory until the test ends. Tests that need one are skipped where this is not
-// allowed.
+// mount mounts a small in-memory filesystem until the test ends. The test is skipped without permission to mount.
 func mount(t *testing.T, size string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "disk")
@@ -40,7 +39,7 @@ func mount(t *testing.T, size string) string {
 	return dir
 }
 
-// fill takes all space of a directory's filesystem until the function that it returns is called.
+// fill uses all space of a directory's filesystem until the returned function is called.
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
@@ -63,7 +62,7 @@ func fill(t *testing.T, dir string) (free func()) {
 	}
 }
 
-// outage is a server whose events cannot be stored for a while.
+// outage is a server that cannot store events for some time.
 type outage struct {
 	*server
 	namespace, address string
@@ -73,7 +72,7 @@ type outage struct {
 	posted             int
 }
 
-// newOutage starts a server with a Broker whose Trigger's subscriber is away, so that the log holds all events.
+// newOutage starts a server with a Broker whose subscriber is down, so the log holds all events.
 func newOutage(t *testing.T, dataDir string, args ...string) *outage {
 	t.Helper()
 	o := &outage{server: start(t, dataDir, args...), namespace: namespace(), sink: harness.NewSink(t)}
@@ -89,7 +88,7 @@ func newOutage(t *testing.T, dataDir string, args ...string) *outage {
 	return o
 }
 
-// post posts an event and remembers it if it is acknowledged.
+// post posts an event and records it if it is acknowledged.
 func (o *outage) post(t *testing.T) *answer {
 	t.Helper()
 	e := event{id: fmt.Sprint(o.posted), kind: "order", data: `"` + strings.Repeat("x", 16<<10) + `"`}
@@ -104,8 +103,8 @@ func (o *outage) post(t *testing.T) *answer {
 	return a
 }
 
-// refused waits until events are refused, and asserts that they are as long as the outage lasts, and that nothing else
-// ends. What failed attempts leave free, as they are written anew, may be taken by others.
+// refused waits until events are rejected, and asserts that they stay rejected during the outage and that the server does not
+// exit. Space that failed attempts free when they are rewritten may admit other events.
 func (o *outage) refused(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, "events are refused", func() error {
@@ -114,7 +113,7 @@ func (o *outage) refused(t *testing.T) {
 		}
 		return nil
 	})
-	// How many events are accepted in between depends on how often attempts fail meanwhile.
+	// The number of events that are accepted in between depends on how often attempts fail.
 	const wanted = 10
 	var body string
 	ctx := bounded(t)
@@ -133,7 +132,7 @@ func (o *outage) refused(t *testing.T) {
 		rejected++
 		body = a.body
 	}
-	t.Logf("senders are told %q", body)
+	t.Logf("senders receive %q", body)
 	if _, err := o.Knative.EventingV1().Brokers(o.namespace).Get(t.Context(), "orders", metav1.GetOptions{}); err != nil {
 		t.Errorf("the API does not serve: %v", err)
 	}
@@ -144,7 +143,7 @@ func (o *outage) refused(t *testing.T) {
 	}
 }
 
-// recovers waits until events are accepted again, and until all that ever were are delivered.
+// recovers waits until events are accepted, and until all accepted ones are delivered.
 func (o *outage) recovers(t *testing.T) {
 	t.Helper()
 	pid := o.PID()
@@ -165,12 +164,12 @@ func (o *outage) recovers(t *testing.T) {
 	}
 }
 
-// With a full disk senders are told to come again, and once there is space they are served again, without a
-// restart. What was acknowledged is delivered (eventing Content Based Routing-3).
+// TestFullDisk checks that senders receive Retry-After while the disk is full, and are accepted again without a restart once it
+// has space. All acknowledged events are delivered (eventing Content Based Routing-3).
 func TestFullDisk(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		// log tells that the small filesystem holds the event log alone.
+		// log is true if the small filesystem holds only the event log.
 		log bool
 	}{{"of the event log", true}, {"of all data", false}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -199,7 +198,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// chattr changes the attribute of a directory and all in it that forbids every change, also to open files and for
+// chattr changes the immutable attribute of a directory and its content, which forbids every change, also to open files and for
 // root.
 func chattr(t *testing.T, change, dir string) {
 	t.Helper()
@@ -208,7 +207,7 @@ func chattr(t *testing.T, change, dir string) {
 	}
 }
 
-// An event log that cannot be written to is like a full one.
+// TestReadOnlyLog checks that an event log that cannot be written behaves like a full one.
 func TestReadOnlyLog(t *testing.T) {
 	o := newOutage(t, t.TempDir())
 	events := filepath.Join(o.dataDir, "events")
@@ -228,7 +227,7 @@ func TestReadOnlyLog(t *testing.T) {
 	o.recovers(t)
 }
 
-// A server that cannot write its data says so and ends.
+// TestUnwritableData checks that a server that cannot write its data logs that and exits.
 func TestUnwritableData(t *testing.T) {
 	disk := mount(t, "16m")
 	if err := unix.Mount("", disk, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
@@ -262,7 +261,7 @@ func TestUnwritableData(t *testing.T) {
 				t.Fatal(err)
 			}
 			if code == 0 || code == 2 {
-				t.Errorf("exit code %d, want another than those of success and of a panic", code)
+				t.Errorf("exit code %d, want neither the code of success nor of a panic", code)
 			}
 			lines := strings.Split(strings.TrimSpace(process.Log()), "\n")
 			if last := lines[len(lines)-1]; !strings.Contains(last, "read-only file system") || !strings.Contains(last, tt.dataDir) {

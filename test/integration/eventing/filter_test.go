@@ -11,8 +11,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A Trigger gets the events that its filters match and no other; filters replace the filter (eventing TriggerFilter-1
-// to -5, eventing Content Based Routing-4 to -6, eventing Broker Lifecycle-4).
+// TestFilters checks that a Trigger receives exactly the events that its filters match, and that filters override filter
+// (eventing TriggerFilter-1 to -5, eventing Content Based Routing-4 to -6, eventing Broker Lifecycle-4).
 func TestFilters(t *testing.T) {
 	type filter = eventingv1.SubscriptionsAPIFilter
 	type attributes = map[string]string
@@ -57,7 +57,7 @@ func TestFilters(t *testing.T) {
 			shared.trigger(t, ns, "orders", "all", all.URL)
 			shared.trigger(t, ns, "orders", "orders", subscriber.URL, func(t *eventingv1.Trigger) { t.Spec.Filter, t.Spec.Filters = tt.filter, tt.filters })
 			mustPost(t, address, events...)
-			// What tells that all has been delivered.
+			// The last event, after which all others are delivered.
 			last := numbered("last", "order", 1)[0]
 			mustPost(t, address, last)
 			for s, want := range map[*harness.Subscriber][]string{all: append(ids(events), last.id), subscriber: tt.want} {
@@ -78,9 +78,9 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// Each Trigger, and each Subscription, has a delivery of its own of each event, also of one destination (eventing Content
-// Based Routing-6 and -7, eventing Topology Based Routing-4 and -6, eventing Broker Lifecycle-2 and -4, eventing Channel
-// Lifecycle-2 and -4).
+// TestSameDestination checks that each Trigger and each Subscription has its own delivery of each event, even with the same
+// destination (eventing Content Based Routing-6 and -7, eventing Topology Based Routing-4 and -6, eventing Broker Lifecycle-2
+// and -4, eventing Channel Lifecycle-2 and -4).
 func TestSameDestination(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)

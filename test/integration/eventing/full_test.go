@@ -9,8 +9,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A log that is full by its own limits refuses events, and empties when the subscriber is back, without a restart and
-// without room for anything but what is in it (eventing Content Based Routing-3).
+// TestFullLog checks that a log that reached its limits rejects events, and empties when the subscriber is up again, without a
+// restart and without spare room (eventing Content Based Routing-3).
 func TestFullLog(t *testing.T) {
 	for name, args := range map[string][]string{
 		"of one stream": {"--event-log-max-stream-size=4Mi"},
@@ -39,8 +39,8 @@ func TestFullLog(t *testing.T) {
 	}
 }
 
-// The Brokers of one namespace fill half of the log, and senders of others do not notice. What was accepted is delivered once the
-// subscriber is back, and then the namespace has room again (eventing Content Based Routing-3).
+// TestFullShareOfANamespace checks that the Brokers of one namespace fill only half of the log, without effect on other
+// namespaces, and that the namespace has room again once its accepted events are delivered (eventing Content Based Routing-3).
 func TestFullShareOfANamespace(t *testing.T) {
 	o := newOutage(t, t.TempDir(), "--event-log-max-size=16Mi")
 	for _, name := range []string{"second", "third", "fourth"} {

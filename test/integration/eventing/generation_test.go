@@ -18,19 +18,19 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// findings are what a status says of one generation of an object whose destination the test changes.
+// findings are the parts of a status for one generation of an object whose destination the test changes.
 type findings struct {
 	ready   string
 	address string
 }
 
-// A status that tells of a generation has the conditions and addresses of that generation, in every version of an object
-// that there is (eventing Broker-2, Trigger-3, Channel-3 and Subscription-2; eventing Broker-3, Trigger-4, Channel-4 and
+// TestStatusOfOneGeneration checks in every version of an object that a status has the conditions and addresses of its
+// observedGeneration (eventing Broker-2, Trigger-3, Channel-3 and Subscription-2; eventing Broker-3, Trigger-4, Channel-4 and
 // Subscription-3).
 func TestStatusOfOneGeneration(t *testing.T) {
 	for _, tt := range []struct {
 		kind string
-		// destination is the path of one in the object, and address that of its URL.
+		// destination is the path of a destination in the object, and address the path of its URL.
 		destination, address []string
 	}{
 		{"Broker", []string{"spec", "delivery", "deadLetterSink"}, []string{"status", "deadLetterSinkUri"}},
@@ -87,7 +87,7 @@ func TestStatusOfOneGeneration(t *testing.T) {
 	}
 }
 
-// observed returns what the first version of an object says whose status is that of a generation.
+// observed returns the first version of an object whose status is of a generation.
 func observed(t *testing.T, events watch.Interface, generation int64, address []string) findings {
 	t.Helper()
 	ctx := bounded(t)
@@ -114,7 +114,7 @@ func observed(t *testing.T, events watch.Interface, generation int64, address []
 			ready, _, _ := strings.Cut(states(status.Status.Conditions)["Ready"], ":")
 			return findings{ready, url}
 		case <-ctx.Done():
-			t.Fatalf("the status does not tell of generation %d", generation)
+			t.Fatalf("no status of generation %d", generation)
 		}
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// entrance is one way into the server for events.
+// entrance is an address that accepts events.
 type entrance struct {
 	name, address, host string
-	// broker tells that it leads to a Broker.
+	// broker is true for the address of a Broker.
 	broker bool
 }
 
-// entrances returns the address of a Broker, and both of a Channel.
+// entrances returns the address of a Broker and both addresses of a Channel.
 func entrances(t *testing.T, broker, channel string) []entrance {
 	t.Helper()
 	u, err := url.Parse(channel)
@@ -38,10 +38,9 @@ func entrances(t *testing.T, broker, channel string) []entrance {
 	}
 }
 
-// The status code of an answer tells a sender whether its event is accepted, and what is not is delivered to nobody
-// (eventing Event Acknowledgement and Delivery Retry-1, -2 and -4; eventing Content Based Routing-2 and -13; eventing
-// Topology Based Routing-2 and -8; eventing Broker Lifecycle-3, Channel Lifecycle-3; eventing Minimum supported
-// protocol-1).
+// TestIngressCodes checks that the status code reports whether an event was accepted, and that a rejected event is not
+// delivered (eventing Event Acknowledgement and Delivery Retry-1, -2 and -4; eventing Content Based Routing-2 and -13; eventing
+// Topology Based Routing-2 and -8; eventing Broker Lifecycle-3, Channel Lifecycle-3; eventing Minimum supported protocol-1).
 func TestIngressCodes(t *testing.T) {
 	const event = `{"specversion":"1.0","id":"%s","source":"/test","type":"order","data":{"a":1}}`
 	one := func(id string) string { return fmt.Sprintf(event, id) }
@@ -50,7 +49,7 @@ func TestIngressCodes(t *testing.T) {
 		name string
 		message
 		code int
-		// accepted are the ids of the events that are delivered.
+		// accepted are the IDs of the delivered events.
 		accepted []string
 	}
 	rows := []row{
@@ -130,7 +129,7 @@ func TestIngressCodes(t *testing.T) {
 	}
 }
 
-// An answer to OPTIONS allows POST (eventing HTTP Verbs-3).
+// TestIngressOptions checks that the response to OPTIONS allows POST (eventing HTTP Verbs-3).
 func TestIngressOptions(t *testing.T) {
 	ns := namespace()
 	for _, e := range entrances(t, shared.broker(t, ns, "orders"), shared.channel(t, ns, "orders")) {
@@ -141,7 +140,8 @@ func TestIngressOptions(t *testing.T) {
 	}
 }
 
-// What no Broker or Channel has for an address is not found (eventing Event Acknowledgement and Delivery Retry-1).
+// TestIngressUnknown checks that an address without a Broker or Channel is not found (eventing Event Acknowledgement and
+// Delivery Retry-1).
 func TestIngressUnknown(t *testing.T) {
 	ns := namespace()
 	shared.broker(t, ns, "broker")
@@ -170,7 +170,7 @@ func TestIngressUnknown(t *testing.T) {
 	}
 }
 
-// A sender that stops in the middle of an event is told so, and nothing is accepted.
+// TestIngressSlowSender checks that a sender that stops within an event is answered 408, and that nothing is accepted.
 func TestIngressSlowSender(t *testing.T) {
 	t.Parallel()
 	ns := namespace()

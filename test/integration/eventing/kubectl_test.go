@@ -13,8 +13,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// applied is what a user applies: a Broker with a Trigger to a uri and one to a Service, and a Channel with a
-// Subscription to the Service, whose replies go to the Broker.
+// applied is a user's manifest: a Broker with a Trigger to a uri and one to a Service, and a Channel with a Subscription to the
+// Service, whose replies are sent to the Broker.
 const applied = `
 apiVersion: eventing.knative.dev/v1
 kind: Trigger
@@ -51,9 +51,9 @@ kind: Channel
 metadata: {name: greetings}
 `
 
-// What kubectl applies, in any order, becomes ready, and events that are posted arrive where they should (eventing
-// Broker Lifecycle-2 and -4, eventing Channel Lifecycle-2 and -4, eventing Destination Resolution-1, eventing Event
-// Delivery-2 and -5, eventing Content Based Routing-5 and -9, eventing Topology Based Routing-5).
+// TestKubectlApply checks that objects applied in any order become ready, and that posted events arrive (eventing Broker
+// Lifecycle-2 and -4, eventing Channel Lifecycle-2 and -4, eventing Destination Resolution-1, eventing Event Delivery-2 and -5,
+// eventing Content Based Routing-5 and -9, eventing Topology Based Routing-5).
 func TestKubectlApply(t *testing.T) {
 	ns := namespace()
 	subscriber := harness.NewSink(t).At("/")
@@ -68,7 +68,7 @@ func TestKubectlApply(t *testing.T) {
 	mustPost(t, address("broker/default"), event{id: "to-broker", kind: "greeting"}, event{id: "unmatched", kind: "other"})
 	mustPost(t, address("channel/greetings"), event{id: "to-channel", kind: "greeting"})
 
-	// The Service got what it should, and its replies to two events arrived at the uri.
+	// The Service received its events, and its replies to two events arrived at the uri.
 	if err := subscriber.Await(bounded(t), 4); err != nil {
 		t.Fatal(err)
 	}
@@ -95,13 +95,13 @@ func TestKubectlApply(t *testing.T) {
 		}
 	}
 
-	// Applied again, nothing changes.
+	// Applying again changes nothing.
 	if out := kubectl.Must(t, fmt.Sprintf(applied, subscriber.URL), "apply", "-f", "-"); strings.Count(out, "unchanged") != 5 {
 		t.Errorf("applied again: %s", out)
 	}
 }
 
-// logOf returns what a Service's application printed.
+// logOf returns the output of a Service's application.
 func logOf(t *testing.T, namespace, name string) string {
 	t.Helper()
 	serving := shared.Knative.ServingV1()

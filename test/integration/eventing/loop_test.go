@@ -10,21 +10,21 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// An event that goes round is ended by the number of Brokers that it may pass, whether it comes back as a reply or from
-// another Broker, as the documentation says (eventing Content Based Routing-14; eventing Content Based Routing-10).
+// TestLoopsEnd checks that a cycle of replies or of Brokers ends after the documented number of Brokers (eventing Content Based
+// Routing-14; eventing Content Based Routing-10).
 func TestLoopsEnd(t *testing.T) {
 	const passes = 8
 	looping := event{id: "1", kind: "order", extensions: map[string]string{"knativebrokerttl": fmt.Sprint(passes)}}
 	echo := func(d *harness.Delivery) harness.Answer {
 		answer := replying(http.StatusOK, d.ID+"x", "order", "x")
-		// What a replier says of it counts as little as what it does not say.
+		// A loop count in the reply is ignored, like a missing one.
 		answer.Header.Set("Ce-Knativebrokerttl", "200")
 		return answer
 	}
 	for _, tt := range []struct {
 		name string
 		set  func(t *testing.T, ns string, sink *harness.Sink) (address string)
-		// want is how many events the subscriber gets.
+		// want is the number of events that the subscriber receives.
 		want int
 	}{
 		{"replies", func(t *testing.T, ns string, sink *harness.Sink) string {
@@ -70,8 +70,8 @@ func TestLoopsEnd(t *testing.T) {
 	}
 }
 
-// What a sender says of passes that are left counts down from 255, and the sender of an event that has none left is told
-// so.
+// TestLoopCount checks that a sender's loop count is at most 255, and that an event with a count of zero is rejected with the
+// reason.
 func TestLoopCount(t *testing.T) {
 	ns := namespace()
 	subscriber := harness.NewSink(t).At("/")
@@ -100,7 +100,7 @@ func TestLoopCount(t *testing.T) {
 	}
 }
 
-// Subscribers of a Channel do not see what Brokers count.
+// TestChannelHidesLoopCount checks that subscribers of a Channel do not receive the loop count of Brokers.
 func TestChannelHidesLoopCount(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)

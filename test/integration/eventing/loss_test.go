@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// posters is how many connections events are posted over while things fail.
+	// posters is the number of connections that post events during failures.
 	posters = 16
-	// posterPause is how long each of them waits between two events: more would test the machine, not the broker.
+	// posterPause is the pause of each poster between two events: a higher rate would test the machine, not the broker.
 	posterPause = 5 * time.Millisecond
 )
 
-// lossTime is how long that goes on, a minute unless EVENTING_LOSS_TIME says otherwise.
+// lossTime is the duration, one minute unless EVENTING_LOSS_TIME is set.
 func lossTime(t *testing.T) time.Duration {
 	t.Helper()
 	value := os.Getenv("EVENTING_LOSS_TIME")
@@ -34,8 +34,8 @@ func lossTime(t *testing.T) time.Duration {
 	return d
 }
 
-// lossScene is what events are posted to while things fail: a Broker with a Trigger for all events and one for half of
-// them, and a Channel with a Subscription.
+// lossScene is the fixture of events and failures: a Broker with a Trigger for all events and one for half of them, and a
+// Channel with a Subscription.
 type lossScene struct {
 	*server
 	broker, channel          string
@@ -55,10 +55,10 @@ func newLossScene(t *testing.T, s *server) *lossScene {
 	return scene
 }
 
-// acknowledged are the ids of events that were answered with 202.
+// acknowledged are the IDs of events that were answered 202.
 type acknowledged struct {
 	even, odd, channel []string
-	// failed counts the events that were not.
+	// failed counts all other events.
 	failed int
 }
 
@@ -79,8 +79,8 @@ func (s *lossScene) postAll(t *testing.T, done <-chan struct{}) *acknowledged {
 	return total
 }
 
-// post posts one event after the other, to the broker and the channel in turns, until done is closed. Those that are
-// not acknowledged are not posted again.
+// post posts one event after the other, alternating between broker and channel, until done is closed. It does not repeat
+// rejected events.
 func (s *lossScene) post(t *testing.T, prefix string, done <-chan struct{}) *acknowledged {
 	t.Helper()
 	got := &acknowledged{}
@@ -106,8 +106,8 @@ func (s *lossScene) post(t *testing.T, prefix string, done <-chan struct{}) *ack
 	}
 }
 
-// unreliable is a subscriber that fails at random: it refuses, closes connections without an answer, takes its time, or
-// takes an event and closes the connection nevertheless.
+// unreliable is a subscriber that fails at random: it rejects an event, closes the connection without a response, responds
+// late, or accepts an event and closes the connection.
 func unreliable(*harness.Delivery) harness.Answer {
 	switch n := rand.IntN(100); {
 	case n < 5:
@@ -122,8 +122,8 @@ func unreliable(*harness.Delivery) harness.Answer {
 	return harness.Answer{}
 }
 
-// endure posts events while subscribers are unreliable and fail makes something else fail again and again, until done
-// is closed. Then it waits until every event that was acknowledged is where it belongs.
+// endure posts events while subscribers are unreliable and fail causes repeated failures of another part, until done is closed.
+// Then it waits until every acknowledged event arrived at its subscribers.
 func (s *lossScene) endure(t *testing.T, fail func(done <-chan struct{})) {
 	t.Helper()
 	for _, subscriber := range []*harness.Subscriber{s.all, s.half, s.subscriptions} {
@@ -158,13 +158,13 @@ func (s *lossScene) endure(t *testing.T, fail func(done <-chan struct{})) {
 			t.Errorf("acknowledged events are lost: %v", err)
 		}
 		received := want.Received()
-		again, requests := 0, 0
+		duplicates, requests := 0, 0
 		for _, count := range received {
 			requests += count
-			again += count - 1
+			duplicates += count - 1
 		}
-		t.Logf("%s: %d events were to be received, %d were, %d of them again (%.2f %%); the last %s after the failures ended",
-			want.URL, len(want.ids), len(received), again, 100*float64(again)/float64(requests), time.Since(healed).Round(time.Millisecond))
+		t.Logf("%s: %d events were to be received, %d were, %d of them duplicates (%.2f %%); the last %s after the failures ended",
+			want.URL, len(want.ids), len(received), duplicates, 100*float64(duplicates)/float64(requests), time.Since(healed).Round(time.Millisecond))
 	}
 	attempts := s.half.Attempts()
 	for _, id := range got.odd {
@@ -174,7 +174,7 @@ func (s *lossScene) endure(t *testing.T, fail func(done <-chan struct{})) {
 	}
 }
 
-// pause waits for a random time from least to twice that; it returns false when done is closed first.
+// pause waits for a random time between least and twice least; it returns false if done is closed first.
 func pause(done <-chan struct{}, least time.Duration) bool {
 	select {
 	case <-time.After(least + rand.N(least)):
@@ -184,9 +184,9 @@ func pause(done <-chan struct{}, least time.Duration) bool {
 	}
 }
 
-// Every event that got 202 arrives at every matching subscriber, though the server is killed every few seconds
-// (eventing Content Based Routing-3, eventing Topology Based Routing-3; eventing Event Acknowledgement and Delivery
-// Retry-1 and -7).
+// TestNothingAcknowledgedIsLost checks that every event that was answered 202 arrives at every matching subscriber, although
+// the server is killed every few seconds (eventing Content Based Routing-3, eventing Topology Based Routing-3; eventing Event
+// Acknowledgement and Delivery Retry-1 and -7).
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	t.Parallel()
 	scene := newLossScene(t, start(t, t.TempDir()))
@@ -203,7 +203,8 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	})
 }
 
-// The same with the events in a cluster of three NATS servers, of which one at a time is killed.
+// TestNothingAcknowledgedIsLostByCluster is the same with the events in a cluster of three NATS servers, of which one at a time
+// is killed.
 func TestNothingAcknowledgedIsLostByCluster(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.Start(t, natstest.Options{Nodes: 3})

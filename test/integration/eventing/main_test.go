@@ -1,5 +1,5 @@
-// Package eventing tests the built server from `kubectl apply` of brokers and channels to events that arrive, also
-// when the server, the disk, the network or subscribers fail.
+// Package eventing tests the built server from `kubectl apply` of Brokers and Channels to delivered events, also when the
+// server, the disk, the network or subscribers fail.
 package eventing
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
-// patience bounds what a test waits for. A test that passes never waits so long.
+// patience is the timeout of a wait. A passing test never waits that long.
 const patience = time.Minute
 
-// shared is the server of all tests that do not start one themselves; each works in a namespace of its own.
+// shared is the server of all tests that do not start their own; each test uses its own namespace.
 var shared *server
 
 func TestMain(m *testing.M) {
@@ -62,7 +62,7 @@ func run(m *testing.M) (code int, err error) {
 type server struct {
 	*harness.Standalone
 	*harness.Clients
-	// dataDir and args are what it was started with, if a test started it.
+	// dataDir and args are the data directory and flags of a server that a test started.
 	dataDir string
 	args    []string
 }
@@ -75,7 +75,7 @@ func newServer(standalone *harness.Standalone) (*server, error) {
 	return &server{Standalone: standalone, Clients: clients}, nil
 }
 
-// start runs a server of a test's own, which restart starts again.
+// start runs a server for one test, which restart starts restarted.
 func start(t *testing.T, dataDir string, args ...string) *server {
 	t.Helper()
 	brokerPort, err := port.Stable()
@@ -104,18 +104,18 @@ func start(t *testing.T, dataDir string, args ...string) *server {
 	return s
 }
 
-// restart starts a server that has ended again, with the same data and broker port.
+// restart starts a server that exited, with the same data and broker port.
 func (s *server) restart() error {
 	standalone, err := harness.StartStandalone(s.dataDir, s.args...)
 	if err != nil {
 		return err
 	}
-	again, err := newServer(standalone)
+	restarted, err := newServer(standalone)
 	if err != nil {
 		standalone.Kill()
 		return err
 	}
-	s.Standalone, s.Clients = again.Standalone, again.Clients
+	s.Standalone, s.Clients = restarted.Standalone, restarted.Clients
 	return nil
 }
 
@@ -141,13 +141,13 @@ var sender = &http.Client{
 // event is an event that a test posts in binary mode.
 type event struct {
 	id, kind string
-	// extensions are more attributes.
+	// extensions are additional attributes.
 	extensions map[string]string
 	// data is "{}" if empty.
 	data string
 }
 
-// answer is what came back for an event.
+// answer is the response to an event.
 type answer struct {
 	code   int
 	header http.Header
@@ -206,7 +206,7 @@ func numbered(prefix, kind string, count int) []event {
 	return events
 }
 
-// ids returns those of events.
+// ids returns the IDs of events.
 func ids(events []event) []string {
 	all := make([]string, len(events))
 	for i := range events {

@@ -20,17 +20,17 @@ const (
 	batchType      = "application/cloudevents-batch+json"
 )
 
-// message is a request to an ingress as it goes over the wire.
+// message is a request to an ingress as sent over the connection.
 type message struct {
 	// method is POST if empty.
 	method string
-	// host replaces that of the address if not empty.
+	// host replaces the host of the address if not empty.
 	host   string
 	header map[string]string
 	body   string
 }
 
-// binary returns a message with an event in binary mode; an empty header replaces one that the event must have.
+// binary returns a message with an event in binary mode; an empty value removes a required header.
 func binary(id, body string, header map[string]string) message {
 	all := map[string]string{"Ce-Specversion": "1.0", "Ce-Id": id, "Ce-Type": "order", "Ce-Source": "/test"}
 	maps.Copy(all, header)
@@ -77,11 +77,12 @@ func (m message) mustSend(t testing.TB, address string) {
 	}
 }
 
-// seen is an event as a subscriber sees it, whatever mode it comes in.
+// seen is an event as a subscriber receives it, independent of the mode.
 type seen struct {
-	// structured tells the mode.
+	// structured is true for structured mode.
 	structured bool
-	// attributes are all but the data's content type. Values of other types than string are written as such.
+	// attributes are all attributes except the content type of the data. Values of types other than string are in their
+	// canonical string form.
 	attributes  map[string]string
 	contentType string
 	data        string
@@ -125,7 +126,7 @@ func read(t testing.TB, d harness.Delivery) seen {
 			}
 			e.data = string(data)
 		case name == "datacontentencoding":
-			// It belongs to the mode, like data_base64.
+			// It is part of the mode, like data_base64.
 		case name == "data" && isText && !strings.Contains(string(members["datacontenttype"]), "json"):
 			e.data = text
 		case name == "data":
@@ -139,7 +140,7 @@ func read(t testing.TB, d harness.Delivery) seen {
 	return e
 }
 
-// deliveryOf returns the first delivery of an event to a subscriber, which it waits for.
+// deliveryOf waits for the first delivery of an event to a subscriber, and returns it.
 func deliveryOf(t testing.TB, subscriber *harness.Subscriber, id string) harness.Delivery {
 	t.Helper()
 	if err := subscriber.AwaitAll(bounded(t), []string{id}); err != nil {

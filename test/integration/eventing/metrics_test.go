@@ -12,14 +12,14 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// metric returns a value of /metrics by name and labels, 0 if there is none.
+// metric returns the value of a series of /metrics by name and labels, 0 if it does not exist.
 func metric(t testing.TB, s *server, name, kind, namespace, object string) float64 {
 	t.Helper()
 	value, _ := lookup(t, s, fmt.Sprintf(`%s{kind=%q,name=%q,namespace=%q}`, name, kind, object, namespace))
 	return value
 }
 
-// lookup returns the value of a series of /metrics, and whether there is one.
+// lookup returns the value of a series of /metrics, and whether it exists.
 func lookup(t testing.TB, s *server, series string) (value float64, found bool) {
 	t.Helper()
 	response := s.Do(t, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
@@ -37,7 +37,7 @@ func lookup(t testing.TB, s *server, series string) (value float64, found bool) 
 	return value, true
 }
 
-// The metrics tell what became of events, and go with their objects.
+// TestMetrics checks that the metrics report the outcomes of events, and are removed with their objects.
 func TestMetrics(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)

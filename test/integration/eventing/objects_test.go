@@ -15,18 +15,18 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// getter is the part of a kind's client that reads one object.
+// getter is the part of a typed client that reads one object.
 type getter[O any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (O, error)
 }
 
-// creator is the part of a kind's client that creates objects.
+// creator is the part of a typed client that creates objects.
 type creator[O any] interface {
 	getter[O]
 	Create(ctx context.Context, object O, options metav1.CreateOptions) (O, error)
 }
 
-// editor is the part of a kind's client that changes objects.
+// editor is the part of a typed client that changes objects.
 type editor[O any] interface {
 	getter[O]
 	Update(ctx context.Context, object O, options metav1.UpdateOptions) (O, error)
@@ -42,7 +42,7 @@ func create[O any](t testing.TB, client creator[O], object O) O {
 	return stored
 }
 
-// edit changes an object, again when another writer came first.
+// edit changes an object and retries conflicts.
 func edit[O any](t testing.TB, client editor[O], name string, change func(O)) {
 	t.Helper()
 	for {
@@ -61,7 +61,7 @@ func edit[O any](t testing.TB, client editor[O], name string, change func(O)) {
 	}
 }
 
-// eventually waits until an object is as a test wants it, and returns it.
+// eventually waits until check accepts an object, and returns it.
 func eventually[O any](t testing.TB, client getter[O], name, what string, check func(O) error) O {
 	t.Helper()
 	var object O
@@ -74,8 +74,7 @@ func eventually[O any](t testing.TB, client getter[O], name, what string, check 
 	return object
 }
 
-// condition returns why a status does not have a condition as a test wants it; the status must belong to the
-// object's present generation.
+// condition returns an error if a status lacks the wanted condition; the status must be of the current generation.
 func condition(object metav1.Object, status *duckv1.Status, kind duckv1.ConditionType, want corev1.ConditionStatus, reason string) error {
 	if status.ObservedGeneration != object.GetGeneration() {
 		return fmt.Errorf("generation %d, observedGeneration %d", object.GetGeneration(), status.ObservedGeneration)
@@ -110,7 +109,7 @@ func (s *server) channel(t testing.TB, namespace, name string) string {
 // triggerOption changes a Trigger that a test creates.
 type triggerOption func(*eventingv1.Trigger)
 
-// ofType has a Trigger take events of one type only.
+// ofType filters the events of a Trigger by one type.
 func ofType(kind string) triggerOption {
 	return func(t *eventingv1.Trigger) {
 		t.Spec.Filter = &eventingv1.TriggerFilter{Attributes: map[string]string{"type": kind}}
@@ -146,7 +145,7 @@ func (s *server) trigger(t testing.TB, namespace, broker, name, subscriber strin
 	s.triggerIs(t, namespace, name, corev1.ConditionTrue, "")
 }
 
-// triggerIs waits until a Trigger's Ready condition is as a test wants it.
+// triggerIs waits until a Trigger has the wanted Ready condition.
 func (s *server) triggerIs(t testing.TB, namespace, name string, want corev1.ConditionStatus, reason string) {
 	t.Helper()
 	eventually(t, s.Knative.EventingV1().Triggers(namespace), name, "is Ready "+string(want), func(trigger *eventingv1.Trigger) error {
@@ -170,7 +169,7 @@ func (s *server) subscription(t testing.TB, namespace, channel, name, subscriber
 	})
 }
 
-// retries are delivery options with a number of retries, after the same delay each.
+// retries returns delivery options with a number of retries after a constant delay.
 func retries(count int32, delay string) *duckv1.DeliverySpec {
 	policy := duckv1.BackoffPolicyLinear
 	return &duckv1.DeliverySpec{Retry: &count, BackoffPolicy: &policy, BackoffDelay: &delay}

@@ -12,12 +12,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// turns records which events a subscriber has under way at a time, and the order in which it took them.
+// turns records the events that a subscriber handles concurrently, and their order.
 type turns struct {
 	mu       sync.Mutex
 	underWay int      // guarded by mu
 	overlaps int      // guarded by mu
-	taken    []string // guarded by mu
+	accepted []string // guarded by mu
 }
 
 func (o *turns) begin() {
@@ -28,16 +28,17 @@ func (o *turns) begin() {
 	}
 }
 
-func (o *turns) end(id string, taken bool) {
+func (o *turns) end(id string, accepted bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.underWay--
-	if taken {
-		o.taken = append(o.taken, id)
+	if accepted {
+		o.accepted = append(o.accepted, id)
 	}
 }
 
-// With the annotation, events are delivered one at a time in the order in which they were accepted, retries included.
+// TestOrdered checks that with the annotation events are delivered one at a time, in the order of acceptance, including
+// retries.
 func TestOrdered(t *testing.T) {
 	for _, consumer := range consumers {
 		t.Run(consumer.name, func(t *testing.T) {
@@ -47,7 +48,7 @@ func TestOrdered(t *testing.T) {
 			var order turns
 			subscriber.Answer(func(d *harness.Delivery) harness.Answer {
 				order.begin()
-				// Every fifth event is refused twice.
+				// Every fifth event is rejected twice.
 				refused := d.ID[len(d.ID)-1]%5 == 0 && d.Attempt <= 2
 				order.end(d.ID, !refused)
 				if refused {
@@ -76,8 +77,8 @@ func TestOrdered(t *testing.T) {
 			}
 			order.mu.Lock()
 			defer order.mu.Unlock()
-			if diff := cmp.Diff(ids(events), order.taken); diff != "" || order.overlaps > 0 {
-				t.Errorf("%d requests came while another was under way; order (-want +got):\n%s", order.overlaps, diff)
+			if diff := cmp.Diff(ids(events), order.accepted); diff != "" || order.overlaps > 0 {
+				t.Errorf("%d requests came while another was in flight; order (-want +got):\n%s", order.overlaps, diff)
 			}
 		})
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// Events are not sent to addresses that are refused, whatever name leads there: the dead letter sink gets them, with the same
-// error for all of these addresses (eventing Event Delivery-8).
+// TestRefusedDestinations checks that no event is sent to a denied address, by any name: the dead letter sink receives it, with
+// the same error for all denied addresses (eventing Event Delivery-8).
 func TestRefusedDestinations(t *testing.T) {
 	ns := namespace()
-	// What listens on an address that the operator denies, and on all addresses.
-	denied, everywhere := harness.NewSink(t), harness.NewSinkOn(t, "0.0.0.0")
+	// Servers on an address that the operator denies, and on all addresses.
+	denied, allAddresses := harness.NewSink(t), harness.NewSinkOn(t, "0.0.0.0")
 	dead := harness.NewSinkOn(t, "127.0.0.2").At("/")
 	s := start(t, t.TempDir(), "--deny-destination=127.0.0.1/32, ::1/128", "--allow-destination=169.254.10.10")
 	address := s.broker(t, ns, "orders")
@@ -28,9 +28,9 @@ func TestRefusedDestinations(t *testing.T) {
 		"name":        "localhost" + port(denied),
 		"subdomain":   "admin." + ns + ".localhost" + port(denied),
 		"mapped":      "[::ffff:127.0.0.1]" + port(denied),
-		"nobody":      "127.0.0.1:1",
-		"unspecified": "0.0.0.0" + port(everywhere),
-		"ipv6":        "[::]" + port(everywhere),
+		"closed":      "127.0.0.1:1",
+		"unspecified": "0.0.0.0" + port(allAddresses),
+		"ipv6":        "[::]" + port(allAddresses),
 		"metadata":    "169.254.169.254",
 		"multicast":   "224.0.0.1",
 	}
@@ -46,15 +46,15 @@ func TestRefusedDestinations(t *testing.T) {
 			t.Errorf("%s: code %q, %q, %v, want %q", name, e.attributes["knativeerrorcode"], said, err, want)
 		}
 	}
-	for _, sink := range []*harness.Sink{denied, everywhere} {
+	for _, sink := range []*harness.Sink{denied, allAddresses} {
 		if n := sink.At("/").Requests(); n > 0 {
 			t.Errorf("%d requests arrived at a refused address", n)
 		}
 	}
 }
 
-// What a host answers that is not one of the namespace's own Services stays away from the tenant: the dead letter tells of the
-// status alone.
+// TestUndisclosedResponses checks that the dead letter discloses only the status of a response from a host other than the
+// Services of the namespace.
 func TestUndisclosedResponses(t *testing.T) {
 	ns := namespace()
 	const secret = "internal-data-not-for-tenants"

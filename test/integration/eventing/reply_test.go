@@ -17,16 +17,16 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// replying answers with an event in binary mode.
+// replying responds with an event in binary mode.
 func replying(code int, id, kind, data string) harness.Answer {
 	return harness.Answer{Code: code, Body: data, Header: http.Header{
 		"Ce-Specversion": {"1.0"}, "Ce-Id": {id}, "Ce-Type": {kind}, "Ce-Source": {"/reply"}, "Ce-Ext": {"kept"}, "Content-Type": {"text/plain"},
 	}}
 }
 
-// A reply goes into the Trigger's Broker, where it is for all Triggers, that of the replier too, and may be replied to
-// in its turn (eventing Content Based Routing-5, -6, -9 and -10; eventing Event Delivery-5; eventing Derived (Reply)
-// Events-1 and -4).
+// TestRepliesThroughTwoHops checks that a reply is sent to the Broker of the Trigger, matches all Triggers including the
+// replier's, and may be replied to (eventing Content Based Routing-5, -6, -9 and -10; eventing Event Delivery-5; eventing
+// Derived (Reply) Events-1 and -4).
 func TestRepliesThroughTwoHops(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)
@@ -36,7 +36,7 @@ func TestRepliesThroughTwoHops(t *testing.T) {
 		return harness.Answer{Code: http.StatusOK, Header: http.Header{"Content-Type": {structuredType}},
 			Body: fmt.Sprintf(`{"specversion":"1.0","id":"%s-c","type":"c","source":"/reply","datacontenttype":"text/plain","data":"from second"}`, d.ID)}
 	})
-	// This one replies to the first event, and gets its own reply.
+	// This subscriber replies to the first event, and receives its own reply.
 	all.Answer(func(d *harness.Delivery) harness.Answer {
 		if d.ID == "1" {
 			return replying(http.StatusOK, "own", "own", "")
@@ -77,8 +77,8 @@ func TestRepliesThroughTwoHops(t *testing.T) {
 	}
 }
 
-// converse has events of the type order delivered by a Trigger or Subscription called orders, and the replies of the type reply to
-// them. It returns the address of the Broker or Channel.
+// converse creates a Trigger or Subscription called orders for events of type order, and a consumer of their replies of type
+// reply. It returns the address of the Broker or Channel.
 func converse(t *testing.T, consumer, namespace, subscriber, replies string, options *duckv1.DeliverySpec) string {
 	t.Helper()
 	if consumer == "Trigger" {
@@ -92,8 +92,8 @@ func converse(t *testing.T, consumer, namespace, subscriber, replies string, opt
 	return address
 }
 
-// Only what comes with 200 is a reply, and an event that comes with 202 goes nowhere (eventing Derived (Reply) Events-2
-// and -3; eventing Event Delivery-4).
+// TestNoReplies checks that only a 200 response can be a reply, and that an event in a 202 response is ignored (eventing
+// Derived (Reply) Events-2 and -3; eventing Event Delivery-4).
 func TestNoReplies(t *testing.T) {
 	for _, consumer := range consumers {
 		t.Run(consumer.name, func(t *testing.T) {
@@ -129,9 +129,9 @@ func TestNoReplies(t *testing.T) {
 	}
 }
 
-// A response with 200 and a body that is no event counts as delivered: it is neither sent again nor a dead letter, and nothing goes to
-// the reply destination. DeliveryHealthy says what is wrong until a delivery succeeds without such a body (eventing Event
-// Acknowledgement and Delivery Retry; eventing Error Signalling).
+// TestBodyWithoutEvent checks that a 200 response with a body that is no event counts as delivered: no retry, no dead letter,
+// and nothing is sent to the reply destination. DeliveryHealthy reports the problem until a delivery succeeds without such a
+// body (eventing Event Acknowledgement and Delivery Retry; eventing Error Signalling).
 func TestBodyWithoutEvent(t *testing.T) {
 	bodies := map[string]harness.Answer{
 		"json":      {Code: http.StatusOK, Body: `{"ok":true}`, Header: http.Header{"Content-Type": {"application/json"}}},
@@ -190,13 +190,13 @@ func TestBodyWithoutEvent(t *testing.T) {
 	}
 }
 
-// The reply of a Subscription's subscriber goes to its reply destination. If it is not taken there, the whole delivery
-// is made again, and in the end the reply is a dead letter; without a destination it is dropped (eventing Event
-// Delivery-5 to -8; eventing Topology Based Routing-5).
+// TestSubscriptionReplies checks that the reply of a Subscription's subscriber is sent to its reply destination. If that
+// rejects it, the whole delivery is retried, and finally the reply becomes a dead letter; without a destination it is dropped
+// (eventing Event Delivery-5 to -8; eventing Topology Based Routing-5).
 func TestSubscriptionReplies(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		// refusals is how many times the reply destination answers with code.
+		// refusals is the number of times that the reply destination responds with code.
 		refusals, code int
 		none           bool
 		wantEvent      int
@@ -269,8 +269,8 @@ func TestSubscriptionReplies(t *testing.T) {
 	}
 }
 
-// With a reply destination alone, events go there, and no replies are asked for or routed (eventing Subscription
-// Lifecycle-9).
+// TestReplyAlone checks that a Subscription with only a reply destination sends events there, and that no replies are requested
+// or routed (eventing Subscription Lifecycle-9).
 func TestReplyAlone(t *testing.T) {
 	ns := namespace()
 	replies := harness.NewSink(t).At("/")

@@ -9,8 +9,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A server that is stopped while events are retried goes on with the attempts where it was when it is started
-// again: events are not sent more often than their Trigger says (eventing DeliverySpec; eventing Event Delivery-3).
+// TestRetriesSurviveRestart checks that a restarted server continues the retries with the remaining attempts: events are not
+// sent more often than their Trigger specifies (eventing DeliverySpec; eventing Event Delivery-3).
 func TestRetriesSurviveRestart(t *testing.T) {
 	const retry, restarts = 6, 2
 	ns := namespace()
@@ -52,7 +52,7 @@ func TestRetriesSurviveRestart(t *testing.T) {
 	}
 }
 
-// From the first event on that a server accepts when it was started again, events are for all Triggers that were
+// TestFirstEventAfterRestart checks that the first event that a restarted server accepts is delivered to all Triggers that were
 // ready before (eventing Trigger Lifecycle-7; eventing Content Based Routing-5).
 func TestFirstEventAfterRestart(t *testing.T) {
 	const triggers, restarts = 100, 3

@@ -12,9 +12,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// An event is sent again as often as retry says and not before backoffDelay, by backoffPolicy, is over; success ends
-// that, and without a dead letter sink so does the last attempt (eventing Event Delivery-1 to -4, -8 and -9; eventing
-// Event Acknowledgement and Delivery Retry-7).
+// TestRetryCounts checks that an event is retried as often as retry specifies and not before backoffDelay, by backoffPolicy; a
+// success ends the retries, and so does the last attempt without a dead letter sink (eventing Event Delivery-1 to -4, -8 and
+// -9; eventing Event Acknowledgement and Delivery Retry-7).
 func TestRetryCounts(t *testing.T) {
 	linear, exponential := duckv1.BackoffPolicyLinear, duckv1.BackoffPolicyExponential
 	const delay = 100 * time.Millisecond
@@ -24,7 +24,7 @@ func TestRetryCounts(t *testing.T) {
 		policy   duckv1.BackoffPolicyType
 		failures int
 		dead     bool
-		// gaps are the least times between attempts.
+		// gaps are the minimum times between attempts.
 		gaps []time.Duration
 	}{
 		{"none", 0, linear, 100, true, nil},
@@ -68,7 +68,7 @@ func TestRetryCounts(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				// Wrong attempts would be made before those of a later event are over.
+				// Superfluous attempts would happen before the retries of a later event end.
 				mustPost(t, address, event{id: "2", kind: "order"})
 				if err := subscriber.AwaitAll(bounded(t), []string{"2"}); err != nil {
 					t.Error(err)
@@ -82,7 +82,7 @@ func TestRetryCounts(t *testing.T) {
 				if len(at) != attempts {
 					t.Fatalf("%d attempts, want %d", len(at), attempts)
 				}
-				// Arrival is noted by another process than the one that waits.
+				// The arrival is recorded by another process than the one that waits.
 				const tolerance = 20 * time.Millisecond
 				for i, least := range tt.gaps {
 					if gap := at[i+1].Sub(at[i]); gap < least-tolerance {
@@ -101,7 +101,7 @@ func TestRetryCounts(t *testing.T) {
 	}
 }
 
-// A subscriber that is overloaded is asked again when it said, unless retryAfterMax says sooner (eventing Event
+// TestRetryAfter checks that an overloaded subscriber is retried after its Retry-After, at most retryAfterMax (eventing Event
 // Acknowledgement and Delivery Retry-6 and -7; eventing DeliverySpec).
 func TestRetryAfter(t *testing.T) {
 	for _, tt := range []struct {

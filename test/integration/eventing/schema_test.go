@@ -10,7 +10,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// schema is the part of an OpenAPI v3 schema that fields are found by.
+// schema is the part of an OpenAPI v3 schema that locates fields.
 type schema struct {
 	Ref        string             `json:"$ref"`
 	AllOf      []*schema          `json:"allOf"`
@@ -21,10 +21,10 @@ type schema struct {
 	} `json:"x-kubernetes-group-version-kind"`
 }
 
-// schemas are those of one API group by name.
+// schemas are the schemas of one API group by name.
 type schemas map[string]*schema
 
-// plain follows references, and returns the schema of a list's items in place of the list's.
+// plain resolves references, and returns the schema of the items for a list.
 func (all schemas) plain(s *schema) *schema {
 	for s != nil {
 		switch {
@@ -41,7 +41,7 @@ func (all schemas) plain(s *schema) *schema {
 	return &schema{}
 }
 
-// lacks returns the first part of a path, such as spec.delivery.retry, that a schema does not have.
+// lacks returns the first element of a path, such as spec.delivery.retry, that a schema does not have.
 func (all schemas) lacks(s *schema, path string) string {
 	s = all.plain(s)
 	for name := range strings.SplitSeq(path, ".") {
@@ -76,8 +76,8 @@ func deliverySpec(parent string) []string {
 	return append(destination(parent+".deadLetterSink"), under(parent, "retry", "backoffDelay", "backoffPolicy")...)
 }
 
-// The API has all fields of the specification (eventing Detailed Resources-1), and takes objects that have none but
-// those which it requires (eventing Detailed Resources-2 and -3).
+// TestFields checks that the API has all fields of the specification (eventing Detailed Resources-1) (eventing Detailed
+// Resources-2 and -3), and accepts objects with only the required ones.
 func TestFields(t *testing.T) {
 	status := under("status", "conditions.type", "conditions.status", "conditions.reason", "conditions.message", "conditions.severity",
 		"conditions.lastTransitionTime", "observedGeneration")

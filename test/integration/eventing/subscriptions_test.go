@@ -14,12 +14,12 @@ import (
 // subscriptionOption changes a Subscription that a test creates.
 type subscriptionOption func(*messagingv1.Subscription)
 
-// to has a Subscription's events go to a destination.
+// to sets the subscriber of a Subscription.
 func to(d *duckv1.Destination) subscriptionOption {
 	return func(s *messagingv1.Subscription) { s.Spec.Subscriber = d }
 }
 
-// replyTo has the replies of a Subscription's subscriber go to a destination.
+// replyTo sets the reply destination of a Subscription.
 func replyTo(d *duckv1.Destination) subscriptionOption {
 	return func(s *messagingv1.Subscription) { s.Spec.Reply = d }
 }
@@ -50,7 +50,7 @@ func (s *server) subscribe(t testing.TB, subscription *messagingv1.Subscription)
 	return s.subscriptionIs(t, subscription.Namespace, subscription.Name, corev1.ConditionTrue, "")
 }
 
-// subscriptionIs waits until a Subscription's Ready condition is as a test wants it.
+// subscriptionIs waits until a Subscription has the wanted Ready condition.
 func (s *server) subscriptionIs(t testing.TB, namespace, name string, want corev1.ConditionStatus, reason string) *messagingv1.Subscription {
 	t.Helper()
 	subscriptions := s.Knative.MessagingV1().Subscriptions(namespace)
@@ -91,7 +91,7 @@ func deadTo(d *duckv1.Destination, options *duckv1.DeliverySpec) *duckv1.Deliver
 	return options
 }
 
-// fetch returns an object that must be there.
+// fetch returns an object that must exist.
 func fetch[O any](t testing.TB, client getter[O], name string) O {
 	t.Helper()
 	object, err := client.Get(t.Context(), name, metav1.GetOptions{})

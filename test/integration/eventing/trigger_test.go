@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A Trigger is not ready before its Broker exists, and is by itself from then on; the very next event arrives (eventing
+// TestTriggerBeforeBroker checks that a Trigger becomes ready once its Broker exists, and that the next event arrives (eventing
 // Trigger Lifecycle-1 and -7 to -9, eventing Broker Lifecycle-2, eventing Trigger-4, eventing Error Signalling-6 and -8).
 func TestTriggerBeforeBroker(t *testing.T) {
 	ns := namespace()
@@ -44,9 +44,9 @@ func TestTriggerBeforeBroker(t *testing.T) {
 	}
 }
 
-// While its Broker is not ready, a Trigger is not either, and says the Broker's reason (eventing Trigger Lifecycle-8 and
-// -9).
-func TestTriggerOfBrokerThatIsNotReady(t *testing.T) {
+// TestTriggerOfUnreadyBroker checks that a Trigger is not ready while its Broker is not, with the Broker's reason (eventing
+// Trigger Lifecycle-8 and -9).
+func TestTriggerOfUnreadyBroker(t *testing.T) {
 	ns := namespace()
 	create(t, shared.Knative.EventingV1().Brokers(ns), &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "orders"},
 		Spec: eventingv1.BrokerSpec{Delivery: deadTo(brokerRef("letters"), nil)}})
@@ -61,8 +61,8 @@ func TestTriggerOfBrokerThatIsNotReady(t *testing.T) {
 	shared.triggerIs(t, ns, "orders", corev1.ConditionTrue, "")
 }
 
-// Filter, subscriber and delivery of a Trigger may be changed, and count once it is ready again (eventing Trigger
-// Lifecycle-7 and -10).
+// TestTriggerUpdates checks that filter, subscriber and delivery of a Trigger may be changed, and apply once it is ready again
+// (eventing Trigger Lifecycle-7 and -10).
 func TestTriggerUpdates(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)
@@ -103,8 +103,8 @@ func TestTriggerUpdates(t *testing.T) {
 	}
 }
 
-// A Trigger waits for the object that its annotation names, and tells what it knows of it: Unknown while that says
-// nothing of itself (eventing Error Signalling-5 to -8 and -10).
+// TestTriggerDependency checks that a Trigger waits for the object that its annotation names, and reports its state: Unknown
+// while that has no conditions (eventing Error Signalling-5 to -8 and -10).
 func TestTriggerDependency(t *testing.T) {
 	ns := namespace()
 	shared.broker(t, ns, "orders")
@@ -131,8 +131,8 @@ func TestTriggerDependency(t *testing.T) {
 	shared.triggerIs(t, ns, "orders", corev1.ConditionTrue, "")
 }
 
-// The status of a Trigger or Subscription says that deliveries fail, why and since when, and an Event too; neither is
-// written for each of them (eventing Error Signalling).
+// TestDeliveryHealth checks that the status of a Trigger or Subscription, and an Event, report failing deliveries with reason
+// and start time, not once per delivery (eventing Error Signalling).
 func TestDeliveryHealth(t *testing.T) {
 	ns := namespace()
 	subscriber := harness.NewSink(t).At("/")
@@ -147,7 +147,7 @@ func TestDeliveryHealth(t *testing.T) {
 	health := func(want corev1.ConditionStatus, reason string) (version string) {
 		t.Helper()
 		var message string
-		harness.Eventually(t, "deliveries are told of", func() error {
+		harness.Eventually(t, "deliveries are reported", func() error {
 			trigger, subscription := fetch(t, triggers, "orders"), fetch(t, subscriptions, "orders")
 			version = trigger.ResourceVersion + " " + subscription.ResourceVersion
 			for _, status := range []struct {
@@ -179,8 +179,8 @@ func TestDeliveryHealth(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if again := health(corev1.ConditionFalse, "DeliveryFailing"); again != version {
-		t.Errorf("the objects were written while nothing but more deliveries failed: versions %s, then %s", version, again)
+	if unchanged := health(corev1.ConditionFalse, "DeliveryFailing"); unchanged != version {
+		t.Errorf("the objects were written while nothing but more deliveries failed: versions %s, then %s", version, unchanged)
 	}
 	subscriber.Answer(nil)
 	health(corev1.ConditionTrue, "")

@@ -49,8 +49,8 @@ func (s *server) createTriggers(t *testing.T, namespace, broker string, count in
 	})
 }
 
-// Of a thousand Triggers the one that matches gets each event, once, and no other gets any (eventing Content Based
-// Routing-4).
+// TestThousandTriggers checks that only the matching one of a thousand Triggers receives each event, once (eventing Content
+// Based Routing-4).
 func TestThousandTriggers(t *testing.T) {
 	const count, matching = 1000, 617
 	ns := namespace()
@@ -68,7 +68,7 @@ func TestThousandTriggers(t *testing.T) {
 
 	events := numbered("event", fmt.Sprintf("order-%d", matching), 200)
 	postConcurrently(t, address, 8, events)
-	// Whatever is wrong comes before these, or with them.
+	// Wrong deliveries would arrive before these, or together with them.
 	postConcurrently(t, address, 8, numbered("unknown", fmt.Sprintf("order-%d", count), 50))
 	if err := match.AwaitAll(bounded(t), ids(events)); err != nil {
 		t.Fatal(err)
@@ -81,10 +81,10 @@ func TestThousandTriggers(t *testing.T) {
 	}
 }
 
-// Triggers that are deleted, nine of ten in one command, get no more events, and no more attempts with earlier ones.
-// The tenth goes on.
+// TestNineOfTenTriggersDeleted checks that Triggers that one command deletes receive no more events and no more attempts of
+// earlier ones.
 func TestNineOfTenTriggersDeleted(t *testing.T) {
-	const failing = 3 // whose subscriber takes nothing
+	const failing = 3 // whose subscriber rejects every event
 	ns := namespace()
 	sink := harness.NewSink(t)
 	at := func(i int) *harness.Subscriber { return sink.At(fmt.Sprintf("/%d", i)) }
@@ -107,7 +107,7 @@ func TestNineOfTenTriggersDeleted(t *testing.T) {
 		metav1.ListOptions{LabelSelector: "stays=false"}); err != nil {
 		t.Fatal(err)
 	}
-	// What is under way when Triggers are deleted may still arrive.
+	// Attempts in flight when Triggers are deleted may still arrive.
 	requests := func() (n [9]int) {
 		for i := range n {
 			n[i] = at(i).Requests()
@@ -140,9 +140,9 @@ func TestNineOfTenTriggersDeleted(t *testing.T) {
 	}
 }
 
-// A Trigger is not ready without its Broker, and is by itself when there is one again (eventing Trigger Lifecycle-7
-// and -8).
-func TestBrokerComesBack(t *testing.T) {
+// TestBrokerRecreated checks that a Trigger is not ready without its Broker, and becomes ready once the Broker exists again
+// (eventing Trigger Lifecycle-7 and -8).
+func TestBrokerRecreated(t *testing.T) {
 	ns := namespace()
 	subscriber := harness.NewSink(t).At("/")
 	address := shared.broker(t, ns, "orders")
@@ -167,10 +167,10 @@ func TestBrokerComesBack(t *testing.T) {
 	})
 	address = shared.broker(t, ns, "orders")
 	shared.triggerIs(t, ns, "orders", corev1.ConditionTrue, "")
-	// Ready tells that every event from now on arrives.
-	again := numbered("again", "order", 10)
-	mustPost(t, address, again...)
-	if err := subscriber.AwaitAll(bounded(t), ids(again)); err != nil {
+	// Ready promises that every event from now on arrives.
+	later := numbered("later", "order", 10)
+	mustPost(t, address, later...)
+	if err := subscriber.AwaitAll(bounded(t), ids(later)); err != nil {
 		t.Error(err)
 	}
 }

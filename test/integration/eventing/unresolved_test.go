@@ -16,8 +16,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// An event that was answered 202 reaches a Trigger whose subscriber did not exist when the server was started, as every
-// event before and after does (eventing Broker Lifecycle-2, eventing Event Delivery-2).
+// TestSubscriberMissingAtStart checks that an event answered 202 reaches a Trigger whose subscriber did not exist when the
+// server started, like every event before and after (eventing Broker Lifecycle-2, eventing Event Delivery-2).
 func TestSubscriberMissingAtStart(t *testing.T) {
 	ns := namespace()
 	replies := harness.NewSink(t).At("/")
@@ -54,8 +54,9 @@ func TestSubscriberMissingAtStart(t *testing.T) {
 	}
 }
 
-// The same goes for a Trigger that never had a subscriber, for one without its dead letter sink, which keeps dead letters
-// for it and sends events to the subscriber, and for a Subscription (eventing Channel Lifecycle-2, eventing DeliverySpec).
+// TestDestinationsMissingAtStart checks the same for a Trigger that never had a subscriber, for one without its dead letter
+// sink, which keeps dead letters for it and sends events to the subscriber, and for a Subscription (eventing Channel
+// Lifecycle-2, eventing DeliverySpec).
 func TestDestinationsMissingAtStart(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)

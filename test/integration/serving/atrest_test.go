@@ -16,13 +16,13 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// Services at rest cost next to nothing: no writes, and hardly more time of the processor than a server without any takes.
+// TestAtRest checks that Services at zero cause no writes and almost no CPU time compared with a server without Services.
 func TestAtRest(t *testing.T) {
 	t.Parallel()
 	const (
 		services = 200
 		window   = 5 * time.Second
-		// share is that of one processor which the Services may take.
+		// share is the fraction of one processor that the Services may use.
 		share = 0.03
 	)
 	config := writeSettings(t, map[string]map[string]string{"config-autoscaler": {"allow-zero-initial-scale": "true"}})
@@ -32,7 +32,7 @@ func TestAtRest(t *testing.T) {
 		<-time.After(window)
 		return cpuTime(t, s.PID()) - before
 	}
-	// A server's own share depends on the machine, and on what else runs there.
+	// The share of an empty server depends on the machine and its load.
 	idle := cpuTimeIn()
 	client := s.Knative.ServingV1().Services("default")
 	watched, err := client.Watch(t.Context(), metav1.ListOptions{})
@@ -51,7 +51,7 @@ func TestAtRest(t *testing.T) {
 	if err := creating.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	// A watch, since lists of this many would be a load of their own.
+	// A watch, because lists of that many objects would add load.
 	ready := map[string]bool{}
 	for timeout := time.After(time.Minute); len(ready) < services; {
 		select {
@@ -84,7 +84,7 @@ func TestAtRest(t *testing.T) {
 	}
 }
 
-// cpuTime is the time that a process has had of processors, to a hundredth of a second.
+// cpuTime returns the CPU time of a process, with a resolution of 10 ms.
 func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -47,10 +47,11 @@ func (s *server) configured(t testing.TB, namespace, name string) *servingv1.Con
 		func(c *servingv1.Configuration) error { return isReady(c, &c.Status.Status) })
 }
 
-// A Configuration and a Route serve without a Service. The Configuration makes a Revision of each template, with the
-// template's metadata and spec and none of its own metadata, and nobody adds to that (serving 6-1, 6-4, 6-11, 7.0.1-1,
-// 7.2-1 to 7.2-4, 7.2-6, 9-7, 9.2.1-1 to 9.2.1-4, 9.2.2-1, 9.2.3-1, 9.2.3-2, 9.2.3-4 to 9.2.3-6, 9.3.2-1, 9.3.3-1,
-// 9.3.3-3, 9.3.3-5 to 9.3.3-7, 9.3.3-9, 9.3.3-10, 9.4.2-1, 9.4.2-3, 9.4.2-4, 9.4.3-1, 9.4.3-3, 9.4.3-5).
+// TestConfigurationAndRoute checks that a Configuration and a Route serve without a Service. The Configuration creates a
+// Revision for each template, with the metadata and the spec of the template, without its own metadata and without additions
+// (serving 6-1, 6-4, 6-11, 7.0.1-1, 7.2-1 to 7.2-4, 7.2-6, 9-7, 9.2.1-1 to 9.2.1-4, 9.2.2-1, 9.2.3-1, 9.2.3-2, 9.2.3-4 to
+// 9.2.3-6, 9.3.2-1, 9.3.3-1, 9.3.3-3, 9.3.3-5 to 9.3.3-7, 9.3.3-9, 9.3.3-10, 9.4.2-1, 9.4.2-3, 9.4.2-4, 9.4.3-1, 9.4.3-3,
+// 9.4.3-5).
 func TestConfigurationAndRoute(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -99,7 +100,7 @@ func TestConfigurationAndRoute(t *testing.T) {
 		t.Errorf("status.logUrl: %v", err)
 	}
 
-	// Spec empty: the Configuration of the Route's name.
+	// An empty spec refers to the Configuration with the name of the Route.
 	route := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "alone"}}
 	if _, err := client.Routes(ns).Create(t.Context(), route, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -116,7 +117,7 @@ func TestConfigurationAndRoute(t *testing.T) {
 		t.Errorf("it answers %q", got)
 	}
 
-	// Metadata makes no Revision and does not reach those there are; another template does.
+	// A change of metadata creates no Revision and does not change existing ones; a change of the template creates one.
 	edit(t, client.Configurations(ns), "alone", func(c *servingv1.Configuration) { c.Labels["own"] = "y" })
 	shared.configure(t, configurationOf(t, ns, "alone", env("TARGET", "second")))
 	eventually(t, client.Routes(ns), "alone", "follows the second Revision", func(r *servingv1.Route) error {
@@ -134,7 +135,8 @@ func TestConfigurationAndRoute(t *testing.T) {
 	}
 }
 
-// A container is all that a template needs (serving 9-7, 9.4.2-1, 9.1.2-1, 9.2.2-1).
+// TestTemplateNeedsAContainer checks that a container is the only required part of a template (serving 9-7, 9.4.2-1, 9.1.2-1,
+// 9.2.2-1).
 func TestTemplateNeedsAContainer(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -146,8 +148,8 @@ func TestTemplateNeedsAContainer(t *testing.T) {
 	shared.deploy(t, app(t, ns, "small"))
 }
 
-// A Revision that fails keeps the last one that was ready serving, and one that becomes ready out of turn does not take
-// over from a newer one (serving 7.2-5, 7.2-7, 9.2.3-3).
+// TestLatestRevisions checks that the last ready Revision serves while a newer one fails, and that an older one that becomes
+// ready late does not replace a newer one (serving 7.2-5, 7.2-7, 9.2.3-3).
 func TestLatestRevisions(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -180,7 +182,7 @@ func TestLatestRevisions(t *testing.T) {
 	})
 	shared.deploy(t, app(t, ns, "order", env("TARGET", "4")))
 	eventually(t, client.Revisions(ns), "order-00003", "is ready", func(r *servingv1.Revision) error { return isReady(r, &r.Status.Status) })
-	// It has to be seen by the Configuration: a change made later is seen no earlier.
+	// The Configuration must observe it before the next change.
 	shared.deploy(t, app(t, ns, "order", env("TARGET", "5")))
 	if got := shared.mustGet(t, address); got != "Hello 5!\n" {
 		t.Errorf("in the end %q answers", got)
@@ -217,8 +219,9 @@ func TestLatestRevisions(t *testing.T) {
 	}
 }
 
-// The name of a Revision that another Configuration has cannot be had (serving 7.2-5, 7.0.1-2, 7.0.1-3).
-func TestRevisionNameTaken(t *testing.T) {
+// TestRevisionNameConflict checks that a Revision name that another Configuration uses is rejected (serving 7.2-5, 7.0.1-2,
+// 7.0.1-3).
+func TestRevisionNameConflict(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
 	shared.configure(t, configurationOf(t, ns, "a", func(s *servingv1.Service) { s.Spec.Template.Name = "a-b-c" }))
@@ -236,8 +239,8 @@ func TestRevisionNameTaken(t *testing.T) {
 	shared.deploy(t, app(t, ns, "a-b", revisionName("d")))
 }
 
-// When the latest ready Revision is deleted while no other is ready, the Configuration says so until one is; the present
-// Revision is made again (serving 6-6, 7.2-2, 7.2-7).
+// TestLatestReadyRevisionDeleted checks that the Configuration reports that its latest ready Revision was deleted until another
+// one is ready, and creates the current Revision again (serving 6-6, 7.2-2, 7.2-7).
 func TestLatestReadyRevisionDeleted(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -254,7 +257,7 @@ func TestLatestReadyRevisionDeleted(t *testing.T) {
 	if err := client.Revisions(ns).Delete(t.Context(), "lost-00001", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, client.Configurations(ns), "lost", "says what was deleted", func(c *servingv1.Configuration) error {
+	eventually(t, client.Configurations(ns), "lost", "reports the deleted Revision", func(c *servingv1.Configuration) error {
 		return condition(c, &c.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "RevisionDeleted")
 	})
 	if c := shared.configured(t, ns, "lost"); c.Status.LatestReadyRevisionName != "lost-00002" {

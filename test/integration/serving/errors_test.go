@@ -15,12 +15,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A mistake of the user's is told by the Revision, the Configuration and the Service, with the cause, and correcting
+// TestMistakes checks that Revision, Configuration and Service report a mistake of the user with its cause, and that correcting
 // it makes the Service ready (serving 6-6, 6-12, 7.1-6, 7.2-5).
 func TestMistakes(t *testing.T) {
 	for name, test := range map[string]struct {
 		mistake option
-		// reason is the Revision's, message a part of what all three say.
+		// reason is the reason of the Revision, message a part of the messages of all three.
 		reason, message string
 	}{
 		"no-command": {
@@ -63,7 +63,7 @@ func TestMistakes(t *testing.T) {
 				}
 				return nil
 			}
-			harness.Eventually(t, "the mistake is told", func() error {
+			harness.Eventually(t, "the mistake is reported", func() error {
 				revision, err := client.Revisions(ns).Get(t.Context(), name+"-00001", metav1.GetOptions{})
 				if err != nil {
 					return err

@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// What happens to a Service can be read from the Events of the objects that it happens to.
+// TestEvents checks that Events on the objects of a Service report its changes.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -26,19 +26,19 @@ func TestEvents(t *testing.T) {
 			return nil
 		})
 	}
-	shared.deploy(t, app(t, ns, "told"))
-	shows("ksvc", "told", `Normal\s+Created\s.*Created Configuration "told"`, `Normal\s+Created\s.*Created Route "told"`, `Normal\s+Ready\s.*Became ready`)
-	shows("cfg", "told", `Normal\s+Created\s.*Created Revision "told-00001"`)
-	shows("rev", "told-00001", `Normal\s+Ready\s`, `Normal\s+Scaled\s.*Scaled from 0 to 1 instances`)
-	shows("rt", "told", `Normal\s+TrafficChanged\s.*Requests go to told-00001 \(100%\)`)
+	shared.deploy(t, app(t, ns, "reported"))
+	shows("ksvc", "reported", `Normal\s+Created\s.*Created Configuration "reported"`, `Normal\s+Created\s.*Created Route "reported"`, `Normal\s+Ready\s.*Became ready`)
+	shows("cfg", "reported", `Normal\s+Created\s.*Created Revision "reported-00001"`)
+	shows("rev", "reported-00001", `Normal\s+Ready\s`, `Normal\s+Scaled\s.*Scaled from 0 to 1 instances`)
+	shows("rt", "reported", `Normal\s+TrafficChanged\s.*Requests go to reported-00001 \(100%\)`)
 
-	shared.apply(t, app(t, ns, "told", env("START_FAIL", "3:out of luck")))
-	shared.until(t, ns, "told", "has failed", func(s *servingv1.Service) error {
+	shared.apply(t, app(t, ns, "reported", env("START_FAIL", "3:out of luck")))
+	shared.until(t, ns, "reported", "has failed", func(s *servingv1.Service) error {
 		return condition(s, &s.Status.Status, "Ready", "False", "RevisionFailed")
 	})
-	shows("rev", "told-00002", `Warning\s+ExitCode3\s.*Container failed with: out of luck`)
-	shows("ksvc", "told", `Warning\s+RevisionFailed\s.*out of luck`)
+	shows("rev", "reported-00002", `Warning\s+ExitCode3\s.*Container failed with: out of luck`)
+	shows("ksvc", "reported", `Warning\s+RevisionFailed\s.*out of luck`)
 
-	shared.deploy(t, app(t, ns, "told", env("TARGET", "third"), traffic(latest(50), pinned("told-00001", 50))))
-	shows("rt", "told", `Normal\s+TrafficChanged\s.*Requests go to told-00003 \(50%\), told-00001 \(50%\)`)
+	shared.deploy(t, app(t, ns, "reported", env("TARGET", "third"), traffic(latest(50), pinned("reported-00001", 50))))
+	shows("rt", "reported", `Normal\s+TrafficChanged\s.*Requests go to reported-00003 \(50%\), reported-00001 \(50%\)`)
 }

@@ -14,7 +14,7 @@ import (
 
 var gatewayOf = regexp.MustCompile(`knative-apiserver is ready at (\S+), kubeconfig (\S+) \(gateway ([^,)\s]+)`)
 
-// startWithFiles runs a server that may have only so many files open.
+// startWithFiles runs a server with a limit of open files.
 func startWithFiles(t *testing.T, files int) *server {
 	t.Helper()
 	binary, err := harness.Binary()
@@ -38,8 +38,8 @@ func startWithFiles(t *testing.T, files int) *server {
 	return s
 }
 
-// TestConnectionsRunOut opens more connections than a server with few files takes at a time, which send nothing or
-// a part of a head. Requests of others are answered nevertheless.
+// TestConnectionsRunOut opens more connections, which send nothing or incomplete headers, than a server with few files accepts.
+// Requests of other clients are answered.
 func TestConnectionsRunOut(t *testing.T) {
 	t.Parallel()
 	const files, idlers, requests = 1024, 400, 20

@@ -14,8 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestKilledInstance kills one of two instances under load. The requests that it was serving fail, no other does,
-// and another instance takes its place.
+// TestKilledInstance kills one of two backends under load. Only its requests in flight fail, and another backend replaces it.
 func TestKilledInstance(t *testing.T) {
 	t.Parallel()
 	for protocol := range shared.clients(t) {
@@ -25,7 +24,7 @@ func TestKilledInstance(t *testing.T) {
 			s := shared.newSite(t, "killed", instances("2"))
 			s.untilScale(t, 2)
 			client := s.clients(t)[protocol]
-			// The instance with the fewest requests gets the next one, so each gets half of these.
+			// The backend with the fewest requests receives the next one, so each receives half of them.
 			ended := make(chan error, hanging)
 			for range hanging {
 				go func() {
@@ -54,7 +53,7 @@ func TestKilledInstance(t *testing.T) {
 				t.Fatal(err)
 			}
 			harness.Eventually(t, "the process is gone", func() error {
-				// A process whose first thread has ended may have others that hold its connections.
+				// A process whose main thread ended may have other threads that keep its connections open.
 				if err := syscall.Kill(victim, 0); !errors.Is(err, syscall.ESRCH) {
 					return fmt.Errorf("process %d is there: %w", victim, errors.Join(err, os.ErrExist))
 				}
@@ -96,7 +95,7 @@ func TestKilledInstance(t *testing.T) {
 	}
 }
 
-// running tells whether there is a process, but for one that has ended and is not waited for yet.
+// running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -106,7 +105,7 @@ func running(pid int) bool {
 	return !strings.HasPrefix(state, "Z")
 }
 
-// processesOf returns the processes that run as instances of a Service, by what their environment says.
+// processesOf returns the processes of a Service's backends, found by their environment.
 func processesOf(t testing.TB, service string) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -117,7 +116,7 @@ func processesOf(t testing.TB, service string) []int {
 	for _, file := range files {
 		environ, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended, or is another user's
+			continue // it ended, or another user owns it
 		}
 		var pid int
 		if _, err := fmt.Sscanf(file, "/proc/%d/environ", &pid); err != nil {

@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// TestNoRetryOfWhatWasSent covers that a request whose instance breaks off without an answer is answered with
-// 502 and never sent again: on connections to the instance that are fresh and that were used before, by both
-// paths of the gateway, to instances of both protocols.
-func TestNoRetryOfWhatWasSent(t *testing.T) {
+// TestNoRetryAfterSend checks that a request whose backend closes the connection without a response is answered 502 and never
+// sent a second time: on new and on reused connections, on both paths of the gateway, and to backends of both protocols.
+func TestNoRetryAfterSend(t *testing.T) {
 	t.Parallel()
 	for _, instance := range []struct {
 		protocol string
@@ -35,7 +34,7 @@ func TestNoRetryOfWhatWasSent(t *testing.T) {
 							t.Errorf("an answer that never came is %+v, want 502", a)
 						}
 					}
-					// Nothing was sent before; and a connection that broke off is not used again.
+					// No request was sent before; and a broken connection is not reused.
 					for range fresh {
 						abort()
 					}

@@ -11,8 +11,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestKilledServer kills the server under load and starts it again with the same data and port. It soon serves
-// again, every instance is known to it, and none is left over.
+// TestKilledServer kills the server under load and restarts it with the same data and port. It serves within seconds, finds all
+// backends, and leaves no orphaned process.
 func TestKilledServer(t *testing.T) {
 	dir := t.TempDir()
 	first, err := harness.StartStandalone(dir)
@@ -24,7 +24,7 @@ func TestKilledServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// No other test's instances have this name.
+	// No backend of another test has this name.
 	name := fmt.Sprintf("survivor-%d", os.Getpid())
 	site := s.newSite(t, name, instances("2"))
 	site.untilScale(t, 2)

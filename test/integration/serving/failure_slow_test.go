@@ -15,17 +15,16 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestSlowClients covers clients that send a request's head byte by byte, none at all, a body that never comes,
-// or read no answer. They do not keep others from being served; heads have to arrive in time.
+// TestSlowClients covers clients that send headers byte by byte or not at all, announce a body that they never send, or do not
+// read the response. Other clients are served; headers must arrive in time.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	const (
 		slow = 500
-		// headWithin is the gateway's bound with time to spare for a slow machine.
+		// headWithin is the header timeout of the gateway with a margin for slow machines.
 		headWithin = 20 * time.Second
-		// served is how many requests have to be answered meanwhile. Clients that were kept waiting until the
-		// heads are given up would be answered about once each. How many are on a good day is not for a test
-		// that shares its processors with others.
+		// served is the number of requests that must be answered meanwhile. Clients that wait until the header timeout would be
+		// answered about once each. The number on an idle machine is not asserted, because other tests share the processors.
 		clients, served = 8, 64
 	)
 	s := shared.newSite(t, "slow", instances("1"))
@@ -69,7 +68,7 @@ func TestSlowClients(t *testing.T) {
 	load.mustNotFail(t, served)
 }
 
-// trickle sends a byte now and then until ctx ends.
+// trickle sends a byte from time to time until ctx is canceled.
 func trickle(ctx context.Context, w net.Conn) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
@@ -85,16 +84,16 @@ func trickle(ctx context.Context, w net.Conn) {
 	}
 }
 
-// TestClientGoesAway covers that the application learns when a client does not wait any longer, and that a
-// request which waited for an instance leaves the queue.
-func TestClientGoesAway(t *testing.T) {
+// TestClientCancels checks that the application is notified when a client cancels, and that a canceled request is removed from
+// the queue.
+func TestClientCancels(t *testing.T) {
 	t.Parallel()
 	for protocol := range shared.clients(t) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			s := shared.newSite(t, "abandoned", concurrency(2), instances("1"))
 			client := s.clients(t)[protocol]
-			leave := func(path string) func() {
+			cancelAfter := func(path string) func() {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan struct{})
 				go func() {
@@ -105,10 +104,10 @@ func TestClientGoesAway(t *testing.T) {
 				}()
 				return func() { cancel(); <-ended }
 			}
-			first := leave("/hang")
-			second := leave("/?sleep=1h")
+			first := cancelAfter("/hang")
+			second := cancelAfter("/?sleep=1h")
 			s.untilMetric(t, "knative_gateway_in_flight_requests", 2)
-			third := leave("/")
+			third := cancelAfter("/")
 			s.untilMetric(t, "knative_gateway_queued_requests", 1)
 			third()
 			s.untilMetric(t, "knative_gateway_queued_requests", 0)
@@ -121,7 +120,7 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// untilCurrent waits until the one instance of a site has so many requests, that which asks included.
+// untilCurrent waits until the only backend of a site has that many requests in flight, including the request that asks.
 func untilCurrent(t testing.TB, s *site, want int64) {
 	t.Helper()
 	harness.Eventually(t, "abandoned requests have ended", func() error {

@@ -13,14 +13,14 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// TestTimeouts covers what becomes of requests that take too long: until the response starts they get 504, after that the
-// connection ends if the response stalls (serving 9.4.2-3).
+// TestTimeouts covers requests that exceed a timeout: before the response starts they are answered 504, afterwards the
+// connection is closed if the response stalls (serving 9.4.2-3).
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, path                 string
 		total, responseStart, idle int64
-		// cut tells that the answer begins and breaks off.
+		// cut is true if the response starts and then breaks off.
 		cut     bool
 		options []option
 	}{
@@ -50,10 +50,10 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestTimeoutsOfWhatGoesOn covers that no timeout ends a response that goes on (serving 9.4.2-3).
-func TestTimeoutsOfWhatGoesOn(t *testing.T) {
+// TestTimeoutsOfProgressingResponse checks that no timeout ends a response that progresses (serving 9.4.2-3).
+func TestTimeoutsOfProgressingResponse(t *testing.T) {
 	t.Parallel()
-	s := shared.newSite(t, "goes-on", timeouts(1, 1, 1))
+	s := shared.newSite(t, "progresses", timeouts(1, 1, 1))
 	for protocol, client := range s.clients(t) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
@@ -69,8 +69,8 @@ func TestTimeoutsOfWhatGoesOn(t *testing.T) {
 	}
 }
 
-// TestSilentWebSocket covers that a WebSocket lasts longer than its timeout while there are messages, and ends with a close
-// frame without (serving 9.4.2-3).
+// TestSilentWebSocket checks that a WebSocket with messages outlasts its timeout, and that a silent one ends with a close frame
+// (serving 9.4.2-3).
 func TestSilentWebSocket(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "silent", timeouts(1, 0, 0), instances("1"))

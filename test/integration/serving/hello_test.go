@@ -23,12 +23,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// helloWithin is how long the sample may take from its creation until it is ready.
+// helloWithin is the maximum time from creation of the sample until it is ready.
 const helloWithin = 2 * time.Second
 
-// The sample is ready soon after it is applied, its URL can be opened as it stands, an update and a rollback by
-// name take effect, and deletion leaves neither objects nor processes (serving 7.0.1-4, 7.2-2, 8-4, 8-7, 9.1.3-6,
-// 9.1.3-7, 10.2-1). It runs alone, since it measures time.
+// TestHello checks that the sample becomes ready soon after it is applied, that its URL works unchanged, that an update and a
+// rollback by name take effect, and that deletion leaves no objects and no processes (serving 7.0.1-4, 7.2-2, 8-4, 8-7,
+// 9.1.3-6, 9.1.3-7, 10.2-1). It does not run in parallel, because it measures time.
 func TestHello(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
@@ -97,7 +97,7 @@ func TestHello(t *testing.T) {
 	})
 }
 
-// timeToReady measures the time from a Service's creation to its being ready, as a watch tells.
+// timeToReady measures the time from the creation of a Service until it is ready, by a watch.
 func (s *server) timeToReady(t *testing.T, namespace, name string) <-chan time.Duration {
 	t.Helper()
 	took := make(chan time.Duration, 1)
@@ -126,7 +126,7 @@ func (s *server) timeToReady(t *testing.T, namespace, name string) <-chan time.D
 	return took
 }
 
-// open sends a GET request to a URL as it stands; only what resolvers do with *.localhost is done here.
+// open sends a GET request to a URL unchanged, except that it resolves *.localhost as resolvers do.
 func open(t testing.TB, target string) string {
 	t.Helper()
 	dialer := &net.Dialer{}
@@ -159,7 +159,7 @@ func open(t testing.TB, target string) string {
 	return string(body)
 }
 
-// processes returns the instances' processes that a server with a data directory has started, by their mark.
+// processes returns the backend processes of a server with a data directory, found by their mark.
 func (s *server) processes(t testing.TB, dataDir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -168,7 +168,7 @@ func (s *server) processes(t testing.TB, dataDir string) []string {
 	}
 	var found []string
 	for _, file := range files {
-		// What cannot be read has ended.
+		// An unreadable process has ended.
 		if environ, err := os.ReadFile(file); err == nil && strings.Contains(string(environ), "@"+dataDir+"/") {
 			found = append(found, filepath.Base(filepath.Dir(file)))
 		}
@@ -176,8 +176,9 @@ func (s *server) processes(t testing.TB, dataDir string) []string {
 	return found
 }
 
-// Of 20,000 requests a 90/10 split sends each Revision its share to within half a point, by whatever connections
-// they come: the choice is made anew for each request (serving 8-1, 8-6, 8-9, 8-10, 9.1.3-10, 10.2-1, 10.2-4, 10.2-5).
+// TestTrafficSplit checks that a 90/10 split assigns 20,000 requests to the Revisions within half a percentage point,
+// independent of connections: each request is assigned on its own (serving 8-1, 8-6, 8-9, 8-10, 9.1.3-10, 10.2-1, 10.2-4,
+// 10.2-5).
 func TestTrafficSplit(t *testing.T) {
 	t.Parallel()
 	const requests, clients = 20_000, 16
@@ -221,7 +222,7 @@ func TestTrafficSplit(t *testing.T) {
 	}
 }
 
-// hostOf is the host name of a URL.
+// hostOf returns the host name of a URL.
 func hostOf(t testing.TB, text string) string {
 	t.Helper()
 	parsed, err := url.Parse(text)

@@ -15,9 +15,8 @@ import (
 
 func trimmed(body string) string { return strings.TrimSpace(body) }
 
-// TestBurstAtZero sends 500 requests at once to a revision without instance. All wait for the one that is started,
-// by one decision, and succeed (serving 8-7). One instance's target is more than all of them, so that nothing but
-// their waiting asks for scale.
+// TestBurstAtZero sends 500 requests at once to a Revision at zero. All wait for the backend that one decision starts, and
+// succeed (serving 8-7). The target of one backend exceeds their number, so only the waiting requests require scale.
 func TestBurstAtZero(t *testing.T) {
 	t.Parallel()
 	const requests = 500
@@ -54,14 +53,14 @@ func TestBurstAtZero(t *testing.T) {
 			return err
 		}
 		if from != 1 {
-			return fmt.Errorf("%d Events tell of scaling from 0, want 1", from)
+			return fmt.Errorf("%d Events report scaling from 0, want 1", from)
 		}
 		return nil
 	})
 	s.untilMetric(t, "knative_gateway_cold_start_seconds_count", 3)
 }
 
-// eventsOf counts how often Events told something of an object.
+// eventsOf counts the Events with a reason about an object.
 func (s *server) eventsOf(ctx context.Context, namespace, object, message string) (int32, error) {
 	response, err := s.Send(ctx, harness.Request{Method: http.MethodGet, Path: "/api/v1/namespaces/" + namespace + "/events"})
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestConcurrencyLimitHolds sends the requests of 100 clients of both protocols to instances that may have one each. None
-// ever has two, and all requests are answered, since the burst capacity lets them wait.
+// TestConcurrencyLimitHolds sends requests of 100 clients of both protocols to backends with a limit of one. No backend ever
+// has two, and all requests are answered, because the burst capacity lets them wait.
 func TestConcurrencyLimitHolds(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "one-each", concurrency(1), instances("3"), scaling("target-burst-capacity", "-1"))
@@ -49,8 +49,8 @@ func TestConcurrencyLimitHolds(t *testing.T) {
 	}
 }
 
-// TestBurst sends 60 requests at once to one backend that may have one at a time. All of them wait, by the default of the
-// target burst capacity, and are answered (serving 8-7).
+// TestBurst sends 60 requests at once to one backend with a limit of one. All of them wait, by the default target burst
+// capacity, and are answered (serving 8-7).
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	const requests = 60
@@ -71,8 +71,8 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestQueue fills the small queue of one instance: what comes then is refused, and those that wait are served in the
-// order in which they came (serving 8-7).
+// TestQueue fills the small queue of one backend: further requests are rejected, and waiting requests are served in order of
+// arrival (serving 8-7).
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	for protocol := range shared.clients(t) {
@@ -81,8 +81,7 @@ func TestQueue(t *testing.T) {
 			const depth = 10
 			s := shared.newSite(t, "queue", concurrency(1), instances("1"), scaling("target-burst-capacity", "0"))
 			client := s.clients(t)[protocol]
-			// It is served until its body ends. One that its client abandons would free its place before the
-			// application knows of that.
+			// It is in flight until its body ends. A canceled request would release its slot before the application notices.
 			gate := s.mustDial(t)
 			if _, err := io.WriteString(gate, "POST /echo HTTP/1.1\r\nHost: "+s.host+"\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
 				t.Fatal(err)
@@ -94,7 +93,7 @@ func TestQueue(t *testing.T) {
 				waiting.Go(func() {
 					a, err := ask(t.Context(), client, http.MethodGet, s.url+"/count", nil)
 					if err != nil || a.code != http.StatusOK {
-						t.Errorf("request %d of those that waited got %+v, %v", i, a, err)
+						t.Errorf("request %d of the waiting ones got %+v, %v", i, a, err)
 						return
 					}
 					order[i] = decoded[countReport](t, a.body).Total
@@ -110,7 +109,7 @@ func TestQueue(t *testing.T) {
 			}
 			waiting.Wait()
 			for i, total := range order {
-				// The first request was the gate.
+				// The first request occupied the backend.
 				if want := int64(i + 2); total != want {
 					t.Errorf("request %d was served as number %d, want %d: order %v", i, total, want, order)
 					break

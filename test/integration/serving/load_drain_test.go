@@ -14,8 +14,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// TestStreamsDoNotDelaySIGTERM deletes a Service with an open WebSocket and open event streams, whose timeouts are minutes.
-// The application is told to end as soon as an ordinary request has its answer, and ends them itself.
+// TestStreamsDoNotDelaySIGTERM deletes a Service with an open WebSocket and open event streams, whose timeouts are minutes. The
+// application receives SIGTERM as soon as an ordinary request is answered, and ends the streams itself.
 func TestStreamsDoNotDelaySIGTERM(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "goodbye", instances("1"))
@@ -48,7 +48,7 @@ func TestStreamsDoNotDelaySIGTERM(t *testing.T) {
 			t.Fatalf("the first event is %q, %v", line, err)
 		}
 	}
-	// It is served until its body ends.
+	// It is in flight until its body ends.
 	ordinary := s.mustDial(t)
 	if _, err := io.WriteString(ordinary, "POST /upload HTTP/1.1\r\nHost: "+s.host+"\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
 		t.Fatal(err)

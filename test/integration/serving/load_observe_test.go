@@ -14,14 +14,14 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// revisionMetrics are those that each revision has while it exists, once it was started from zero by a request.
+// revisionMetrics are the metrics of each Revision that a request started from zero.
 var revisionMetrics = []string{
 	"knative_gateway_requests_total", "knative_gateway_request_duration_seconds_count", "knative_gateway_queue_wait_seconds_count",
 	"knative_gateway_queued_requests", "knative_gateway_in_flight_requests", "knative_gateway_cold_start_seconds_count",
 	"knative_autoscaler_desired_instances", "knative_autoscaler_ready_instances", "knative_autoscaler_scale_changes_total",
 }
 
-// TestMetrics covers what the metrics tell of a revision, and that they tell nothing once it is gone.
+// TestMetrics checks the metrics of a Revision, and that they disappear with it.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "measured", scaling("initial-scale", "0"))
@@ -71,7 +71,7 @@ func TestMetrics(t *testing.T) {
 
 	s.remove(t)
 	for _, name := range revisionMetrics {
-		harness.Eventually(t, name+" is gone with its revision", func() error {
+		harness.Eventually(t, name+" is removed with its Revision", func() error {
 			value, found, err := s.metric(t.Context(), name, labels[0])
 			if err == nil && found {
 				err = fmt.Errorf("it is %v", value)
@@ -81,7 +81,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestAccessLog covers that each request has a line of JSON, with the id of the trace that the instance was given.
+// TestAccessLog checks that each request has a line of JSON with the trace ID that the backend received.
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -117,21 +117,21 @@ func TestAccessLog(t *testing.T) {
 			t.Errorf("the log of a request by %s names no instance: %v", protocol, entry)
 		}
 		if size, _ := entry["bytesOut"].(float64); size == 0 {
-			t.Errorf("the log of a request by %s tells of no bytes: %v", protocol, entry)
+			t.Errorf("the log of a request by %s reports no bytes: %v", protocol, entry)
 		}
 	}
 	if a, err := s.mustDial(t).exchange(http.MethodGet, strings.Replace(get(s.host, "/?traced"), "\r\n\r\n", "\r\nTraceparent: "+parent+"\r\n\r\n", 1)); err != nil || a.code != http.StatusOK {
 		t.Fatalf("a traced request got %+v, %v", a, err)
 	}
 	if got := s.logged(t, "/?traced")["traceId"]; got != strings.Split(parent, "-")[1] {
-		t.Errorf("the log tells trace %v, want that of %s", got, parent)
+		t.Errorf("the log has trace %v, want the trace of %s", got, parent)
 	}
 }
 
-// logged returns what the access log tells of the request to a path of a site.
+// logged returns the access log entry of the request to a path of a site.
 func (s *site) logged(t testing.TB, path string) (found map[string]any) {
 	t.Helper()
-	harness.Eventually(t, "the access log tells of "+path, func() error {
+	harness.Eventually(t, "the access log has "+path, func() error {
 		log, err := os.Open(filepath.Join(filepath.Dir(s.Kubeconfig), "access.log"))
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func (s *site) logged(t testing.TB, path string) (found map[string]any) {
 		for lines.Scan() {
 			entry := map[string]any{}
 			if err := json.Unmarshal(lines.Bytes(), &entry); err != nil {
-				// The last line may be under way; the next look finds it whole.
+				// The last line may be incomplete; the next attempt finds it.
 				return fmt.Errorf("a line is no JSON: %q: %w", lines.Text(), err)
 			}
 			if entry["host"] == s.host && entry["path"] == path {
@@ -149,7 +149,7 @@ func (s *site) logged(t testing.TB, path string) (found map[string]any) {
 				return nil
 			}
 		}
-		return fmt.Errorf("no line of %s tells of it (%w)", log.Name(), errors.Join(lines.Err(), os.ErrNotExist))
+		return fmt.Errorf("no line of %s has the request (%w)", log.Name(), errors.Join(lines.Err(), os.ErrNotExist))
 	})
 	return found
 }

@@ -13,8 +13,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// TestNoRequestFailsWhileRolling replaces the revision 20 times under load by clients of both protocols. No
-// request fails, and once the Service is ready only the new revision answers (serving 8-1, 8-2).
+// TestNoRequestFailsWhileRolling replaces the Revision 20 times under load by clients of both protocols. No request fails, and
+// once the Service is ready only the new Revision answers (serving 8-1, 8-2).
 func TestNoRequestFailsWhileRolling(t *testing.T) {
 	t.Parallel()
 	const updates = 20
@@ -33,8 +33,7 @@ func TestNoRequestFailsWhileRolling(t *testing.T) {
 	streams.mustNotFail(t, 10*updates)
 }
 
-// TestNoRequestFailsWhileScalingDown has ten instances under a load that one can bear: nine go, and no request
-// fails.
+// TestNoRequestFailsWhileScalingDown runs ten backends under a load for one: nine are removed, and no request fails.
 func TestNoRequestFailsWhileScalingDown(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "shrinking", scaling("initial-scale", "10"), scaling("window", "6s"))
@@ -46,8 +45,8 @@ func TestNoRequestFailsWhileScalingDown(t *testing.T) {
 	streams.mustNotFail(t, 100)
 }
 
-// TestNoRequestFailsAtZero sends requests at the very moment at which revisions go to zero: all went idle at the
-// same time and are decided about together, so when the first one is seen to go the others are about to.
+// TestNoRequestFailsAtZero sends requests at the moment when Revisions scale to zero: all became idle at the same time, so when
+// the first one scales down, the others are about to.
 func TestNoRequestFailsAtZero(t *testing.T) {
 	t.Parallel()
 	const services, rounds = 12, 2
@@ -78,7 +77,7 @@ func TestNoRequestFailsAtZero(t *testing.T) {
 			t.Fatal(err)
 		}
 		began, timeout := time.Now(), time.After(wirePatience)
-		// What the watch begins with may still tell of earlier times.
+		// The first events of the watch may report earlier changes.
 		for running := map[string]bool{}; ; {
 			gone := false
 			select {

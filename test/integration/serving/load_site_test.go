@@ -19,15 +19,15 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// site is the sample application as a Service in a namespace of its own, which clients reach by the gateway.
+// site is the sample application as a Service in its own namespace, reached through the gateway.
 type site struct {
 	*server
 	namespace, name string
-	// url is the Service's URL, host what its requests name as Host.
+	// url is the URL of the Service, host the Host header of requests.
 	url, host string
 }
 
-// newSite deploys a site, which is deleted when the test ends.
+// newSite deploys a site, and deletes it when the test ends.
 func (s *server) newSite(t testing.TB, name string, options ...option) *site {
 	t.Helper()
 	return s.newSiteIn(t, namespace(), name, options...)
@@ -38,7 +38,7 @@ func (s *server) newSiteIn(t testing.TB, namespace, name string, options ...opti
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 		defer cancel()
-		// Servers that the test has stopped, and Services that it has deleted, are of no concern.
+		// Servers that the test stopped and Services that it deleted are ignored.
 		_ = s.Knative.ServingV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	})
 	service := s.deploy(t, app(t, namespace, name, options...))
@@ -63,7 +63,7 @@ func (s *site) revision(t testing.TB) *servingv1.Revision {
 	return revision
 }
 
-// untilScale waits until so many instances of the newest Revision are ready and no more are wanted.
+// untilScale waits until that many backends of the newest Revision are ready and no more are desired.
 func (s *site) untilScale(t testing.TB, instances int32) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%s has %d instances", s.name, instances), func() error {
@@ -75,7 +75,7 @@ func (s *site) untilScale(t testing.TB, instances int32) {
 	})
 }
 
-// remove deletes the site and waits until the API has neither it nor its Revisions.
+// remove deletes the site and waits until the API has neither the Service nor its Revisions.
 func (s *site) remove(t testing.TB) {
 	t.Helper()
 	client := s.Knative.ServingV1()
@@ -94,7 +94,7 @@ func (s *site) remove(t testing.TB) {
 	})
 }
 
-// What the sample application reports.
+// The types below are reports of the sample application.
 type (
 	countReport       struct{ Total, Aborted int64 }
 	concurrencyReport struct{ Current, Max int64 }
@@ -113,7 +113,7 @@ type (
 	}
 )
 
-// report reads what the application reports at a path.
+// report reads the application's report at a path.
 func report[T any](t testing.TB, s *site, path string) T {
 	t.Helper()
 	return decoded[T](t, s.mustGet(t, s.url+path))
@@ -128,7 +128,7 @@ func decoded[T any](t testing.TB, body string) T {
 	return v
 }
 
-// parsed decodes a successful answer of the API.
+// parsed decodes a successful response.
 func parsed[T any](response *harness.Response) (*T, error) {
 	if response.Code != http.StatusOK {
 		return nil, fmt.Errorf("the API answered %d %s", response.Code, response.Body)
@@ -140,7 +140,7 @@ func parsed[T any](response *harness.Response) (*T, error) {
 // scaling sets an annotation of the autoscaler.
 func scaling(name, value string) option { return annotation("autoscaling.knative.dev/"+name, value) }
 
-// instances keeps the number of instances as it is.
+// instances fixes the number of backends.
 func instances(n string) option {
 	return func(s *servingv1.Service) {
 		scaling("min-scale", n)(s)
@@ -148,13 +148,13 @@ func instances(n string) option {
 	}
 }
 
-// h2c has the application speak HTTP/2.
+// h2c makes the application speak HTTP/2.
 func h2c(s *servingv1.Service) {
 	env("PROTOCOL", "h2c")(s)
 	s.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "h2c", ContainerPort: 8080}}
 }
 
-// timeouts bounds requests, in seconds; 0 leaves the default.
+// timeouts sets the timeouts of requests in seconds; 0 keeps the default.
 func timeouts(total, responseStart, idle int64) option {
 	return func(s *servingv1.Service) {
 		spec := &s.Spec.Template.Spec
@@ -169,8 +169,8 @@ func timeouts(total, responseStart, idle int64) option {
 	}
 }
 
-// metric sums the values of a metric's series that have all the labels, each written name="value". It is
-// false where there is none.
+// metric returns the sum of the series of a metric that have all the labels, each written name="value". It returns false
+// without such a series.
 func (s *server) metric(ctx context.Context, name string, labels ...string) (sum float64, found bool, err error) {
 	response, err := s.Send(ctx, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// TestSplitIsNotSticky covers that the requests of one client, on one connection, are split by the weights, though
-// one revision has three times the instances of the other (serving 8-1, 8-2, 8-6, 8-9, 8-10).
+// TestSplitIsNotSticky checks that the requests of one client on one connection are split by the weights, although one Revision
+// has three times the backends of the other (serving 8-1, 8-2, 8-6, 8-9, 8-10).
 func TestSplitIsNotSticky(t *testing.T) {
 	t.Parallel()
 	const requests = 2000
@@ -43,7 +43,7 @@ func TestSplitIsNotSticky(t *testing.T) {
 			if share := float64(few) / requests * 100; share < 9.5 || share > 10.5 || few+counts["Hello most!\n"] != requests {
 				t.Errorf("of %d requests by one connection each revision got %v, want 10 %% for the one", requests, counts)
 			}
-			// Two blocks of a hundred are the most that can come between two of ten.
+			// At most two blocks of a hundred lie between two blocks of ten.
 			if longest > 200 {
 				t.Errorf("%d requests in a row went to one revision", longest)
 			}

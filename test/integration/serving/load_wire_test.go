@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// wirePatience bounds what a test waits for at a connection.
+// wirePatience is the timeout for reading from a connection.
 const wirePatience = 30 * time.Second
 
-// wire is a client's connection to the gateway. Nothing is between: no pool, and nobody who tries again.
+// wire is a raw connection to the gateway, without a connection pool and without retries.
 type wire struct {
 	net.Conn
 	in *bufio.Reader
@@ -36,7 +36,7 @@ func (s *server) dial(ctx context.Context) (*wire, error) {
 	return &wire{Conn: conn, in: bufio.NewReader(conn)}, nil
 }
 
-// mustDial is dial for a connection that is closed when the test ends.
+// mustDial is dial for a connection that is closed when the test ends; it fails the test on errors.
 func (s *server) mustDial(t testing.TB) *wire {
 	t.Helper()
 	w, err := s.dial(t.Context())
@@ -47,7 +47,7 @@ func (s *server) mustDial(t testing.TB) *wire {
 	return w
 }
 
-// read reads the answer to a request of a method.
+// read reads the response to a request with a method.
 func (w *wire) read(method string) (*answer, error) {
 	response, err := http.ReadResponse(w.in, &http.Request{Method: method})
 	if err != nil {
@@ -62,7 +62,7 @@ func (w *wire) read(method string) (*answer, error) {
 	return a, nil
 }
 
-// exchange sends a request as it is written and reads the answer.
+// exchange sends a request verbatim and reads the response.
 func (w *wire) exchange(method, request string) (*answer, error) {
 	if _, err := io.WriteString(w, request); err != nil {
 		return nil, fmt.Errorf("sending the request: %w", err)
@@ -70,12 +70,12 @@ func (w *wire) exchange(method, request string) (*answer, error) {
 	return w.read(method)
 }
 
-// get is the text of a GET request.
+// get returns the text of a GET request.
 func get(host, path string) string {
 	return "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
 }
 
-// h2 returns a client that speaks HTTP/2 to the gateway, whatever host its URLs name.
+// h2 returns a client that speaks HTTP/2 to the gateway for every host.
 func (s *server) h2(t testing.TB) *http.Client {
 	t.Helper()
 	transport := &http.Transport{
@@ -90,13 +90,14 @@ func (s *server) h2(t testing.TB) *http.Client {
 	return &http.Client{Transport: transport, Timeout: wirePatience}
 }
 
-// clients are those of both protocols: whole HTTP/1.1 requests take the gateway's plain path, HTTP/2 the other.
+// clients returns a client of each protocol: complete HTTP/1.1 requests use the fast path of the gateway, HTTP/2 the standard
+// path.
 func (s *server) clients(t testing.TB) map[string]*http.Client {
 	t.Helper()
 	return map[string]*http.Client{"HTTP/1.1": s.http, "h2c": s.h2(t)}
 }
 
-// ask sends a request by a client and reads the answer, of which there may be a part where it broke off.
+// ask sends a request and reads the response, which is partial if the connection broke off.
 func ask(ctx context.Context, client *http.Client, method, url string, body io.Reader) (*answer, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
@@ -124,24 +125,24 @@ func mustAsk(t testing.TB, client *http.Client, method, url string, body io.Read
 	return a
 }
 
-// load is a number of clients that send one request after the other.
+// load is a number of clients that each send one request after the other.
 type load struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	// answered counts the requests that got 200, failed the others.
+	// answered counts the requests with status 200, failed all others.
 	answered, failed atomic.Int64
 
 	mu       sync.Mutex
 	failures []failure // guarded by mu; the first ones
 }
 
-// clientMaker makes a client of a load: the function by which it sends a request.
+// clientMaker creates a client of a load: the function with which it sends a request.
 type clientMaker func(ctx context.Context) (send func() (*answer, error), err error)
 
-// failure is a request that did not get 200.
+// failure is a request without status 200.
 type failure struct {
 	began, ended time.Time
-	// code is 0 where there was no answer.
+	// code is 0 without a response.
 	code int
 	err  error
 }
@@ -150,11 +151,10 @@ func (f failure) String() string {
 	return fmt.Sprintf("after %s: %d %v", f.ended.Sub(f.began), f.code, f.err)
 }
 
-// maxFailures bounds the failures that are kept.
+// maxFailures bounds the recorded failures.
 const maxFailures = 1000
 
-// generate begins to send requests by n clients, each pause after the answer to its last one, until end is called
-// or the test ends.
+// generate starts n clients, each of which pauses after every response, until end is called or the test ends.
 func generate(t testing.TB, n int, pause time.Duration, client clientMaker) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -194,7 +194,7 @@ func (l *load) run(ctx context.Context, pause time.Duration, client clientMaker)
 		}
 		l.fail(began, a, err)
 		if err != nil {
-			// The connection is of no use any more.
+			// The connection is unusable.
 			send = nil
 		}
 	}
@@ -216,13 +216,13 @@ func (l *load) fail(began time.Time, a *answer, err error) {
 	}
 }
 
-// end stops the clients. It may be called again.
+// end stops the clients. It may be called several times.
 func (l *load) end() {
 	l.stop()
 	l.running.Wait()
 }
 
-// mustNotFail ends the load and fails the test for requests that failed, or were fewer than wanted.
+// mustNotFail ends the load and fails the test if requests failed or fewer than wanted were answered.
 func (l *load) mustNotFail(t testing.TB, atLeast int64) {
 	t.Helper()
 	l.end()
@@ -234,7 +234,7 @@ func (l *load) mustNotFail(t testing.TB, atLeast int64) {
 	}
 }
 
-// keepAlive makes clients that send a GET request again and again on one HTTP/1.1 connection each.
+// keepAlive creates clients that send GET requests on one HTTP/1.1 connection each.
 func (s *site) keepAlive(path string) clientMaker {
 	return func(ctx context.Context) (func() (*answer, error), error) {
 		w, err := s.dial(ctx)
@@ -255,7 +255,7 @@ func (s *site) keepAlive(path string) clientMaker {
 	}
 }
 
-// streams makes clients that send a GET request again and again as streams of an HTTP/2 connection.
+// streams creates clients that send GET requests as streams of one HTTP/2 connection.
 func (s *site) streams(t testing.TB, path string) clientMaker {
 	client := s.h2(t)
 	return func(ctx context.Context) (func() (*answer, error), error) {

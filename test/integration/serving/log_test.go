@@ -12,12 +12,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// saying has a container print lines before it does what it is for.
+// saying makes a container print lines before it starts the application.
 func saying(c *corev1.Container, lines ...string) {
 	c.Command = slices.Concat([]string{"/bin/sh", "-c", `printf '%s\n' ` + strings.Join(lines, " ") + `; exec "$@"`, "sh"}, c.Command)
 }
 
-// TestLog reads the log of a Revision by its subresource, as kubectl get --raw does (serving 9.4.3-4).
+// TestLog reads the log of a Revision by its subresource, like kubectl get --raw (serving 9.4.3-4).
 func TestLog(t *testing.T) {
 	t.Parallel()
 	service := app(t, namespace(), "log", annotation("autoscaling.knative.dev/initial-scale", "1"))
@@ -42,7 +42,7 @@ func TestLog(t *testing.T) {
 			}
 			lines = append(lines, strings.TrimSpace(container+" "+text))
 		}
-		// Of containers that started at once, either may come first.
+		// Containers start concurrently, in any order.
 		slices.Sort(lines)
 		return strings.Join(lines, ", ")
 	}

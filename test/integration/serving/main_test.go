@@ -1,5 +1,5 @@
-// Package serving tests the built server from `kubectl apply` to an answered request: revisions run as
-// processes, and requests go through its gateway.
+// Package serving tests the built server from `kubectl apply` to an answered request: Revisions run as processes, and requests
+// pass its gateway.
 package serving
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// shared is the server of all tests that do not start one themselves; each works in a namespace of its own.
+// shared is the server of all tests that do not start their own; each test uses its own namespace.
 var shared *server
 
 func TestMain(m *testing.M) {
@@ -37,8 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sharedConfig are the ConfigMaps of the shared server: as little time as the rules allow, so that tests see
-// revisions go to zero.
+// sharedConfig are the ConfigMaps of the shared server: the minimum intervals, so that Revisions scale to zero during tests.
 const sharedConfig = `
 apiVersion: v1
 kind: ConfigMap
@@ -82,13 +81,13 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// server is a running server and its administrator's clients.
+// server is a running server with an administrator's clients.
 type server struct {
 	*harness.Standalone
 	*harness.Clients
 	// gateway is the address of the gateway, host:port.
 	gateway string
-	// http sends requests to the gateway whatever host their URL names.
+	// http sends requests to the gateway for every host.
 	http *http.Client
 }
 
@@ -115,7 +114,7 @@ func newServer(standalone *harness.Standalone) (*server, error) {
 	return s, nil
 }
 
-// start runs a server of a test's own.
+// start runs a server for one test.
 func start(t *testing.T, dataDir string, args ...string) *server {
 	t.Helper()
 	s, err := newServer(harness.RunStandalone(t, dataDir, args...))
@@ -211,7 +210,7 @@ func (s *server) ready(t testing.TB, namespace, name string) *servingv1.Service 
 	})
 }
 
-// until waits until a Service is as a test wants it.
+// until waits until check accepts a Service.
 func (s *server) until(t testing.TB, namespace, name, what string, check func(*servingv1.Service) error) *servingv1.Service {
 	t.Helper()
 	return eventually(t, s.Knative.ServingV1().Services(namespace), name, what, check)
@@ -224,7 +223,7 @@ func (s *server) deploy(t testing.TB, service *servingv1.Service) *servingv1.Ser
 	return s.ready(t, service.Namespace, service.Name)
 }
 
-// answer is what came back for a request.
+// answer is the response to a request.
 type answer struct {
 	code   int
 	header http.Header
@@ -254,7 +253,7 @@ func (s *server) do(request *http.Request) (*answer, error) {
 	return &answer{code: response.StatusCode, header: response.Header, body: string(body)}, nil
 }
 
-// mustGet is get for requests that must be answered with 200.
+// mustGet is get for requests that must be answered 200.
 func (s *server) mustGet(t testing.TB, url string) string {
 	t.Helper()
 	a, err := s.get(t.Context(), url)

@@ -17,18 +17,18 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// getter is the part of a kind's client that reads one object.
+// getter is the part of a typed client that reads one object.
 type getter[O any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (O, error)
 }
 
-// editor is the part of a kind's client that changes objects.
+// editor is the part of a typed client that changes objects.
 type editor[O any] interface {
 	getter[O]
 	Update(ctx context.Context, object O, options metav1.UpdateOptions) (O, error)
 }
 
-// read returns an object that must be there.
+// read returns an object that must exist.
 func read[O any](t testing.TB, client getter[O], name string) O {
 	t.Helper()
 	object, err := client.Get(t.Context(), name, metav1.GetOptions{})
@@ -38,7 +38,7 @@ func read[O any](t testing.TB, client getter[O], name string) O {
 	return object
 }
 
-// eventually waits until an object is as a test wants it, and returns it.
+// eventually waits until check accepts an object, and returns it.
 func eventually[O any](t testing.TB, client getter[O], name, what string, check func(O) error) O {
 	t.Helper()
 	var object O
@@ -51,7 +51,7 @@ func eventually[O any](t testing.TB, client getter[O], name, what string, check 
 	return object
 }
 
-// edit changes an object, again when another writer came first, and returns what was stored.
+// edit changes an object, retries conflicts, and returns the stored object.
 func edit[O any](t testing.TB, client editor[O], name string, change func(O)) O {
 	t.Helper()
 	for {
@@ -67,7 +67,7 @@ func edit[O any](t testing.TB, client editor[O], name string, change func(O)) O 
 	}
 }
 
-// deleted waits until there is no object of a name.
+// deleted waits until no object has the name.
 func deleted[O any](t testing.TB, client getter[O], name string) {
 	t.Helper()
 	var object O
@@ -80,8 +80,7 @@ func deleted[O any](t testing.TB, client getter[O], name string) {
 	})
 }
 
-// condition returns why a status does not have a condition as a test wants it; the status must belong to the
-// object's present generation.
+// condition returns an error if a status lacks the wanted condition; the status must be of the current generation.
 func condition(object metav1.Object, status *duckv1.Status, t duckv1.ConditionType, want corev1.ConditionStatus, reason string) error {
 	if status.ObservedGeneration != object.GetGeneration() {
 		return fmt.Errorf("generation %d, observedGeneration %d", object.GetGeneration(), status.ObservedGeneration)
@@ -93,7 +92,7 @@ func condition(object metav1.Object, status *duckv1.Status, t duckv1.ConditionTy
 	return nil
 }
 
-// isReady returns why an object is not ready.
+// isReady returns an error if an object is not ready.
 func isReady(object metav1.Object, status *duckv1.Status) error {
 	return condition(object, status, duckv1.ConditionReady, corev1.ConditionTrue, "")
 }
@@ -132,7 +131,7 @@ func servingKinds() []harness.Kind {
 	return kinds
 }
 
-// versions returns the resourceVersion of all objects of Serving in a namespace, of all where it is empty.
+// versions returns the resourceVersions of all objects of Serving in a namespace, or in all namespaces if it is empty.
 func (s *server) versions(ctx context.Context, namespace string) (map[string]string, error) {
 	versions := map[string]string{}
 	for _, kind := range servingKinds() {
@@ -148,7 +147,7 @@ func (s *server) versions(ctx context.Context, namespace string) (map[string]str
 	return versions, nil
 }
 
-// mustVersions is versions that must be there to be read.
+// mustVersions is versions that fails the test on errors.
 func (s *server) mustVersions(t testing.TB, namespace string) map[string]string {
 	t.Helper()
 	versions, err := s.versions(t.Context(), namespace)
@@ -190,15 +189,15 @@ func tagged(tag string, target servingv1.TrafficTarget) servingv1.TrafficTarget 
 	return target
 }
 
-// object changes the Service itself.
+// object changes the Service.
 func object(change func(*servingv1.Service)) option { return change }
 
-// command sets what the application is started by.
+// command sets the command of the application.
 func command(words ...string) option {
 	return func(s *servingv1.Service) { s.Spec.Template.Spec.Containers[0].Command = words }
 }
 
-// wantError checks that there is an error whose text contains want.
+// wantError checks that the text of an error contains want.
 func wantError(t testing.TB, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {

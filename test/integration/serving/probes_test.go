@@ -22,8 +22,8 @@ func container(change func(*corev1.Container)) option {
 	return func(s *servingv1.Service) { change(&s.Spec.Template.Spec.Containers[0]) }
 }
 
-// A Service whose probes ask another port than the one for requests is ready once that port says so, and not before. The
-// number of seconds that a container has after a failed liveness probe is accepted (serving 10.4-7, 10.9).
+// TestHealthPort checks that a Service whose probes use another port than requests is ready once that port responds, not
+// earlier, and that the grace period of a failed liveness probe is accepted (serving 10.4-7, 10.9).
 func TestHealthPort(t *testing.T) {
 	t.Parallel()
 	var healthy atomic.Bool
@@ -61,7 +61,7 @@ func TestHealthPort(t *testing.T) {
 	if got := ptr.Deref(stored.Spec.Template.Spec.Containers[0].LivenessProbe.TerminationGracePeriodSeconds, 0); got != 5 {
 		t.Errorf("terminationGracePeriodSeconds of the stored liveness probe is %d, want 5", got)
 	}
-	// The second question shows that the first failure was handled.
+	// The second probe shows that the first failure was handled.
 	<-asked
 	<-asked
 	unready := read(t, shared.Knative.ServingV1().Services(service.Namespace), service.Name)

@@ -64,7 +64,7 @@ func TestGRPC(t *testing.T) {
 		}
 		const messages = 20
 		for i := range messages {
-			// Each is larger than the one before, up to many frames.
+			// Each message is larger than the previous one, up to many frames.
 			want := strings.Repeat("m", 1<<i%(256<<10))
 			if err := stream.SendMsg(wrapperspb.String(want)); err != nil {
 				t.Fatal(err)
@@ -81,12 +81,12 @@ func TestGRPC(t *testing.T) {
 			t.Errorf("after the last message the stream ended with %v", err)
 		}
 		if got := stream.Trailer()["x-messages"]; fmt.Sprint(got) != fmt.Sprintf("[%d]", messages) {
-			t.Errorf("the trailer tells of %v messages, want %d", got, messages)
+			t.Errorf("the trailer reports %v messages, want %d", got, messages)
 		}
 	})
 }
 
-// TestGRPCCancelled covers that the application learns of a call which its client cancels.
+// TestGRPCCancelled checks that the application is notified of a call that its client cancels.
 func TestGRPCCancelled(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "grpc-cancelled", h2c, instances("1"))
@@ -96,7 +96,7 @@ func TestGRPCCancelled(t *testing.T) {
 	untilCurrent(t, s, 1)
 }
 
-// beginCall begins a call that goes on until cancel is called.
+// beginCall starts a call that lasts until cancel is called.
 func (s *site) beginCall(t testing.TB) (cancel context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -110,7 +110,7 @@ func (s *site) beginCall(t testing.TB) (cancel context.CancelFunc) {
 	return cancel
 }
 
-// TestGRPCColdStart covers a call that has to wait for an instance.
+// TestGRPCColdStart covers a call that waits for a backend.
 func TestGRPCColdStart(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "grpc-cold", h2c, scaling("initial-scale", "0"))
@@ -120,7 +120,7 @@ func TestGRPCColdStart(t *testing.T) {
 	}
 }
 
-// TestTrailers covers that fields after the body pass: those of HTTP/2 to a client of HTTP/1.1 too.
+// TestTrailers checks that trailers are forwarded, also from HTTP/2 to an HTTP/1.1 client.
 func TestTrailers(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "trailers", h2c, instances("1"))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestHeaders covers the fields that the gateway adds, continues, keeps and strips, by both of its paths.
+// TestHeaders covers the headers that the gateway adds, continues, keeps and removes, on both paths.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -75,16 +75,16 @@ func TestHeaders(t *testing.T) {
 			})
 			continued := got.Header.Get("Traceparent")
 			if !traceparent.MatchString(continued) || continued[:35] != parent[:35] || continued == parent {
-				t.Errorf("the trace %s goes on as %q, want the same trace with another parent", parent, continued)
+				t.Errorf("the trace %s continues as %q, want the same trace with another parent", parent, continued)
 			}
-			if again := send(map[string]string{"Traceparent": "00-nonsense"}).Header.Get("Traceparent"); !traceparent.MatchString(again) {
-				t.Errorf("an invalid trace goes on as %q, want a new one", again)
+			if replaced := send(map[string]string{"Traceparent": "00-nonsense"}).Header.Get("Traceparent"); !traceparent.MatchString(replaced) {
+				t.Errorf("an invalid trace continues as %q, want a new one", replaced)
 			}
 		})
 	}
 }
 
-// TestHopByHopFields covers fields that are for the gateway alone, also those that Connection names.
+// TestHopByHopFields covers headers for the gateway only, including headers that Connection names.
 func TestHopByHopFields(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "hop", instances("1"))

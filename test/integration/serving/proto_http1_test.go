@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPipelinedRequests sends ten requests before it reads the first answer. The answers come in their order;
-// each request is routed for itself (serving 8-1).
+// TestPipelinedRequests sends ten requests before it reads the first response. The responses arrive in order; each request is
+// routed on its own (serving 8-1).
 func TestPipelinedRequests(t *testing.T) {
 	t.Parallel()
 	const requests = 10
@@ -34,7 +34,7 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 	for i := range requests {
 		if got, want := decoded[countReport](t, read(http.MethodGet).body).Total, int64(2*i+1); got != want {
-			t.Errorf("answer %d is that of request %d", want, got)
+			t.Errorf("answer %d belongs to request %d", want, got)
 		}
 		if a := read(http.MethodGet); a.body != "Hello other!\n" {
 			t.Errorf("a request for another host got %q", a.body)
@@ -45,8 +45,8 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 }
 
-// TestHead covers that the answer to HEAD has the header of that to GET, and no body that the next answer would
-// be taken for.
+// TestHead checks that the response to HEAD has the headers of the response to GET, and no body that the client would parse as
+// the next response.
 func TestHead(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "head", instances("1"))
@@ -64,7 +64,7 @@ func TestHead(t *testing.T) {
 	if err != nil || a.body != "Hello World!\n" {
 		t.Errorf("GET after HEAD got %+v, %v", a, err)
 	}
-	if a, err = w.exchange(http.MethodHead, "HEAD / HTTP/1.1\r\nHost: nobody.localhost\r\n\r\n"); err != nil || a.code != http.StatusNotFound || a.body != "" {
+	if a, err = w.exchange(http.MethodHead, "HEAD / HTTP/1.1\r\nHost: unknown.localhost\r\n\r\n"); err != nil || a.code != http.StatusNotFound || a.body != "" {
 		t.Errorf("HEAD of an unknown host got %+v, %v, want 404 without a body", a, err)
 	}
 	h2, err := ask(t.Context(), s.h2(t), http.MethodHead, s.url+"/", nil)
@@ -73,7 +73,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// TestHTTP10 covers clients of HTTP/1.0, whose connections end after the answer unless they ask otherwise.
+// TestHTTP10 covers HTTP/1.0 clients, whose connections close after the response unless they request otherwise.
 func TestHTTP10(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "old", instances("1"))
@@ -98,8 +98,8 @@ func TestHTTP10(t *testing.T) {
 	}
 }
 
-// TestExpectContinue covers that a client which waits for 100 is told to go on before it sends the body, and that
-// one whose request is refused is told so instead.
+// TestExpectContinue checks that a client that waits for 100 Continue receives it before it sends the body, and receives the
+// final response instead if the request is rejected.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "expect", instances("1"))
@@ -125,7 +125,7 @@ func TestExpectContinue(t *testing.T) {
 			t.Fatalf("the request got %+v, %v", a, err)
 		}
 	}
-	a, err := s.mustDial(t).exchange(http.MethodPost, head("nobody.localhost"))
+	a, err := s.mustDial(t).exchange(http.MethodPost, head("unknown.localhost"))
 	if err != nil || a.code != http.StatusNotFound {
 		t.Errorf("a request for an unknown host that waits for 100 got %+v, %v, want 404", a, err)
 	}

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// TestUnknownHost covers hosts that no Route has (serving 8-3).
+// TestUnknownHost covers hosts without a Route (serving 8-3).
 func TestUnknownHost(t *testing.T) {
 	t.Parallel()
 	_, port, _ := strings.Cut(shared.gateway, ":")
 	for protocol, client := range shared.clients(t) {
-		for _, host := range []string{"nobody.localhost", "localhost", "127.0.0.1", "nobody.test-1.svc.cluster.local"} {
+		for _, host := range []string{"unknown.localhost", "localhost", "127.0.0.1", "unknown.test-1.svc.cluster.local"} {
 			a := mustAsk(t, client, http.MethodGet, "http://"+host+":"+port+"/", nil)
 			if a.code != http.StatusNotFound {
 				t.Errorf("by %s, host %s got %d, want 404", protocol, host, a.code)
@@ -24,8 +24,8 @@ func TestUnknownHost(t *testing.T) {
 	}
 }
 
-// TestMalformedRequests covers requests that two parsers may read in different ways. They are refused, nothing of
-// them reaches an instance, and no second request that hides in them is answered.
+// TestMalformedRequests covers requests that two parsers may read differently. They are rejected, do not reach a backend, and a
+// second request inside them is not answered.
 func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "strict", instances("1"))
@@ -96,8 +96,8 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
-// TestMalformedBodies covers bodies that turn out to be malformed: the client gets 400 or the end of the
-// connection, and nothing that hides in them is taken for a request.
+// TestMalformedBodies covers malformed bodies: the client receives 400 or the connection closes, and the rest of the body is
+// not parsed as a request.
 func TestMalformedBodies(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "strict-bodies", instances("1"))
@@ -128,13 +128,13 @@ func TestMalformedBodies(t *testing.T) {
 			t.Errorf("%s: got %q, want no request taken for a good one", name, text)
 		}
 	}
-	// Each may have reached the instance once, as it was sent on while it arrived.
+	// Each may have reached the backend once, because it was forwarded while it arrived.
 	if total := report[countReport](t, s, "/count").Total; total > int64(len(bodies))+1 {
 		t.Errorf("%d requests reached the instance, want at most %d", total, len(bodies)+1)
 	}
 }
 
-// TestHeaderBombs covers heads that are too large, by size and by number of fields.
+// TestHeaderBombs covers headers that are too large, by size and by number.
 func TestHeaderBombs(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "bombs", instances("1"))
@@ -150,7 +150,7 @@ func TestHeaderBombs(t *testing.T) {
 		"name":   "GET /count HTTP/1.1\r\nHost: " + s.host + "\r\n" + large + ": y\r\n\r\n",
 	} {
 		w := s.mustDial(t)
-		// The gateway need not read all of it.
+		// The gateway may stop reading before the end.
 		_, _ = io.WriteString(w, request)
 		if a, err := w.read(http.MethodGet); err != nil || a.code != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("a large %s got %+v, %v, want 431", name, a, err)
@@ -173,8 +173,8 @@ func TestHeaderBombs(t *testing.T) {
 	}
 }
 
-// TestHostsStayApart covers the ways to name a host: all that name the same one reach it, and none reaches
-// another's revision (serving 8-1, 8-3).
+// TestHostsStayApart covers the ways to specify a host: all of them reach its Revision, and none reaches the Revision of
+// another host (serving 8-1, 8-3).
 func TestHostsStayApart(t *testing.T) {
 	t.Parallel()
 	in := namespace()
@@ -209,7 +209,7 @@ func TestHostsStayApart(t *testing.T) {
 			t.Errorf("%s: got %+v, want the host's own answer", name, got)
 		}
 	}
-	// One connection is not bound to the host of its first request.
+	// A connection is not bound to the host of its first request.
 	w := a.mustDial(t)
 	for range 3 {
 		for s, want := range map[*site]string{a: "Hello first!\n", b: "Hello second!\n"} {

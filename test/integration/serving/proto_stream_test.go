@@ -18,13 +18,13 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// protocols are those that instances speak.
+// protocols are the protocols of backends.
 func protocols() map[string][]option {
 	return map[string][]option{"http1": nil, "h2c": {h2c}}
 }
 
-// TestProtocolsMeet covers that client and instance need not speak the same protocol, and that each request of a
-// client is routed for itself (serving 8-1, 8-2).
+// TestProtocolsMeet checks that client and backend may speak different protocols, and that each request of a client is routed
+// on its own (serving 8-1, 8-2).
 func TestProtocolsMeet(t *testing.T) {
 	t.Parallel()
 	for instance, options := range protocols() {
@@ -42,7 +42,7 @@ func TestProtocolsMeet(t *testing.T) {
 	}
 }
 
-// TestFullDuplex sends a message only after the one before has come back, by both protocols to instances of both.
+// TestFullDuplex sends each message after the previous one was echoed, by both protocols to backends of both.
 func TestFullDuplex(t *testing.T) {
 	t.Parallel()
 	for instance, options := range protocols() {
@@ -80,7 +80,7 @@ func TestFullDuplex(t *testing.T) {
 	}
 }
 
-// TestServerSentEvents covers that each event comes when it is sent: the next one is an hour away.
+// TestServerSentEvents checks that each event is forwarded at once: the next event follows an hour later.
 func TestServerSentEvents(t *testing.T) {
 	t.Parallel()
 	for instance, options := range protocols() {
@@ -112,7 +112,7 @@ func TestServerSentEvents(t *testing.T) {
 	}
 }
 
-// TestWebSocket covers messages of both kinds and sizes from one byte to many buffers.
+// TestWebSocket covers text and binary messages from one byte to many buffers.
 func TestWebSocket(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "websocket", instances("1"))
@@ -151,7 +151,7 @@ func TestWebSocket(t *testing.T) {
 	s.untilMetric(t, "knative_gateway_in_flight_requests", 0)
 }
 
-// TestUploads covers bodies of known and unknown length, by both protocols to instances of both.
+// TestUploads covers bodies of known and unknown length, by both protocols to backends of both.
 func TestUploads(t *testing.T) {
 	t.Parallel()
 	for instance, options := range protocols() {
@@ -175,15 +175,15 @@ func TestUploads(t *testing.T) {
 	}
 }
 
-// TestLargeUpload sends a body that the server may not keep: its memory stays as it was. It runs alone, as that is
-// measured.
+// TestLargeUpload sends a body that the server must not buffer: its memory does not grow. It does not run in parallel, because
+// it measures memory.
 func TestLargeUpload(t *testing.T) {
 	const (
 		size    = 1 << 30
 		allowed = 50 << 20
 	)
 	s := shared.newSite(t, "large", instances("1"))
-	// What the path of a request needs once is there before.
+	// The first request allocates memory once.
 	mustAsk(t, s.http, http.MethodPost, s.url+"/upload", io.LimitReader(zeros{}, 16<<20))
 	before := residentBytes(t, s.PID())
 	measured, most := make(chan struct{}), before
@@ -208,12 +208,12 @@ func TestLargeUpload(t *testing.T) {
 	}
 }
 
-// zeros is endless.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// residentBytes is the memory of a process.
+// residentBytes returns the resident memory of a process.
 func residentBytes(t testing.TB, pid int) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A server that is killed at any point of a rollout goes on with it: the end is the same, no Revision is made twice and
-// no process is left over (serving 7.2-1, 7.2-2, 7.2-7).
+// TestKilledDuringRollout checks that a server that is killed at any point of a rollout resumes it: the result is the same, no
+// Revision is created twice and no process is orphaned (serving 7.2-1, 7.2-2, 7.2-7).
 func TestKilledDuringRollout(t *testing.T) {
 	t.Parallel()
 	const ns, name = "default", "rollout"
@@ -26,7 +26,7 @@ func TestKilledDuringRollout(t *testing.T) {
 	var revisions []string
 	for i, point := range []struct {
 		name string
-		// reached returns an error until the point is reached.
+		// reached returns an error until the rollout reaches the point.
 		reached func(s *server, revision string) error
 	}{
 		{"the Service is stored", func(*server, string) error { return nil }},
@@ -87,7 +87,7 @@ func TestKilledDuringRollout(t *testing.T) {
 	})
 }
 
-// untilProcessesAreKnown waits until as many processes run as the Revisions say.
+// untilProcessesAreKnown waits until the number of processes equals the number in the Revisions' statuses.
 func (s *server) untilProcessesAreKnown(t testing.TB, dataDir string) {
 	t.Helper()
 	harness.Eventually(t, "as many processes run as the Revisions say", func() error {
@@ -106,7 +106,8 @@ func (s *server) untilProcessesAreKnown(t testing.TB, dataDir string) {
 	})
 }
 
-// Where nothing changed, nothing is written: neither when the server starts again nor when the same is applied again.
+// TestNothingIsWrittenWithoutChange checks that neither a restart of the server nor applying an unchanged object writes
+// anything.
 func TestNothingIsWrittenWithoutChange(t *testing.T) {
 	t.Parallel()
 	const ns = "default"
@@ -128,7 +129,7 @@ func TestNothingIsWrittenWithoutChange(t *testing.T) {
 		}
 	}
 	apply(harness.NewKubectl(t, s.Kubeconfig, ns))
-	// What has settled is what all that is known to come has come to.
+	// The objects have settled when all expected changes happened.
 	s.ready(t, ns, "running")
 	s.ready(t, ns, "waiting")
 	s.until(t, ns, "broken", "has failed", func(service *servingv1.Service) error {
@@ -143,7 +144,7 @@ func TestNothingIsWrittenWithoutChange(t *testing.T) {
 		})
 	}
 	settled := s.settled(t)
-	// URLs have the port, so it has to stay.
+	// URLs contain the port, so it must not change.
 	_, port, err := net.SplitHostPort(s.gateway)
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +177,7 @@ func (s *server) storeRevision(ctx context.Context) (string, error) {
 	return list.ResourceVersion, nil
 }
 
-// settled waits until nothing at all has been written for a while, and returns the versions of the objects of Serving.
+// settled waits until nothing was written for a while, and returns the versions of the objects of Serving.
 func (s *server) settled(t testing.TB) map[string]string {
 	t.Helper()
 	const quiet = time.Second

@@ -28,8 +28,8 @@ func (s *server) routed(t testing.TB, namespace, name string) *servingv1.Route {
 		func(r *servingv1.Route) error { return isReady(r, &r.Status.Status) })
 }
 
-// Each tag has a URL of its own with the tag in it, whatever its share, and the header of tags picks it where that is
-// enabled. A tag that is taken away is unknown (serving 8-3, 10.2-1, 10.2-3 to 10.2-7, 10.2-11).
+// TestTags checks that each tag has a URL that contains it, independent of its share, that the tag header selects it if
+// enabled, and that a removed tag is unknown (serving 8-3, 10.2-1, 10.2-3 to 10.2-7, 10.2-11).
 func TestTags(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -73,7 +73,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// Traffic that makes no sense is refused (serving 10.2-3, 10.2-4, 10.2-8 to 10.2-10).
+// TestTrafficIsChecked checks that invalid traffic is rejected (serving 10.2-3, 10.2-4, 10.2-8 to 10.2-10).
 func TestTrafficIsChecked(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -95,14 +95,14 @@ func TestTrafficIsChecked(t *testing.T) {
 	}
 }
 
-// A Revision that is not there is told of, and the last assignment that could be made goes on (serving 6-6, 9.3.3-1,
-// 9.3.3-3, 9.3.3-4, 10.2-1).
+// TestMissingRevision checks that a missing Revision is reported while the last valid traffic assignment serves (serving 6-6,
+// 9.3.3-1, 9.3.3-3, 9.3.3-4, 10.2-1).
 func TestMissingRevision(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
 	address := shared.deploy(t, app(t, ns, "missing", revisionName("one"))).Status.URL
 	shared.apply(t, app(t, ns, "missing", revisionName("one"), traffic(pinned("missing-two", 100))))
-	shared.until(t, ns, "missing", "says what is missing", func(s *servingv1.Service) error {
+	shared.until(t, ns, "missing", "reports the missing Revision", func(s *servingv1.Service) error {
 		if len(s.Status.Traffic) != 1 || s.Status.Traffic[0].RevisionName != "missing-one" {
 			return fmt.Errorf("traffic %+v", s.Status.Traffic)
 		}
@@ -110,21 +110,21 @@ func TestMissingRevision(t *testing.T) {
 			condition(s, &s.Status.Status, servingv1.ServiceConditionRoutesReady, corev1.ConditionFalse, "RevisionMissing"),
 			condition(s, &s.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "RevisionMissing"))
 	})
-	eventually(t, shared.Knative.ServingV1().Routes(ns), "missing", "says what is missing", func(r *servingv1.Route) error {
+	eventually(t, shared.Knative.ServingV1().Routes(ns), "missing", "reports the missing Revision", func(r *servingv1.Route) error {
 		return condition(r, &r.Status.Status, servingv1.RouteConditionAllTrafficAssigned, corev1.ConditionFalse, "RevisionMissing")
 	})
 	if got := shared.mustGet(t, address); got != "Hello World!\n" {
 		t.Errorf("the Revision assigned before answers %q", got)
 	}
-	// Once there is such a Revision, it takes over.
+	// Once the Revision exists, it receives the traffic.
 	shared.deploy(t, app(t, ns, "missing", env("TARGET", "two"), revisionName("two"), traffic(pinned("missing-two", 100))))
 	if got := shared.mustGet(t, address); got != "Hello two!\n" {
 		t.Errorf("the Revision that was missing answers %q", got)
 	}
 }
 
-// A gradual rollout moves the share of the latest Revision step by step, in two targets that together keep the share,
-// and is not ready meanwhile (serving 6-7, 6-13, 8-6, 9.3.3-10).
+// TestGradualRollout checks that a gradual rollout moves the share of the latest Revision step by step, in two targets that
+// together keep the share, and is not ready meanwhile (serving 6-7, 6-13, 8-6, 9.3.3-10).
 func TestGradualRollout(t *testing.T) {
 	t.Parallel()
 	const duration = 5 * time.Second
@@ -206,8 +206,8 @@ func TestGradualRollout(t *testing.T) {
 	}
 }
 
-// A Service of the cluster alone has a name of the cluster, and no public one; taking the label away gives it one
-// (serving 8-3, 9.1.3-6 to 9.1.3-9).
+// TestClusterLocal checks that a cluster-local Service has a cluster-local name and no public one, and that removing the label
+// adds the public one (serving 8-3, 9.1.3-6 to 9.1.3-9).
 func TestClusterLocal(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -235,7 +235,8 @@ func TestClusterLocal(t *testing.T) {
 	shared.mustGet(t, inner)
 }
 
-// The cluster-local address of a Route is under the domain of --cluster-domain, and serves there only (serving 8-3).
+// TestClusterDomain checks that the cluster-local address of a Route is under the domain of --cluster-domain, and serves there
+// only (serving 8-3).
 func TestClusterDomain(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--cluster-domain=corp.example")
@@ -257,12 +258,13 @@ func TestClusterDomain(t *testing.T) {
 	}
 }
 
-// A host name belongs to the older of two Routes, and the other one says so until it is free (serving 8-3).
+// TestHostnameConflict checks that a host name belongs to the older of two Routes, and that the other one reports the conflict
+// until the name is free (serving 8-3).
 func TestHostnameConflict(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
 	client := shared.Knative.ServingV1()
-	// The tag b of Route c makes the name of Route b-c.
+	// Tag b of Route c has the name of Route b-c.
 	shared.deploy(t, app(t, ns, "b-c", env("TARGET", "whole")))
 	eventually(t, client.Services(ns), "b-c", "is older by a second at least, which is how exact creation times are", func(s *servingv1.Service) error {
 		if age := time.Since(s.CreationTimestamp.Time); age < time.Second {
@@ -301,7 +303,7 @@ func TestHostnameConflict(t *testing.T) {
 	}
 }
 
-// The tables of kubectl show what users look for.
+// TestKubectlColumns checks the columns of kubectl get.
 func TestKubectlColumns(t *testing.T) {
 	t.Parallel()
 	ns := namespace()

@@ -13,19 +13,19 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// untilActive waits until the newest Revision of a site has the condition Active as a test wants it.
+// untilActive waits until the newest Revision of a site has the wanted condition Active.
 func (s *site) untilActive(t testing.TB, want corev1.ConditionStatus, reason string) {
 	t.Helper()
 	eventually(t, s.Knative.ServingV1().Revisions(s.namespace), s.revision(t).Name, "is active or not, as wanted", func(r *servingv1.Revision) error {
 		return errors.Join(
-			// Having no instances is no failure.
+			// A scale of zero is no failure.
 			isReady(r, &r.Status.Status),
 			condition(r, &r.Status.Status, servingv1.RevisionConditionActive, want, reason))
 	})
 }
 
-// A Revision without requests goes to zero, says so and stays ready; the first request after that is answered by a new
-// instance (serving 7.3-1, 8-7, 6-15, 9.4.3-2).
+// TestScaleToZeroAndBack checks that a Revision without requests scales to zero, reports that and stays ready, and that a new
+// backend answers the next request (serving 7.3-1, 8-7, 6-15, 9.4.3-2).
 func TestScaleToZeroAndBack(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "zero", scaling("window", "6s"))
@@ -50,7 +50,8 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	s.untilScale(t, 1)
 }
 
-// A Revision that begins with no instance is ready without one, and starts one for the first request (serving 7.3-1, 8-7).
+// TestInitialScaleZero checks that a Revision with an initial scale of zero is ready without a backend, and starts one for the
+// first request (serving 7.3-1, 8-7).
 func TestInitialScaleZero(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "unborn", scaling("initial-scale", "0"))
@@ -65,7 +66,7 @@ func TestInitialScaleZero(t *testing.T) {
 	s.untilScale(t, 1)
 }
 
-// There are never fewer instances than min-scale nor more than max-scale, and /scale tells how many there are.
+// TestScaleBounds checks that the scale stays between min-scale and max-scale, and that /scale reports it.
 func TestScaleBounds(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "bounds", scaling("min-scale", "2"), scaling("max-scale", "3"), concurrency(1))
@@ -78,7 +79,7 @@ func TestScaleBounds(t *testing.T) {
 		t.Errorf("--subresource=scale has spec.replicas and status.replicas %q, want 2 2", got)
 	}
 
-	// Eight requests at a time, each alone at its instance, ask for more than three.
+	// Eight concurrent requests, one per backend, require more than three backends.
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
 	defer clients.Wait()

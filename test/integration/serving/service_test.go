@@ -17,9 +17,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A Service owns a Configuration and a Route of its name, which have its labels and annotations and say what it
-// says; its status says what theirs says (serving 7.0.1-1, 7.1-1, 7.1-2, 7.1-4, 7.1-6, 7.1-7, 9.1.1-1, 9.1.1-2,
-// 9.1.2-1, 9.1.2-2, 9.1.3-1, 9.1.3-3, 9.1.3-5, 9.1.3-9 to 9.1.3-12, 6-1, 6-2, 6-4, 6-5, 6-11).
+// TestServiceChildren checks that a Service owns a Configuration and a Route of its name with its labels, annotations and spec,
+// and that its status aggregates their statuses (serving 7.0.1-1, 7.1-1, 7.1-2, 7.1-4, 7.1-6, 7.1-7, 9.1.1-1, 9.1.1-2, 9.1.2-1,
+// 9.1.2-2, 9.1.3-1, 9.1.3-3, 9.1.3-5, 9.1.3-9 to 9.1.3-12, 6-1, 6-2, 6-4, 6-5, 6-11).
 func TestServiceChildren(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -70,19 +70,20 @@ func TestServiceChildren(t *testing.T) {
 	}
 }
 
-// Labels and annotations that change at the Service change at both children and go when they go there; what others
-// change in the children is undone. None of it makes a Revision (serving 7.1-3, 7.1-5, 9.2.1-1, 9.2.1-2).
+// TestServiceMetadata checks that changed and removed labels and annotations of the Service change both children, that changes
+// by other clients in the children are reverted, and that none of it creates a Revision (serving 7.1-3, 7.1-5, 9.2.1-1,
+// 9.2.1-2).
 func TestServiceMetadata(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
 	client := shared.Knative.ServingV1()
 	shared.deploy(t, app(t, ns, "labels", object(func(s *servingv1.Service) {
-		s.Labels = map[string]string{"stays": "old", "goes": "x"}
-		s.Annotations = map[string]string{"example.com/stays": "old", "example.com/goes": "x"}
+		s.Labels = map[string]string{"stays": "old", "removed": "x"}
+		s.Annotations = map[string]string{"example.com/stays": "old", "example.com/removed": "x"}
 	})))
 	edit(t, client.Services(ns), "labels", func(s *servingv1.Service) {
-		delete(s.Labels, "goes")
-		delete(s.Annotations, "example.com/goes")
+		delete(s.Labels, "removed")
+		delete(s.Annotations, "example.com/removed")
 		s.Labels["stays"], s.Annotations["example.com/stays"] = "new", "new"
 	})
 	follow := func(what string) {
@@ -92,7 +93,7 @@ func TestServiceMetadata(t *testing.T) {
 				return fmt.Errorf("labels (-want +got):\n%s", diff)
 			}
 			annotations := child.GetAnnotations()
-			if _, there := annotations["example.com/goes"]; there || annotations["example.com/stays"] != "new" {
+			if _, there := annotations["example.com/removed"]; there || annotations["example.com/stays"] != "new" {
 				return fmt.Errorf("annotations %v", annotations)
 			}
 			return nil
@@ -107,11 +108,11 @@ func TestServiceMetadata(t *testing.T) {
 	follow("follows the Service")
 
 	edit(t, client.Configurations(ns), "labels", func(c *servingv1.Configuration) {
-		c.Labels["goes"], c.Annotations["example.com/goes"] = "by-hand", "by hand"
+		c.Labels["removed"], c.Annotations["example.com/removed"] = "by-hand", "by hand"
 		delete(c.Labels, "stays")
 	})
 	edit(t, client.Routes(ns), "labels", func(r *servingv1.Route) {
-		r.Labels["goes"], r.Annotations["example.com/goes"] = "by-hand", "by hand"
+		r.Labels["removed"], r.Annotations["example.com/removed"] = "by-hand", "by hand"
 		r.Spec.Traffic = []servingv1.TrafficTarget{pinned("labels-00001", 50), pinned("labels-00001", 50)}
 	})
 	follow("is reset")
@@ -119,7 +120,7 @@ func TestServiceMetadata(t *testing.T) {
 	shared.ready(t, ns, "labels")
 	shared.mustHaveRevisions(t, ns, "labels-00001")
 	revision := read(t, client.Revisions(ns), "labels-00001")
-	for _, key := range []string{"stays", "goes"} {
+	for _, key := range []string{"stays", "removed"} {
 		if value, there := revision.Labels[key]; there {
 			t.Errorf("the Revision has the label %s=%s of its Configuration", key, value)
 		}
@@ -136,8 +137,8 @@ func wantNumber(what string, got, want int64) error {
 	return nil
 }
 
-// A Configuration or Route that is there already is left alone, and the Service says so; once it is gone the Service
-// gets its own (serving 7.0.1-2, 7.0.1-3, 6-6, 6-12).
+// TestServiceNotOwned checks that an existing Configuration or Route is not changed, that the Service reports it, and that the
+// Service creates its own once the object is deleted (serving 7.0.1-2, 7.0.1-3, 6-6, 6-12).
 func TestServiceNotOwned(t *testing.T) {
 	t.Parallel()
 	client := shared.Knative.ServingV1()
@@ -192,15 +193,15 @@ func notOwned(t *testing.T, namespace string, c duckv1.ConditionType) {
 	})
 }
 
-// What a Service owns is deleted with it, before it when that is asked for, and stays when that is asked for
-// (serving 7.0.1-4).
+// TestServiceDeletion checks that children are deleted with their Service, before it (foreground), or not at all (orphan), as
+// requested (serving 7.0.1-4).
 func TestServiceDeletion(t *testing.T) {
 	t.Parallel()
 	client := shared.Knative.ServingV1()
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
-			ns, name := namespace(), "goes-"+map[bool]string{true: "first", false: "last"}[policy == metav1.DeletePropagationBackground]
+			ns, name := namespace(), "deleted-"+map[bool]string{true: "first", false: "last"}[policy == metav1.DeletePropagationBackground]
 			url := shared.deploy(t, app(t, ns, name)).Status.URL
 			shared.mustGet(t, url)
 			if err := client.Services(ns).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
@@ -244,8 +245,8 @@ func TestServiceDeletion(t *testing.T) {
 	})
 }
 
-// Every state that a watch shows of a Service, its Configuration and its Route tells the truth: none is ready for a
-// generation with what an older one left behind, and observedGeneration comes with its conditions (serving 9.1.3-4,
+// TestStatusIsNeverStale checks every state of a Service, its Configuration and its Route that a watch shows: none is ready for
+// a generation by the status of an older one, and observedGeneration changes together with the conditions (serving 9.1.3-4,
 // 9.2.3-3, 9.3.3-4, 6-13).
 func TestStatusIsNeverStale(t *testing.T) {
 	t.Parallel()
@@ -266,14 +267,14 @@ func TestStatusIsNeverStale(t *testing.T) {
 	}
 	tag := func(generation int64) string { return fmt.Sprintf("t%d", generation) }
 	for i := range int64(updates) {
-		// Each changes the template and the traffic: all three kinds get a new generation.
+		// Each update changes the template and the traffic: all three kinds get a new generation.
 		shared.apply(t, app(t, ns, "stale", env("TARGET", fmt.Sprint(i)), traffic(tagged(tag(i+1), latest(100)))))
-		// Every other update waits for the one before, so that both orders are seen.
+		// Every second update waits for the previous one, so both orders occur.
 		if i%2 == 0 {
 			shared.ready(t, ns, "stale")
 		}
 	}
-	// What readiness for a generation means.
+	// The checks below define readiness for a generation.
 	migrated := func(generation int64, traffic []servingv1.TrafficTarget) error {
 		if len(traffic) != 1 || traffic[0].Tag != tag(generation) {
 			return fmt.Errorf("the traffic is %+v", traffic)
@@ -304,7 +305,7 @@ func TestStatusIsNeverStale(t *testing.T) {
 	})
 }
 
-// followStatus looks at all states of an object until it is ready for a generation. check returns the status, and why it
+// followStatus checks all states of an object until it is ready for a generation. check returns the status, and an error if it
 // must not be ready.
 func followStatus[O metav1.Object](t *testing.T, watched watch.Interface, last int64, check func(O) (*duckv1.Status, error)) {
 	t.Helper()

@@ -34,7 +34,7 @@ func writeSettings(t testing.TB, configMaps map[string]map[string]string) settin
 	return s
 }
 
-// write puts a ConfigMap in the place of the one of its name, in one step.
+// write replaces a ConfigMap atomically.
 func (s settingsDir) write(t testing.TB, name string, data map[string]string) {
 	t.Helper()
 	content, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{"name": name}, "data": data})
@@ -50,8 +50,8 @@ func (s settingsDir) write(t testing.TB, name string, data map[string]string) {
 	}
 }
 
-// Settings are in force as soon as their file changes: the domain of URLs, defaults of new objects, and which Revisions
-// are kept. A bad value keeps the last good one, and an Event says so (serving 7.3-2, 9.4.2-3).
+// TestSettings checks that settings apply as soon as their file changes: the domain of URLs, defaults of new objects, and the
+// retention of Revisions. An invalid value keeps the last-known-good one, and an Event reports it (serving 7.3-2, 9.4.2-3).
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	config := writeSettings(t, nil)
@@ -146,7 +146,7 @@ namespaceDefaults:
 			}
 			return nil
 		})
-		// The manifest again, with neither class nor config.
+		// The manifest again, without class and config.
 		update, err := brokers.Update(t.Context(), &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "old"}}, metav1.UpdateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -228,8 +228,8 @@ namespaceDefaults:
 		})
 	})
 
-	// An old Revision goes when a Route no longer names it, and has been without requests for long enough. Nobody touches the
-	// Service for that.
+	// An old Revision is deleted once no Route refers to it and it had no requests for long enough, without a change of the
+	// Service.
 	t.Run("retention after a rollout", func(t *testing.T) {
 		config.write(t, "config-gc", map[string]string{
 			"min-non-active-revisions": "0", "max-non-active-revisions": "disabled", "retain-since-create-time": "1s", "retain-since-last-active-time": "1s",
@@ -246,7 +246,7 @@ namespaceDefaults:
 		}
 	})
 
-	// An operator allows native sidecars; without that they are refused with the key that does.
+	// An operator enables native sidecars; otherwise they are rejected with the name of the setting.
 	t.Run("native sidecars", func(t *testing.T) {
 		started := filepath.Join(t.TempDir(), "started")
 		service := app(t, ns, "sidecar", func(s *servingv1.Service) {
@@ -258,7 +258,7 @@ namespaceDefaults:
 					Command:      []string{"sh", "-c", `touch "$0"; exec sleep 1000`, started},
 					StartupProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", started}}}, PeriodSeconds: 1, FailureThreshold: 100},
 				},
-				// It runs only after the sidecar has started.
+				// It starts only after the sidecar started.
 				{Name: "check", Image: "ko.local/check", Command: []string{"test", "-e", started}},
 			}
 		})
@@ -286,7 +286,8 @@ namespaceDefaults:
 	})
 }
 
-// The operator's progress deadline holds for Revisions whose template has none, when they run as processes too.
+// TestProgressDeadline checks that the operator's progress deadline applies to Revisions whose template has none, also when
+// they run as processes.
 func TestProgressDeadline(t *testing.T) {
 	t.Parallel()
 	config := writeSettings(t, map[string]map[string]string{"config-deployment": {"progress-deadline": "2s"}})

@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// applyAs applies what a manager wants of an object.
+// applyAs applies the fields of a manager to an object.
 func applyAs(t testing.TB, manager string, force bool, obj *unstructured.Unstructured, wants object) *harness.Response {
 	t.Helper()
 	query := "?fieldManager=" + manager
@@ -26,7 +26,7 @@ func applyAs(t testing.TB, manager string, force bool, obj *unstructured.Unstruc
 	}, wants)})
 }
 
-// wantConflict checks that an apply is refused because of these fields.
+// wantConflict checks that an apply is rejected because of these fields.
 func wantConflict(t testing.TB, response *harness.Response, fields ...string) {
 	t.Helper()
 	status := wantStatus(t, response, http.StatusConflict, metav1.StatusReasonConflict)
@@ -43,14 +43,15 @@ func wantConflict(t testing.TB, response *harness.Response, fields ...string) {
 	}
 }
 
-// Two managers share a container: each owns its variables, and learns when it takes the other's.
+// TestApplyOfVariablesByTwoManagers checks that two managers share a container: each owns its variables, and gets a conflict
+// for the other's.
 func TestApplyOfVariablesByTwoManagers(t *testing.T) {
 	for _, kind := range []string{"Service", "Configuration"} {
 		t.Run(kind, func(t *testing.T) {
 			obj := harness.KindOf(kind).Object(namespace(t), "a")
 			applyAs(t, "one", false, obj, withContainers(object{"name": "app", "image": "registry.example.com/app", "env": env("A=1", "B=2")})).Object(t)
 			applyAs(t, "two", false, obj, withContainers(object{"name": "app", "env": env("C=3")})).Object(t)
-			if diff := cmp.Diff([]string{"A=1", "B=2", "C=3"}, envOf(containersOf(t, again(t, obj))["app"])); diff != "" {
+			if diff := cmp.Diff([]string{"A=1", "B=2", "C=3"}, envOf(containersOf(t, reread(t, obj))["app"])); diff != "" {
 				t.Errorf("env (-want +got):\n%s", diff)
 			}
 			wants := withContainers(object{"name": "app", "env": env("A=4", "C=3")})
@@ -60,16 +61,16 @@ func TestApplyOfVariablesByTwoManagers(t *testing.T) {
 			wantConflict(t, applyAs(t, "one", false, obj, withContainers(object{
 				"name": "app", "image": "registry.example.com/app", "env": env("A=1", "B=2"),
 			})), variable)
-			// What a manager no longer names goes, unless it is another's too.
+			// Fields that a manager no longer names are removed, unless another manager owns them too.
 			applyAs(t, "one", false, obj, withContainers(object{"name": "app", "image": "registry.example.com/app"})).Object(t)
-			if diff := cmp.Diff([]string{"A=4", "C=3"}, envOf(containersOf(t, again(t, obj))["app"])); diff != "" {
+			if diff := cmp.Diff([]string{"A=4", "C=3"}, envOf(containersOf(t, reread(t, obj))["app"])); diff != "" {
 				t.Errorf("env (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// Traffic is split as a whole: one manager owns all of it.
+// TestTrafficIsAtomic checks that one manager owns all of the traffic.
 func TestTrafficIsAtomic(t *testing.T) {
 	for _, kind := range []string{"Service", "Route"} {
 		t.Run(kind, func(t *testing.T) {
@@ -83,7 +84,7 @@ func TestTrafficIsAtomic(t *testing.T) {
 			split := object{"spec": object{"traffic": []any{object{"revisionName": "a-00001", "percent": 50}, object{"revisionName": "a-00002", "percent": 50}}}}
 			wantConflict(t, applyAs(t, "two", false, obj, split), ".spec.traffic")
 			applyAs(t, "two", true, obj, split).Object(t)
-			if got := len(field(again(t, obj), "spec", "traffic").([]any)); got != 2 {
+			if got := len(field(reread(t, obj), "spec", "traffic").([]any)); got != 2 {
 				t.Errorf("there are %d targets, want the second manager's 2", got)
 			}
 			wantConflict(t, applyAs(t, "one", false, obj, traffic(object{"revisionName": "a-00001", "percent": 100})), ".spec.traffic")
@@ -91,7 +92,8 @@ func TestTrafficIsAtomic(t *testing.T) {
 	}
 }
 
-// Container names have a default, so that manifests which never had any can be applied, again and again.
+// TestApplyOfUnnamedContainers checks that container names have a default, so that manifests without names can be applied
+// repeatedly.
 func TestApplyOfUnnamedContainers(t *testing.T) {
 	for _, kind := range []string{"Service", "Configuration"} {
 		t.Run(kind, func(t *testing.T) {
@@ -102,7 +104,7 @@ func TestApplyOfUnnamedContainers(t *testing.T) {
 				t.Fatalf("the containers are %v", containersOf(t, first))
 			}
 			applyAs(t, "one", false, obj, wants).Object(t)
-			wantSame(t, first, again(t, obj))
+			wantSame(t, first, reread(t, obj))
 			changed := applyAs(t, "one", false, obj, withContainers(object{"image": "registry.example.com/other", "ports": []any{object{"name": "h2c"}}})).Object(t)
 			app := containersOf(t, changed)["user-container"]
 			if len(containersOf(t, changed)) != 1 || app["image"] != "registry.example.com/other" || app["env"] != nil {
@@ -112,14 +114,14 @@ func TestApplyOfUnnamedContainers(t *testing.T) {
 	}
 }
 
-// Appliers of the resource never own status, nor those of the status the spec.
+// TestApplyOwnsOnlyItsPart checks that appliers of the resource never own the status, nor appliers of the status the spec.
 func TestApplyOwnsOnlyItsPart(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		obj := k.Object(namespace(t), "a")
 		both := merged(obj.Object, object{"status": readyStatus(), "metadata": object{"labels": object{"a": "b"}}})
 		applyAs(t, "one", false, obj, both).Object(t)
 		controllers.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status?fieldManager=two", ContentType: applyPatch, Body: both}).Object(t)
-		for _, entry := range again(t, obj).GetManagedFields() {
+		for _, entry := range reread(t, obj).GetManagedFields() {
 			fields := entry.FieldsV1.GetRawString()
 			switch entry.Manager {
 			case "one":
@@ -134,7 +136,7 @@ func TestApplyOwnsOnlyItsPart(t *testing.T) {
 				t.Errorf("there is a manager %s of %s", entry.Manager, fields)
 			}
 		}
-		// The status is a shared thing too, condition by condition.
+		// The status is shared too, condition by condition.
 		third := object{"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(), "metadata": object{"name": "a"}, "status": object{
 			"conditions": []any{object{"type": "Ready", "status": "True"}, object{"type": "Other", "status": "True"}},
 		}}

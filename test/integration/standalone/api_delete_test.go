@@ -42,12 +42,12 @@ func TestFinalizers(t *testing.T) {
 			admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: object{"metadata": object{"finalizers": finalizers}}}).Object(t)
 		}
 		patch([]any{"example.com/one", "example.com/two"})
-		w := startWatch(t, k, obj.GetNamespace(), metav1.ListOptions{FieldSelector: "metadata.name=" + obj.GetName(), ResourceVersion: again(t, obj).GetResourceVersion()})
+		w := startWatch(t, k, obj.GetNamespace(), metav1.ListOptions{FieldSelector: "metadata.name=" + obj.GetName(), ResourceVersion: reread(t, obj).GetResourceVersion()})
 		if response := remove(t, obj, nil); response.Code/100 != 2 || response.Object(t).GetDeletionTimestamp() == nil {
 			t.Fatalf("code %d: %s", response.Code, response.Body)
 		}
 		wantEvent(t, w, watch.Modified, obj.GetName())
-		dying := again(t, obj)
+		dying := reread(t, obj)
 		if dying.GetDeletionTimestamp() == nil || dying.GetGeneration() != obj.GetGeneration()+1 {
 			t.Errorf("deletionTimestamp %v, generation %d", dying.GetDeletionTimestamp(), dying.GetGeneration())
 		}
@@ -57,7 +57,7 @@ func TestFinalizers(t *testing.T) {
 		wantInvalid(t, response, "FieldValueForbidden metadata.finalizers")
 		patch([]any{"example.com/two"})
 		wantEvent(t, w, watch.Modified, obj.GetName())
-		again(t, obj)
+		reread(t, obj)
 		patch(nil)
 		wantEvent(t, w, watch.Deleted, obj.GetName())
 		wantGone(t, obj)
@@ -69,11 +69,11 @@ func TestPropagationPolicy(t *testing.T) {
 		for policy, finalizer := range map[string]string{"Orphan": "orphan", "Foreground": "foregroundDeletion"} {
 			obj := stored(t, k)
 			remove(t, obj, object{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy})
-			dying := again(t, obj)
+			dying := reread(t, obj)
 			if !slices.Equal(dying.GetFinalizers(), []string{finalizer}) || dying.GetDeletionTimestamp() == nil {
 				t.Errorf("%s: finalizers %v, deletionTimestamp %v", policy, dying.GetFinalizers(), dying.GetDeletionTimestamp())
 			}
-			// What the garbage collector does at the end.
+			// The garbage collector finishes with this request.
 			admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: object{"metadata": object{"finalizers": nil}}}).Object(t)
 			wantGone(t, obj)
 		}
@@ -106,9 +106,9 @@ func TestPreconditions(t *testing.T) {
 			preconditions(otherUID, obj.GetResourceVersion()),
 		} {
 			wantStatus(t, remove(t, obj, tc), http.StatusConflict, metav1.StatusReasonConflict)
-			wantSame(t, obj, again(t, obj))
+			wantSame(t, obj, reread(t, obj))
 		}
-		// A write of another object by this name is a conflict too.
+		// A write for another object of the same name is a conflict too.
 		other := obj.DeepCopy()
 		other.SetUID(otherUID)
 		other.SetResourceVersion("")

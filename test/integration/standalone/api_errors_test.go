@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// anonymous has no certificate.
+// anonymous returns a client without a certificate.
 func anonymous(t testing.TB) *harness.Clients {
 	t.Helper()
 	clients, err := harness.NewClients(rest.AnonymousClientConfig(admin.Config))
@@ -23,7 +23,7 @@ func anonymous(t testing.TB) *harness.Clients {
 }
 
 func TestErrorCodes(t *testing.T) {
-	nobody, alice := anonymous(t), admin.As(t, "alice")
+	unauthenticated, alice := anonymous(t), admin.As(t, "alice")
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)
 		ns, path := obj.GetNamespace(), pathOf(obj)
@@ -38,7 +38,7 @@ func TestErrorCodes(t *testing.T) {
 			{"bad limit", admin, harness.Request{Method: "GET", Path: k.Collection(ns) + "?limit=many"}, 400, metav1.StatusReasonBadRequest},
 			{"bad continue token", admin, harness.Request{Method: "GET", Path: k.Collection(ns) + "?continue=bad"}, 400, metav1.StatusReasonBadRequest},
 			{"bad resource version", admin, harness.Request{Method: "GET", Path: k.Collection(ns) + "?resourceVersion=new"}, 400, metav1.StatusReasonBadRequest},
-			{"no certificate", nobody, harness.Request{Method: "GET", Path: path}, 401, metav1.StatusReasonUnauthorized},
+			{"no certificate", unauthenticated, harness.Request{Method: "GET", Path: path}, 401, metav1.StatusReasonUnauthorized},
 			{"no rights", alice, harness.Request{Method: "GET", Path: path}, 403, metav1.StatusReasonForbidden},
 			{"no rights to delete", alice, harness.Request{Method: "DELETE", Path: path}, 403, metav1.StatusReasonForbidden},
 			{"no rights to impersonate", alice.As(t, "alice"), harness.Request{Method: "GET", Path: k.Collection("")}, 403, metav1.StatusReasonForbidden},
@@ -58,11 +58,11 @@ func TestErrorCodes(t *testing.T) {
 				}
 			})
 		}
-		wantSame(t, obj, again(t, obj))
+		wantSame(t, obj, reread(t, obj))
 	})
 }
 
-// Paths that nobody serves are not found, for those who may ask.
+// TestUnknownPaths checks that unknown paths are not found, for authorized users.
 func TestUnknownPaths(t *testing.T) {
 	for _, path := range []string{
 		"/apis/serving.knative.dev/v2/services",
@@ -79,10 +79,11 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
-// What the watch cache no longer knows is 410: clients start again from a list (P20).
+// TestAResourceVersionThatIsTooOld checks that a version that the watch cache no longer has is answered 410: clients list again
+// (P20).
 func TestAResourceVersionThatIsTooOld(t *testing.T) {
 	k := harness.KindOf("Revision")
-	// The Revisions were made before the server started.
+	// The Revisions were created before the server started.
 	response := admin.Do(t, harness.Request{Method: "GET", Path: k.Collection(controllersNamespace) + "?watch=true&resourceVersion=2&timeoutSeconds=20"})
 	body := string(response.Body)
 	if !strings.Contains(body, `"reason":"Expired"`) || !strings.Contains(body, `"code":410`) {
@@ -90,7 +91,7 @@ func TestAResourceVersionThatIsTooOld(t *testing.T) {
 	}
 }
 
-// A version of the future is not there yet: the client is to try again.
+// TestAResourceVersionThatIsTooLarge checks that a future version is answered with a request to retry.
 func TestAResourceVersionThatIsTooLarge(t *testing.T) {
 	k := harness.KindOf("Broker")
 	response := admin.Do(t, harness.Request{Method: "GET", Path: k.Collection("default") + "?resourceVersion=999999999&resourceVersionMatch=NotOlderThan"})
@@ -100,20 +101,20 @@ func TestAResourceVersionThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// Health is for everyone to ask, and is all that everyone may.
+// TestHealthChecks checks that every user may read the health checks, and nothing else.
 func TestHealthChecks(t *testing.T) {
-	nobody := anonymous(t)
+	unauthenticated := anonymous(t)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		if response := nobody.Do(t, harness.Request{Method: "GET", Path: path, Accept: "*/*"}); response.Code != http.StatusOK || string(response.Body) != "ok" {
+		if response := unauthenticated.Do(t, harness.Request{Method: "GET", Path: path, Accept: "*/*"}); response.Code != http.StatusOK || string(response.Body) != "ok" {
 			t.Errorf("%s: code %d: %s", path, response.Code, response.Body)
 		}
 	}
 	for _, path := range []string{"/metrics", "/apis", "/openapi/v2", "/version", "/debug/pprof/"} {
-		wantStatus(t, nobody.Do(t, harness.Request{Method: "GET", Path: path}), http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+		wantStatus(t, unauthenticated.Do(t, harness.Request{Method: "GET", Path: path}), http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 	}
 }
 
-// A certificate of another authority says nothing about who its bearer is.
+// TestAForeignCertificate checks that a certificate of another authority does not authenticate.
 func TestAForeignCertificate(t *testing.T) {
 	other := harness.RunAPI(t, t.TempDir())
 	foreign, err := harness.ClientsOf(other.Kubeconfig)
@@ -127,7 +128,7 @@ func TestAForeignCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantStatus(t, clients.Do(t, harness.Request{Method: "GET", Path: "/apis"}), http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
-	// Nor do headers that only a front proxy may set (P11).
+	// Nor do the headers of a front proxy (P11).
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, admin.Config.Host+"/apis", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// Clients that prefer protobuf, as client-go's typed clients may, get JSON and no 406 (P15).
+// TestProtobufFallsBackToJSON checks that clients that prefer protobuf, such as typed clients of client-go, receive JSON
+// instead of 406 (P15).
 func TestProtobufFallsBackToJSON(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)
@@ -28,7 +29,7 @@ func TestProtobufFallsBackToJSON(t *testing.T) {
 				}
 			}
 		}
-		// Protobuf alone is what there is not.
+		// Protobuf without an alternative is not available.
 		response := admin.Do(t, harness.Request{Method: "GET", Path: pathOf(obj), Accept: "application/vnd.kubernetes.protobuf"})
 		if response.Code != http.StatusNotAcceptable {
 			t.Errorf("protobuf alone: code %d, want 406", response.Code)
@@ -60,14 +61,14 @@ func TestYAML(t *testing.T) {
 		if err := yaml.Unmarshal(response.Body, &answer); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(normal(again(t, obj).Object), normal(answer)); diff != "" {
+		if diff := cmp.Diff(normal(reread(t, obj).Object), normal(answer)); diff != "" {
 			t.Errorf("answer (-stored +got):\n%s", diff)
 		}
 	})
 }
 
-// CBOR is served where the library has it turned on, and otherwise refused like any unknown type; what is
-// stored in it is the same object.
+// TestCBOR checks that CBOR is served if the library enables it and otherwise rejected like any unknown type, and that an
+// object stored by CBOR is the same.
 func TestCBOR(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		obj := k.Object(namespace(t), "a")
@@ -84,7 +85,7 @@ func TestCBOR(t *testing.T) {
 				t.Errorf("code %d, %s", response.Code, response.Header.Get("Content-Type"))
 			}
 		case http.StatusCreated:
-			if got := again(t, obj); got.GetName() != "a" {
+			if got := reread(t, obj); got.GetName() != "a" {
 				t.Errorf("stored is %v", got.Object)
 			}
 		default:

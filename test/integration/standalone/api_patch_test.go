@@ -51,7 +51,7 @@ func env(pairs ...string) []any {
 	return variables
 }
 
-// A strategic merge patch finds containers and variables by name, and leaves the others alone.
+// TestStrategicMergeOfContainers checks that a strategic merge patch merges containers and variables by name.
 func TestStrategicMergeOfContainers(t *testing.T) {
 	for _, kind := range []string{"Service", "Configuration"} {
 		t.Run(kind, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestStrategicMergeOfContainers(t *testing.T) {
 			patch := func(body object) map[string]object {
 				t.Helper()
 				admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: strategicPatch, Body: body}).Object(t)
-				return containersOf(t, again(t, obj))
+				return containersOf(t, reread(t, obj))
 			}
 			containers := patch(withContainers(object{"name": "app", "env": env("B=3", "C=4")}))
 			got := envOf(containers["app"])
@@ -84,7 +84,7 @@ func TestStrategicMergeOfContainers(t *testing.T) {
 	}
 }
 
-// Several controllers write conditions of one object; each names its own.
+// TestStrategicMergeOfConditions checks that several controllers can write conditions of one object, each its own.
 func TestStrategicMergeOfConditions(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)
@@ -99,7 +99,7 @@ func TestStrategicMergeOfConditions(t *testing.T) {
 			}).Object(t)
 		}
 		got := map[string]any{}
-		for _, c := range field(again(t, obj), "status", "conditions").([]any) {
+		for _, c := range field(reread(t, obj), "status", "conditions").([]any) {
 			got[c.(object)["type"].(string)] = c.(object)["status"]
 		}
 		if diff := cmp.Diff(map[string]any{"Ready": "False", "Other": "True"}, got); diff != "" {
@@ -108,7 +108,7 @@ func TestStrategicMergeOfConditions(t *testing.T) {
 	})
 }
 
-// A patch that cannot be applied is the client's mistake.
+// TestBadPatches checks that a patch that cannot be applied is a client error.
 func TestBadPatches(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)
@@ -136,16 +136,16 @@ func TestBadPatches(t *testing.T) {
 				t.Errorf("%s: code %d, reason %q: %s", name, response.Code, status.Reason, status.Message)
 			}
 		}
-		wantSame(t, obj, again(t, obj))
+		wantSame(t, obj, reread(t, obj))
 	})
 }
 
-// Keys of list items must be there where a patch looks items up by them.
+// TestStrategicMergeOfUnnamedContainers checks that list items must have their merge keys.
 func TestStrategicMergeOfUnnamedContainers(t *testing.T) {
 	obj := stored(t, harness.KindOf("Service"))
 	response := admin.Do(t, harness.Request{
 		Method: "PATCH", Path: pathOf(obj), ContentType: strategicPatch, Body: withContainers(object{"image": "registry.example.com/other"}),
 	})
 	wantMessage(t, wantStatus(t, response, http.StatusBadRequest, metav1.StatusReasonBadRequest), "merge key: name")
-	wantSame(t, obj, again(t, obj))
+	wantSame(t, obj, reread(t, obj))
 }

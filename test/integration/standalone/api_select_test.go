@@ -40,7 +40,7 @@ func namesOf(list *unstructured.UnstructuredList) []string {
 	return names
 }
 
-// three stores objects a, b and c; the label and, where a kind has one, the selectable field tell c apart.
+// three stores objects a, b and c; the label and, for kinds with one, the selectable field distinguish c.
 func three(t *testing.T, k harness.Kind) string {
 	t.Helper()
 	ns := namespace(t)
@@ -129,7 +129,7 @@ func TestUnknownSelectors(t *testing.T) {
 	})
 }
 
-// Pages of one list show the state at its beginning, whatever happens meanwhile.
+// TestLimitAndContinue checks that the pages of a list show the state at its start, despite later changes.
 func TestLimitAndContinue(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		ns := namespace(t)

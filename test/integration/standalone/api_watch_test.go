@@ -78,7 +78,7 @@ func TestWatch(t *testing.T) {
 		controllers.Do(t, harness.Request{Method: "PATCH", Path: pathOf(created) + "/status", ContentType: mergePatch, Body: object{"status": readyStatus()}}).Object(t)
 		wantEvent(t, w, watch.Modified, "a")
 		wantEvent(t, labelled, watch.Modified, "a")
-		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(created), ContentType: mergePatch, Body: label("nobody")}).Object(t)
+		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(created), ContentType: mergePatch, Body: label("none")}).Object(t)
 		wantEvent(t, w, watch.Modified, "a")
 		wantEvent(t, labelled, watch.Deleted, "a")
 		admin.Do(t, harness.Request{Method: "DELETE", Path: pathOf(created)})
@@ -90,7 +90,7 @@ func TestWatch(t *testing.T) {
 		wantEvent(t, w, watch.Added, "b")
 		wantEvent(t, named, watch.Added, "b")
 
-		// From where the object was created, the rest is told again.
+		// From the version of its creation, the watch delivers the later changes.
 		replay := startWatch(t, k, ns, metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
 		for range 3 {
 			wantEvent(t, replay, watch.Modified, "a")
@@ -100,7 +100,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A watch with sendInitialEvents starts with the state and says where it ends (WatchList, P20).
+// TestWatchList checks that a watch with sendInitialEvents delivers the state first and marks its end (WatchList, P20).
 func TestWatchList(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		ns := three(t, k)
@@ -125,7 +125,7 @@ func TestWatchList(t *testing.T) {
 	})
 }
 
-// The library sends bookmarks about once a minute, and shortly before a watch ends by its own timeout.
+// TestBookmarks checks bookmarks, which the library sends about once a minute, and shortly before the timeout of a watch.
 func TestBookmarks(t *testing.T) {
 	k := harness.KindOf("Broker")
 	ns := namespace(t)
@@ -133,7 +133,7 @@ func TestBookmarks(t *testing.T) {
 	w := startWatch(t, k, "elsewhere", metav1.ListOptions{
 		AllowWatchBookmarks: true, ResourceVersion: obj.GetResourceVersion(), TimeoutSeconds: ptr.To[int64](5),
 	})
-	// There is news, though not for this watch.
+	// Objects change, but not in this watch.
 	news := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(ns), Body: k.Object(ns, "b")}).Object(t)
 	event := next(t, w)
 	bookmark, ok := event.Object.(*unstructured.Unstructured)

@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// serving are the files of an application besides those of core kinds. APP is its program.
+// serving are the files of an application, except the core kinds. APP is its program.
 var serving = map[string]string{
 	"service.yaml": `apiVersion: serving.knative.dev/v1
 kind: Service
@@ -51,7 +51,7 @@ spec:
 `,
 }
 
-// gatewayGet asks a Service for a path.
+// gatewayGet sends a GET request for a path to a Service.
 func gatewayGet(t testing.TB, s *harness.Standalone, host, path string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Gateway+path, http.NoBody)
@@ -71,7 +71,8 @@ func gatewayGet(t testing.TB, s *harness.Standalone, host, path string) (int, st
 	return response.StatusCode, string(body)
 }
 
-// kubectl apply -f of an application's whole directory works, and its ConfigMaps and Secrets reach the processes.
+// TestKubectlAppliesAnApplication checks that kubectl apply -f works for the directory of an application, and that its
+// ConfigMaps and Secrets reach the processes.
 func TestKubectlAppliesAnApplication(t *testing.T) {
 	data := t.TempDir()
 	own := harness.RunStandalone(t, data)
@@ -145,7 +146,7 @@ func TestKubectlAppliesAnApplication(t *testing.T) {
 	}
 }
 
-// A Revision names what it lacks, and becomes ready once that is there.
+// TestMissingObjects checks that a Revision reports missing objects, and becomes ready once they exist.
 func TestMissingObjects(t *testing.T) {
 	own := harness.RunStandalone(t, t.TempDir())
 	files := map[string]string{"service.yaml": strings.ReplaceAll(serving["service.yaml"], "APP", harness.AppBinary(t))}
@@ -173,7 +174,7 @@ func TestMissingObjects(t *testing.T) {
 	kubectl.Must(t, "", "wait", "ksvc/web", "--for=condition=Ready", "--timeout=60s")
 }
 
-// The ConfigMaps of a cluster's settings work here too.
+// TestSettingsFromConfigMaps checks that the settings ConfigMaps of a cluster work without one too.
 func TestSettingsFromConfigMaps(t *testing.T) {
 	own := harness.RunStandalone(t, t.TempDir())
 	kubectl := harness.NewKubectl(t, own.Kubeconfig, "default")

@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// wantRefused checks that an answer says that the request was wrong, in a Status that a user can read.
+// wantRefused checks that a response reports a client error in a readable Status.
 func wantRefused(t *testing.T, response *harness.Response, codes ...int) {
 	t.Helper()
 	if len(codes) == 0 && response.Code/100 == 4 {
@@ -24,7 +24,7 @@ func wantRefused(t *testing.T, response *harness.Response, codes ...int) {
 	}
 }
 
-// Whatever is sent, the server says what is wrong with it, goes on, and forgets it.
+// TestBadInput checks that the server rejects bad input with the reason, continues to serve, and frees its memory.
 func TestBadInput(t *testing.T) {
 	own := harness.RunAPI(t, t.TempDir())
 	clients := clientsOf(t, own)
@@ -36,7 +36,7 @@ func TestBadInput(t *testing.T) {
 		} {
 			response := clients.Do(t, request)
 			if request.Method == "PUT" && response.Code == http.StatusBadRequest {
-				continue // a name that is not that of the path comes first
+				continue // a mismatch with the name in the path is reported first
 			}
 			wantRefused(t, response, in.codes...)
 		}
@@ -51,7 +51,7 @@ func TestBadInput(t *testing.T) {
 			}
 		}
 	}
-	// The first round fills caches and pools; the next must not add to them.
+	// The first round fills caches and pools; the next round must not grow them.
 	run(t)
 	before := residentMemory(t, own.PID())
 	for range 2 {
@@ -73,7 +73,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// Patches are bodies too.
+// TestBadPatchInput does the same with patches.
 func TestBadPatchInput(t *testing.T) {
 	k := harness.KindOf("Channel")
 	obj := stored(t, k)
@@ -99,12 +99,12 @@ func TestBadPatchInput(t *testing.T) {
 				request.Path += "?fieldManager=a"
 			}
 			wantRefused(t, admin.Do(t, request))
-			wantSame(t, obj, again(t, obj))
+			wantSame(t, obj, reread(t, obj))
 		})
 	}
 }
 
-// Parts of a path are names, and nothing else.
+// TestBadPaths checks that elements of a path must be names.
 func TestBadPaths(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, path := range []string{

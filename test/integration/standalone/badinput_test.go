@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// residentMemory is how much memory a process holds, in bytes.
+// residentMemory returns the resident memory of a process in bytes.
 func residentMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -30,23 +30,23 @@ func residentMemory(t testing.TB, pid int) int64 {
 	return kilobytes << 10
 }
 
-// badInput is a body that no server should store. It is made when it is sent, as some are large.
+// badInput is a body that must be rejected. It is built when it is sent, because some are large.
 type badInput struct {
 	name      string
 	kind      string
 	mediaType string
 	body      func() string
-	// codes are the answers that say so; none means any 4xx.
+	// codes are the expected status codes; none means any 4xx.
 	codes []int
 }
 
-// wrap puts a spec into a manifest of a kind.
+// wrap returns a manifest of a kind with a spec.
 func wrap(kind, spec string) string {
 	k := harness.KindOf(kind)
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"a"},"spec":%s}`, k.GroupVersion(), kind, spec)
 }
 
-// withMetadata makes a Broker with metadata.
+// withMetadata returns a Broker with metadata.
 func withMetadata(metadata string) string {
 	return fmt.Sprintf(`{"apiVersion":"eventing.knative.dev/v1","kind":"Broker","metadata":%s,"spec":{}}`, metadata)
 }
@@ -130,7 +130,7 @@ func badInputs() []badInput {
 	}
 }
 
-// many is a map of n labels.
+// many returns a map of n labels.
 func many(n int) string {
 	var b bytes.Buffer
 	for i := range n {
@@ -139,7 +139,7 @@ func many(n int) string {
 	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
 }
 
-// wantMemory allows for what a garbage collector has not given back yet.
+// wantMemory allows for garbage that is not collected yet.
 func wantMemory(now, before int64) error {
 	const slack = 64 << 20
 	if now > before*3/2+slack {

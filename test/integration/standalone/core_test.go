@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// application are files as they stand in a directory of an application.
+// application are the files in the directory of an application.
 var application = map[string]string{
 	"00-namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAMESPACE, labels: {team: a}}\n",
 	"config.yaml": `apiVersion: v1
@@ -95,7 +95,7 @@ func TestKubectlAppliesCoreKinds(t *testing.T) {
 		}
 	}
 	cluster := harness.NewKubectl(t, server.Kubeconfig, "")
-	// The Namespace takes the others with it.
+	// Deleting the Namespace deletes the others.
 	cluster.Must(t, "", "delete", "-f", dir, "--ignore-not-found")
 	cluster.MustFail(t, "not found", "", "get", "ns", ns)
 	if got := kubectl.Run(t, "", "get", "cm,secret,sa,ev"); got.Stdout != "" {
@@ -118,7 +118,7 @@ func TestCoreKindsRejectBadInput(t *testing.T) {
 	}
 }
 
-// Typed clients send and ask for protobuf.
+// TestTypedClients checks typed clients, which send and request protobuf.
 func TestTypedClients(t *testing.T) {
 	client, err := kubernetes.NewForConfig(admin.Config)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestTypedClients(t *testing.T) {
 	}
 }
 
-// An object creates the Namespace that it names, unless it is not stored.
+// TestNamespacesAreCreatedWithTheirObjects checks that storing an object creates its Namespace, and rejecting it does not.
 func TestNamespacesAreCreatedWithTheirObjects(t *testing.T) {
 	ns := namespace(t)
 	kubectl := harness.NewKubectl(t, server.Kubeconfig, ns)
@@ -155,7 +155,7 @@ func TestNamespacesAreCreatedWithTheirObjects(t *testing.T) {
 	})
 }
 
-// Deleting a Namespace deletes everything in it, and nothing else.
+// TestDeletingANamespace checks that deleting a Namespace deletes everything in it, and nothing else.
 func TestDeletingANamespace(t *testing.T) {
 	ns, other := namespace(t), namespace(t)
 	kubectl := harness.NewKubectl(t, server.Kubeconfig, ns)
@@ -200,7 +200,7 @@ func TestDeletingANamespace(t *testing.T) {
 	}
 }
 
-// What a standalone server has of Kubernetes is this much.
+// TestTheServerServesNoOtherCoreKinds lists the kinds of Kubernetes that a standalone server has.
 func TestTheServerServesNoOtherCoreKinds(t *testing.T) {
 	var names []string
 	for _, resource := range getJSON(t, "/api/v1", "application/json")["resources"].([]any) {

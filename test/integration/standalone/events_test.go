@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// record writes Events about obj as controllers do, and waits until the last one is stored.
+// record writes Events about obj like a controller, and waits until the last one is stored.
 func record(t *testing.T, kubectl *harness.Kubectl, obj *unstructured.Unstructured, reasons ...string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", server.Kubeconfig)
@@ -39,7 +39,7 @@ func record(t *testing.T, kubectl *harness.Kubectl, obj *unstructured.Unstructur
 	})
 }
 
-// What controllers record is seen by the commands that users look for it with.
+// TestKubectlShowsEvents checks that users see the Events of controllers with kubectl.
 func TestKubectlShowsEvents(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)
@@ -69,7 +69,7 @@ func TestKubectlShowsEvents(t *testing.T) {
 	})
 }
 
-// The describe command asks for what a server without a cluster does not have either; it works all the same.
+// TestKubectlDescribesWithoutEvents checks kubectl describe, which also requests resources that a standalone server lacks.
 func TestKubectlDescribesWithoutEvents(t *testing.T) {
 	for _, k := range []string{"Service", "Configuration", "Revision", "Route"} {
 		kind := harness.KindOf(k)

@@ -63,7 +63,7 @@ func groups() []string {
 	return []string{"serving.knative.dev", "eventing.knative.dev", "messaging.knative.dev"}
 }
 
-// P21: clients build their whole picture of the API from these.
+// TestDiscovery freezes the discovery documents, from which clients derive the API (P21).
 func TestDiscovery(t *testing.T) {
 	for _, group := range groups() {
 		wantGolden(t, "discovery/"+group+".json", indented(t, getJSON(t, "/apis/"+group+"/v1", "")))
@@ -90,8 +90,8 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// P5: kubectl apply, explain and diff live on the documents. What of them is our own is frozen: the paths
-// of our groups and our models. Models of Kubernetes change with the library.
+// TestOpenAPI freezes the parts of the OpenAPI documents that this project defines: paths of its groups and its models (P5:
+// kubectl apply, explain and diff depend on them). Models of Kubernetes change with the library.
 func TestOpenAPI(t *testing.T) {
 	v2 := getJSON(t, "/openapi/v2", "application/json")
 	wantGolden(t, "openapi/v2.json", indented(t, object{
@@ -110,7 +110,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// operations is, of all paths, what each method is and takes.
+// operations reduces paths to the methods with their IDs and parameters.
 func operations(paths object) object {
 	result := object{}
 	for path, methods := range paths {
@@ -152,7 +152,7 @@ func ownModels(models object) object {
 			continue
 		}
 		if strings.HasSuffix(name, ".RevisionSpec") || strings.HasSuffix(name, ".Container") || strings.HasSuffix(name, ".ContainerPort") {
-			// These hold core/v1's fields too, which change with the library.
+			// These contain fields of core/v1, which change with the library.
 			model = object{"required": model.(object)["required"]}
 		}
 		result[name] = model
@@ -160,14 +160,14 @@ func ownModels(models object) object {
 	return result
 }
 
-// P6: one reference that leads nowhere breaks the merged document of the whole cluster.
+// TestEveryReferenceResolves checks all references: a dangling one breaks the merged document of the whole cluster (P6).
 func TestEveryReferenceResolves(t *testing.T) {
 	v2 := getJSON(t, "/openapi/v2", "application/json")
 	checkReferences(t, "/openapi/v2", v2)
 	for path, entry := range getJSON(t, "/openapi/v3", "")["paths"].(object) {
 		checkReferences(t, "/openapi/v3/"+path, getJSON(t, entry.(object)["serverRelativeURL"].(string), "application/json"))
 	}
-	// The aggregator of the host asks for it as protobuf.
+	// The host's aggregator requests it as protobuf.
 	response := admin.Do(t, harness.Request{Method: "GET", Path: "/openapi/v2", Accept: "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"})
 	if response.Code != 200 || len(response.Body) == 0 || bytes.HasPrefix(response.Body, []byte("{")) {
 		t.Errorf("OpenAPI v2 as protobuf: code %d, %d bytes", response.Code, len(response.Body))
@@ -207,13 +207,13 @@ func checkReferences(t *testing.T, name string, document object) {
 	}
 }
 
-// age is what kubectl prints of objects that a test just made.
+// age matches the age that kubectl prints for new objects.
 var (
 	age     = regexp.MustCompile(`\b\d+s\b`)
 	padding = regexp.MustCompile(` {2,}`)
 )
 
-// P24: what kubectl get prints, on which dashboards and people rely (behaviour, Surface).
+// TestTables freezes the columns of kubectl get, on which dashboards and users rely (P24; behaviour, Surface).
 func TestTables(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		obj := k.Object(namespace(t), "hello")

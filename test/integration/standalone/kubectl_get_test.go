@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// surface is how users name each kind (behaviour, Surface).
+// surface are the names of each kind for users (behaviour, Surface).
 func surface() map[string]struct{ shortNames, categories []string } {
 	return map[string]struct{ shortNames, categories []string }{
 		"Service":       {[]string{"kservice", "ksvc"}, []string{"all", "knative", "serving"}},
@@ -55,14 +55,14 @@ func TestKubectlGetByCategory(t *testing.T) {
 	kubectl := harness.NewKubectl(t, server.Kubeconfig, ns)
 	for _, category := range []string{"all", "knative", "serving", "eventing", "messaging", "channel"} {
 		got := strings.Fields(kubectl.Must(t, "", "get", category, "-o", "name"))
-		everywhere := kubectl.Must(t, "", "get", category, "-A", "-o", "name")
+		allNamespaces := kubectl.Must(t, "", "get", category, "-A", "-o", "name")
 		for _, k := range harness.Kinds() {
 			name := strings.ToLower(k.Kind) + "." + k.Group
 			want := slices.Contains(surface()[k.Kind].categories, category)
 			if k.Kind != "Revision" && slices.Contains(got, name+"/a") != want {
 				t.Errorf("get %s has %v, which is wrong about %s", category, got, name)
 			}
-			if strings.Contains(everywhere, name+"/") != want {
+			if strings.Contains(allNamespaces, name+"/") != want {
 				t.Errorf("get %s -A is wrong about %s", category, name)
 			}
 		}
@@ -98,7 +98,7 @@ func TestKubectlExplain(t *testing.T) {
 	})
 }
 
-// Every field that explain can show says what it is.
+// TestEveryFieldIsDescribed checks that kubectl explain describes every field.
 func TestEveryFieldIsDescribed(t *testing.T) {
 	for _, group := range groups() {
 		schemas := getJSON(t, "/openapi/v3/apis/"+group+"/v1", "application/json")["components"].(object)["schemas"].(object)

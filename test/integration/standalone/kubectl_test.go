@@ -10,7 +10,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// manifest is a user's file of an object.
+// manifest returns the file of an object.
 func manifest(t testing.TB, content object) string {
 	t.Helper()
 	file, err := yaml.Marshal(content)
@@ -20,7 +20,7 @@ func manifest(t testing.TB, content object) string {
 	return string(file)
 }
 
-// withoutNamespace is the smallest manifest of a kind, as it stands in a file.
+// withoutNamespace is the minimal manifest of a kind in a file.
 func withoutNamespace(k harness.Kind) object {
 	obj := k.Object("", "a")
 	return obj.Object
@@ -38,8 +38,8 @@ func TestKubectlApply(t *testing.T) {
 		second := kubectl.Must(t, file, "apply", "-f", "-")
 		switch {
 		case k.Kind == "Service" || k.Kind == "Configuration" || k.Kind == "Route":
-			// kubectl compares containers without names, and traffic, as whole lists; those stored have defaults
-			// in them. So it sends the list, and says so; the server finds that nothing changed.
+			// kubectl compares unnamed containers, and traffic, as whole lists; the stored ones have defaults. So it sends the
+			// list and reports a change; the server finds that nothing changed.
 			if second != name+" configured\n" && second != name+" unchanged\n" {
 				t.Errorf("second: %q", second)
 			}
@@ -48,7 +48,7 @@ func TestKubectlApply(t *testing.T) {
 		}
 		wantSame(t, before, get(t, k, kubectl.Namespace, "a"))
 		if got := kubectl.Must(t, file, "diff", "-f", "-"); got != "" {
-			t.Errorf("diff of what is there: %s", got)
+			t.Errorf("diff of the stored object: %s", got)
 		}
 		changed := manifest(t, merged(withoutNamespace(k), object{"metadata": object{"labels": object{"a": "b"}}}))
 		if result := kubectl.Run(t, changed, "diff", "-f", "-"); result.Code != 1 || !strings.Contains(result.Stdout, "+    a: b") || result.Stderr != "" {
@@ -76,7 +76,7 @@ func TestKubectlServerSideApply(t *testing.T) {
 			}
 		}
 		if got := kubectl.Must(t, file, "diff", "--server-side", "-f", "-"); got != "" {
-			t.Errorf("diff of what is there: %s", got)
+			t.Errorf("diff of the stored object: %s", got)
 		}
 		if got := get(t, k, kubectl.Namespace, "a").GetGeneration(); got != 1 {
 			t.Errorf("generation is %d, want 1", got)
@@ -106,7 +106,7 @@ func TestKubectlPatch(t *testing.T) {
 				t.Errorf("--type %s: %q", patchType, got)
 			}
 		}
-		live := again(t, obj)
+		live := reread(t, obj)
 		if live.GetLabels()["merge"] != "yes" || live.GetLabels()["strategic"] != "yes" || live.GetAnnotations()["json"] != "yes" {
 			t.Errorf("metadata is %v", live.Object["metadata"])
 		}
@@ -130,7 +130,7 @@ func TestKubectlWaitAndDelete(t *testing.T) {
 			}
 			kubectl.Must(t, "", "delete", name, obj.GetName(), "--cascade="+cascade, "--wait=false")
 			if cascade != "background" {
-				// What the garbage collector of a cluster does at the end.
+				// The garbage collector of a cluster finishes with this request.
 				kubectl.Must(t, "", "patch", name, obj.GetName(), "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 			}
 			kubectl.Must(t, "", "wait", name+"/"+obj.GetName(), "--for=delete", "--timeout=20s")
@@ -138,7 +138,7 @@ func TestKubectlWaitAndDelete(t *testing.T) {
 	})
 }
 
-// The samples that the README begins with (done when).
+// TestKubectlAppliesTheSamples applies the samples of the README.
 func TestKubectlAppliesTheSamples(t *testing.T) {
 	root, err := harness.Root()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package standalone tests the built server, run without a cluster, through its API alone.
+// Package standalone tests the built server without a cluster, by its API only.
 package standalone
 
 import (
@@ -25,17 +25,17 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// server is shared by all tests that do not say otherwise; each works in namespaces of its own.
+// server is shared by all tests that do not start their own; each test uses its own namespaces.
 var server *harness.Standalone
 
 var (
 	// admin is the administrator of server.
 	admin *harness.Clients
-	// controllers is the user of server that --controllers-user names.
+	// controllers is the user of --controllers-user.
 	controllers *harness.Clients
 )
 
-// controllersUser may write status, which the administrator may not.
+// controllersUser may write status, unlike the administrator.
 const controllersUser = "test-controllers"
 
 func TestMain(m *testing.M) {
@@ -75,8 +75,8 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// asControllers runs a server on dir inside this process, where there is the controllers' identity, which
-// no client of the built server can have.
+// asControllers runs a server on dir inside this process with the controllers' identity, which no client of the built server
+// can have.
 func asControllers(dir string, work func(context.Context, *harness.Clients) error) error {
 	klog.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -96,13 +96,13 @@ func asControllers(dir string, work func(context.Context, *harness.Clients) erro
 }
 
 const (
-	// controllersNamespace holds what only controllers may create.
+	// controllersNamespace holds the objects that only controllers may create.
 	controllersNamespace = "controllers"
-	// revisions is how many Revisions there are for tests to take, revision-0 and so on.
+	// revisions is the number of Revisions for tests to claim, revision-0 and so on.
 	revisions = 300
-	// completeRevision is a Revision as a Configuration makes it.
+	// completeRevision returns a Revision as a Configuration creates it.
 	completeRevision = "hello-00001"
-	// subscribedChannel is a Channel with one subscriber.
+	// subscribedChannel returns a Channel with one subscriber.
 	subscribedChannel = "subscribed"
 )
 
@@ -126,7 +126,7 @@ func makeControllersObjects(ctx context.Context, c *harness.Clients) error {
 	return create(ctx, c, channel)
 }
 
-// create stores an object and its Namespace, which the controllers' own writes do not create.
+// create stores an object and its Namespace, which writes of the controllers do not create.
 func create(ctx context.Context, c *harness.Clients, obj *unstructured.Unstructured) error {
 	namespace := &unstructured.Unstructured{Object: object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": obj.GetNamespace()}}}
 	_, err := c.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Create(ctx, namespace, metav1.CreateOptions{})
@@ -142,7 +142,7 @@ var (
 	nextRevision  atomic.Int64
 )
 
-// namespace returns a namespace that no other test works in.
+// namespace returns a namespace that no other test uses.
 func namespace(t testing.TB) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -153,8 +153,7 @@ func namespace(t testing.TB) string {
 	return fmt.Sprintf("t%d-%.40s", nextNamespace.Add(1), name)
 }
 
-// stored returns an object of kind k that is there: a new one in a namespace of its own, or a Revision that
-// no other test has.
+// stored returns a stored object of kind k: a new one in its own namespace, or a Revision that no other test has claimed.
 func stored(t testing.TB, k harness.Kind, changes ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	t.Helper()
 	if k.Kind == "Revision" {
@@ -171,14 +170,14 @@ func stored(t testing.TB, k harness.Kind, changes ...func(*unstructured.Unstruct
 	return admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: obj}).Object(t)
 }
 
-// get reads an object that is there.
+// get reads an object that must exist.
 func get(t testing.TB, k harness.Kind, namespace, name string) *unstructured.Unstructured {
 	t.Helper()
 	return admin.Do(t, harness.Request{Method: "GET", Path: k.Path(namespace, name)}).Object(t)
 }
 
-// again reads an object as it is stored now.
-func again(t testing.TB, obj *unstructured.Unstructured) *unstructured.Unstructured {
+// reread reads the current state of an object.
+func reread(t testing.TB, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	return get(t, harness.KindOf(obj.GetKind()), obj.GetNamespace(), obj.GetName())
 }
@@ -190,7 +189,7 @@ func set(obj *unstructured.Unstructured, value any, fields ...string) {
 	}
 }
 
-// field returns a field of an object, nil where it is not set.
+// field returns a field of an object, nil if it is not set.
 func field(obj *unstructured.Unstructured, fields ...string) any {
 	value, _, err := unstructured.NestedFieldNoCopy(obj.Object, fields...)
 	if err != nil {

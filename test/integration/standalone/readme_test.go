@@ -19,8 +19,8 @@ const (
 	readmePost = `curl -i $url -d hello -H 'Ce-Specversion: 1.0' -H 'Ce-Id: 1' -H 'Ce-Source: /readme' -H 'Ce-Type: com.example.greeting'`
 )
 
-// readmeCommands are the commands of the README, with what runs each of them. Those that are marked with
-// TestReadme run here.
+// readmeCommands are the commands of the README, with the test that runs each of them. TestReadme runs the ones that are marked
+// with it.
 var readmeCommands = map[string]string{
 	"make run":  "TestReadme",
 	"make test": "CI",
@@ -36,7 +36,7 @@ var readmeCommands = map[string]string{
 	"make help":      "TestReadme",
 }
 
-// TestReadme does what the README tells a newcomer to do.
+// TestReadme follows the README.
 func TestReadme(t *testing.T) {
 	root, err := harness.Root()
 	if err != nil {
@@ -64,7 +64,7 @@ func TestReadme(t *testing.T) {
 	if out, err := exec.Command("make", "-C", root, "help").CombinedOutput(); err != nil {
 		t.Errorf("make help: %v\n%s", err, out)
 	}
-	// The build takes as long as it takes; what follows is waited for.
+	// The build has no timeout; the commands after it have one.
 	if out, err := exec.CommandContext(t.Context(), "make", "-C", root, "build").CombinedOutput(); err != nil {
 		t.Fatalf("make build: %v\n%s", err, out)
 	}
@@ -84,7 +84,7 @@ func TestReadme(t *testing.T) {
 	if _, err := run.WaitForOutput(regexp.MustCompile(`(?m)^curl http://hello\.default\.localhost:\d+\nHello World!$`)); err != nil {
 		t.Fatal(err)
 	}
-	// The last of what the sample of Eventing prints, after all else has arrived.
+	// The last line that the sample of Eventing prints.
 	if _, err := run.WaitForOutput(regexp.MustCompile(`(?m)^Subscription hello, reply to the Broker, Trigger log: the uri got \{.*"source":"/hello".*"Hello World!\\n"\}$`)); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// postFromReadme sends an event as the README does, and waits until it is in the logs of a Service.
+// postFromReadme sends an event like the README, and waits until it is in the logs of a Service.
 func postFromReadme(t *testing.T, kubeconfig, logs string) {
 	t.Helper()
 	bin, err := harness.KubernetesBin()

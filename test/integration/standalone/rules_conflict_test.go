@@ -24,13 +24,13 @@ func TestAStaleResourceVersionIsAConflict(t *testing.T) {
 				change["metadata"].(object)["resourceVersion"] = stale.GetResourceVersion()
 				request := way.request(stale, pathOf(stale), change)
 				if way.name == "apply" {
-					// The way's own metadata comes last.
+					// The metadata of the request is applied last.
 					body := request.Body.(object)
 					body["metadata"].(object)["resourceVersion"] = stale.GetResourceVersion()
 				}
 				status := wantStatus(t, admin.Do(t, request), http.StatusConflict, metav1.StatusReasonConflict)
 				wantMessage(t, status, "the object has been modified")
-				if got := again(t, stale).GetLabels()["by"]; got != "first" {
+				if got := reread(t, stale).GetLabels()["by"]; got != "first" {
 					t.Errorf("the label is %q, want the first writer's", got)
 				}
 				status = wantStatus(t, controllers.Do(t, harness.Request{
@@ -50,13 +50,13 @@ func TestPutWithoutResourceVersionIsUnconditional(t *testing.T) {
 		obj.SetResourceVersion("")
 		obj.SetLabels(map[string]string{"by": "second"})
 		admin.Do(t, harness.Request{Method: "PUT", Path: pathOf(obj), Body: obj}).Object(t)
-		if got := again(t, obj).GetLabels()["by"]; got != "second" {
+		if got := reread(t, obj).GetLabels()["by"]; got != "second" {
 			t.Errorf("the label is %q, want the second writer's", got)
 		}
 	})
 }
 
-func TestANameThatIsTaken(t *testing.T) {
+func TestAConflictingName(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)
 		response := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: k.Object(obj.GetNamespace(), obj.GetName())})
@@ -65,7 +65,7 @@ func TestANameThatIsTaken(t *testing.T) {
 		if status.Details.Name != "a" || status.Details.Group != k.Group || status.Details.Kind != k.Resource {
 			t.Errorf("details are %+v", status.Details)
 		}
-		wantSame(t, obj, again(t, obj))
+		wantSame(t, obj, reread(t, obj))
 	})
 }
 
@@ -119,6 +119,6 @@ func TestNamesInPathAndBodyMustAgree(t *testing.T) {
 		wantStatus(t, admin.Do(t, harness.Request{Method: "PUT", Path: pathOf(obj), Body: other}), http.StatusBadRequest, metav1.StatusReasonBadRequest)
 		other = k.Object("elsewhere", "b")
 		wantStatus(t, admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: other}), http.StatusBadRequest, metav1.StatusReasonBadRequest)
-		wantSame(t, obj, again(t, obj))
+		wantSame(t, obj, reread(t, obj))
 	})
 }

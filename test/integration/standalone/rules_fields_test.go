@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// unknownFields are requests that say a field no kind has, in every way that has fields.
+// unknownFields are requests with a field that no kind has, for every verb with a body.
 func unknownFields(k harness.Kind, namespace string) map[string]harness.Request {
 	obj := k.Object(namespace, "a")
 	unknown := obj.DeepCopy()
@@ -45,11 +45,11 @@ func TestUnknownFields(t *testing.T) {
 					case "Strict":
 						code, reason := http.StatusBadRequest, metav1.StatusReasonBadRequest
 						if request.Method == "PATCH" {
-							// What the patch makes cannot be processed, though the patch itself can.
+							// The result of the patch is invalid, although the patch itself is valid.
 							code, reason = http.StatusUnprocessableEntity, metav1.StatusReasonInvalid
 						}
 						wantMessage(t, wantStatus(t, response, code, reason), `unknown field "spec.unknownField"`)
-						wantSame(t, before, again(t, before))
+						wantSame(t, before, reread(t, before))
 					case "Warn", "":
 						if response.Code/100 != 2 || len(warnings) != 1 || !strings.Contains(warnings[0], `unknown field \"spec.unknownField\"`) {
 							t.Errorf("%s: code %d, warnings %q", validation, response.Code, warnings)
@@ -61,7 +61,7 @@ func TestUnknownFields(t *testing.T) {
 					}
 					if response.Code/100 == 2 {
 						live := response.Object(t)
-						if field(again(t, live), "spec", "unknownField") != nil {
+						if field(reread(t, live), "spec", "unknownField") != nil {
 							t.Errorf("%s stored the field", validation)
 						}
 						if live.GetName() == "b" {
@@ -74,7 +74,7 @@ func TestUnknownFields(t *testing.T) {
 	})
 }
 
-// Server-side apply is always strict about what no schema has.
+// TestUnknownFieldsInApply checks that server-side apply always rejects unknown fields.
 func TestUnknownFieldsInApply(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		before := stored(t, k)
@@ -84,7 +84,7 @@ func TestUnknownFieldsInApply(t *testing.T) {
 		if response.Code/100 != 4 || !strings.Contains(response.Status(t).Message, "unknownField") {
 			t.Errorf("code %d: %s", response.Code, response.Body)
 		}
-		wantSame(t, before, again(t, before))
+		wantSame(t, before, reread(t, before))
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// specChange returns what changes the meaning of the spec of a kind, and is allowed to. Revisions have none.
+// specChange returns a valid change of the meaning of a kind's spec. Revisions have none.
 func specChange(k harness.Kind) object {
 	switch k.Kind {
 	case "Revision":
@@ -23,7 +23,7 @@ func specChange(k harness.Kind) object {
 	}
 }
 
-// serving 5.1-2: the generation moves with the meaning of the spec, and with nothing else.
+// TestGeneration checks that the generation changes with the meaning of the spec, and only then (serving 5.1-2).
 func TestGeneration(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
@@ -51,19 +51,19 @@ func TestGeneration(t *testing.T) {
 				}
 				for _, step := range steps {
 					if way.name == "apply" && step.what == "spec" {
-						// An applier owns what it names, and lets go of the rest.
+						// An applier owns the fields that it names, and releases the others.
 						step.change = merged(k.Object("", "a").Object, step.change)
 					}
 					clients := admin
 					if step.what == "status" {
 						clients = controllers
 					}
-					clients.Do(t, way.request(again(t, obj), step.path, step.change)).Object(t)
-					if got := again(t, obj).GetGeneration(); got != step.want {
+					clients.Do(t, way.request(reread(t, obj), step.path, step.change)).Object(t)
+					if got := reread(t, obj).GetGeneration(); got != step.want {
 						t.Errorf("generation after a write of %s is %d, want %d", step.what, got, step.want)
 					}
 				}
-				// Finalizers would keep a Revision from the next run.
+				// Finalizers would keep a Revision until the next run.
 				admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: object{"metadata": object{"finalizers": nil}}}).Object(t)
 			})
 		}
@@ -82,7 +82,8 @@ func TestGenerationOfANewObjectIsOne(t *testing.T) {
 	})
 }
 
-// A write that changes nothing stores nothing: watchers are not woken, controllers do not run.
+// TestWritesWithoutChangeKeepTheResourceVersion checks that a write without a change stores nothing, and so does not trigger
+// watches and controllers.
 func TestWritesWithoutChangeKeepTheResourceVersion(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
@@ -93,9 +94,9 @@ func TestWritesWithoutChangeKeepTheResourceVersion(t *testing.T) {
 				before := stored(t, k)
 				spec, _ := before.Object["spec"].(object)
 				way.update(t, before, object{"spec": spec}).Object(t)
-				wantSame(t, before, again(t, before))
+				wantSame(t, before, reread(t, before))
 				way.updateStatus(t, before, object{"status": object{}}).Object(t)
-				wantSame(t, before, again(t, before))
+				wantSame(t, before, reread(t, before))
 			})
 		}
 	})
@@ -107,28 +108,28 @@ func TestApplyingTwiceKeepsTheResourceVersion(t *testing.T) {
 		request := applyRequest(pathOf(obj), obj)
 		before := admin.Do(t, request).Object(t)
 		admin.Do(t, request).Object(t)
-		wantSame(t, before, again(t, obj))
+		wantSame(t, before, reread(t, obj))
 	})
 }
 
-// The manifest that made an object, without what the server added, is the same object.
+// TestTheOriginalManifestChangesNothing checks that the original manifest, without the server's additions, is the same object.
 func TestTheOriginalManifestChangesNothing(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		before := stored(t, k)
 		manifest := k.Object(before.GetNamespace(), before.GetName())
 		admin.Do(t, harness.Request{Method: "PUT", Path: pathOf(before), Body: manifest}).Object(t)
-		wantSame(t, before, again(t, before))
+		wantSame(t, before, reread(t, before))
 	})
 }
 
-// oneContainer makes a manifest's only container say what fields do beside its image.
+// oneContainer sets fields beside the image in the only container of a manifest.
 func oneContainer(fields object) func(*unstructured.Unstructured) {
 	return func(obj *unstructured.Unstructured) {
 		set(obj, []any{merged(object{"image": "registry.example.com/hello"}, fields)}, "spec", "template", "spec", "containers")
 	}
 }
 
-// Another form of the same meaning is no change either.
+// TestOtherFormsOfTheSameMeaningChangeNothing checks that an equivalent form is no change.
 func TestOtherFormsOfTheSameMeaningChangeNothing(t *testing.T) {
 	resources := func(cpu, memory string) func(*unstructured.Unstructured) {
 		return oneContainer(object{"resources": object{"limits": object{"cpu": cpu, "memory": memory}}})
@@ -154,7 +155,7 @@ func TestOtherFormsOfTheSameMeaningChangeNothing(t *testing.T) {
 				second := k.Object(before.GetNamespace(), before.GetName())
 				tc.second(second)
 				admin.Do(t, harness.Request{Method: "PUT", Path: pathOf(before), Body: second}).Object(t)
-				after := again(t, before)
+				after := reread(t, before)
 				wantSame(t, before, after)
 				if diff := cmp.Diff(int64(1), after.GetGeneration()); diff != "" {
 					t.Errorf("generation (-want +got): %s", diff)

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// compact is a value as JSON.
+// compact returns a value as JSON.
 func compact(value any) string {
 	content, err := json.Marshal(value)
 	if err != nil {
@@ -24,11 +24,11 @@ func forgedUsers(k harness.Kind) object {
 	return object{k.Group + "/creator": "mallory", k.Group + "/lastModifier": "mallory"}
 }
 
-// wantUsers checks who made an object, and who changed it last.
+// wantUsers checks the creator and the last modifier of an object.
 func wantUsers(t *testing.T, obj *unstructured.Unstructured, creator, modifier string) {
 	t.Helper()
 	group := obj.GroupVersionKind().Group
-	annotations := again(t, obj).GetAnnotations()
+	annotations := reread(t, obj).GetAnnotations()
 	if got := annotations[group+"/creator"]; got != creator {
 		t.Errorf("the creator is %q, want %q", got, creator)
 	}
@@ -37,7 +37,7 @@ func wantUsers(t *testing.T, obj *unstructured.Unstructured, creator, modifier s
 	}
 }
 
-// The annotations say who authenticated, not who a request says it is from.
+// TestTheCreatorCannotBeForged checks that the annotations name the authenticated user, not a user that the request names.
 func TestTheCreatorCannotBeForged(t *testing.T) {
 	alice := admin.As(t, "alice", "system:masters")
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
@@ -61,13 +61,13 @@ func TestTheLastModifierCannotBeForged(t *testing.T) {
 				alice.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: obj}).Object(t)
 				write := func(path string, change object) {
 					t.Helper()
-					bob.Do(t, way.request(again(t, obj), path, change)).Object(t)
+					bob.Do(t, way.request(reread(t, obj), path, change)).Object(t)
 				}
 				write(pathOf(obj), object{"metadata": object{"annotations": forgedUsers(k)}})
 				wantUsers(t, obj, "alice", "alice")
 				write(pathOf(obj), object{"metadata": object{"annotations": object{"a": "b"}}})
 				wantUsers(t, obj, "alice", "alice")
-				way.updateStatus(t, again(t, obj), object{"metadata": object{"annotations": forgedUsers(k)}, "status": readyStatus()}).Object(t)
+				way.updateStatus(t, reread(t, obj), object{"metadata": object{"annotations": forgedUsers(k)}, "status": readyStatus()}).Object(t)
 				wantUsers(t, obj, "alice", "alice")
 				spec := specChange(k)
 				if way.name == "apply" && k.Kind != "Service" && k.Kind != "Configuration" {
@@ -89,7 +89,7 @@ func TestTheLastModifierCannotBeForged(t *testing.T) {
 	})
 }
 
-// dryRun=All goes through everything and stores nothing.
+// TestDryRun checks that dryRun=All processes the whole request and stores nothing.
 func TestDryRun(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range createWays() {
@@ -127,7 +127,7 @@ func TestDryRun(t *testing.T) {
 					if path == pathOf(before) && answer.GetLabels()["dry"] != "run" {
 						t.Errorf("the answer is not what would be stored: %v", answer.Object)
 					}
-					wantSame(t, before, again(t, before))
+					wantSame(t, before, reread(t, before))
 				}
 			})
 		}
@@ -135,7 +135,7 @@ func TestDryRun(t *testing.T) {
 			if response := admin.Do(t, harness.Request{Method: "DELETE", Path: path + "?dryRun=All"}); response.Code != http.StatusOK {
 				t.Errorf("DELETE %s: code %d: %s", path, response.Code, response.Body)
 			}
-			wantSame(t, before, again(t, before))
+			wantSame(t, before, reread(t, before))
 		}
 		response := admin.Do(t, harness.Request{Method: "DELETE", Path: pathOf(before) + "?dryRun=Some"})
 		wantStatus(t, response, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)

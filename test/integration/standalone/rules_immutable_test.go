@@ -6,8 +6,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// What is fixed at creation, named in the answer with its old and new value (eventing Broker Lifecycle-5, Trigger
-// Lifecycle-6, Channel Lifecycle-5, Subscription Lifecycle-10).
+// TestImmutableFields checks the fields that are fixed at creation, which the response names with old and new value (eventing
+// Broker Lifecycle-5, Trigger Lifecycle-6, Channel Lifecycle-5, Subscription Lifecycle-10).
 func TestImmutableFields(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind string
@@ -59,13 +59,14 @@ func TestImmutableFields(t *testing.T) {
 				before := stored(t, harness.KindOf(tc.kind))
 				status := wantInvalid(t, way.update(t, before, tc.change), tc.cause)
 				wantMessage(t, status, tc.message...)
-				wantSame(t, before, again(t, before))
+				wantSame(t, before, reread(t, before))
 			})
 		}
 	}
 }
 
-// What is not fixed can be changed in every way (eventing Trigger Lifecycle-10, Subscription Lifecycle-13).
+// TestMutableFields checks that all other fields can be changed in every way (eventing Trigger Lifecycle-10, Subscription
+// Lifecycle-13).
 func TestMutableFields(t *testing.T) {
 	sink := func(uri string) object { return object{"uri": uri} }
 	for _, tc := range []struct {
@@ -94,7 +95,7 @@ func TestMutableFields(t *testing.T) {
 					tc.change = named(tc.change)
 				}
 				way.update(t, before, object{"spec": tc.change}).Object(t)
-				after := again(t, before)
+				after := reread(t, before)
 				if after.GetGeneration() != 2 {
 					t.Errorf("generation is %d, want 2", after.GetGeneration())
 				}
@@ -103,7 +104,7 @@ func TestMutableFields(t *testing.T) {
 	}
 }
 
-// named gives the containers of a spec the name that they have when they have none.
+// named sets the default names of the containers of a spec.
 func named(spec object) object {
 	template, ok := spec["template"].(object)
 	if !ok {
@@ -113,7 +114,7 @@ func named(spec object) object {
 	return merged(spec, object{"template": object{"spec": object{"containers": []any{merged(container, object{"name": "user-container"})}}}})
 }
 
-// A rename of one's own revision goes with a change of the template, and not without.
+// TestOwnRevisionNames checks that a user's Revision name must change together with the template.
 func TestOwnRevisionNames(t *testing.T) {
 	template := func(name, image string) object {
 		return object{"spec": object{"template": object{
@@ -126,14 +127,14 @@ func TestOwnRevisionNames(t *testing.T) {
 			t.Run(kind+"/"+way.name, func(t *testing.T) {
 				obj := stored(t, harness.KindOf(kind))
 				way.update(t, obj, template("a-one", "registry.example.com/one")).Object(t)
-				one := again(t, obj)
+				one := reread(t, obj)
 				status := wantInvalid(t, way.update(t, one, template("a-one", "registry.example.com/two")), "FieldValueInvalid spec.template.metadata.name")
 				wantMessage(t, status, "registry.example.com/one", "registry.example.com/two")
 				wantInvalid(t, way.update(t, one, template("b-one", "registry.example.com/two")), "FieldValueInvalid spec.template.metadata.name")
 				way.update(t, one, template("a-two", "registry.example.com/two")).Object(t)
-				// Back to an older name with its spec is a rollback.
-				way.update(t, again(t, obj), template("a-one", "registry.example.com/one")).Object(t)
-				if got := again(t, obj).GetGeneration(); got != 4 {
+				// An older name with its spec is a rollback.
+				way.update(t, reread(t, obj), template("a-one", "registry.example.com/one")).Object(t)
+				if got := reread(t, obj).GetGeneration(); got != 4 {
 					t.Errorf("generation is %d, want 4", got)
 				}
 			})

@@ -12,8 +12,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// serving 5.3-1: Revisions come from Configurations. Nobody else creates one, whatever rights or names they
-// have or take.
+// TestUsersCannotCreateRevisions checks that only Configurations create Revisions (serving 5.3-1). No other user does, with any
+// rights and any impersonated name.
 func TestUsersCannotCreateRevisions(t *testing.T) {
 	k := harness.KindOf("Revision")
 	users := map[string]*harness.Clients{
@@ -62,7 +62,8 @@ func TestUsersCannotCreateRevisionsByGenerateName(t *testing.T) {
 	wantMessage(t, wantStatus(t, response, http.StatusForbidden, metav1.StatusReasonForbidden), "Revisions come from Configurations")
 }
 
-// The answer does not depend on what the object holds: nobody learns from it how to make a valid one.
+// TestInvalidRevisionsAreForbiddenToo checks that the response is independent of the object, so it does not disclose how to
+// make a valid one.
 func TestInvalidRevisionsAreForbiddenToo(t *testing.T) {
 	obj := harness.KindOf("Revision").Object(namespace(t), "a")
 	set(obj, []any{}, "spec", "containers")
@@ -71,7 +72,8 @@ func TestInvalidRevisionsAreForbiddenToo(t *testing.T) {
 	}
 }
 
-// serving 5.3-1: the spec of a Revision never changes; the answer shows what was tried.
+// TestTheSpecOfARevisionIsImmutable checks that the spec of a Revision never changes, and that the response shows the attempted
+// change (serving 5.3-1).
 func TestTheSpecOfARevisionIsImmutable(t *testing.T) {
 	k := harness.KindOf("Revision")
 	container := object{"name": "user-container", "image": "registry.example.com/other"}
@@ -80,7 +82,7 @@ func TestTheSpecOfARevisionIsImmutable(t *testing.T) {
 			before := stored(t, k)
 			status := wantInvalid(t, way.update(t, before, object{"spec": object{"containers": []any{container}, "timeoutSeconds": int64(77)}}), "FieldValueForbidden spec")
 			wantMessage(t, status, "registry.example.com/hello", "registry.example.com/other", "300", "77")
-			wantSame(t, before, again(t, before))
+			wantSame(t, before, reread(t, before))
 		})
 	}
 }
@@ -94,7 +96,7 @@ func TestTheMetadataOfARevisionChanges(t *testing.T) {
 				"labels":      object{"team": "orders"},
 				"annotations": object{"serving.knative.dev/no-gc": "true"},
 			}}).Object(t)
-			after := again(t, before)
+			after := reread(t, before)
 			if after.GetLabels()["team"] != "orders" || after.GetAnnotations()["serving.knative.dev/no-gc"] != "true" {
 				t.Errorf("metadata is %v", after.Object["metadata"])
 			}
@@ -113,14 +115,14 @@ func TestUsersDeleteRevisions(t *testing.T) {
 		t.Fatalf("code %d: %s", response.Code, response.Body)
 	}
 	wantStatus(t, admin.Do(t, harness.Request{Method: "GET", Path: pathOf(obj)}), http.StatusNotFound, metav1.StatusReasonNotFound)
-	// And what is gone stays gone, however it is put back.
+	// A deleted Revision cannot be restored by a user.
 	for _, way := range createWays() {
-		again := k.Object(obj.GetNamespace(), obj.GetName())
-		wantStatus(t, way.create(t, again), http.StatusForbidden, metav1.StatusReasonForbidden)
+		recreated := k.Object(obj.GetNamespace(), obj.GetName())
+		wantStatus(t, way.create(t, recreated), http.StatusForbidden, metav1.StatusReasonForbidden)
 	}
 }
 
-// The controllers' own client may do what users may not.
+// TestControllers checks that the client of the controllers may do what users may not.
 func TestControllers(t *testing.T) {
 	err := asControllers(t.TempDir(), func(ctx context.Context, c *harness.Clients) error {
 		revision := harness.KindOf("Revision").Object("shop", "a-00001")
@@ -136,7 +138,7 @@ func TestControllers(t *testing.T) {
 		if got := live.GetAnnotations()["serving.knative.dev/creator"]; got != "alice" {
 			t.Errorf("the creator is %q; it must be what the controllers copied", got)
 		}
-		// Not even the controllers change a spec.
+		// Not even the controllers may change a spec.
 		response, err = c.Send(ctx, harness.Request{Method: "PATCH", Path: pathOf(revision), ContentType: mergePatch, Body: object{"spec": object{"timeoutSeconds": 1}}})
 		if err != nil {
 			return err
@@ -163,7 +165,7 @@ func TestControllers(t *testing.T) {
 	}
 }
 
-// eventing Channel-1: the subscribers are written by the controllers alone.
+// TestUsersCannotWriteSubscribers checks that only the controllers write subscribers (eventing Channel-1).
 func TestUsersCannotWriteSubscribers(t *testing.T) {
 	k := harness.KindOf("Channel")
 	spec := object{"subscribers": []any{object{"uid": "2", "subscriberUri": "http://forged.example.com/"}}}
@@ -171,11 +173,11 @@ func TestUsersCannotWriteSubscribers(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			before := stored(t, k)
 			wantInvalid(t, way.update(t, before, object{"spec": spec}), "FieldValueForbidden spec.subscribers")
-			wantSame(t, before, again(t, before))
+			wantSame(t, before, reread(t, before))
 
 			subscribed := get(t, k, controllersNamespace, subscribedChannel)
 			wantInvalid(t, way.update(t, subscribed, object{"spec": spec}), "FieldValueForbidden spec.subscribers")
-			wantSame(t, subscribed, again(t, subscribed))
+			wantSame(t, subscribed, reread(t, subscribed))
 		})
 	}
 	for _, way := range createWays() {
@@ -190,7 +192,7 @@ func TestUsersCannotWriteSubscribers(t *testing.T) {
 		obj := before.DeepCopy()
 		unstructured.RemoveNestedField(obj.Object, "spec", "subscribers")
 		admin.Do(t, harness.Request{Method: "PUT", Path: pathOf(obj), Body: obj}).Object(t)
-		after := again(t, before)
+		after := reread(t, before)
 		if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" || before.GetGeneration() != after.GetGeneration() {
 			t.Errorf("generation %d, want %d; spec (-before +after):\n%s", after.GetGeneration(), before.GetGeneration(), diff)
 		}
@@ -205,7 +207,7 @@ func TestUsersCannotWriteSubscribers(t *testing.T) {
 		obj := get(t, k, controllersNamespace, subscribedChannel)
 		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: label("user")}).Object(t)
 		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: object{"spec": object{"delivery": object{"retry": 1}}}}).Object(t)
-		if diff := cmp.Diff(field(obj, "spec", "subscribers"), field(again(t, obj), "spec", "subscribers")); diff != "" {
+		if diff := cmp.Diff(field(obj, "spec", "subscribers"), field(reread(t, obj), "spec", "subscribers")); diff != "" {
 			t.Errorf("subscribers (-before +after):\n%s", diff)
 		}
 	})

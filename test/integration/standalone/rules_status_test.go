@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// readyStatus is a status that every kind can have.
+// readyStatus returns a status that every kind can have.
 func readyStatus() object {
 	return object{
 		"observedGeneration": int64(7),
@@ -22,16 +22,17 @@ func readyStatus() object {
 	}
 }
 
-// serving 5.1-1, eventing Detailed Resources-4: the status is the controllers', and is written through /status.
+// TestStatusIsIgnoredOnTheResource checks that only controllers write the status, by /status (serving 5.1-1, eventing Detailed
+// Resources-4).
 func TestStatusIsIgnoredOnTheResource(t *testing.T) {
-	// An object of which its creator said nothing has no managed fields, and gets some by the first apply.
+	// An object without a known creator has no managed fields, and gets some by the first apply.
 	labelled := func(obj *unstructured.Unstructured) { obj.SetLabels(map[string]string{"a": "b"}) }
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
 			t.Run(way.name, func(t *testing.T) {
 				before := stored(t, k, labelled)
 				answer := way.update(t, before, object{"status": readyStatus()}).Object(t)
-				wantSame(t, before, again(t, before))
+				wantSame(t, before, reread(t, before))
 				wantSame(t, before, answer)
 			})
 		}
@@ -51,7 +52,7 @@ func TestStatusIsKeptWhenTheResourceIsWritten(t *testing.T) {
 				without := live.DeepCopy()
 				unstructured.RemoveNestedField(without.Object, "status")
 				way.update(t, without, object{"metadata": object{"labels": object{"touched": "yes"}}}).Object(t)
-				after := again(t, live)
+				after := reread(t, live)
 				if diff := cmp.Diff(want, after.Object["status"]); diff != "" {
 					t.Errorf("status (-before +after):\n%s", diff)
 				}
@@ -70,7 +71,7 @@ func TestStatusIsIgnoredOnCreation(t *testing.T) {
 				obj := k.Object(namespace(t), "a")
 				obj.Object["status"] = readyStatus()
 				way.create(t, obj).Object(t)
-				if status, _ := again(t, obj).Object["status"].(object); len(status) > 0 {
+				if status, _ := reread(t, obj).Object["status"].(object); len(status) > 0 {
 					t.Errorf("a status was stored: %v", status)
 				}
 			})
@@ -99,7 +100,7 @@ func TestOnlyTheStatusIsWrittenThroughStatus(t *testing.T) {
 					change["spec"] = object{"timeoutSeconds": int64(77)}
 				}
 				way.updateStatus(t, before, change).Object(t)
-				after := again(t, before)
+				after := reread(t, before)
 				status := after.Object["status"].(object)
 				if diff := cmp.Diff(readyStatus(), object{"observedGeneration": status["observedGeneration"], "conditions": status["conditions"]}); diff != "" {
 					t.Errorf("status (-want +got):\n%s", diff)
@@ -107,7 +108,7 @@ func TestOnlyTheStatusIsWrittenThroughStatus(t *testing.T) {
 				if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" {
 					t.Errorf("spec (-before +after):\n%s", diff)
 				}
-				// A status write moves these two alone.
+				// A status write changes only these two.
 				for _, o := range []*unstructured.Unstructured{before, after} {
 					unstructured.RemoveNestedField(o.Object, "metadata", "managedFields")
 					unstructured.RemoveNestedField(o.Object, "metadata", "resourceVersion")
@@ -120,8 +121,9 @@ func TestOnlyTheStatusIsWrittenThroughStatus(t *testing.T) {
 	})
 }
 
-// Users write no status, the administrator included, by whichever verb: the image digests of a Revision, for example, are
-// what its Pods run. The controllers of a foreign Broker class write the status of its Brokers, and of their Triggers.
+// TestUserStatusIsRefused checks that users, including the administrator, may not write a status by any verb: for example, the
+// image digests in the status of a Revision decide what its Pods run. The controllers of a foreign Broker class may write the
+// status of its Brokers and of their Triggers.
 func TestUserStatusIsRefused(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		before := stored(t, k)
@@ -130,7 +132,7 @@ func TestUserStatusIsRefused(t *testing.T) {
 				response := admin.Do(t, way.request(before, pathOf(before)+"/status", object{"status": readyStatus()}))
 				status := wantStatus(t, response, http.StatusForbidden, metav1.StatusReasonForbidden)
 				wantMessage(t, status, k.Resource, before.GetName(), "status is written by the controllers of this server only")
-				wantSame(t, before, again(t, before))
+				wantSame(t, before, reread(t, before))
 			})
 		}
 	})
@@ -163,7 +165,7 @@ func TestForeignStatus(t *testing.T) {
 			t.Errorf("%s: code %d, want %d: %s", path, response.Code, code, response.Body)
 		}
 	}
-	// Another namespace's Broker of that name decides nothing.
+	// The Broker of that name in another namespace has no effect.
 	other := namespace(t)
 	k := harness.KindOf("Trigger")
 	obj := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(other), Body: merged(k.Object(other, "a").Object, to("kafka"))}).Object(t)
@@ -171,7 +173,7 @@ func TestForeignStatus(t *testing.T) {
 	wantStatus(t, response, http.StatusForbidden, metav1.StatusReasonForbidden)
 }
 
-// A status belongs to an object that is there.
+// TestStatusIsNeverCreated checks that a status is only written to an existing object.
 func TestStatusIsNeverCreated(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
@@ -184,7 +186,8 @@ func TestStatusIsNeverCreated(t *testing.T) {
 	})
 }
 
-// serving 6-2, eventing Error Signalling-1, -2: a list of conditions has each type once, and a status of its own for each.
+// TestConditionsAreValidated checks that a list of conditions has each type once, with a valid status (serving 6-2, eventing
+// Error Signalling-1, -2).
 func TestConditionsAreValidated(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		before := stored(t, k)
@@ -198,7 +201,7 @@ func TestConditionsAreValidated(t *testing.T) {
 		wantInvalid(t, response,
 			"FieldValueNotSupported status.conditions[0].status",
 			"FieldValueDuplicate status.conditions[1].type")
-		wantSame(t, before, again(t, before))
+		wantSame(t, before, reread(t, before))
 	})
 }
 
@@ -222,6 +225,6 @@ func TestUnsupportedMediaTypes(t *testing.T) {
 		}
 		response := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), ContentType: "text/plain", Body: obj})
 		wantStatus(t, response, http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType)
-		wantSame(t, obj, again(t, obj))
+		wantSame(t, obj, reread(t, obj))
 	})
 }

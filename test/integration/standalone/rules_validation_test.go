@@ -25,8 +25,7 @@ func scaled(key, value string) object {
 
 const firstContainer = "spec.template.spec.containers[0]"
 
-// Each fault alone; the tables of every field are the unit tests' (pkg/apis). Here is proven that every kind
-// of rule is asked on every way in, and what its answer looks like
+// TestFaults checks that each kind of rule applies to every verb, with its response; unit tests in pkg/apis cover every field
 // (eventing Trigger-1, -2, Subscription-1, Subscription Lifecycle-1, -8, KReference-1, -2, Detailed Resources-3).
 func TestFaults(t *testing.T) {
 	sink := object{"uri": "http://sink.example.com/"}
@@ -93,17 +92,17 @@ func TestFaults(t *testing.T) {
 			}
 			valid := k.Object(obj.GetNamespace(), "a")
 			if tc.kind == "Trigger" || tc.kind == "Subscription" || tc.name == "incomplete config" {
-				return // their faults are changes of immutable fields too; TestFaultsOfUpdates has theirs
+				return // their faults also change immutable fields; TestFaultsOfUpdates covers them
 			}
 			before := admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: valid}).Object(t)
 			obj.SetResourceVersion(before.GetResourceVersion())
 			wantInvalid(t, admin.Do(t, harness.Request{Method: "PUT", Path: pathOf(obj), Body: obj}), tc.causes...)
-			wantSame(t, before, again(t, before))
+			wantSame(t, before, reread(t, before))
 		})
 	}
 }
 
-// One fault of each kind that users create, by every way to change it.
+// TestFaultsOfUpdates checks one fault of each kind that users create, for every way to change it.
 func TestFaultsOfUpdates(t *testing.T) {
 	for kind, tc := range map[string]struct {
 		spec  object
@@ -124,13 +123,13 @@ func TestFaultsOfUpdates(t *testing.T) {
 			t.Run(kind+"/"+way.name, func(t *testing.T) {
 				before := stored(t, harness.KindOf(kind))
 				wantInvalid(t, way.update(t, before, object{"spec": tc.spec}), tc.cause)
-				wantSame(t, before, again(t, before))
+				wantSame(t, before, reread(t, before))
 			})
 		}
 	}
 }
 
-// An object with many faults is answered with all of them, once each, at their paths.
+// TestAllFaultsAtOnce checks that the response lists all faults of an object, once each, at their paths.
 func TestAllFaultsAtOnce(t *testing.T) {
 	service := harness.KindOf("Service").Object(namespace(t), "a")
 	service.SetAnnotations(map[string]string{"autoscaling.knative.dev/min-scale": "1"})

@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// The scale of a Revision is read as that of a Deployment is, and nobody sets it.
+// TestRevisionScale checks that the scale of a Revision is read like a Deployment's, and cannot be set.
 func TestRevisionScale(t *testing.T) {
 	k := harness.KindOf("Revision")
 	obj := stored(t, k)

@@ -15,12 +15,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// journal is what a server acknowledged: the last write of each object.
+// journal is the set of acknowledged writes: the last write of each object.
 type journal struct {
 	mu    sync.Mutex
 	acks  map[string]ack // guarded by mu; by path
 	count int            // guarded by mu
-	// reached is closed when count acknowledgements are there.
+	// reached is closed after count acknowledgements.
 	target  int
 	reached chan struct{}
 }
@@ -46,8 +46,8 @@ func (j *journal) record(path string, a ack) {
 	}
 }
 
-// write makes and changes objects until the server does not answer any more. The last request may have been
-// carried out without an acknowledgement.
+// write creates and changes objects until the server does not respond. The last request may have been executed without an
+// acknowledgement.
 func (j *journal) write(ctx context.Context, c *harness.Clients, worker int) (pending string) {
 	kinds := []harness.Kind{harness.KindOf("Service"), harness.KindOf("Trigger"), harness.KindOf("Channel")}
 	for n := 0; ; n++ {
@@ -88,8 +88,8 @@ func createNamespace(t *testing.T, c *harness.Clients, name string) {
 	}
 }
 
-// Whatever moment a server is killed at, what it acknowledged is there when it starts again on its directory,
-// and watches go on where they were or are told to start again.
+// TestKillDuringWrites kills the server at any moment: acknowledged writes are stored when it starts again on its directory,
+// and watches resume or have to list again.
 func TestKillDuringWrites(t *testing.T) {
 	const writers = 6
 	for _, moment := range []int{1, 60, 250} {
@@ -108,7 +108,7 @@ func TestKillDuringWrites(t *testing.T) {
 			var group sync.WaitGroup
 			pending := make([]string, writers)
 			for i := range writers {
-				// The controllers, as whom the writers write status too, create no Namespaces.
+				// The controllers, who also write status, create no Namespaces.
 				createNamespace(t, clients, crashNamespace(i))
 			}
 			for i := range writers {
@@ -154,7 +154,7 @@ func clientsOf(t testing.TB, s *harness.Standalone) *harness.Clients {
 	return clients
 }
 
-// lastVersion receives events until the watch ends, and returns the version of the last.
+// lastVersion receives events until the watch ends, and returns the last version.
 func lastVersion(w watch.Interface) string {
 	version := ""
 	for event := range w.ResultChan() {
@@ -165,7 +165,7 @@ func lastVersion(w watch.Interface) string {
 	return version
 }
 
-// checkAcknowledged checks that a write is there. pending tells that the object's next write may be too.
+// checkAcknowledged checks that a write is stored. pending is true if the next write of the object may be stored too.
 func checkAcknowledged(t *testing.T, c *harness.Clients, path string, a ack, pending bool) {
 	t.Helper()
 	response := c.Do(t, harness.Request{Method: "GET", Path: path})
@@ -194,7 +194,7 @@ func checkAcknowledged(t *testing.T, c *harness.Clients, path string, a ack, pen
 	}
 }
 
-// checkResumes goes on with a watch of Services from a version that the server told before it was killed.
+// checkResumes resumes a watch of Services from a version before the kill.
 func checkResumes(t *testing.T, c *harness.Clients, version string) {
 	t.Helper()
 	k := harness.KindOf("Service")

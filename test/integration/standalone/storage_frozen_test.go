@@ -15,9 +15,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// storedFixtures are objects as etcd holds them, by the names of their files in testdata/stored: one of each
-// kind as this version stores it, and one (-sparse) as a version with fewer defaults would have. They are
-// frozen: users have such bytes, so a build that cannot read them must not be released (P22).
+// storedFixtures are objects as stored in etcd, by the names of their files in testdata/stored: one of each kind as this
+// version stores it, and one (-sparse) as a version with fewer defaults would. They are frozen: users have such data, so a
+// build that cannot read them must not be released (P22).
 func storedFixtures(t *testing.T) map[string]*unstructured.Unstructured {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", "stored", "*.json"))
@@ -42,7 +42,7 @@ func storedFixtures(t *testing.T) map[string]*unstructured.Unstructured {
 	return fixtures
 }
 
-// putStored puts the fixtures into an etcd under the keys that the server gave them.
+// putStored stores the fixtures in an etcd under the keys of the server.
 func putStored(t *testing.T, dir string, fixtures map[string]*unstructured.Unstructured) {
 	t.Helper()
 	embedded, err := etcd.Start(dir)
@@ -68,8 +68,7 @@ func putStored(t *testing.T, dir string, fixtures map[string]*unstructured.Unstr
 	}
 }
 
-// defaulted is what a sparse fixture reads as: defaults are filled on read, except in Revisions, which stay
-// what they were made as (serving 5.3-1).
+// defaulted is a sparse fixture as read: reading sets defaults, except in Revisions, which never change (serving 5.3-1).
 func defaulted(kind string, stored object) object {
 	pod := object{
 		"containerConcurrency": int64(0), "timeoutSeconds": int64(300),
@@ -129,7 +128,7 @@ func TestFrozenStoredObjects(t *testing.T) {
 			if diff := cmp.Diff(want, normal(read.Object)); diff != "" {
 				t.Errorf("read (-want +got):\n%s", diff)
 			}
-			// Lists and watches read by another path.
+			// Lists and watches read through the watch cache.
 			k := harness.KindOf(fixture.GetKind())
 			for _, query := range []string{"", "&resourceVersion=0"} {
 				response := clients.Do(t, harness.Request{Method: "GET", Path: k.Collection("shop") + "?fieldSelector=metadata.name%3D" + fixture.GetName() + query})
@@ -141,7 +140,7 @@ func TestFrozenStoredObjects(t *testing.T) {
 					t.Errorf("listed (-want +got):\n%s", diff)
 				}
 			}
-			// A write of the metadata is none of the spec.
+			// A write of the metadata does not change the spec.
 			written := clients.Do(t, harness.Request{Method: "PATCH", Path: pathOf(fixture), ContentType: mergePatch, Body: label("user")}).Object(t)
 			if written.GetGeneration() != 1 || written.GetResourceVersion() == version {
 				t.Errorf("after a write of metadata the generation is %d, the version %s", written.GetGeneration(), written.GetResourceVersion())

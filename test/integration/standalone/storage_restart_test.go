@@ -28,7 +28,7 @@ func wantGoneError(t testing.TB, err error) {
 	}
 }
 
-// A second start on a directory keeps objects, their versions, and the certificates users have.
+// TestRestart checks that a restart on the same directory keeps objects, their versions, and the certificates of users.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	first := harness.RunAPI(t, dir, "--controllers-user=admin")
@@ -89,7 +89,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Two servers on one directory would corrupt it.
+// TestTwoServersOnOneDirectory checks that a second server on the same directory does not start: it would corrupt the data.
 func TestTwoServersOnOneDirectory(t *testing.T) {
 	dir := t.TempDir()
 	first := harness.RunAPI(t, dir)
@@ -112,7 +112,7 @@ func TestTwoServersOnOneDirectory(t *testing.T) {
 	if log := second.Log(); !strings.Contains(log, "in use by another knative-apiserver") || !strings.Contains(log, dir) || strings.Contains(log, "is ready") {
 		t.Errorf("the second server says:\n%s", log)
 	}
-	// The first goes on, and its kubeconfig is still its own.
+	// The first server continues, and its kubeconfig stays valid.
 	if after, err := os.ReadFile(first.Kubeconfig); err != nil || string(after) != string(kubeconfig) {
 		t.Errorf("the kubeconfig changed: %v", err)
 	}
@@ -136,7 +136,7 @@ func TestStart(t *testing.T) {
 	if got := strings.Count(s.Log(), "knative-apiserver is ready"); got != 1 {
 		t.Errorf("there are %d lines that say ready", got)
 	}
-	// One authority signs the server's certificate and the administrator's.
+	// One authority signs the certificates of the server and of the administrator.
 	block, _ := pem.Decode(clientsOf(t, s).Config.CertData)
 	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -180,7 +180,7 @@ func mustURL(t testing.TB, s string) *url.URL {
 	return u
 }
 
-// Controllers that live longer than a server find it again, by informers of the generated clientset (P20).
+// TestInformersAcrossARestart checks that informers of the generated clientset resume after a restart of the server (P20).
 func TestInformersAcrossARestart(t *testing.T) {
 	dir := t.TempDir()
 	first := harness.RunAPI(t, dir)

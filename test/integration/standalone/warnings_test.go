@@ -8,7 +8,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// warned returns the paths that the warnings of a kubectl command name, sorted.
+// warned returns the sorted paths in the warnings of a kubectl command.
 func warned(t testing.TB, result harness.KubectlResult) []string {
 	t.Helper()
 	if result.Code != 0 {
@@ -27,8 +27,8 @@ func warned(t testing.TB, result harness.KubectlResult) []string {
 	return paths
 }
 
-// Everything that is accepted without effect reaches standard error of kubectl, whether the object is created, changed in
-// another field, or applied by the server; what has an effect does not.
+// TestWarnings checks that kubectl prints a warning for every field without effect, whether the object is created, changed in
+// another field, or applied by the server, and none for fields with an effect.
 func TestWarnings(t *testing.T) {
 	for name, test := range map[string]struct {
 		manifest, kind string
@@ -136,7 +136,7 @@ imagePullSecrets: [{name: a}]
 	}
 }
 
-// Settings that are misspelt or not served are named when their ConfigMap is written.
+// TestWarningsOfSettings checks that writing a ConfigMap warns of unknown and unsupported settings.
 func TestWarningsOfSettings(t *testing.T) {
 	system := harness.NewKubectl(t, server.Kubeconfig, "knative-system")
 	create := []string{"create", "configmap", "config-gc", "--dry-run=server", "--from-literal=min-non-active-revisions=1", "--from-literal=max-nonactive-revisions=2", "--from-literal=_example=a"}
@@ -152,7 +152,7 @@ func TestWarningsOfSettings(t *testing.T) {
 	}
 }
 
-// The class of HorizontalPodAutoscalers is refused with what to use instead.
+// TestClassHPA checks that the class of HorizontalPodAutoscalers is rejected with the alternative.
 func TestClassHPA(t *testing.T) {
 	kubectl := harness.NewKubectl(t, server.Kubeconfig, namespace(t))
 	manifest := func(annotations string) string {

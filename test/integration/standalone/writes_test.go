@@ -27,14 +27,13 @@ const (
 	applyPatch     = "application/apply-patch+yaml"
 )
 
-// updateWay is one of the ways to change an object. path is that of the object or of its status, change the
-// fields that get new values.
+// updateWay is one way to change an object. path is the path of the object or of its status, change has the new values.
 type updateWay struct {
 	name    string
 	request func(live *unstructured.Unstructured, path string, change object) harness.Request
 }
 
-// updateWays are all ways to change an object that is there.
+// updateWays are all ways to change an existing object.
 func updateWays() []updateWay {
 	return []updateWay{
 		{"PUT", func(live *unstructured.Unstructured, path string, change object) harness.Request {
@@ -43,7 +42,7 @@ func updateWays() []updateWay {
 		{"JSON patch", func(live *unstructured.Unstructured, path string, change object) harness.Request {
 			var operations []object
 			for _, key := range slices.Sorted(maps.Keys(change)) {
-				// A patch replaces what it names, so it has to name all that is to stay.
+				// This patch replaces lists, so it has to name all items that stay.
 				value := change[key]
 				if fields, ok := value.(object); ok {
 					old, _ := live.Object[key].(object)
@@ -68,7 +67,7 @@ func updateWays() []updateWay {
 	}
 }
 
-// createWays are all ways to create an object whose name is known.
+// createWays are all ways to create an object with a name.
 func createWays() []updateWay {
 	return []updateWay{
 		{"POST", func(obj *unstructured.Unstructured, _ string, _ object) harness.Request {
@@ -106,7 +105,7 @@ func pathOf(obj *unstructured.Unstructured) string {
 	return harness.KindOf(obj.GetKind()).Path(obj.GetNamespace(), obj.GetName())
 }
 
-// merged returns base with the fields of change in their place, as a JSON merge patch puts them.
+// merged returns base with change applied as a JSON merge patch.
 func merged(base, change object) object {
 	result := normal(base)
 	for key, value := range normal(change) {
@@ -120,7 +119,7 @@ func merged(base, change object) object {
 	return result
 }
 
-// normal is a copy of an object as it is when decoded: numbers are int64 or float64.
+// normal returns a copy of an object as decoded: numbers are int64 or float64.
 func normal(o object) object {
 	result := object{}
 	if o == nil {
@@ -132,7 +131,7 @@ func normal(o object) object {
 	return result
 }
 
-// wantStatus checks that an answer is a Status with this code and reason.
+// wantStatus checks that a response is a Status with this code and reason.
 func wantStatus(t testing.TB, response *harness.Response, code int, reason metav1.StatusReason) *metav1.Status {
 	t.Helper()
 	status := response.Status(t)
@@ -146,7 +145,7 @@ func wantStatus(t testing.TB, response *harness.Response, code int, reason metav
 	return status
 }
 
-// wantInvalid checks that an answer is 422 with exactly these causes, each given as "<reason> <field>".
+// wantInvalid checks that a response is 422 with exactly these causes, each given as "<reason> <field>".
 func wantInvalid(t testing.TB, response *harness.Response, causes ...string) *metav1.Status {
 	t.Helper()
 	status := wantStatus(t, response, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
@@ -172,7 +171,7 @@ func wantMessage(t testing.TB, status *metav1.Status, parts ...string) {
 	}
 }
 
-// wantSame checks that two states of an object are the same, resource version and managed fields included.
+// wantSame checks that two states of an object are equal, including resource version and managed fields.
 func wantSame(t testing.TB, before, after *unstructured.Unstructured) {
 	t.Helper()
 	if diff := cmp.Diff(before.Object, after.Object); diff != "" {

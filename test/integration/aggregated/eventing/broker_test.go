@@ -15,8 +15,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A Broker of another class says that its controller has not reported. The controller of the class, which is a user whom the host
-// cluster allows that, writes the status of the Broker and of its Triggers from then on (eventing Broker Lifecycle).
+// TestForeignBroker checks that a Broker of another class reports that its controller did not reconcile it. The controller, a
+// user with the right on the host cluster, then writes the status of the Broker and of its Triggers (eventing Broker
+// Lifecycle).
 func TestForeignBroker(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "class", nil)
@@ -53,7 +54,7 @@ func TestForeignBroker(t *testing.T) {
 	create("own", eventingv1.BrokerClassJetStream)
 	broker.becomes(t, ns, "foreign", notReported, "", `class "Example"`)
 
-	// The host's authorizer may not have seen the Role yet.
+	// The host's authorizer may not have observed the Role yet.
 	controller := host.Admin.As(t, user).Knative.EventingV1()
 	const url = "http://broker.example.com/"
 	patch := func(name string) error {
@@ -70,7 +71,7 @@ func TestForeignBroker(t *testing.T) {
 		t.Errorf("writing the status of a Broker of this server: %v, want 403", err)
 	}
 
-	// A change of the Broker is its controller's to observe. What was created later has been reconciled after it.
+	// The controller observes changes of the Broker. A later object was reconciled after it.
 	if _, err := clients.Brokers(ns).Patch(t.Context(), "foreign", types.MergePatchType, []byte(`{"spec": {"delivery": {"retry": 3}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +83,6 @@ func TestForeignBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(trigger.Status.Conditions) != 1 || trigger.Status.ObservedGeneration != 0 {
-		t.Errorf("the status of the Trigger is %+v, want that of the controller alone", trigger.Status)
+		t.Errorf("the status of the Trigger is %+v, want only the controller's", trigger.Status)
 	}
 }

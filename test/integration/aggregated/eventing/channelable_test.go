@@ -18,10 +18,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// other is the entry of somebody else in a channel, with a field that we do not know.
-var other = map[string]any{"uid": "somebody-else", "subscriberUri": "http://other.example.com/", "lane": "fast"}
+// other is the entry of another subscriber in a channel, with an unknown field.
+var other = map[string]any{"uid": "another-subscriber", "subscriberUri": "http://other.example.com/", "priority": "high"}
 
-// subscribers waits until a channel of the cluster lists exactly these, in any order, by their UID.
+// subscribers waits until a channel of the cluster lists exactly these subscribers by UID, in any order.
 func subscribers(t *testing.T, ns, name string, want map[string]map[string]any) {
 	t.Helper()
 	harness.Eventually(t, "the channel lists its subscribers", func() error {
@@ -36,7 +36,7 @@ func subscribers(t *testing.T, ns, name string, want map[string]map[string]any) 
 		got := map[string]map[string]any{}
 		for _, entry := range listed {
 			entry := entry.(map[string]any)
-			// Of each update; what it is about is another test's business.
+			// The entries without fields that another test covers.
 			delete(entry, "generation")
 			got[fmt.Sprint(entry["uid"])] = entry
 		}
@@ -47,7 +47,7 @@ func subscribers(t *testing.T, ns, name string, want map[string]map[string]any) 
 	})
 }
 
-// eventually waits until a Subscription says of conditions what is wanted.
+// eventually waits until a Subscription has the wanted conditions.
 func eventually(t *testing.T, ns, name string, want map[duckv1.ConditionType]string) {
 	t.Helper()
 	harness.Eventually(t, "Subscription "+name+" says what its channel does", func() error {
@@ -69,8 +69,8 @@ const (
 	channelReady = messagingv1.SubscriptionConditionChannelReady
 )
 
-// A channel of another maker is told who subscribes to it, and its Subscriptions say what it makes of that. What others
-// wrote into it stays (eventing Subscription Lifecycle).
+// TestForeignChannel checks that a channel of another implementation lists its Subscriptions, which report its status. Entries
+// of other subscribers stay (eventing Subscription Lifecycle).
 func TestForeignChannel(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "foreign", nil)
@@ -86,16 +86,16 @@ func TestForeignChannel(t *testing.T) {
 		return map[string]any{"uid": string(s.UID), "subscriberUri": at(path).URI}
 	}
 	want := map[string]map[string]any{
-		"somebody-else":    other,
-		string(first.UID):  entry(first, "first"),
-		string(second.UID): entry(second, "second"),
+		"another-subscriber": other,
+		string(first.UID):    entry(first, "first"),
+		string(second.UID):   entry(second, "second"),
 	}
 	subscribers(t, ns, "orders", want)
 	eventually(t, ns, "first", map[duckv1.ConditionType]string{added: "Unknown NotAdded", channelReady: "False ChannelNotReady"})
 
-	// The channel's controller reports one as added, and refuses the other.
+	// The channel's controller reports one as added, and rejects the other.
 	setStatus(t, logs, ns, "orders", fmt.Sprintf(`{"conditions":[{"type":"Ready","status":"True"}],
-		"subscribers":[{"uid":%q,"ready":"True"},{"uid":%q,"ready":"False","message":"no lane is free"}]}`, first.UID, second.UID))
+		"subscribers":[{"uid":%q,"ready":"True"},{"uid":%q,"ready":"False","message":"no worker is free"}]}`, first.UID, second.UID))
 	eventually(t, ns, "first", map[duckv1.ConditionType]string{added: "True", channelReady: "True", duckv1.ConditionReady: "True"})
 	eventually(t, ns, "second", map[duckv1.ConditionType]string{added: "False NotAdded", channelReady: "True", duckv1.ConditionReady: "False NotAdded"})
 	setStatus(t, logs, ns, "orders", `{"conditions":[{"type":"Ready","status":"False","reason":"Full","message":"no room"}]}`)
@@ -109,7 +109,7 @@ func TestForeignChannel(t *testing.T) {
 	subscribers(t, ns, "orders", want)
 	gone(t, ns, "second")
 
-	// Without its channel, a Subscription goes too.
+	// Without its channel, a Subscription is deleted too.
 	if err := objects(logs, ns).Delete(t.Context(), "orders", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestForeignChannel(t *testing.T) {
 	gone(t, ns, "first")
 }
 
-// gone waits until there is no such Subscription.
+// gone waits until no such Subscription exists.
 func gone(t *testing.T, ns, name string) {
 	t.Helper()
 	harness.Eventually(t, "Subscription "+name+" is gone", func() error {
@@ -131,8 +131,8 @@ func gone(t *testing.T, ns, name string) {
 	})
 }
 
-// A channel that may be read but not written is told of in the condition, and Subscriptions to it can be deleted
-// (eventing RBAC Profile, eventing Subscription Lifecycle).
+// TestForeignChannelThatMayNotBeWritten checks that the condition reports a channel that the server may read but not write, and
+// that Subscriptions to it can be deleted (eventing RBAC Profile, eventing Subscription Lifecycle).
 func TestForeignChannelThatMayNotBeWritten(t *testing.T) {
 	t.Parallel()
 	kind := schema.GroupVersionKind{Group: refusedGroup, Version: "v1", Kind: "Tape"}
@@ -153,8 +153,8 @@ func TestForeignChannelThatMayNotBeWritten(t *testing.T) {
 	gone(t, ns, "it")
 }
 
-// The finalizer of Subscriptions does not keep a namespace from being deleted, in whatever order its objects go
-// (eventing Subscription Lifecycle).
+// TestNamespaceWithForeignChannel checks that the finalizer of Subscriptions does not block the deletion of a namespace, in any
+// order of its objects (eventing Subscription Lifecycle).
 func TestNamespaceWithForeignChannel(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "ending", nil)
@@ -183,8 +183,9 @@ func TestNamespaceWithForeignChannel(t *testing.T) {
 	}
 }
 
-// A Channel whose template names a kind of the cluster is implemented by an object of that kind, mirrors its status, and its
-// Subscriptions are listed there (eventing Channel Lifecycle, eventing Subscription Lifecycle). The object goes with its Channel.
+// TestBackingChannel checks that an object of the kind in a Channel's template implements the Channel: the Channel mirrors its
+// status, its spec lists the Subscriptions, and it is deleted with the Channel (eventing Channel Lifecycle, eventing
+// Subscription Lifecycle).
 func TestBackingChannel(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "backing", nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// post sends an event to an address of the cluster, whose names lead to the broker here as they do there.
+// post sends an event to an address of the cluster, whose names are resolved to the broker here.
 func post(t *testing.T, address, id string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader("hello"))
@@ -38,7 +38,7 @@ func post(t *testing.T, address, id string) {
 	}
 }
 
-// addresses waits until the Broker and the Channel "parent" are ready, and returns where they are.
+// addresses waits until the Broker and the Channel "parent" are ready, and returns their addresses.
 func addresses(t *testing.T, ns string) (broker, channel string) {
 	t.Helper()
 	knative := host.Admin.Knative
@@ -61,8 +61,8 @@ func addresses(t *testing.T, ns string) (broker, channel string) {
 	return broker, channel
 }
 
-// Events reach the subscribers of Broker and Channel by the names that these have in the cluster; what was accepted
-// survives a restart of the server (eventing Broker Lifecycle, eventing Channel Lifecycle).
+// TestDelivery checks that events reach the subscribers of Broker and Channel by their names in the cluster, and that accepted
+// events survive a restart of the server (eventing Broker Lifecycle, eventing Channel Lifecycle).
 func TestDelivery(t *testing.T) {
 	ns := host.Namespace(t, "delivery", nil)
 	both := referrers(t, ns)
@@ -109,13 +109,13 @@ func TestDelivery(t *testing.T) {
 	arrived("2")
 }
 
-// Events about our objects are where those of all others are (eventing Observability).
+// TestEventsOnTheHost checks that Events about the objects of this server are stored by the host (eventing Observability).
 func TestEventsOnTheHost(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "events", nil)
 	referrers(t, ns)
 	addresses(t, ns)
-	harness.Eventually(t, "Events tell of the Broker and the Channel", func() error {
+	harness.Eventually(t, "Events report the Broker and the Channel", func() error {
 		list, err := host.Host.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -19,7 +19,7 @@ func forBoth(t *testing.T, prefix string, test func(t *testing.T, ns string, r r
 	}
 }
 
-// A core Service is reached by its DNS name, when there is one (eventing Destination Resolution).
+// TestCoreService checks that a core Service is addressed by its DNS name if it exists (eventing Destination Resolution).
 func TestCoreService(t *testing.T) {
 	forBoth(t, "service", func(t *testing.T, ns string, r referrer) {
 		const path = "/in?a=b"
@@ -47,7 +47,8 @@ func TestCoreService(t *testing.T) {
 	})
 }
 
-// An object of any kind is reached where its status says, whenever it says so (eventing Destination Resolution).
+// TestAddressableKind checks that an object of any kind is addressed by its status, as soon as that has an address (eventing
+// Destination Resolution).
 func TestAddressableKind(t *testing.T) {
 	forBoth(t, "addressable", func(t *testing.T, ns string, r referrer) {
 		name := "for-" + strings.ToLower(r.kind)
@@ -73,8 +74,8 @@ func TestAddressableKind(t *testing.T) {
 	})
 }
 
-// A kind that the server may not read is named, with what would help. Once that is done it is read, without a restart
-// (eventing Destination Resolution, eventing RBAC Profile).
+// TestForbiddenKind checks that a kind that the server may not read is reported with the missing right, and is read once that
+// is granted, without a restart (eventing Destination Resolution, eventing RBAC Profile).
 func TestForbiddenKind(t *testing.T) {
 	t.Parallel()
 	vaults := schema.GroupVersionKind{Group: refusedGroup, Version: "v1", Kind: "Vault"}
@@ -100,7 +101,7 @@ func TestForbiddenKind(t *testing.T) {
 	}
 }
 
-// A kind may come to the cluster after what refers to it (eventing Destination Resolution).
+// TestKindThatComesLater checks that a kind may be defined after the reference to it (eventing Destination Resolution).
 func TestKindThatComesLater(t *testing.T) {
 	t.Parallel()
 	kind := schema.GroupVersionKind{Group: "late.example.com", Version: "v1", Kind: "Guest"}

@@ -20,7 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// long bounds waits for what the server or the host only looks at now and then.
+// long is the timeout for things that the server or the host polls at long intervals.
 const long = 2 * time.Minute
 
 // The groups of the cluster's other kinds: one that the server may read, and one that it may not.
@@ -41,7 +41,7 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// define has the cluster serve a kind, with a status of its own.
+// define makes the cluster serve a kind with a status subresource.
 func define(ctx context.Context, cluster *harness.Cluster, kind schema.GroupVersionKind) error {
 	resource := resourceOf(kind)
 	_, err := cluster.Admin.Dynamic.Resource(definitions).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
@@ -70,8 +70,8 @@ func define(ctx context.Context, cluster *harness.Cluster, kind schema.GroupVers
 	})
 }
 
-// grant lets the server do verbs with the objects of a kind, as whoever brings the kind to a cluster would: duck is
-// addressable or channelable.
+// grant grants the server verbs on the objects of a kind, like the component that defines the kind: duck is addressable or
+// channelable.
 func grant(ctx context.Context, cluster *harness.Cluster, duck string, kind schema.GroupVersionKind, verbs ...string) error {
 	resource := resourceOf(kind)
 	_, err := cluster.Host.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
@@ -81,7 +81,7 @@ func grant(ctx context.Context, cluster *harness.Cluster, duck string, kind sche
 	return err
 }
 
-// defineKinds has the cluster serve the kinds that all tests refer to.
+// defineKinds defines the kinds that all tests refer to.
 func defineKinds(ctx context.Context, cluster *harness.Cluster) error {
 	for _, kind := range []schema.GroupVersionKind{sinks, logs} {
 		if err := define(ctx, cluster, kind); err != nil {
@@ -94,12 +94,12 @@ func defineKinds(ctx context.Context, cluster *harness.Cluster) error {
 	return grant(ctx, cluster, "channelable", logs, "create", "get", "list", "watch", "update", "patch")
 }
 
-// objects reaches the objects of a kind in a namespace.
+// objects returns a client for the objects of a kind in a namespace.
 func objects(kind schema.GroupVersionKind, ns string) dynamic.ResourceInterface {
 	return host.Admin.Dynamic.Resource(resourceOf(kind)).Namespace(ns)
 }
 
-// create makes an object of a kind of the cluster.
+// create creates an object of a kind of the cluster.
 func create(t *testing.T, kind schema.GroupVersionKind, ns, name string, spec map[string]any) {
 	t.Helper()
 	obj := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
@@ -110,7 +110,7 @@ func create(t *testing.T, kind schema.GroupVersionKind, ns, name string, spec ma
 	}
 }
 
-// setStatus replaces fields of the status of an object of the cluster; a JSON merge patch.
+// setStatus patches the status of an object of the cluster with a JSON merge patch.
 func setStatus(t *testing.T, kind schema.GroupVersionKind, ns, name, status string) {
 	t.Helper()
 	patch := []byte(`{"status":` + status + `}`)
@@ -124,7 +124,7 @@ func reference(kind schema.GroupVersionKind, name string) *duckv1.Destination {
 	return &duckv1.Destination{Ref: &duckv1.KReference{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Name: name}}
 }
 
-// seen is what a Trigger or Subscription says.
+// seen is the status of a Trigger or Subscription.
 type seen struct {
 	Status duckv1.Status
 	URI    string
@@ -133,12 +133,12 @@ type seen struct {
 // referrer is a Trigger or a Subscription with a subscriber.
 type referrer struct {
 	kind string
-	// make makes one that sends to a destination.
+	// make creates one that sends to a destination.
 	make func(t *testing.T, ns, name string, to *duckv1.Destination)
 	read func(ctx context.Context, ns, name string) (seen, error)
 }
 
-// referrers are both kinds, whose parents are there and ready: Broker and Channel "parent".
+// referrers are both kinds, with ready parents: Broker and Channel "parent".
 func referrers(t *testing.T, ns string) []referrer {
 	t.Helper()
 	knative := host.Admin.Knative
@@ -177,7 +177,7 @@ func referrers(t *testing.T, ns string) []referrer {
 	}
 }
 
-// subscribe makes a Subscription to a channel of any kind.
+// subscribe creates a Subscription to a channel of any kind.
 func subscribe(t *testing.T, ns, name string, kind schema.GroupVersionKind, channel string, to *duckv1.Destination) *messagingv1.Subscription {
 	t.Helper()
 	subscription := &messagingv1.Subscription{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -198,7 +198,7 @@ func readSubscription(ctx context.Context, ns, name string) (seen, error) {
 	return seen{subscription.Status.Status, subscription.Status.PhysicalSubscription.SubscriberURI}, nil
 }
 
-// says fails unless a condition is as wanted, which is "True", or "<status> <reason>".
+// says fails unless a condition has the wanted value, which is "True" or "<status> <reason>".
 func (s seen) says(condition duckv1.ConditionType, want string) error {
 	c := s.Status.Conditions.Get(condition)
 	if c == nil {
@@ -214,7 +214,7 @@ func (s seen) says(condition duckv1.ConditionType, want string) error {
 	return nil
 }
 
-// becomes waits until a referrer is Ready as wanted, sends to uri, and says why not with a message that has all of detail.
+// becomes waits until a referrer has the wanted Ready condition and URI, with a message that contains all of detail.
 func (r referrer) becomes(t *testing.T, ns, name, ready, uri string, detail ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)

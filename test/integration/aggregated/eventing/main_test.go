@@ -1,5 +1,5 @@
-// Package eventing tests Eventing beside a host cluster: a real kube-apiserver and the aggregated server with its
-// controllers and broker, registered by the shipped manifests and with the rights of the shipped RBAC alone.
+// Package eventing tests Eventing with a host cluster: a real kube-apiserver and the aggregated server with its controllers and
+// broker, registered by the shipped manifests and with the rights of the shipped RBAC only.
 package eventing
 
 import (
@@ -17,7 +17,7 @@ import (
 var (
 	// host is the installation that all tests share.
 	host *harness.Installation
-	// brokerURL is where it takes events.
+	// brokerURL is the URL of the event ingress.
 	brokerURL string
 )
 
@@ -65,8 +65,8 @@ func run(m *testing.M) (code int) {
 	return code
 }
 
-// refusals returns the lines of the server's log that tell of a request of its own that the host refused, and that no
-// test wants refused.
+// refusals returns the lines of the server's log about its own requests that the host rejected, except the ones that tests
+// provoke.
 func refusals(log string) (lines []string) {
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, "forbidden") && strings.Contains(line, "system:serviceaccount:knative-system:knative-apiserver") &&

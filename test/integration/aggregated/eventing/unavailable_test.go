@@ -18,8 +18,8 @@ import (
 
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-// TestUnavailableKind deletes a Subscription while the API service of its channel's kind is down. Discovery leaves such kinds
-// out, but the channel still lists the Subscription, which stays until it can be removed there (eventing Subscription Lifecycle).
+// TestUnavailableKind deletes a Subscription while the API service of its channel's kind is down. Discovery omits such kinds,
+// but the channel still lists the Subscription, which stays until it can be removed there (eventing Subscription Lifecycle).
 func TestUnavailableKind(t *testing.T) {
 	t.Parallel()
 	kind := schema.GroupVersionKind{Group: "outage.example.com", Version: "v1", Kind: "Pipe"}
@@ -71,7 +71,7 @@ func TestUnavailableKind(t *testing.T) {
 		}
 		return nil
 	})
-	// A kind that is new makes the server read discovery, without the kind of the channel.
+	// A new kind makes the server read discovery, which lacks the kind of the channel.
 	fresh := schema.GroupVersionKind{Group: "fresh.example.com", Version: "v1", Kind: "Hose"}
 	if err := define(t.Context(), host.Cluster, fresh); err != nil {
 		t.Fatal(err)
