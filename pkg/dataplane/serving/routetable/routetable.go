@@ -2,6 +2,7 @@
 package routetable
 
 import (
+	"hash/maphash"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,9 @@ import (
 
 // shards is the number of maps that host names are spread over: a change copies only those it touches.
 const shards = 256
+
+// seed determines the map of a host name. It differs between processes, so that nobody can choose names for one map.
+var seed = maphash.MakeSeed()
 
 // maxHostName is the length of the longest DNS name.
 const maxHostName = 253
@@ -25,7 +29,8 @@ type Table[B any] struct {
 	hosts map[routing.Key][]string
 }
 
-// snapshot maps host names to hosts. Immutable.
+// snapshot maps host names to hosts. Immutable. It is not a persistent map of a library because Lookup has the name in a
+// buffer on the stack, which benbjohnson/immutable would need on the heap: one more allocation for each request (BenchmarkLookup).
 type snapshot[B any] [shards]map[string]*Host[B]
 
 // Host is one host name of a route. It has at least one target.
@@ -144,17 +149,10 @@ func lookup[B any, S string | []byte](s *snapshot[B], name S) *Host[B] {
 		}
 		lower[i] = c
 	}
-	return s[shard(lower[:end])][string(lower[:end])]
+	return s[uint8(maphash.Bytes(seed, lower[:end]))][string(lower[:end])]
 }
 
-// shard is FNV-1a, folded.
-func shard[S string | []byte](name S) uint8 {
-	hash := uint32(2166136261)
-	for i := range len(name) {
-		hash = (hash ^ uint32(name[i])) * 16777619
-	}
-	return uint8(hash ^ hash>>8 ^ hash>>16 ^ hash>>24)
-}
+func shard(name string) uint8 { return uint8(maphash.String(seed, name)) }
 
 func (h *Host[B]) add(backend B, upTo int) {
 	h.targets = append(h.targets, target[B]{backend: backend, upTo: upTo})
