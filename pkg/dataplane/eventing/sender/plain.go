@@ -14,9 +14,10 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// plain sends requests over HTTP/1.1 without TLS. It does what http.Transport does at about half the cost: a request is
-// written, and its answer read, by the goroutine that waits for it. A recipient that fills the connection with an
-// answer before it has read the request would wait for ever, and is left by the timeout.
+// plain sends requests over HTTP/1.1 without TLS. It is not http.Transport because that takes 1.5 times the processor time
+// and 58 allocations instead of 38 under the same rules (BenchmarkTransports): here the goroutine that waits for the answer
+// also writes the request and reads the answer. A recipient that fills the connection with an answer before it has read the
+// request would block both sides until the timeout.
 type plain struct {
 	dial dialer
 
