@@ -9,10 +9,9 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow/idleconn"
 )
 
 // conn is a connection to a recipient at an address. One request uses it at a time.
@@ -27,24 +26,12 @@ type conn struct {
 	answered bool
 	// expiry closes the connection after some time of being idle.
 	expiry *time.Timer
-
-	// raw is nil for a connection without descriptor. look is poll, made a function value once; fds and readable are
-	// its argument and its result.
-	raw      syscall.RawConn
-	look     func(fd uintptr)
-	fds      [1]unix.PollFd
-	readable bool
+	idle   *idleconn.Checker
 }
 
 func newConn(made net.Conn, t *plain, address string) *conn {
-	c := &conn{Conn: made, transport: t, address: address}
+	c := &conn{Conn: made, transport: t, address: address, idle: idleconn.NewChecker(made)}
 	c.reader = bufio.NewReader(c)
-	c.look = c.poll
-	if described, ok := made.(syscall.Conn); ok {
-		if raw, err := described.SyscallConn(); err == nil {
-			c.raw = raw
-		}
-	}
 	return c
 }
 
@@ -109,43 +96,6 @@ func (c *conn) interrupt() {
 func (c *conn) expire() {
 	c.transport.remove(c)
 	c.Close()
-}
-
-// unusable tells that the recipient has closed an idle connection, or said something unasked. Whatever would be
-// written now might never be read.
-func (c *conn) unusable() bool {
-	if c.raw == nil {
-		return false
-	}
-	return c.raw.Control(c.look) != nil || c.readable
-}
-
-func (c *conn) poll(fd uintptr) {
-	c.fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	n, err := unix.Poll(c.fds[:], 0)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Poll(c.fds[:], 0)
-	}
-	c.readable = n > 0 || err != nil
-}
-
-// resetTimeout is how long a reset may take to arrive after the end of the connection: a few round trips.
-const resetTimeout = 20 * time.Millisecond
-
-// reset reports whether the recipient's system resets the connection, because what was written arrived after the recipient
-// had closed it. A recipient that closes the connection after it has read a request causes no reset.
-func (c *conn) reset() bool {
-	if c.raw == nil {
-		return false
-	}
-	found := false
-	err := c.raw.Control(func(fd uintptr) {
-		// Without requested events, poll returns for errors only.
-		fds := []unix.PollFd{{Fd: int32(fd)}}
-		n, err := unix.Poll(fds, int(resetTimeout.Milliseconds()))
-		found = err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
-	})
-	return err == nil && found
 }
 
 // body is the body of an answer.

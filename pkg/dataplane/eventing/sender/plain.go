@@ -44,7 +44,7 @@ func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil {
 			return res, nil
 		}
-		unread := !c.answered && r.Context().Err() == nil && c.reset()
+		unread := !c.answered && r.Context().Err() == nil && c.idle.Reset()
 		c.Close()
 		if !unread {
 			return nil, err
@@ -86,7 +86,7 @@ func (t *plain) send(c *conn, r *http.Request) (*http.Response, error) {
 // usable returns an idle connection that the recipient has not closed as far as is known, or nil.
 func (t *plain) usable(address string) *conn {
 	for c := t.take(address); c != nil; c = t.take(address) {
-		if !c.unusable() {
+		if !c.idle.Unusable() {
 			return c
 		}
 		c.Close()

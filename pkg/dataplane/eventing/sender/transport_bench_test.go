@@ -130,7 +130,7 @@ type checkedConn struct {
 func (c *checkedConn) Read(p []byte) (int, error) { return c.conn.Conn.Read(p) }
 
 func (c *checkedConn) Write(p []byte) (int, error) {
-	if c.reused.Swap(false) && c.unusable() {
+	if c.reused.Swap(false) && c.idle.Unusable() {
 		return 0, net.ErrClosed
 	}
 	return c.conn.Conn.Write(p)

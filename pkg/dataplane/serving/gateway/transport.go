@@ -8,9 +8,9 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow/idleconn"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
@@ -55,35 +55,17 @@ type countedConn struct {
 	written atomic.Int64
 	// doubted tells that the next write is the start of a request on a connection that was used before.
 	doubted atomic.Bool
+	idle    *idleconn.Checker
 }
 
 // Write implements net.Conn.
 func (c *countedConn) Write(p []byte) (int, error) {
-	if c.doubted.Swap(false) && c.ended() {
+	if c.doubted.Swap(false) && c.idle.Unusable() {
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n))
 	return n, err
-}
-
-// ended tells whether the instance has closed the connection, or said something unasked: net/http may not have come
-// to read that yet, and what is written then is lost.
-func (c *countedConn) ended() bool {
-	conn, ok := c.Conn.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return true
-	}
-	ended := false
-	err = raw.Control(func(fd uintptr) {
-		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
-		ended = !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR)
-	})
-	return err != nil || ended
 }
 
 // CloseWrite ends what goes to the instance.
@@ -100,7 +82,7 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	return &countedConn{Conn: conn}, nil
+	return &countedConn{Conn: conn, idle: idleconn.NewChecker(conn)}, nil
 }
 
 // RoundTrip sends the request of a forward to an instance, as soon as there is one. Only what was not sent yet is
