@@ -19,12 +19,14 @@ type Runtime interface {
 	// Apply makes a revision known: from then on Scale has an effect on it. A revision of the same name but
 	// another UID replaces the one known before. An error means that it is worth trying again; what is wrong
 	// with the revision itself is in its State.
-	Apply(ctx context.Context, revision *servingv1.Revision) error
+	//
+	// writes is true on the replica that creates and deletes the Revision's objects.
+	Apply(ctx context.Context, revision *servingv1.Revision, writes bool) error
 	// Scale asks for a number of instances. Surplus instances are drained before they end. Unknown revisions
 	// are no error: there is nothing to scale.
 	Scale(ctx context.Context, revision Key, replicas int32) error
-	// Remove drains and ends all instances of a revision and forgets it, if its UID is still that one.
-	Remove(ctx context.Context, revision Key, uid types.UID) error
+	// Remove drains and stops all backends of the Revision with the given UID, and deletes its state. See Apply for writes.
+	Remove(ctx context.Context, revision Key, uid types.UID, writes bool) error
 	// State returns what is observed of a revision, and false where it is unknown.
 	State(revision Key) (State, bool)
 	// Drained notes that a draining instance has none but long-lived requests left, so that it may be told to end.

@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,8 +24,8 @@ func TestLead(t *testing.T) {
 		c := New("test", reconcile(func(ctx context.Context, request Request) error {
 			name := request.Key.Name
 			calls[name]++
-			if leader.IsFollowing(ctx) == request.Writes {
-				t.Errorf("%s: following %v, writes %v", name, leader.IsFollowing(ctx), request.Writes)
+			if following := refuses(ctx, t); following == request.Writes {
+				t.Errorf("%s: following %v, writes %v", name, following, request.Writes)
 			}
 			update := UpdateOf(counted(writes), &servingv1.Route{}, &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Name: name}})
 			if _, err := request.Status.Write(ctx, update); err != nil {
@@ -71,6 +72,25 @@ func TestLead(t *testing.T) {
 			expect("then", "failing", 2, 0)
 		})
 	})
+}
+
+// refuses reports whether the transport refuses writes with ctx.
+func refuses(ctx context.Context, t *testing.T) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://server/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := leader.Guard(accepting{}).RoundTrip(r)
+	if err == nil {
+		response.Body.Close()
+	}
+	return errors.Is(err, leader.ErrFollowing)
+}
+
+type accepting struct{}
+
+func (accepting) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
 // counted is a StatusClient that counts the writes of each object.

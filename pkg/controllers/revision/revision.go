@@ -90,9 +90,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		return reconciler.Result{}, err
 	}
 	if !ok {
-		return reconciler.Result{}, r.remove(ctx, key)
+		return reconciler.Result{}, r.remove(ctx, key, request.Writes)
 	}
-	if err := r.Runtime.Apply(ctx, revision); err != nil {
+	if err := r.Runtime.Apply(ctx, revision, request.Writes); err != nil {
 		return reconciler.Result{}, fmt.Errorf("run Revision %q: %w", key, err)
 	}
 	now, current := r.Clock.Now(), r.Settings()
@@ -123,7 +123,7 @@ func (r *Reconciler) state(key types.NamespacedName, revision *servingv1.Revisio
 }
 
 // remove removes a Revision that is gone from the sinks and the runtime.
-func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
+func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, writes bool) error {
 	for _, sink := range r.Sinks {
 		sink.DeleteRevision(key)
 	}
@@ -134,7 +134,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error
 	if !ok {
 		return nil
 	}
-	if err := r.Runtime.Remove(ctx, key, state.UID); err != nil {
+	if err := r.Runtime.Remove(ctx, key, state.UID, writes); err != nil {
 		return fmt.Errorf("remove Revision %q: %w", key, err)
 	}
 	return nil

@@ -35,7 +35,7 @@ type fakeRuntime struct {
 	removed []types.UID
 }
 
-func (f *fakeRuntime) Apply(_ context.Context, revision *servingv1.Revision) error {
+func (f *fakeRuntime) Apply(_ context.Context, revision *servingv1.Revision, _ bool) error {
 	key := workload.Key{Namespace: revision.Namespace, Name: revision.Name}
 	if _, ok := f.states[key]; !ok {
 		f.states[key] = workload.State{UID: revision.UID}
@@ -43,7 +43,7 @@ func (f *fakeRuntime) Apply(_ context.Context, revision *servingv1.Revision) err
 	return nil
 }
 
-func (f *fakeRuntime) Remove(_ context.Context, key workload.Key, uid types.UID) error {
+func (f *fakeRuntime) Remove(_ context.Context, key workload.Key, uid types.UID, _ bool) error {
 	f.removed = append(f.removed, uid)
 	delete(f.states, key)
 	return nil

@@ -15,13 +15,11 @@ var ErrFollowing = errors.New("write by a replica that does not own the object")
 
 type followingKey struct{}
 
-// Following returns a context that marks work of a replica that does not own the object and must not write.
+// Following returns a context that marks work of a replica that does not own the object and must not write. It is for Guard alone:
+// callers are told by a parameter whether they write.
 func Following(ctx context.Context) context.Context {
 	return context.WithValue(ctx, followingKey{}, true)
 }
-
-// IsFollowing reports whether ctx was returned by Following.
-func IsFollowing(ctx context.Context) bool { return ctx.Value(followingKey{}) != nil }
 
 // Guard returns a transport that refuses writes with a context of Following. Such a write is a bug of the caller, which has to decide
 // before it writes: Guard logs it. Use Guard with rest.Config.Wrap.
@@ -31,7 +29,7 @@ type guard struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && IsFollowing(r.Context()) {
+	if r.Method != http.MethodGet && r.Context().Value(followingKey{}) != nil {
 		klog.FromContext(r.Context()).Error(ErrFollowing, "Refused a write; this is a bug", "method", r.Method, "path", r.URL.Path)
 		if r.Body != nil {
 			// A transport closes the body in any case.

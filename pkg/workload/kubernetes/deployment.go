@@ -145,7 +145,7 @@ func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) er
 }
 
 // remove deletes the Deployment of a Revision. The lock is held, and given up.
-func (r *revision) remove(ctx context.Context, uid types.UID, leads bool) error {
+func (r *revision) remove(ctx context.Context, uid types.UID, writes bool) error {
 	if r.uid != uid {
 		r.unlock()
 		return nil
@@ -153,7 +153,7 @@ func (r *revision) remove(ctx context.Context, uid types.UID, leads bool) error 
 	r.removed = true
 	own := r.own()
 	r.unlock()
-	if own == nil || !leads || own.DeletionTimestamp != nil {
+	if own == nil || !writes || own.DeletionTimestamp != nil {
 		return nil
 	}
 	return r.delete(ctx, own)

@@ -109,8 +109,14 @@ func newHarness(t *testing.T, change func(*Options), objects ...kruntime.Object)
 // apply applies a revision until there is nothing left to do, as the controller does.
 func (h *harness) apply(ctx context.Context, revision *servingv1.Revision) {
 	h.t.Helper()
+	h.applyAs(ctx, revision, true)
+}
+
+// applyAs applies a Revision on the replica that writes or on another one.
+func (h *harness) applyAs(ctx context.Context, revision *servingv1.Revision, writes bool) {
+	h.t.Helper()
 	for range 3 {
-		if err := h.Apply(ctx, revision); err != nil {
+		if err := h.Apply(ctx, revision, writes); err != nil {
 			h.t.Fatalf("Apply: %v", err)
 		}
 		synctest.Wait()

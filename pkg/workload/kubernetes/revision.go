@@ -55,13 +55,13 @@ type revision struct {
 }
 
 // apply takes note of a Revision, and returns what to make a Deployment from if it is time to.
-func (r *revision) apply(revision *servingv1.Revision, leads bool) *plan {
+func (r *revision) apply(revision *servingv1.Revision, writes bool) *plan {
 	if r.uid != revision.UID || r.removed {
 		r.reset()
 		r.uid, r.removed = revision.UID, false
 	}
 	switch {
-	case !leads || r.own() != nil || r.retry != nil || r.resolving:
+	case !writes || r.own() != nil || r.retry != nil || r.resolving:
 		return nil
 	case r.resolution == nil:
 		r.resolving = true

@@ -21,7 +21,6 @@ import (
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes/images"
@@ -34,7 +33,7 @@ type Resolver interface {
 
 // Options are what a Runtime needs to know.
 type Options struct {
-	// Client reaches the host cluster. It may refuse writes by contexts of leader.Following. Required.
+	// Client reaches the host cluster. Required.
 	Client kubernetes.Interface
 	// Images resolves tags to digests. Required.
 	Images Resolver
@@ -99,9 +98,9 @@ func New(o Options) (*Runtime, error) {
 
 // Apply makes a revision known and, on the replica that leads, its Deployment. What is wrong with it is in its State.
 // Images are resolved in the background first: subscribers are called when it is time to apply the revision again.
-func (rt *Runtime) Apply(ctx context.Context, revision *servingv1.Revision) error {
+func (rt *Runtime) Apply(ctx context.Context, revision *servingv1.Revision, writes bool) error {
 	r := rt.lockedOrNew(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
-	create := r.apply(revision, !leader.IsFollowing(ctx))
+	create := r.apply(revision, writes)
 	r.unlock()
 	if create == nil {
 		return nil
@@ -130,12 +129,12 @@ func (rt *Runtime) Activate(ctx context.Context, key workload.Key) error {
 
 // Remove deletes the Deployment of a revision, which the host's garbage collector does as well. The revision is
 // forgotten when its last Pod is gone.
-func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID) error {
+func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID, writes bool) error {
 	r := rt.locked(key)
 	if r == nil {
 		return nil
 	}
-	return r.remove(ctx, uid, !leader.IsFollowing(ctx))
+	return r.remove(ctx, uid, writes)
 }
 
 // State returns what is observed of a revision.

@@ -19,7 +19,6 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
-	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes/images"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
@@ -48,7 +47,7 @@ func TestApplyCreatesOneDeployment(t *testing.T) {
 func TestApplyOfFollowersWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)
-		h.apply(leader.Following(t.Context()), newRevision())
+		h.applyAs(t.Context(), newRevision(), false)
 		if writes := h.writes(); len(writes) > 0 || len(h.resolver.asked) > 0 {
 			t.Errorf("writes %q, asked about %q, want nothing", writes, h.resolver.asked)
 		}
@@ -128,10 +127,10 @@ func TestApplyFailures(t *testing.T) {
 						return true, nil, test.err
 					})
 				}
-				err := h.Apply(t.Context(), newRevision())
+				err := h.Apply(t.Context(), newRevision(), true)
 				synctest.Wait()
 				if err == nil {
-					err = h.Apply(t.Context(), newRevision())
+					err = h.Apply(t.Context(), newRevision(), true)
 				}
 				if test.wantErr != "" {
 					if err == nil || !strings.Contains(err.Error(), test.wantErr) {
@@ -230,7 +229,7 @@ func TestScale(t *testing.T) {
 			}
 		}
 		scale(2) // unknown
-		if err := h.Apply(t.Context(), newRevision()); err != nil {
+		if err := h.Apply(t.Context(), newRevision(), true); err != nil {
 			t.Fatal(err)
 		}
 		scale(2) // not there yet
@@ -264,7 +263,7 @@ func TestActivate(t *testing.T) {
 				running := newDeployment(newRevision(), plan{replicas: test.replicas})
 				running.UID = "deployment"
 				h := newHarness(t, nil, running)
-				h.apply(leader.Following(t.Context()), newRevision())
+				h.applyAs(t.Context(), newRevision(), false)
 				for range 3 {
 					if err := h.Activate(t.Context(), key); err != nil {
 						t.Fatal(err)
@@ -302,11 +301,11 @@ func TestRemove(t *testing.T) {
 		h := newHarness(t, nil)
 		h.apply(t.Context(), newRevision())
 		h.put(newInstance("a", isReady))
-		if err := h.Remove(t.Context(), key, "other"); err != nil {
+		if err := h.Remove(t.Context(), key, "other", true); err != nil {
 			t.Fatal(err)
 		}
 		h.deployment()
-		if err := h.Remove(t.Context(), key, "uid-1"); err != nil {
+		if err := h.Remove(t.Context(), key, "uid-1", true); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Contains(h.writes(), "delete deployments") {
@@ -326,6 +325,20 @@ func TestRemove(t *testing.T) {
 		defer h.mu.Unlock()
 		if last := h.states[len(h.states)-1]; last.UID != "" {
 			t.Errorf("subscribers were told %+v last, want the zero State", last)
+		}
+	})
+}
+
+// TestRemoveOfFollowersWritesNothing leaves the Deployment to the replica that writes.
+func TestRemoveOfFollowersWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.apply(t.Context(), newRevision())
+		if err := h.Remove(t.Context(), key, "uid-1", false); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(h.writes(), "delete deployments") {
+			t.Errorf("writes %q, want the Deployment kept", h.writes())
 		}
 	})
 }

@@ -93,7 +93,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.revision.Name = strings.ReplaceAll(name, " ", "-")
-			if err := h.Apply(t.Context(), test.revision); err != nil {
+			if err := h.Apply(t.Context(), test.revision, true); err != nil {
 				t.Fatalf("Apply: %v", err)
 			}
 			s, _ := h.State(keyOf(test.revision))

@@ -125,7 +125,7 @@ func start(t *testing.T, o Options) *harness {
 // apply makes a revision known and scales it.
 func (h *harness) apply(r *servingv1.Revision, replicas int32) {
 	h.t.Helper()
-	if err := h.Apply(h.t.Context(), r); err != nil {
+	if err := h.Apply(h.t.Context(), r, true); err != nil {
 		h.t.Fatalf("Apply: %v", err)
 	}
 	h.scale(r, replicas)

@@ -244,7 +244,7 @@ func (rt *Runtime) forget(r *revision) {
 
 // Apply makes a revision known. What is wrong with it for good, such as a missing command, is in its State
 // when Apply returns.
-func (rt *Runtime) Apply(_ context.Context, revision *servingv1.Revision) error {
+func (rt *Runtime) Apply(_ context.Context, revision *servingv1.Revision, _ bool) error {
 	if rt.stopping.Load() {
 		return fmt.Errorf("running revision %q: %w", revision.Name, errStopping)
 	}
@@ -266,7 +266,7 @@ func (rt *Runtime) Scale(_ context.Context, key workload.Key, replicas int32) er
 }
 
 // Remove drains and ends all instances of a revision. Then its logs are deleted and it is forgotten.
-func (rt *Runtime) Remove(_ context.Context, key workload.Key, uid types.UID) error {
+func (rt *Runtime) Remove(_ context.Context, key workload.Key, uid types.UID, _ bool) error {
 	if r := rt.locked(key); r != nil {
 		defer r.unlock()
 		r.remove(uid)

@@ -172,13 +172,13 @@ func TestRemove(t *testing.T) {
 	r := sample("removed", "serve")
 	h.apply(r, 1)
 	i := h.await(r, "an instance", ready(1)).Instances[0]
-	if err := h.Remove(t.Context(), keyOf(r), "another"); err != nil {
+	if err := h.Remove(t.Context(), keyOf(r), "another", true); err != nil {
 		t.Fatalf("Remove: %v", err)
 	}
 	if s, ok := h.State(keyOf(r)); !ok || s.Ready != 1 {
 		t.Fatalf("removing another UID leaves %v, %v", s, ok)
 	}
-	if err := h.Remove(t.Context(), keyOf(r), r.UID); err != nil {
+	if err := h.Remove(t.Context(), keyOf(r), r.UID, true); err != nil {
 		t.Fatalf("Remove: %v", err)
 	}
 	h.await(r, "draining", func(s State) bool { return len(s.Instances) == 1 && s.Instances[0].Draining })
@@ -208,7 +208,7 @@ func TestReplace(t *testing.T) {
 	old := h.await(r, "an instance", ready(1)).Instances[0]
 	r = sample("again", "serve", "VERSION=2")
 	r.UID = "second"
-	if err := h.Apply(t.Context(), r); err != nil {
+	if err := h.Apply(t.Context(), r, true); err != nil {
 		t.Fatalf("Apply: %v", err)
 	}
 	s, _ := h.State(keyOf(r))
@@ -238,7 +238,7 @@ func TestCallback(t *testing.T) {
 	r := sample("callback", "serve")
 	h.apply(r, 2)
 	h.await(r, "two instances", ready(2))
-	if err := h.Remove(t.Context(), keyOf(r), r.UID); err != nil {
+	if err := h.Remove(t.Context(), keyOf(r), r.UID, true); err != nil {
 		t.Fatalf("Remove: %v", err)
 	}
 	h.await(r, "the end", gone)
@@ -272,7 +272,7 @@ func TestShutdown(t *testing.T) {
 	if alive(pid) {
 		t.Errorf("process %d is alive", pid)
 	}
-	if err := h.Apply(t.Context(), sample("late", "serve")); err == nil {
+	if err := h.Apply(t.Context(), sample("late", "serve"), true); err == nil {
 		t.Error("a revision is taken by a server that has stopped")
 	}
 	if err := syscall.Kill(pid, 0); err == nil {

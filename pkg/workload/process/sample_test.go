@@ -140,7 +140,7 @@ func runServer() {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_ = rt.Apply(ctx, r)
+	_ = rt.Apply(ctx, r, true)
 	_ = rt.Scale(ctx, keyOf(r), 1)
 	rt.Run(ctx)
 }

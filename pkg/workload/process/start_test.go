@@ -34,7 +34,7 @@ func TestColdStart(t *testing.T) {
 	var total, before, after, alone []time.Duration
 	for n := range 15 {
 		r := sample(fmt.Sprintf("cold-%d", n), "serve")
-		if err := h.Apply(t.Context(), r); err != nil {
+		if err := h.Apply(t.Context(), r, true); err != nil {
 			t.Fatal(err)
 		}
 		mu.Lock()
