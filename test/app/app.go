@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// app answers requests and counts them.
+// app responds to requests and counts them.
 type app struct {
 	instance string
 	mux      *http.ServeMux
-	// events is told of every event.
+	// events receives a report of every event.
 	events io.Writer
-	// current requests, the most there were at a time, and all there ever were.
+	// current is the number of requests in flight, most its maximum, total the number of all requests.
 	current, most, total atomic.Int64
-	// ending is closed by SIGTERM. Nil is never.
+	// ending is closed by SIGTERM. Nil blocks forever.
 	ending <-chan struct{}
-	// aborted requests are those that /abort got.
+	// aborted counts the requests to /abort.
 	aborted atomic.Int64
 }
 
@@ -57,9 +57,9 @@ func newApp() *app {
 	return a
 }
 
-// ServeHTTP answers a request, after the time that its query parameter sleep names.
+// ServeHTTP responds to a request, after the delay in the query parameter sleep.
 func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A probe of the runtime is no load.
+	// Probes do not count as load.
 	if strings.HasPrefix(r.UserAgent(), "kube-probe/") {
 		a.mux.ServeHTTP(w, r)
 		return
@@ -90,7 +90,7 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// enter counts a request that begins.
+// enter counts a request that starts.
 func (a *app) enter() {
 	a.total.Add(1)
 	current := a.current.Add(1)
@@ -110,8 +110,7 @@ func greet(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "Hello %s!\n", target)
 }
 
-// crash ends the process with the exit code that the query parameter code names, 1 by default, after a line on
-// standard error: the parameter message.
+// crash exits with the code in the query parameter code, 1 by default, after printing the parameter message on standard error.
 func crash(_ http.ResponseWriter, r *http.Request) {
 	code := number(r, "code", 1)
 	message := r.URL.Query().Get("message")
@@ -122,7 +121,7 @@ func crash(_ http.ResponseWriter, r *http.Request) {
 	os.Exit(code)
 }
 
-// listen serves on the port that the query parameter port names as well, as applications do for probes.
+// listen also serves on the port in the query parameter port, like applications with a port for probes.
 func (a *app) listen(w http.ResponseWriter, r *http.Request) {
 	listener, err := net.Listen("tcp", ":"+r.URL.Query().Get("port"))
 	if err != nil {
@@ -133,25 +132,25 @@ func (a *app) listen(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// hang never answers; it ends when the client goes away.
+// hang blocks until the client disconnects.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// abort ends the connection (the stream, in HTTP/2) without an answer.
+// abort closes the connection (the stream, in HTTP/2) without a response.
 func (a *app) abort(http.ResponseWriter, *http.Request) {
 	a.aborted.Add(1)
 	panic(http.ErrAbortHandler)
 }
 
-// statusCode answers with the status code that the query parameter code names, and the text of body.
+// statusCode responds with the status code in the query parameter code, and the text of body.
 func statusCode(w http.ResponseWriter, r *http.Request) { respond(w, r, http.StatusOK) }
 
-// respond answers with the status code that the query parameter code names, fallback without it, and the text of body.
+// respond responds with the status code in the query parameter code, or fallback, and the text of body.
 func respond(w http.ResponseWriter, r *http.Request, fallback int) {
 	w.WriteHeader(number(r, "code", fallback))
 	io.WriteString(w, r.URL.Query().Get("body")) //nolint:errcheck // the client may be gone
 }
 
-// number returns a query parameter, or fallback where it is missing or no number.
+// number returns a query parameter, or fallback if it is missing or no number.
 func number(r *http.Request, name string, fallback int) int {
 	if n, err := strconv.Atoi(r.URL.Query().Get(name)); err == nil {
 		return n

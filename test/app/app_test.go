@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// start serves an application until the test ends, and returns its host:port and what stops it as SIGTERM does.
+// start serves an application until the test ends, and returns its host:port and a function that stops it like SIGTERM.
 func start(t *testing.T, protocol string) (address string, terminate func(), ended <-chan error) {
 	t.Helper()
 	t.Setenv("PROTOCOL", protocol)
@@ -126,7 +126,7 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// Each part of the body comes back before the next one is sent.
+// Each part of the body is echoed before the next one is sent.
 func TestEchoIsFullDuplex(t *testing.T) {
 	for _, protocol := range []string{"http1", "h2c"} {
 		t.Run(protocol, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 )
 
-// eventReport is the line of JSON on standard output that tells of an event.
+// eventReport is the line of JSON on standard output that reports an event.
 type eventReport struct {
 	// Received are the attributes of the event, specversion included.
 	Received json.RawMessage `json:"received"`
@@ -24,14 +24,14 @@ type eventReport struct {
 	Data any `json:"data,omitempty"`
 }
 
-// isEvent tells whether a request brings a CloudEvent in binary or structured mode.
+// isEvent reports whether a request has a CloudEvent in binary or structured mode.
 func isEvent(r *http.Request) bool {
-	contentType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // empty where there is no telling
+	contentType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // empty if unknown
 	return r.Method == http.MethodPost && (r.Header.Get("Ce-Specversion") != "" || contentType == event.ApplicationCloudEventsJSON)
 }
 
-// receive reports an event. Its answer has the status code that the query parameter code names; without one it is
-// 202, or 200 with an event where REPLY_TYPE asks for that.
+// receive reports an event. The response has the status code in the query parameter code; without one it is 202, or 200 with an
+// event if REPLY_TYPE is set.
 func (a *app) receive(w http.ResponseWriter, r *http.Request) {
 	received, err := cehttp.NewEventFromHTTPRequest(r)
 	if err == nil {
@@ -81,12 +81,12 @@ func report(out io.Writer, e *event.Event) error {
 	return err
 }
 
-// isJSON tells whether data of a media type is JSON, which is what data is that names none.
+// isJSON reports whether data of a media type is JSON, which is the default without a type.
 func isJSON(mediaType string) bool {
 	return mediaType == "" || mediaType == event.ApplicationJSON || strings.HasSuffix(mediaType, "+json")
 }
 
-// reply answers an event with another one, whose data names the first.
+// reply responds to an event with another one, whose data names the first.
 func reply(ctx context.Context, w http.ResponseWriter, to *event.Event, replyType string) error {
 	e := event.New()
 	e.SetID(rand.Text())

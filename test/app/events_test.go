@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// post has an application handle an event, and returns its answer and what it printed.
+// post sends an event to an application, and returns its response and output.
 func post(t *testing.T, target, contentType, body string, header map[string]string) (*http.Response, string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
@@ -32,7 +32,7 @@ func post(t *testing.T, target, contentType, body string, header map[string]stri
 
 var order = map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/shop", "Ce-Type": "order", "Ce-Team": "a"}
 
-func TestEventsAreTold(t *testing.T) {
+func TestEventsAreReported(t *testing.T) {
 	const attributes = `"specversion":"1.0","id":"1","source":"/shop","type":"order","team":"a"`
 	for name, tc := range map[string]struct {
 		target, contentType, body string
@@ -98,9 +98,9 @@ func TestEventsAreRepliedTo(t *testing.T) {
 	if e.Source() != "/replies" || string(e.Data()) != `{"replyTo":"1"}` {
 		t.Errorf("the reply is %s", e)
 	}
-	again, _ := post(t, "/", "text/plain", "hello", order)
-	defer again.Body.Close()
-	if id := again.Header.Get("Ce-Id"); id == "" || id == e.ID() {
+	custom, _ := post(t, "/", "text/plain", "hello", order)
+	defer custom.Body.Close()
+	if id := custom.Header.Get("Ce-Id"); id == "" || id == e.ID() {
 		t.Errorf("two replies have the ids %q and %q", e.ID(), id)
 	}
 	refused, _ := post(t, "/?code=500", "", "", order)

@@ -6,8 +6,7 @@ import (
 	"os"
 )
 
-// file answers GET with the content of the file that the query parameter path names, and replaces it by the body of
-// PUT.
+// file responds to GET with the content of the file in the query parameter path, and replaces it by the body of PUT.
 func file(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Query().Get("path")
 	if r.Method == http.MethodPut {
@@ -28,5 +27,5 @@ func file(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = w.Write(content) // fails when the client went away
+	_, _ = w.Write(content) // fails if the client disconnected
 }

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// gRPC is spoken here without its library, which would take longer to start than all the rest. Any service's
-// messages are sent back as they are, so that clients may use what types they like:
+// gRPC is implemented here without its library, which would start slower than everything else. Messages of any service are
+// echoed unchanged, so clients may use any types:
 //
 //	/grpc.health.v1.Health/Check   SERVING
 //	*/Fail                         status 13 (INTERNAL), as trailers alone
-//	everything else                each message is sent back at once, in the order they come
+//	everything else                each message is echoed at once, in order
 //
-// The request's metadata x-echo comes back as a header and as the trailer x-echo-trailer; the trailer
-// x-messages counts the messages.
+// The request metadata x-echo is returned as a header and as the trailer x-echo-trailer; the trailer x-messages is the number
+// of messages.
 const (
 	grpcContentType  = "application/grpc"
 	grpcMessageLimit = 64 << 20
@@ -70,8 +70,8 @@ func serveGRPC(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readFrame reads one message with its head of five bytes: whether it is compressed, and its length. It
-// returns io.EOF where there is no further one, and nil for one that is too large.
+// readFrame reads one message with its prefix of five bytes: whether it is compressed, and its length. It returns io.EOF at the
+// end, and nil for a message that is too large.
 func readFrame(body io.Reader) ([]byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(body, head[:]); err != nil {

@@ -1,19 +1,19 @@
-// Command app is what integration tests run as a revision: an HTTP server that can be slow, crash, stream and
-// count what reaches it. Its environment says how it starts, the path and query of a request what that does.
+// Command app is the application of Revisions in integration tests: an HTTP server that can be slow, crash, stream and count
+// its requests. Environment variables control its start, path and query of a request its response.
 //
 //	PORT          the port to serve on; 0 picks a free one, which a line of JSON on standard output names
 //	LISTEN        the address to serve on instead, such as 127.0.0.1:9000
 //	PROTOCOL      h2c: also HTTP/2 without TLS, and gRPC
-//	TARGET        whom / greets, World by default
+//	TARGET        the name that / greets, World by default
 //	START_DELAY   how long to wait before the port opens, such as 500ms
 //	START_FAIL    code:message: print the message on standard error and exit with the code
 //	REPLY_TYPE    answer CloudEvents with one of this type
 //	REPLY_SOURCE  the source of such replies, /test-app by default
 //
-// A CloudEvent may come on any path, and is told as a line of JSON on standard output; but /relay sends whatever comes
-// on to a URL.
+// A CloudEvent is accepted at any path, and reported as a line of JSON on standard output, except at /relay, which forwards
+// requests to a URL.
 //
-// SIGTERM has it finish the requests it has, and goes on serving until there is none; then it exits with 0.
+// After SIGTERM it serves until no request is in flight, then exits with 0.
 package main
 
 import (
@@ -69,7 +69,7 @@ func run() error {
 	return serve(ctx, listener, a)
 }
 
-// serve answers requests until ctx ended and no request is left.
+// serve serves requests until ctx is canceled and no request is in flight.
 func serve(ctx context.Context, listener net.Listener, a *app) error {
 	server := &http.Server{Handler: a, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
@@ -81,7 +81,7 @@ func serve(ctx context.Context, listener net.Listener, a *app) error {
 		return err
 	case <-ctx.Done():
 	}
-	// Shutdown refuses connections and forgets WebSockets, so it comes when nothing is left.
+	// Shutdown rejects connections and ignores WebSockets, so it is called when no request is in flight.
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for a.current.Load() > 0 {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// relayPath is the one path on which a CloudEvent is not for the application.
+// relayPath is the only path at which a CloudEvent is not for the application.
 const relayPath = "/relay"
 
-// relay has the application, from where it runs, send the request on to the URL that the query parameter to names,
-// and answers what that answers: 502 with the error if nothing does. The parameter host replaces the host name.
+// relay sends the request to the URL in the query parameter to, from the application's network, and returns its response, or
+// 502 with the error. The parameter host replaces the Host header.
 func relay(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	request, err := http.NewRequestWithContext(r.Context(), r.Method, query.Get("to"), r.Body)
@@ -34,5 +34,5 @@ func relay(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.WriteHeader(response.StatusCode)
-	_, _ = io.Copy(w, response.Body) // ends early when either side went away
+	_, _ = io.Copy(w, response.Body) // ends early if either side disconnected
 }

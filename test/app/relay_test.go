@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What comes to /relay, events too, goes on with its method, headers and body, and the answer comes back.
+// TestRelay checks that requests to /relay, including events, are forwarded with method, headers and body, and that the
+// response is returned.
 func TestRelay(t *testing.T) {
 	var got []string
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

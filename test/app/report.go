@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// countReport is what /count answers.
+// countReport is the response of /count.
 type countReport struct {
-	// Total requests so far, this one too, and those of them that were aborted.
+	// Total is the number of requests so far, including this one, Aborted the number of aborted ones.
 	Total   int64 `json:"total"`
 	Aborted int64 `json:"aborted"`
 }
 
-// concurrencyReport is what /concurrency answers; the request that asks counts too.
+// concurrencyReport is the response of /concurrency, which includes the request itself.
 type concurrencyReport struct {
 	Current int64 `json:"current"`
 	Max     int64 `json:"max"`
 }
 
-// infoReport is what /info answers.
+// infoReport is the response of /info.
 type infoReport struct {
 	PID      int               `json:"pid"`
 	Instance string            `json:"instance"`
@@ -30,7 +30,7 @@ type infoReport struct {
 	Dir      string            `json:"dir"`
 }
 
-// headersReport is what /headers answers: a request as it arrived.
+// headersReport is the response of /headers: the request as received.
 type headersReport struct {
 	Method     string      `json:"method"`
 	URI        string      `json:"uri"`
@@ -68,5 +68,5 @@ func headers(w http.ResponseWriter, r *http.Request) {
 
 func answer(w http.ResponseWriter, report any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(report) // fails when the client went away
+	_ = json.NewEncoder(w).Encode(report) // fails if the client disconnected
 }

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// stream answers in n chunks, one every so often: /stream?n=10&every=100ms.
+// stream responds in n chunks at an interval: /stream?n=10&every=100ms.
 func stream(w http.ResponseWriter, r *http.Request) {
 	chunks(w, r, "chunk %d\n")
 }
 
-// sse answers with n server-sent events, one every so often: /sse?n=10&every=100ms.
+// sse responds with n server-sent events at an interval: /sse?n=10&every=100ms.
 func sse(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
 	chunks(w, r, "data: event %d\n\n")
 }
 
-// goodbye answers with a server-sent event, and another one at SIGTERM.
+// goodbye responds with a server-sent event, and another one at SIGTERM.
 func (a *app) goodbye(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	fmt.Fprint(w, "data: hello\n\n")
@@ -56,7 +56,7 @@ func chunks(w http.ResponseWriter, r *http.Request, format string) {
 	}
 }
 
-// echo sends the body back while it still arrives.
+// echo returns the body while it arrives.
 func echo(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	if err := out.EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
@@ -66,7 +66,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	if contentType := r.Header.Get("Content-Type"); contentType != "" {
 		w.Header().Set("Content-Type", contentType)
 	}
-	// The answer begins before the first byte of the body is there.
+	// The response starts before the first byte of the body arrives.
 	w.WriteHeader(http.StatusOK)
 	if out.Flush() != nil {
 		return
@@ -83,13 +83,13 @@ func echo(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if readErr != nil {
-			// A clean end would look like the end of the body.
+			// A regular end would look like the end of the body.
 			panic(http.ErrAbortHandler)
 		}
 	}
 }
 
-// uploadReport is what /upload answers: size and SHA-256 of the body.
+// uploadReport is the response of /upload: size and SHA-256 of the body.
 type uploadReport struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`

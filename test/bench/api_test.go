@@ -1,4 +1,4 @@
-// Package bench measures the API against the host's own, side by side through the same kube-apiserver.
+// Package bench compares the API with the host's own, both through the same kube-apiserver.
 package bench
 
 import (
@@ -34,7 +34,7 @@ func run(m *testing.M) (code int) {
 	}
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
-		// There are no tests here, and a cluster is not started for none.
+		// This package has no tests; without benchmarks no cluster is started.
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "knative-bench-")
@@ -60,9 +60,9 @@ func run(m *testing.M) (code int) {
 	return code
 }
 
-// BenchmarkAPI stores 2,000 Services and 2,000 ConfigMaps of the same size, taking turns, and reads them back. It
-// reports the Services' figures, and their ratios to the ConfigMaps'. Services of one template are what a
-// fleet looks like; with a template each, the host is asked about every one of them.
+// BenchmarkAPI stores 2,000 Services and 2,000 ConfigMaps of the same size, alternating, and reads them. It reports the values
+// of Services and their ratios to the ConfigMaps'. Services of one template are typical for a fleet; with distinct templates,
+// each causes a dry run on the host.
 func BenchmarkAPI(b *testing.B) {
 	config := rest.CopyConfig(host.Admin.Config)
 	config.QPS = -1
@@ -87,7 +87,7 @@ func BenchmarkAPI(b *testing.B) {
 }
 
 func measure(b *testing.B, services, configMaps *subject) {
-	// As large in an answer as a Service with its defaults, and no easier to compress.
+	// As large in a response as a Service with its defaults, and as hard to compress.
 	const sample = objects
 	services.create(b, sample, sample+1)
 	configMaps.create(b, sample, sample+1)
@@ -166,7 +166,7 @@ func configMap(name, text string) *unstructured.Unstructured {
 	}}
 }
 
-// liveHeap returns how many bytes the server's objects take, after a garbage collection.
+// liveHeap returns the live heap of the server in bytes, after a garbage collection.
 func liveHeap(b *testing.B) int64 {
 	b.Helper()
 	config, err := host.Direct()
@@ -179,7 +179,7 @@ func liveHeap(b *testing.B) int64 {
 		b.Fatal(err)
 	}
 	get := func(path string) string {
-		// A collection is part of making a heap profile.
+		// Writing a heap profile runs a garbage collection.
 		raw, err := client.RESTClient().Get().RequestURI(path).DoRaw(context.Background())
 		if err != nil {
 			b.Fatalf("%s: %v", path, err)

@@ -15,27 +15,26 @@ import (
 )
 
 const (
-	// clients is how many requests are under way at a time.
+	// clients is the number of concurrent requests.
 	clients = 8
-	// objects is how many of each kind are stored.
+	// objects is the number of stored objects per kind.
 	objects = 2000
-	// rounds is into how many turns the work on the two kinds is cut: they take turns, so that what else the
-	// machine does weighs on both.
+	// rounds is the number of alternating slices of the work on the two kinds, so that other load on the machine affects both.
 	rounds = 10
-	// readings is how often each object is read.
+	// readings is the number of reads of each object.
 	readings = 3
-	// listings is how often all objects are listed.
+	// listings is the number of lists.
 	listings = 20
 )
 
-// turns calls work for each slice of the objects' numbers.
+// turns calls work for each slice of the object numbers.
 func turns(work func(from, to int)) {
 	for round := range rounds {
 		work(round*objects/rounds, (round+1)*objects/rounds)
 	}
 }
 
-// subject is a kind whose requests are measured.
+// subject is a measured kind.
 type subject struct {
 	resource schema.GroupVersionResource
 	object   func(name string) *unstructured.Unstructured
@@ -56,7 +55,7 @@ func (s *subject) path(name string) []string {
 
 func name(i int) string { return fmt.Sprintf("object-%05d", i) }
 
-// create stores the objects numbered from..to-1 and returns how long that took.
+// create stores the objects from..to-1 and returns the durations.
 func (s *subject) create(b *testing.B, from, to int) time.Duration {
 	start := time.Now()
 	parallel(b, from, to, func(ctx context.Context, i int) error {
@@ -73,7 +72,7 @@ func (s *subject) create(b *testing.B, from, to int) time.Duration {
 	return time.Since(start)
 }
 
-// get reads the objects numbered from..to-1 and returns how long each took.
+// get reads the objects from..to-1 and returns the durations.
 func (s *subject) get(b *testing.B, from, to int) []time.Duration {
 	latencies := make([]time.Duration, to-from)
 	parallel(b, from, to, func(ctx context.Context, i int) error {
@@ -85,7 +84,7 @@ func (s *subject) get(b *testing.B, from, to int) []time.Duration {
 	return latencies
 }
 
-// list reads all objects and returns the time and the size of the answer.
+// list reads all objects and returns the duration and the size of the response.
 func (s *subject) list(b *testing.B) (time.Duration, int) {
 	start := time.Now()
 	raw, err := s.client.Get().AbsPath(s.path("")...).DoRaw(context.Background())
@@ -95,7 +94,7 @@ func (s *subject) list(b *testing.B) (time.Duration, int) {
 	return time.Since(start), len(raw)
 }
 
-// read returns an object as it is answered.
+// read returns an object as encoded in the response.
 func (s *subject) read(b *testing.B, object string) string {
 	raw, err := s.client.Get().AbsPath(s.path(object)...).DoRaw(context.Background())
 	if err != nil {
@@ -104,7 +103,7 @@ func (s *subject) read(b *testing.B, object string) string {
 	return string(raw)
 }
 
-// parallel runs work for from..to-1, as many at a time as there are clients, and fails at the first error.
+// parallel runs work for from..to-1 with as many goroutines as clients, and fails at the first error.
 func parallel(b *testing.B, from, to int, work func(ctx context.Context, i int) error) {
 	b.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())

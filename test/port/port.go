@@ -1,4 +1,4 @@
-// Package port finds ports for servers of tests.
+// Package port allocates ports for servers in tests.
 package port
 
 import (
@@ -13,9 +13,9 @@ import (
 // firstPort is the first port that Stable considers.
 const firstPort = 10000
 
-// Stable returns a port of the loopback address that is free and stays so while nobody listens there. The kernel
-// gives other ports to clients: one that connects to such a port again and again while it is closed gets that very
-// port for itself at some time, is connected to itself, and nobody can listen there any more.
+// Stable returns a free port of the loopback address that stays free until a server listens on it. The kernel assigns other
+// ports to clients: a client that repeatedly connects to such a port while it is closed is eventually assigned that port
+// itself, connects to itself, and blocks the port.
 func Stable() (int, error) {
 	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {

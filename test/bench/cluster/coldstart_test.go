@@ -13,8 +13,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// BenchmarkColdStart measures the first request to a Service without an instance, from the client, against the time that
-// a bare Deployment takes from scale 0 until its Pod is Ready. Each round begins when no Pod of the one before is left.
+// BenchmarkColdStart measures the first request to a Service at zero, at the client, compared with the time that a bare
+// Deployment takes from scale 0 until its Pod is Ready. Each round starts when no Pod of the previous one exists.
 func BenchmarkColdStart(b *testing.B) {
 	once(b, func() { inNamespace(b, func(namespace string) { coldStarts(b, namespace, short(15, 3)) }) })
 }
@@ -49,7 +49,7 @@ func coldStarts(b *testing.B, namespace string, rounds int) {
 	b.ReportMetric(milliseconds(median(cold)-median(bare)), "added-ms")
 }
 
-// deploy creates a Service that soon has no instance left once it is ready, and returns the host name of its URL.
+// deploy creates a Service that soon scales to zero, and returns the host name of its URL.
 func deploy(b *testing.B, namespace, name string) (address string) {
 	b.Helper()
 	services := node.Admin.Knative.ServingV1().Services(namespace)
@@ -70,7 +70,7 @@ func deploy(b *testing.B, namespace, name string) (address string) {
 	return address
 }
 
-// request returns how long the answer takes.
+// request returns the response time.
 func request(b *testing.B, address string) time.Duration {
 	b.Helper()
 	client := node.HTTPClient(patience)
@@ -95,7 +95,7 @@ func request(b *testing.B, address string) time.Duration {
 	return took
 }
 
-// scaleUp returns how long a Deployment's Pod takes to be Ready.
+// scaleUp returns the time until a Deployment's Pod is Ready.
 func scaleUp(b *testing.B, namespace, name string) time.Duration {
 	b.Helper()
 	pods, err := node.Host.CoreV1().Pods(namespace).Watch(b.Context(), metav1.ListOptions{LabelSelector: "app=" + name})

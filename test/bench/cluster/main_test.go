@@ -1,7 +1,7 @@
-// Package cluster measures what Services cost on a cluster with a node, against bare Deployments of the same application
-// on the same cluster, in turns. Without such a cluster it says so and measures nothing.
+// Package cluster measures the cost of Services on a cluster with a node, compared with bare Deployments of the same
+// application on the same cluster, alternating. Without such a cluster it is skipped.
 //
-// With -short the benchmarks take few rounds, to tell that they work rather than what they yield.
+// With -short the benchmarks take few rounds, which only shows that they work.
 package cluster
 
 import (
@@ -21,19 +21,19 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// patience is how long anything may take that is waited for: with many Pods on few cores, some take long.
+// patience is the timeout of every wait: with many Pods on few cores, some take long.
 const patience = 3 * time.Minute
 
 var (
 	node *harness.Node
-	// image is that of the sample application.
+	// image is the image of the sample application.
 	image string
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
-		// There are no tests here.
+		// This package has no tests.
 		os.Exit(m.Run())
 	}
 	err := open()
@@ -56,7 +56,7 @@ func open() (err error) {
 	return err
 }
 
-// once runs a measurement that takes as long as it takes.
+// once runs a measurement of unknown duration.
 func once(b *testing.B, measure func()) {
 	b.Helper()
 	for range b.N {
@@ -73,8 +73,8 @@ func short(rounds, few int) int {
 	return rounds
 }
 
-// inNamespace measures in a namespace of its own, which is gone when it returns: what is measured next is to have the
-// machine to itself.
+// inNamespace measures in a separate namespace, which is deleted when it returns: the next measurement has the machine to
+// itself.
 func inNamespace(b *testing.B, measure func(namespace string)) {
 	b.Helper()
 	namespaces := node.Host.CoreV1().Namespaces()
@@ -112,7 +112,7 @@ func await(b *testing.B, what string, probe func() error) {
 	}
 }
 
-// median is of an odd number of durations the one in the middle.
+// median returns the median of an odd number of durations.
 func median(all []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)/2]

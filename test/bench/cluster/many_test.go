@@ -14,8 +14,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// BenchmarkManyServices measures how long 50 Services, created at once, take until all are Ready, against as many bare
-// Deployments. Those come before and after the Services, since what the node has done weighs on what it does next.
+// BenchmarkManyServices measures the time until 50 Services, created at once, are all Ready, compared with as many bare
+// Deployments. The Deployments run before and after the Services, because earlier work affects the node.
 func BenchmarkManyServices(b *testing.B) {
 	once(b, func() {
 		many := short(50, 10)
@@ -62,8 +62,7 @@ func manyServices(b *testing.B, n int) (took time.Duration) {
 	return took
 }
 
-// untilReady creates so many objects at once and returns how long it takes until the watch has told of all that they
-// are ready.
+// untilReady creates that many objects at once and returns the time until the watch has reported all of them as ready.
 func untilReady[T interface {
 	*appsv1.Deployment | *servingv1.Service
 	GetName() string

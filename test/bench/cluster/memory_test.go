@@ -10,14 +10,14 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// BenchmarkMemory measures what is resident of all Pods of the installation, without Services of its own and with a hundred
-// that have no instance. What grows is not given back soon, so that the second figure is the most that the Services took.
+// BenchmarkMemory measures the resident memory of all Pods of the installation, without Services and with a hundred at zero.
+// Memory is released late, so the second value is the maximum that the Services used.
 func BenchmarkMemory(b *testing.B) {
 	once(b, func() {
 		many := short(100, 10)
 		before := installed(b)
 		inNamespace(b, func(namespace string) {
-			// Fewer at a time: a node has Pods for a part of them only.
+			// In groups, because a node has room for a part of their Pods only.
 			const batch = 25
 			for from := 0; from < many; from += batch {
 				idle(b, namespace, from, min(from+batch, many))
@@ -29,7 +29,7 @@ func BenchmarkMemory(b *testing.B) {
 	})
 }
 
-// idle creates Services and waits until none has an instance any more.
+// idle creates Services and waits until all are at zero.
 func idle(b *testing.B, namespace string, from, to int) {
 	b.Helper()
 	services := node.Admin.Knative.ServingV1().Services(namespace)
@@ -52,7 +52,7 @@ func idle(b *testing.B, namespace string, from, to int) {
 	awaitNoPods(b, namespace)
 }
 
-// installed sums up the memory of all replicas, in bytes.
+// installed returns the memory of all replicas in bytes.
 func installed(b *testing.B) float64 {
 	b.Helper()
 	pods, err := node.ServerPods(b.Context())
@@ -68,7 +68,7 @@ func installed(b *testing.B) float64 {
 		sum += values["process_resident_memory_bytes"]
 	}
 	if sum == 0 {
-		b.Fatal("no replica tells of its memory")
+		b.Fatal("no replica reports its memory")
 	}
 	return sum
 }

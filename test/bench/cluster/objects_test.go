@@ -23,13 +23,13 @@ func service(name string, annotations map[string]string) *servingv1.Service {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: servingv1.ServiceSpec{ConfigurationSpec: servingv1.ConfigurationSpec{Template: servingv1.RevisionTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Annotations: annotations},
-			// A namespace with Pods that may take long to end takes long to be deleted.
+			// Pods that terminate slowly delay the deletion of the namespace.
 			Spec: servingv1.RevisionSpec{TimeoutSeconds: ptr.To[int64](10), PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}},
 		}}},
 	}
 }
 
-// deployment is a bare Deployment that runs it. Without a probe its Pods are Ready as soon as they can be.
+// deployment is a bare Deployment of the same application. Without a probe its Pods are Ready as soon as possible.
 func deployment(name string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	return &appsv1.Deployment{
@@ -67,7 +67,7 @@ func deploymentReady(d *appsv1.Deployment) bool {
 	return d.Status.ObservedGeneration == d.Generation && d.Status.ReadyReplicas > 0 && d.Status.ReadyReplicas == *d.Spec.Replicas
 }
 
-// awaitEach reads a watch until so many objects of different names are done.
+// awaitEach reads a watch until done accepts that many objects of different names.
 func awaitEach[T interface{ GetName() string }](b *testing.B, w watch.Interface, n int, done func(T) bool) {
 	b.Helper()
 	names := map[string]bool{}
@@ -87,13 +87,13 @@ func awaitEach[T interface{ GetName() string }](b *testing.B, w watch.Interface,
 	}
 }
 
-// scale asks a Deployment for one instance.
+// scale scales a Deployment to one Pod.
 func scale(ctx context.Context, namespace, name string) error {
 	_, err := node.Host.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
 	return err
 }
 
-// awaitNoPods waits until no Pod is left in a namespace.
+// awaitNoPods waits until a namespace has no Pod.
 func awaitNoPods(b *testing.B, namespace string) {
 	b.Helper()
 	await(b, "all Pods are gone", func() error {
@@ -108,5 +108,5 @@ func awaitNoPods(b *testing.B, namespace string) {
 	})
 }
 
-// host is the host name of a Service's URL.
+// host returns the host name of a Service's URL.
 func host(s *servingv1.Service) string { return strings.TrimPrefix(s.Status.URL, "http://") }

@@ -1,10 +1,10 @@
-// Package eventing measures what the broker costs: events through it against events straight to the subscriber, and
-// against what the disk does, with sender, subscriber and broker on the same cores.
+// Package eventing measures the cost of the broker: events through it compared with events sent directly to the subscriber, and
+// with the disk, with sender, subscriber and broker on the same cores.
 //
-// The environment changes how long that takes and what else it yields:
+// Environment variables change the duration and enable profiles:
 //
-//	EVENTING_BENCH_WINDOW      how long one measurement takes, 10s unless set
-//	EVENTING_BENCH_ROUNDS      how often the subjects take turns, 3 unless set
+//	EVENTING_BENCH_WINDOW      duration of one measurement, default 10s
+//	EVENTING_BENCH_ROUNDS      number of alternating rounds, default 3
 //	EVENTING_BENCH_CPUPROFILE  file for a CPU profile of the server with one trigger under load
 //	EVENTING_BENCH_HEAPPROFILE file for a heap profile of the server with many idle triggers
 package eventing
@@ -30,8 +30,8 @@ var (
 	wrk string
 	// subscribers is the process that receives the events.
 	subscribers *sinkProcess
-	// window is how long one measurement takes, rounds how often the subjects take turns: what else the machine does
-	// weighs on all alike.
+	// window is the duration of one measurement, rounds the number of alternating rounds: other load on the machine affects all
+	// subjects.
 	window = 10 * time.Second
 	rounds = 3
 )
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
-		// There are no tests here, and nothing is started for none.
+		// This package has no tests; without benchmarks nothing is started.
 		os.Exit(m.Run())
 	}
 	code, err := run(m)
@@ -75,7 +75,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// server is a server of a benchmark's own, and its administrator's clients.
+// server is a server for one benchmark, with an administrator's clients.
 type server struct {
 	*harness.Standalone
 	*harness.Clients
@@ -91,8 +91,8 @@ func start(b *testing.B) *server {
 	return &server{Standalone: standalone, Clients: clients}
 }
 
-// profile begins to fetch a profile of the server into the file that a variable of the environment names, and returns
-// a function that waits for it.
+// profile starts to fetch a profile of the server into the file that an environment variable names, and returns a function that
+// waits for it.
 func (s *server) profile(b *testing.B, variable, path string) (wait func()) {
 	b.Helper()
 	file := os.Getenv(variable)
@@ -125,10 +125,10 @@ func median[T int64 | float64 | time.Duration](values []T) T {
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// seconds is d in whole seconds, as wrk and profiles have it.
+// seconds returns d in whole seconds, for wrk and profiles.
 func seconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
 
-// once runs a benchmark whose figures come from one measurement of its own making.
+// once runs a benchmark that reports its own measurement.
 func once(b *testing.B, measure func()) {
 	b.Helper()
 	for range b.N {

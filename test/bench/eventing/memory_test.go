@@ -13,13 +13,12 @@ import (
 )
 
 const (
-	// idleBrokers is how many brokers do nothing, each with some triggers.
+	// idleBrokers is the number of idle Brokers, each with some Triggers.
 	idleBrokers       = 1000
 	triggersPerBroker = 5
 )
 
-// BenchmarkIdleMemory measures the memory of a server with many brokers and triggers through which nothing goes, and
-// how long it takes until all are ready.
+// BenchmarkIdleMemory measures the memory of a server with many idle Brokers and Triggers, and the time until all are ready.
 func BenchmarkIdleMemory(b *testing.B) {
 	once(b, func() {
 		s := start(b)
@@ -46,16 +45,15 @@ func BenchmarkIdleMemory(b *testing.B) {
 	})
 }
 
-// memory is a process's resident memory in megabytes, and the part of it that is no file's.
+// memory returns the resident memory of a process in megabytes, and its anonymous part.
 type memory struct{ resident, anonymous float64 }
 
-// settledMemory returns the least memory that a process has while it does nothing for a while: what it needed for work
-// that has ended goes back.
+// settledMemory returns the minimum memory of an idle process over some time, after memory for earlier work was released.
 func settledMemory(b *testing.B, pid int) memory {
 	b.Helper()
 	least := memoryOf(b, pid)
 	for began := time.Now(); time.Since(began) < 2*window; {
-		//nolint:forbidigo // There is no telling when the garbage collector has given memory back.
+		//nolint:forbidigo // The time of the garbage collector's release is unknown.
 		time.Sleep(time.Second)
 		if now := memoryOf(b, pid); now.resident < least.resident {
 			least = now
@@ -90,17 +88,17 @@ func memoryOf(b *testing.B, pid int) memory {
 	return m
 }
 
-// tick is the unit of processor time in /proc.
+// tick is the unit of CPU time in /proc.
 const tick = 10 * time.Millisecond
 
-// cpuTime returns how long the threads of a process ran so far (proc_pid_stat(5), utime and stime).
+// cpuTime returns the CPU time of a process so far (proc_pid_stat(5), utime and stime).
 func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The fields behind the name, which may have spaces, begin with the third.
+	// The fields after the name, which may contain spaces, start with the third.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var ticks int64
 	for _, field := range []int{14, 15} {

@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// paced posts events at a steady rate, whether or not earlier ones were answered in time, and returns how long
-// the answers took.
+// paced posts events at a steady rate, independent of earlier responses, and returns the response times.
 func paced(b *testing.B, address, run string, rate float64, duration time.Duration) []time.Duration {
 	b.Helper()
 	u, err := url.Parse(address)
@@ -29,7 +28,7 @@ func paced(b *testing.B, address, run string, rate float64, duration time.Durati
 	defer cancel(nil)
 	interval := time.Duration(connections * float64(time.Second) / rate)
 	count := int(duration / interval)
-	// By then all connections are there.
+	// All connections are open by then.
 	begin := time.Now().Add(100 * time.Millisecond)
 	answers := make([][]time.Duration, connections)
 	var running sync.WaitGroup
@@ -57,7 +56,7 @@ type pacer struct {
 	interval time.Duration
 }
 
-// post posts count events, each at its time, and returns how long the answers took; number is that of the connection.
+// post posts count events, each at its time, and returns the response times; number is the number of the connection.
 func (p *pacer) post(ctx context.Context, number, count int) ([]time.Duration, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.target.Host)
 	if err != nil {
@@ -102,14 +101,14 @@ func (p *pacer) post(ctx context.Context, number, count int) ([]time.Duration, e
 	return answers, nil
 }
 
-// latencies are how long events take at a steady rate.
+// latencies are the latencies of events at a steady rate.
 type latencies struct {
-	// toAnswer is from sending to the answer, toSubscriber from sending until the first subscriber has the event, and
-	// sinceDue is the same from when the event should have been sent.
+	// toAnswer is the time from sending to the response, toSubscriber from sending until the first subscriber has received the
+	// event, sinceDue from the scheduled time of sending until then.
 	toAnswer, toSubscriber, sinceDue percentiles
 }
 
-// latenciesAt measures how long events take to the first subscriber at a steady rate.
+// latenciesAt measures the latencies to the first subscriber at a steady rate.
 func latenciesAt(b *testing.B, address string, rate float64) latencies {
 	b.Helper()
 	subscribers.drained(b, 1, int64(len(paced(b, address, subscribers.begin(b), rate, warmUp))))

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// sinkVariable in the environment has the test binary be the process that receives events.
+	// sinkVariable is the environment variable that makes the test binary the process that receives events.
 	sinkVariable = "EVENTING_BENCH_SINK"
-	// maxSubscribers is how many subscribers there are, at the paths /0, /1, ...
+	// maxSubscribers is the number of subscribers, at the paths /0, /1, ...
 	maxSubscribers = 10
-	// maxEvents is how many events a run may have.
+	// maxEvents is the maximum number of events in a run.
 	maxEvents = 1 << 24
-	// Headers of events whose latency is measured, with nanoseconds since 1970: when an event was sent, and when it
+	// Headers of events for latency measurements, in nanoseconds since 1970: the time when an event was sent, and when it
 	// should have been.
 	sentHeader, dueHeader = "Ce-Sentnanos", "Ce-Duenanos"
 )
 
-// reception is what came of one run. The sink forgets it when the next one begins.
+// reception is the result of one run. The sink discards it when the next one starts.
 type reception struct {
 	run         string
 	subscribers [maxSubscribers]struct {
@@ -54,7 +54,7 @@ func newReception(run string) *reception {
 	return r
 }
 
-// receive counts the event of a request.
+// receive counts the event in a request.
 func (r *reception) receive(request *http.Request, now time.Time) {
 	subscriber, err := strconv.Atoi(request.URL.Path[1:])
 	run, number, _ := strings.Cut(request.Header.Get("Ce-Id"), "-")
@@ -63,7 +63,7 @@ func (r *reception) receive(request *http.Request, now time.Time) {
 		r.stray.Add(1)
 		return
 	}
-	// When sending ends some events are not answered, of which the broker may have some: they come in the next run.
+	// Some events have no response when sending ends; the broker may deliver them in the next run.
 	if notANumber != nil || run != r.run || event >= maxEvents {
 		return
 	}
@@ -88,15 +88,15 @@ func (r *reception) receive(request *http.Request, now time.Time) {
 
 // received are the figures of a run.
 type received struct {
-	// Requests and Distinct count, for each subscriber, requests and different events.
+	// Requests and Distinct count requests and distinct events by subscriber.
 	Requests, Distinct [maxSubscribers]int64
-	// Stray counts requests that should not have come.
+	// Stray counts unexpected requests.
 	Stray int64
-	// SinceSent and SinceDue are the times from when events were sent, and should have been, until they came.
+	// SinceSent and SinceDue are the times from sending, and from the scheduled time of sending, until arrival.
 	SinceSent, SinceDue percentiles
 }
 
-// total is the number of different events, summed over all subscribers.
+// total returns the number of distinct events, summed over all subscribers.
 func (r *received) total() (n int64) {
 	for _, distinct := range r.Distinct {
 		n += distinct
@@ -104,7 +104,7 @@ func (r *received) total() (n int64) {
 	return n
 }
 
-// duplicates is how many requests had events that had come before.
+// duplicates returns the number of requests with events that had arrived before.
 func (r *received) duplicates() (n int64) {
 	for _, requests := range r.Requests {
 		n += requests
@@ -134,8 +134,7 @@ func (r *reception) figures() *received {
 	return f
 }
 
-// serveSink is the process that receives events, until it is killed. GET /?run=RUN begins a run, GET / returns its
-// figures so far.
+// serveSink receives events until the process is killed. GET /?run=RUN starts a run, GET / returns its figures so far.
 func serveSink() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -147,7 +146,7 @@ func serveSink() error {
 	return http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		now := time.Now()
 		if r.Method == http.MethodPost {
-			_, _ = io.Copy(io.Discard, r.Body) // an event that is cut off is no concern of a benchmark
+			_, _ = io.Copy(io.Discard, r.Body) // truncated events are ignored
 			current.Load().receive(r, now)
 			w.WriteHeader(http.StatusAccepted)
 			return
@@ -161,10 +160,10 @@ func serveSink() error {
 	}))
 }
 
-// sinkProcess receives events in a process of its own.
+// sinkProcess receives events in a separate process.
 type sinkProcess struct {
 	*harness.Process
-	// url is its address, without a path.
+	// url is its URL, without a path.
 	url string
 	// runs counts the runs.
 	runs int
@@ -187,10 +186,10 @@ func startSink() (*sinkProcess, error) {
 	return &sinkProcess{Process: process, url: "http://" + match[1]}, nil
 }
 
-// at is the address of a subscriber.
+// at returns the URL of a subscriber.
 func (p *sinkProcess) at(subscriber int) string { return fmt.Sprintf("%s/%d", p.url, subscriber) }
 
-// begin begins a run and returns its name, which the ids of its events start with.
+// begin starts a run and returns its name, the prefix of its event IDs.
 func (p *sinkProcess) begin(b *testing.B) string {
 	b.Helper()
 	p.runs++

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// flow is how many events per second a broker takes and hands on.
+// flow is the throughput of a broker in events per second.
 type flow struct {
-	// accepted counts events that were answered with 202, delivered those that came to their subscribers while events
-	// were sent; duplicates is the part of the deliveries, in percent, that came again.
+	// accepted counts events answered 202, delivered the events that reached their subscribers while sending; duplicates is the
+	// percentage of duplicate deliveries.
 	accepted, delivered, duplicates float64
-	// cost is the time that the server's threads ran, for each event.
+	// cost is the CPU time of the server per event.
 	cost time.Duration
 }
 
-// events is the number of events per second that a broker keeps up with: those accepted, or fewer where deliveries to
-// a number of subscribers fall behind.
+// events is the number of events per second that a broker sustains: the accepted ones, or fewer if deliveries to a number of
+// subscribers lag.
 func (f flow) events(subscribers int) float64 {
 	return min(f.accepted, f.delivered/float64(subscribers))
 }
 
-// flowOf measures a broker with a number of matching triggers. It returns once all accepted events were delivered, and
-// fails if one never is.
+// flowOf measures a broker with a number of matching Triggers. It returns once all accepted events are delivered, and fails if
+// one never is.
 func flowOf(b *testing.B, s *server, address string, matching int) flow {
 	b.Helper()
 	run := subscribers.begin(b)
@@ -48,7 +48,7 @@ func flowOf(b *testing.B, s *server, address string, matching int) flow {
 	}
 }
 
-// deliveredBy returns how many different events had come to all subscribers at a time, and that time.
+// deliveredBy returns the number of distinct events that all subscribers had received at a time, and that time.
 func deliveredBy(b *testing.B, at time.Time) (int64, time.Time) {
 	b.Helper()
 	//nolint:forbidigo // The window's clock.
@@ -57,17 +57,17 @@ func deliveredBy(b *testing.B, at time.Time) (int64, time.Time) {
 	return subscribers.received(b).total(), now
 }
 
-// direct measures the sender posting straight to a subscriber, in events per second.
+// direct measures events per second posted directly to a subscriber.
 func direct(b *testing.B) float64 {
 	b.Helper()
 	send(b, subscribers.at(0), subscribers.begin(b), warmUp).wait(b)
 	return send(b, subscribers.at(0), subscribers.begin(b), window).wait(b).rate()
 }
 
-// block is what is written before the disk is asked to keep it.
+// block is the unit of writes between syncs.
 const block = 4096
 
-// syncs returns how often per second a file of dir gets a block appended and synced.
+// syncs returns the rate per second at which a block is appended to a file of dir and synced.
 func syncs(b *testing.B, dir string) float64 {
 	b.Helper()
 	file, err := os.Create(filepath.Join(dir, "syncs"))
@@ -92,8 +92,8 @@ func syncs(b *testing.B, dir string) float64 {
 	return float64(count) / time.Since(began).Seconds()
 }
 
-// BenchmarkOneTrigger measures durable events per second through a broker with one matching trigger, and at half that
-// rate how long an event takes.
+// BenchmarkOneTrigger measures durable events per second through a Broker with one matching Trigger, and the latency of events
+// at half that rate.
 func BenchmarkOneTrigger(b *testing.B) {
 	once(b, func() {
 		s := start(b)
@@ -130,7 +130,7 @@ func BenchmarkOneTrigger(b *testing.B) {
 		b.ReportMetric(milliseconds(through.toAnswer.P99), "broker-answer-p99-ms")
 		b.ReportMetric(milliseconds(through.toSubscriber.P50), "broker-p50-ms")
 		b.ReportMetric(milliseconds(through.toSubscriber.P99), "broker-p99-ms")
-		// Of a sender that never waits, also where a connection's earlier event was answered late.
+		// Including events whose connection was blocked by a late response.
 		b.ReportMetric(milliseconds(through.sinceDue.P99), "broker-since-due-p99-ms")
 	})
 }
@@ -152,7 +152,7 @@ func BenchmarkTenTriggers(b *testing.B) {
 	})
 }
 
-// BenchmarkThousandTriggers measures events per second where a thousand triggers exist, of which one matches.
+// BenchmarkThousandTriggers measures events per second with a thousand Triggers, of which one matches.
 func BenchmarkThousandTriggers(b *testing.B) {
 	once(b, func() {
 		one, thousand := start(b), start(b)

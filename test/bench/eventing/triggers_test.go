@@ -22,7 +22,7 @@ func newBroker(name string) *eventingv1.Broker {
 	return &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// newTrigger returns a Trigger that takes events of one type.
+// newTrigger returns a Trigger for events of one type.
 func newTrigger(broker, name, ofType, subscriber string) *eventingv1.Trigger {
 	return &eventingv1.Trigger{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -34,8 +34,8 @@ func newTrigger(broker, name, ofType, subscriber string) *eventingv1.Trigger {
 	}
 }
 
-// broker creates a Broker with Triggers, of which the first ones match all events, waits until all are ready, and
-// returns the Broker's address.
+// broker creates a Broker with Triggers, the first of which match all events, waits until all are ready, and returns the
+// Broker's address.
 func (s *server) broker(b *testing.B, triggers, matching int) string {
 	b.Helper()
 	const name = "bench"
@@ -45,7 +45,7 @@ func (s *server) broker(b *testing.B, triggers, matching int) string {
 		if i < matching {
 			subscriber = subscribers.at(i)
 		} else {
-			ofType, subscriber = fmt.Sprintf("%s.other-%d", eventType, i), subscribers.url+"/nobody"
+			ofType, subscriber = fmt.Sprintf("%s.other-%d", eventType, i), subscribers.url+"/none"
 		}
 		all[i] = newTrigger(name, fmt.Sprintf("%s-%d", name, i), ofType, subscriber)
 	}
@@ -59,7 +59,7 @@ func (s *server) broker(b *testing.B, triggers, matching int) string {
 	return broker.Status.Address.GetURL()
 }
 
-// creator is the part of a kind's client that creates objects and watches them.
+// creator is the part of a typed client that creates objects and watches them.
 type creator[O any] interface {
 	Create(ctx context.Context, object O, options metav1.CreateOptions) (O, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
@@ -104,7 +104,7 @@ func create[O metav1.Object](b *testing.B, client creator[O], objects []O) {
 	}
 }
 
-// isReady tells whether a Broker or Trigger is.
+// isReady reports whether a Broker or Trigger is ready.
 func isReady(object runtime.Object) bool {
 	var conditions duckv1.Conditions
 	switch o := object.(type) {

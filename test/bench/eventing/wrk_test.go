@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// connections is how many keep-alive connections events are sent over.
+	// connections is the number of keep-alive connections.
 	connections = 64
-	// threads is how many threads wrk sends them from.
+	// threads is the number of wrk threads.
 	threads = 2
 	// eventType is the type of all events.
 	eventType = "com.example.bench"
-	// warmUp is how long events are sent before a measurement, and how long at its beginning does not count.
+	// warmUp is the time of sending before a measurement, and its first part that does not count.
 	warmUp = 2 * time.Second
 )
 
@@ -26,13 +26,13 @@ var (
 	wrkFaults  = regexp.MustCompile(`Socket errors: .*`)
 )
 
-// sending is wrk at work.
+// sending is a running wrk.
 type sending struct {
 	cmd *exec.Cmd
 	out bytes.Buffer
 }
 
-// send begins to post events to url, as fast as they are answered.
+// send starts to post events to url as fast as they are answered.
 func send(b *testing.B, url, run string, duration time.Duration) *sending {
 	b.Helper()
 	s := &sending{}
@@ -45,7 +45,7 @@ func send(b *testing.B, url, run string, duration time.Duration) *sending {
 	return s
 }
 
-// sent is what became of events that were sent.
+// sent is the result of sending.
 type sent struct {
 	accepted, refused int64
 	// duration is how long sending took.
@@ -55,7 +55,7 @@ type sent struct {
 // rate is the number of events accepted per second.
 func (s sent) rate() float64 { return float64(s.accepted) / s.duration.Seconds() }
 
-// wait waits until sending has ended.
+// wait waits until wrk ends.
 func (s *sending) wait(b *testing.B) sent {
 	b.Helper()
 	if err := s.cmd.Wait(); err != nil {

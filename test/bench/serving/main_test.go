@@ -1,5 +1,5 @@
-// Package serving measures what the gateway and the controllers cost: requests through the gateway against
-// requests straight to the application, on the same cores, in turns.
+// Package serving measures the cost of gateway and controllers: requests through the gateway compared with requests directly to
+// the application, on the same cores, alternating.
 package serving
 
 import (
@@ -30,7 +30,7 @@ import (
 
 const namespace = "default"
 
-// config lets Services be created without an instance.
+// config allows an initial scale of zero.
 const config = `
 apiVersion: v1
 kind: ConfigMap
@@ -50,7 +50,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
-		// There are no tests here, and a server is not started for none.
+		// This package has no tests; without benchmarks no server is started.
 		os.Exit(m.Run())
 	}
 	code, err := run(m)
@@ -84,7 +84,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// service is a Service that runs the sample application, at a scale to begin with.
+// service is a Service that runs the sample application, with an initial scale.
 func service(b *testing.B, name string, initialScale int) *servingv1.Service {
 	b.Helper()
 	return &servingv1.Service{
@@ -129,7 +129,7 @@ func isReady(s *servingv1.Service) bool {
 	return ready != nil && ready.Status == corev1.ConditionTrue && s.Status.ObservedGeneration == s.Generation
 }
 
-// gateway returns the URL of the gateway by address.
+// gateway returns the URL of the gateway's address.
 func gateway(b *testing.B) string {
 	b.Helper()
 	u, err := url.Parse(server.Gateway)
@@ -139,7 +139,7 @@ func gateway(b *testing.B) string {
 	return "http://" + net.JoinHostPort("127.0.0.1", u.Port())
 }
 
-// startApp runs the sample application beside the server and returns its URL once it answers.
+// startApp runs the sample application besides the server and returns its URL once it answers.
 func startApp(b *testing.B) (string, func()) {
 	b.Helper()
 	port, err := harness.FreePort("127.0.0.1")
@@ -167,7 +167,7 @@ func startApp(b *testing.B) (string, func()) {
 	}
 }
 
-// bareProxy is httputil.ReverseProxy and nothing else, in front of an application.
+// bareProxy is a plain httputil.ReverseProxy in front of an application.
 func bareProxy(b *testing.B, application string) string {
 	b.Helper()
 	target, err := url.Parse(application)
@@ -179,7 +179,7 @@ func bareProxy(b *testing.B, application string) string {
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport: transport,
-		// Requests that wrk gives up at its end are nothing to tell of.
+		// wrk aborts requests at its end, which is not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
 	})
 	b.Cleanup(proxy.Close)
@@ -194,7 +194,7 @@ func median[T int64 | float64 | time.Duration](values []T) T {
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// once runs a benchmark whose figures come from one measurement of its own making.
+// once runs a benchmark that reports its own measurement.
 func once(b *testing.B, measure func()) {
 	b.Helper()
 	for range b.N {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// pace is how many requests per second arrive, whether or not earlier ones were answered.
+	// pace is the rate of requests per second, independent of earlier responses.
 	pace = 2600
 	// pacedConnections share the requests.
 	pacedConnections = 32
-	// pacedTime is how long they arrive.
+	// pacedTime is the duration of the load.
 	pacedTime = 5 * time.Second
 )
 
-// BenchmarkPacedLatency measures the slowest hundredth of requests that arrive at a steady rate.
+// BenchmarkPacedLatency measures the 99th percentile of latency at a steady rate.
 func BenchmarkPacedLatency(b *testing.B) {
 	once(b, func() {
 		host := deploy(b, service(b, "paced", 1))
@@ -42,7 +42,7 @@ func BenchmarkPacedLatency(b *testing.B) {
 	})
 }
 
-// paced returns the 99th percentile of the time from when a request was due to its answer.
+// paced returns the 99th percentile of the time from the scheduled time of a request to its response.
 func paced(b *testing.B, address, host string) time.Duration {
 	b.Helper()
 	u, err := url.Parse(address)
@@ -76,7 +76,7 @@ func paced(b *testing.B, address, host string) time.Duration {
 	return latencies[len(latencies)*99/100]
 }
 
-// sender sends a request over one connection at each of its times and returns how long the answers took.
+// sender sends a request over one connection at each of its times and returns the response times.
 func sender(ctx context.Context, address, host string, first time.Time, interval time.Duration) ([]time.Duration, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {

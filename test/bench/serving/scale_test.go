@@ -15,11 +15,11 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// coldStarts is how many Services are woken, one after the other.
+// coldStarts is the number of Services that are activated, one after the other.
 const coldStarts = 40
 
-// BenchmarkColdStart measures the first request to a Service without an instance, against the time that the
-// application takes by itself from exec to its first answer.
+// BenchmarkColdStart measures the first request to a Service at zero, compared with the time of the application from exec to
+// its first response.
 func BenchmarkColdStart(b *testing.B) {
 	once(b, func() {
 		hosts := make([]string, coldStarts)
@@ -54,11 +54,11 @@ func BenchmarkColdStart(b *testing.B) {
 	})
 }
 
-// many is how many Services are created at once.
+// many is the number of Services that are created at once.
 const many = 1000
 
-// BenchmarkManyServices measures how long a thousand Services, created at once, take until all are ready, and
-// the memory of the server then.
+// BenchmarkManyServices measures the time until a thousand Services, created at once, are all ready, and the memory of the
+// server then.
 func BenchmarkManyServices(b *testing.B) {
 	once(b, func() {
 		services := clients.Knative.ServingV1().Services(namespace)
@@ -105,7 +105,7 @@ func BenchmarkManyServices(b *testing.B) {
 
 var residentSet = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
 
-// memory returns the server's resident memory, in megabytes.
+// memory returns the server's resident memory in megabytes.
 func memory(b *testing.B) float64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", server.PID()))

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// rounds is how often the subjects take turns under load: what else the machine does weighs on all alike.
+// rounds is the number of alternating rounds: other load on the machine affects all subjects.
 const rounds = 5
 
-// load is what wrk measured.
+// load is the result of wrk.
 type load struct {
 	rate     float64 // requests per second
 	p50, p99 time.Duration
@@ -59,7 +59,7 @@ func runWrk(b *testing.B, url, host string, connections int) load {
 // contenders are ways to the same application.
 type contenders struct{ direct, bare, gateway []load }
 
-// compare measures the application directly, behind a bare proxy, and behind the gateway, in turns.
+// compare measures the application directly, behind a bare proxy, and behind the gateway, alternating.
 func compare(b *testing.B, name string, connections int) contenders {
 	b.Helper()
 	host := deploy(b, service(b, name, 1))
@@ -97,7 +97,7 @@ func BenchmarkThroughput(b *testing.B) {
 	})
 }
 
-// BenchmarkLatency measures what one connection waits longer than without a gateway.
+// BenchmarkLatency measures the latency that the gateway adds to one connection.
 func BenchmarkLatency(b *testing.B) {
 	once(b, func() {
 		c := compare(b, "latency", 1)

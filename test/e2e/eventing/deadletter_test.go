@@ -11,9 +11,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// What cannot be delivered, after its retries, comes to the dead letter sink as it was, with extensions that say where
-// it could not be delivered and why (eventing Event Delivery, eventing DeliverySpec). What was answered is told of the
-// namespace's own Services alone.
+// TestDeadLetters checks that an event that cannot be delivered reaches the dead letter sink unchanged after its retries, with
+// extensions for the destination and the reason (eventing Event Delivery, eventing DeliverySpec). The response is only
+// disclosed for Services of the namespace.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "dead")
@@ -23,7 +23,7 @@ func TestDeadLetters(t *testing.T) {
 	full.Answer(func(*harness.Delivery) harness.Answer {
 		return harness.Answer{Code: http.StatusServiceUnavailable, Body: reason}
 	})
-	lost := "http://" + s.Host("nobody")
+	lost := "http://" + s.Host("missing")
 	dead := func(path string) string {
 		return "delivery: {retry: 2, backoffDelay: PT0.1S, deadLetterSink: " + uri(sink.At(path).URL) + "}"
 	}
@@ -35,7 +35,7 @@ func TestDeadLetters(t *testing.T) {
 		subscription("full", "orders", uri(full.URL), dead("/subscription")))
 	s.Ready(t, "pod/refusing", "trigger/full", "trigger/lost", "trigger/refused", "subscription/full")
 	client := s.Client(t, "client")
-	// Its Pod is ready before the node leads its Service's address there.
+	// Its Pod may be ready before the node routes the address of its Service.
 	harness.Eventually(t, "the refusing Service answers", func() error {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Host("refusing")+"/", nil)
 		if err != nil {

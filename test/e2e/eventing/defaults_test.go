@@ -20,7 +20,7 @@ const (
 	brokerDefaultsKey = "default-br-config"
 )
 
-// restoreBrokerDefaults has the ConfigMap be as it is now when the test ends.
+// restoreBrokerDefaults restores the current ConfigMap when the test ends.
 func restoreBrokerDefaults(t *testing.T) {
 	t.Helper()
 	maps := node.Host.CoreV1().ConfigMaps(harness.SystemNamespace)
@@ -42,7 +42,7 @@ func restoreBrokerDefaults(t *testing.T) {
 	})
 }
 
-// setBrokerDefaults has the ConfigMap hold one value.
+// setBrokerDefaults sets the only value of the ConfigMap.
 func setBrokerDefaults(t *testing.T, value string) {
 	t.Helper()
 	configMaps := node.Host.CoreV1().ConfigMaps(harness.SystemNamespace)
@@ -59,8 +59,9 @@ func setBrokerDefaults(t *testing.T, value string) {
 	}
 }
 
-// A ConfigMap in the system namespace decides about the delivery of new Brokers, on every replica. What is wrong with it is told by
-// an Event, and changes nothing. It names this test's namespace only, so that no other test sees it.
+// TestBrokerDefaults checks that a ConfigMap in the system namespace sets the delivery defaults of new Brokers on every
+// replica, and that an Event reports an invalid value, which changes nothing. It names only the namespace of this test, so that
+// other tests are not affected.
 func TestBrokerDefaults(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "defaults")
@@ -78,7 +79,7 @@ func TestBrokerDefaults(t *testing.T) {
 	}
 	made := 0
 	harness.Eventually(t, "new Brokers have the delivery of the ConfigMap", func() error {
-		// Several in a row, as replicas read the ConfigMap each for itself.
+		// Several in a row, because each replica reads the ConfigMap on its own.
 		for range 4 {
 			made++
 			if err := defaulted(made); err != nil {
@@ -95,7 +96,7 @@ func TestBrokerDefaults(t *testing.T) {
 	}
 
 	setBrokerDefaults(t, "{namespaceDefaults: 7}")
-	harness.Eventually(t, "an Event tells what is wrong", func() error {
+	harness.Eventually(t, "an Event reports the fault", func() error {
 		events, err := node.Host.CoreV1().Events(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{
 			FieldSelector: "involvedObject.kind=ConfigMap,involvedObject.name=" + brokerDefaults,
 		})
@@ -114,7 +115,7 @@ func TestBrokerDefaults(t *testing.T) {
 	}
 }
 
-// retries reads how often a Broker has deliveries retried.
+// retries returns the number of retries of a Broker's deliveries.
 func retries(ctx context.Context, s *harness.Space, name string) (int64, error) {
 	object, err := node.Admin.Dynamic.Resource(harness.KindOf("Broker").GVR()).Namespace(s.Name).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// noticed bounds how long the server takes to find a new kind, which it looks for once a minute.
+// noticed is the timeout for the server to discover a new kind, which it looks for once a minute.
 const noticed = 90 * time.Second
 
-// foreign is a kind of the cluster that is none of ours.
+// foreign is a kind of the cluster that this server does not serve.
 type foreign struct {
 	schema.GroupVersionKind
 	objects dynamic.ResourceInterface
@@ -32,8 +32,8 @@ type foreign struct {
 // ref is a destination.
 func (f foreign) ref(name string) string { return ref(f.GroupVersion().String(), f.Kind, name) }
 
-// define has the cluster serve a kind of a group of the space's own until the test ends, and grants the server what a ClusterRole
-// with the label of the duck type does that its objects are: addressable or channelable.
+// define makes the cluster serve a kind in the group of the space until the test ends, and grants the server the rights by a
+// ClusterRole with the label of the duck type of its objects: addressable or channelable.
 func define(t *testing.T, s *harness.Space, kind, duck string, verbs ...string) foreign {
 	t.Helper()
 	group, plural := s.Name+".example.com", strings.ToLower(kind)+"s"
@@ -77,7 +77,7 @@ spec:
 	return f
 }
 
-// create makes an object with a status.
+// create creates an object with a status.
 func (f foreign) create(t *testing.T, name, status string) {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{}}
@@ -89,7 +89,7 @@ func (f foreign) create(t *testing.T, name, status string) {
 	f.setStatus(t, name, status)
 }
 
-// setStatus replaces fields of a status; a JSON merge patch.
+// setStatus patches the status with a JSON merge patch.
 func (f foreign) setStatus(t *testing.T, name, status string) {
 	t.Helper()
 	patch := []byte(`{"status":` + status + `}`)
@@ -98,8 +98,9 @@ func (f foreign) setStatus(t *testing.T, name, status string) {
 	}
 }
 
-// Events go to an object of a kind that the server has never heard of, where its status says, by the right that a ClusterRole
-// with the label of Addressables gives (eventing Destination Resolution, eventing RBAC Profile).
+// TestForeignAddressable checks that events are sent to an object of a kind that is new to the server, at the address in its
+// status, with the rights of a ClusterRole with the label of Addressables (eventing Destination Resolution, eventing RBAC
+// Profile).
 func TestForeignAddressable(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "addressable")
@@ -135,8 +136,9 @@ func TestForeignAddressable(t *testing.T) {
 	}
 }
 
-// A Subscription adds itself to a channel of another maker, by the right that a ClusterRole with the label of Channelables
-// gives, says what that channel makes of it, and takes itself away again (eventing Subscription Lifecycle, eventing RBAC Profile).
+// TestForeignChannelable checks that a Subscription adds itself to a channel of another implementation, with the rights of a
+// ClusterRole with the label of Channelables, reports the channel's status for it, and removes itself (eventing Subscription
+// Lifecycle, eventing RBAC Profile).
 func TestForeignChannelable(t *testing.T) {
 	t.Parallel()
 	s := node.NewSpace(t, "channelable")
@@ -180,9 +182,9 @@ func TestForeignChannelable(t *testing.T) {
 	t.Run("as template", func(t *testing.T) { river.implement(t, s) })
 }
 
-// implement covers a Channel whose template names the kind: an object of it is created, lists the Channel's Subscriptions, and its
-// status is the Channel's. All of that is so again for a Channel of the same name that is created after the first one was deleted
-// (eventing Channel Lifecycle).
+// implement covers a Channel whose template names the kind: an object of it is created, lists the Channel's Subscriptions, and
+// provides the Channel's status. The same holds for a new Channel of the same name after deletion of the first (eventing
+// Channel Lifecycle).
 func (f foreign) implement(t *testing.T, s *harness.Space) {
 	f.control(t)
 	channel := fmt.Sprintf(`{apiVersion: messaging.knative.dev/v1, kind: Channel, metadata: {name: orders},
@@ -191,7 +193,7 @@ func (f foreign) implement(t *testing.T, s *harness.Space) {
 	var last types.UID
 	for range 2 {
 		s.Apply(t, channel)
-		// The cluster's garbage collector deletes what implemented the Channel before.
+		// The cluster's garbage collector deletes the previous backing object first.
 		orders := s.SaysWithin(t, noticed, "channel/orders", "Ready", "True")
 		backing, err := f.objects.Get(t.Context(), "orders", metav1.GetOptions{})
 		if err != nil {
@@ -220,11 +222,11 @@ func (f foreign) implement(t *testing.T, s *harness.Space) {
 	}
 }
 
-// addressOf is where control has an object accept events.
+// addressOf returns the address at which control makes an object accept events.
 func addressOf(uid types.UID) string { return "http://" + string(uid) + ".example.com" }
 
-// control does until the test ends what the controller of a kind of channels does: it reports objects as ready, with an address,
-// and their subscribers as added.
+// control acts as the controller of a kind of channels until the test ends: it reports objects as ready, with an address, and
+// their subscribers as added.
 func (f foreign) control(t *testing.T) {
 	t.Helper()
 	objects, err := f.objects.Watch(t.Context(), metav1.ListOptions{})

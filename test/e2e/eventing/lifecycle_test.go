@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// A missing subscriber is named in the conditions of what refers to it. Events that are accepted meanwhile wait, and go there
-// once it is there (eventing Destination Resolution, eventing Trigger Lifecycle, eventing Subscription Lifecycle).
+// TestMissingSubscriber checks that conditions report a missing subscriber, and that events that are accepted meanwhile are
+// delivered once it exists (eventing Destination Resolution, eventing Trigger Lifecycle, eventing Subscription Lifecycle).
 func TestMissingSubscriber(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "missing")
@@ -31,8 +31,8 @@ func TestMissingSubscriber(t *testing.T) {
 	logged(t, s, "logger", `"id":"waiting"`)
 }
 
-// A Trigger says when its Broker is not there. It works when one comes, and again when another one comes after that (eventing
-// Trigger Lifecycle).
+// TestBrokerRecreated checks that a Trigger reports a missing Broker, and works with a new Broker and with the one after it
+// (eventing Trigger Lifecycle).
 func TestBrokerRecreated(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "back")

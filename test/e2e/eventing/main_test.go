@@ -1,5 +1,5 @@
-// Package eventing tests Eventing on a real cluster with a node, where the server runs in three replicas: from kubectl
-// to what Pods send and get.
+// Package eventing tests Eventing on a real cluster with a node and three replicas of the server: from kubectl to events that
+// Pods send and receive.
 package eventing
 
 import (
@@ -33,7 +33,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// patience bounds waits for what takes several steps.
+// patience is the timeout of waits for several steps.
 const patience = 2 * time.Minute
 
 func bounded(t *testing.T) context.Context {
@@ -43,7 +43,7 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// newSpace makes a namespace with a ready Pod client, from which requests are sent.
+// newSpace creates a namespace with a ready Pod client, which sends requests.
 func newSpace(t *testing.T, prefix string) *harness.Space {
 	t.Helper()
 	s := node.NewSpace(t, prefix)
@@ -52,7 +52,7 @@ func newSpace(t *testing.T, prefix string) *harness.Space {
 	return s
 }
 
-// newSink starts a sink on this machine, at an address that Pods reach.
+// newSink starts a sink on this machine, at an address that Pods can reach.
 func newSink(t *testing.T) *harness.Sink {
 	t.Helper()
 	return harness.NewSinkOn(t, node.Address)
@@ -72,7 +72,7 @@ func event(ctx context.Context, address, id, kind string) (*http.Request, error)
 	return request, nil
 }
 
-// post sends an event and has it accepted.
+// post sends an event, which must be accepted.
 func post(t *testing.T, client *http.Client, address, id, kind string) {
 	t.Helper()
 	request, err := event(t.Context(), address, id, kind)
@@ -85,7 +85,7 @@ func post(t *testing.T, client *http.Client, address, id, kind string) {
 	}
 }
 
-// The manifests of tests are in YAML's flow style, one object a line.
+// Manifests of tests are in YAML flow style, one object per line.
 
 func broker(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: %s}, spec: {%s}}", name, spec)
@@ -116,7 +116,7 @@ func ref(apiVersion, kind, name string) string {
 
 func coreService(name string) string { return ref("v1", "Service", name) }
 
-// in has a destination that is a reference lead to another namespace.
+// in makes a destination refer to another namespace.
 func in(namespace, destination string) string {
 	return strings.Replace(destination, "{ref: {", "{ref: {namespace: "+namespace+", ", 1)
 }

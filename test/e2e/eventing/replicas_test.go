@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// replicas returns a client for each Pod of the server that takes events, which reaches that Pod alone by all names.
+// replicas returns a client for each Pod of the server with an event ingress, which connects to that Pod for all names.
 func replicas(t *testing.T) []*http.Client {
 	t.Helper()
 	var clients []*http.Client
@@ -55,7 +55,7 @@ func clientOf(address string) *http.Client {
 	}}
 }
 
-// Events arrive whichever replica they are posted to, the owner of the Broker or Channel or another one (eventing Broker
+// TestEveryReplica checks that events arrive from every replica, owner of the Broker or Channel or not (eventing Broker
 // Lifecycle, eventing Channel Lifecycle).
 func TestEveryReplica(t *testing.T) {
 	t.Parallel()
@@ -93,8 +93,8 @@ func TestEveryReplica(t *testing.T) {
 	}
 }
 
-// Ordered delivery keeps the order in which events were accepted, whichever replicas accepted them, and retries do not
-// break it.
+// TestOrderAcrossReplicas checks that ordered delivery keeps the order of acceptance for events accepted by different replicas,
+// also with retries.
 func TestOrderAcrossReplicas(t *testing.T) {
 	t.Parallel()
 	s := node.NewSpace(t, "order")
@@ -111,7 +111,7 @@ func TestOrderAcrossReplicas(t *testing.T) {
 	addresses := map[string]string{"/broker": s.Address(t, "broker/default"), "/channel": s.Address(t, "channel/orders")}
 
 	var mu sync.Mutex
-	taken := map[string][]string{}
+	accepted := map[string][]string{}
 	for path := range addresses {
 		sink.At(path).Answer(func(d *harness.Delivery) harness.Answer {
 			if d.ID[len(d.ID)-1] == '5' && d.Attempt <= 2 {
@@ -119,9 +119,9 @@ func TestOrderAcrossReplicas(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// A replica that goes away may leave its last delivery to be repeated by the next owner.
-			if order := taken[path]; len(order) == 0 || order[len(order)-1] != d.ID {
-				taken[path] = append(order, d.ID)
+			// After a replica shut down, the new owner may repeat its last delivery.
+			if order := accepted[path]; len(order) == 0 || order[len(order)-1] != d.ID {
+				accepted[path] = append(order, d.ID)
 			}
 			return harness.Answer{}
 		})
@@ -140,7 +140,7 @@ func TestOrderAcrossReplicas(t *testing.T) {
 			t.Fatal(err)
 		}
 		mu.Lock()
-		if diff := cmp.Diff(want, taken[path]); diff != "" {
+		if diff := cmp.Diff(want, accepted[path]); diff != "" {
 			t.Errorf("%s: the order (-want +got):\n%s", path, diff)
 		}
 		mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// An event that a Pod posts to a Broker's address reaches a URI, a core Service, a Channel and a Service that is at
-// zero, whose reply goes through the Broker to another Trigger (eventing Broker Lifecycle, eventing Destination Resolution,
-// eventing Event Reply).
+// TestBroker checks that an event that a Pod posts to the address of a Broker reaches a URI, a core Service, a Channel and a
+// Service at zero, whose reply is delivered by the Broker to another Trigger (eventing Broker Lifecycle, eventing Destination
+// Resolution, eventing Event Reply).
 func TestBroker(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "broker")
@@ -63,7 +63,7 @@ spec:
 	logged(t, s, "logger", `"id":"1"`)
 }
 
-// atZero tells why a namespace does not have all its Services at zero.
+// atZero returns an error unless all Services of a namespace are at zero.
 func atZero(ctx context.Context, namespace string) error {
 	pods, err := node.Host.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "serving.knative.dev/revision"})
 	if err == nil && len(pods.Items) > 0 {
@@ -72,10 +72,10 @@ func atZero(ctx context.Context, namespace string) error {
 	return err
 }
 
-// logged waits until a Pod of the sample application has told of something.
+// logged waits until a Pod of the sample application has logged a text.
 func logged(t *testing.T, s *harness.Space, pod, text string) {
 	t.Helper()
-	harness.Eventually(t, "Pod "+pod+" tells of "+text, func() error {
+	harness.Eventually(t, "Pod "+pod+" has logged "+text, func() error {
 		log, err := s.Log(t.Context(), pod)
 		if err == nil && !strings.Contains(log, text) {
 			err = fmt.Errorf("its log is %q", log)
@@ -84,8 +84,8 @@ func logged(t *testing.T, s *harness.Space, pod, text string) {
 	})
 }
 
-// A Channel accepts events in Pods by its address and the shorter forms of its name. Its Subscription has the subscriber's
-// reply sent to its reply (eventing Channel Lifecycle, eventing Event Reply).
+// TestChannel checks that a Channel accepts events from Pods by its address and the shorter forms of its name, and that its
+// Subscription sends the subscriber's reply to its reply destination (eventing Channel Lifecycle, eventing Event Reply).
 func TestChannel(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "channel")

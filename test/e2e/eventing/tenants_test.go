@@ -12,8 +12,8 @@ func allowing(namespace string) string {
 	return fmt.Sprintf("annotations: {eventing.knative.dev/allow-from: %q}", namespace)
 }
 
-// A reference to another namespace leads there only while the object there says so, as subscriber, reply and dead letter
-// sink of each kind (eventing Destination Resolution).
+// TestOtherNamespace checks that a reference to another namespace only works while the object there allows it, as subscriber,
+// reply and dead letter sink of each kind (eventing Destination Resolution).
 func TestOtherNamespace(t *testing.T) {
 	t.Parallel()
 	s, other := newSpace(t, "from"), node.NewSpace(t, "to")
@@ -45,7 +45,7 @@ func TestOtherNamespace(t *testing.T) {
 	for name, role := range refused {
 		s.Says(t, name, "Ready", "False "+role+"NotGranted", other.Name, "eventing.knative.dev/allow-from")
 	}
-	// What is not there sounds like what is.
+	// A missing object is reported like an existing one.
 	s.Says(t, "trigger/missing", "Ready", "False SubscriberNotGranted", "If it exists")
 
 	other.Apply(t, service(allowing("elsewhere, "+s.Name)), brokerOf(allowing("*")))

@@ -26,15 +26,15 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// space is a namespace of its own for a test.
+// space is a namespace for one test.
 type space struct {
 	testing.TB
 	name string
-	// began is when something was last applied.
+	// began is the time of the last apply.
 	began time.Time
 }
 
-// newSpace makes a namespace with some labels.
+// newSpace creates a namespace with labels.
 func newSpace(t testing.TB, labels map[string]string) *space {
 	t.Helper()
 	return &space{TB: t, name: node.AsCluster().Namespace(t, "failures", labels)}
@@ -44,7 +44,7 @@ func (s *space) serving() servingclient.ServingV1Interface { return node.Admin.K
 
 func (s *space) services() servingclient.ServiceInterface { return s.serving().Services(s.name) }
 
-// change makes a template of the sample application another one.
+// change modifies the template of the sample application.
 type change func(template *servingv1.RevisionTemplateSpec)
 
 // container is a change of the container.
@@ -52,7 +52,7 @@ func container(fn func(c *corev1.Container)) change {
 	return func(template *servingv1.RevisionTemplateSpec) { fn(&template.Spec.Containers[0]) }
 }
 
-// withImage has another image run.
+// withImage replaces the image.
 func withImage(image string) change { return container(func(c *corev1.Container) { c.Image = image }) }
 
 // withEnv adds a variable.
@@ -70,7 +70,7 @@ func (s *space) newService(name string, changes ...change) *servingv1.Service {
 	return service
 }
 
-// create makes a Service that must be accepted.
+// create creates a Service that must be accepted.
 func (s *space) create(name string, changes ...change) {
 	s.Helper()
 	s.began = time.Now()
@@ -79,7 +79,7 @@ func (s *space) create(name string, changes ...change) {
 	}
 }
 
-// update gives a Service another template.
+// update replaces the template of a Service.
 func (s *space) update(name string, changes ...change) {
 	s.Helper()
 	harness.Eventually(s, "Service "+name+" is updated", func() error {
@@ -94,7 +94,7 @@ func (s *space) update(name string, changes ...change) {
 	})
 }
 
-// ready waits until a Service is, and returns it.
+// ready waits until a Service is ready, and returns it.
 func (s *space) ready(name string) *servingv1.Service {
 	s.Helper()
 	return s.until(name, patience, func(service *servingv1.Service) error {
@@ -106,7 +106,7 @@ func (s *space) ready(name string) *servingv1.Service {
 	})
 }
 
-// until watches a Service until check has nothing to say of it, for a time since it was applied.
+// until watches a Service until check returns nil, with a timeout since it was applied.
 func (s *space) until(name string, limit time.Duration, check func(*servingv1.Service) error) *servingv1.Service {
 	s.Helper()
 	ctx, cancel := context.WithDeadline(s.Context(), s.began.Add(limit))
@@ -135,7 +135,7 @@ func (s *space) until(name string, limit time.Duration, check func(*servingv1.Se
 	return event.Object.(*servingv1.Service)
 }
 
-// answers waits until a Service answers with a body.
+// answers waits until a Service responds with a body.
 func (s *space) answers(service *servingv1.Service, want string) {
 	s.Helper()
 	client := node.HTTPClient(prompt)
@@ -145,7 +145,7 @@ func (s *space) answers(service *servingv1.Service, want string) {
 	})
 }
 
-// expect asks once.
+// expect sends one request.
 func expect(ctx context.Context, client *http.Client, url, want string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -166,7 +166,7 @@ func expect(ctx context.Context, client *http.Client, url, want string) error {
 	return nil
 }
 
-// condition returns one of an object's present generation.
+// condition returns a condition of an object's current generation.
 func condition(object metav1.Object, status *duckv1.Status, t duckv1.ConditionType) duckv1.Condition {
 	if c := status.Conditions.Get(t); c != nil && status.ObservedGeneration == object.GetGeneration() {
 		return *c
@@ -178,7 +178,7 @@ func describe(c duckv1.Condition) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
 }
 
-// isFalse tells what a condition lacks to be False for a reason and with a message that has all parts.
+// isFalse returns an error unless a condition is False with a reason and a message that contains all parts.
 func isFalse(c duckv1.Condition, reason string, parts ...string) error {
 	says := func(part string) bool { return strings.Contains(c.Message, part) }
 	if c.Status != corev1.ConditionFalse || c.Reason != reason || !all(parts, says) {
@@ -191,8 +191,8 @@ func all(parts []string, fn func(string) bool) bool {
 	return !slices.ContainsFunc(parts, func(part string) bool { return !fn(part) })
 }
 
-// refused has the server refuse a Service, in words that have all parts. It is asked until it does: a host that takes
-// long to judge the Pod costs a warning only.
+// refused waits until the server rejects a Service, with a message that contains all parts. It retries, because a slow dry run
+// of the Pod only causes a warning.
 func (s *space) refused(service *servingv1.Service, parts ...string) {
 	s.Helper()
 	harness.Eventually(s, "Service "+service.Name+" is refused", func() error {

@@ -19,7 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// withCPU has the container ask for a share of a processor.
+// withCPU sets the CPU request of the container.
 func withCPU(quantity string) change {
 	return container(func(c *corev1.Container) {
 		c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(quantity)}
@@ -27,7 +27,7 @@ func withCPU(quantity string) change {
 	})
 }
 
-// quota bounds what Pods of the namespace ask for, and waits until it does.
+// quota sets a quota for the Pods of the namespace, and waits until it is effective.
 func (s *space) quota(hard corev1.ResourceList) {
 	s.Helper()
 	quotas := node.Host.CoreV1().ResourceQuotas(s.name)
@@ -44,7 +44,7 @@ func (s *space) quota(hard corev1.ResourceList) {
 	})
 }
 
-// TestQuota makes Services that there is no room for. They are accepted: others may make room.
+// TestQuota creates Services that exceed the quota. They are accepted, because the quota may have room later.
 func TestQuota(t *testing.T) {
 	tests := map[string]struct {
 		hard  corev1.ResourceList
@@ -63,7 +63,7 @@ func TestQuota(t *testing.T) {
 			s.quota(test.hard)
 			s.create("app", withCPU("20m"))
 			s.fails("app", failure{resources, "FailedCreate", test.parts})
-			t.Logf("told after %v", time.Since(s.began))
+			t.Logf("reported after %v", time.Since(s.began))
 			if err := node.Host.CoreV1().ResourceQuotas(s.name).Delete(t.Context(), "pods", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestLimits makes Services that could never run for what they ask for. They are refused at once.
+// TestLimits creates Services whose requests can never be satisfied. They are rejected.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
@@ -94,7 +94,7 @@ func TestLimits(t *testing.T) {
 	s.ready("app")
 }
 
-// hostRefuses tells whether the host refuses a Pod now.
+// hostRefuses reports whether the host rejects a Pod now.
 func (s *space) hostRefuses(pod *corev1.Pod) error {
 	pod.Name = "probe"
 	for i := range pod.Spec.Containers {
@@ -104,7 +104,7 @@ func (s *space) hostRefuses(pod *corev1.Pod) error {
 	return refusal(err)
 }
 
-// refusal turns the outcome of a write into that of a check that it is refused.
+// refusal converts the result of a write into a check that it is rejected.
 func refusal(err error) error {
 	if err == nil {
 		return errors.New("it is accepted")
@@ -112,8 +112,8 @@ func refusal(err error) error {
 	return nil
 }
 
-// TestPodSecurity runs Services in a namespace of the restricted Pod Security level. What is said against it is refused
-// at once, what an image has against it is in the status, and the rest runs.
+// TestPodSecurity runs Services in a namespace of the restricted Pod Security level. Violations in the template are rejected,
+// violations of the image are in the status, and all others run.
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
@@ -126,7 +126,7 @@ func TestPodSecurity(t *testing.T) {
 
 	s.create("image", withImage(rootImage(t)))
 	s.fails("image", failure{resources, "CreateContainerConfigError", []string{"container has runAsNonRoot and image will run as root"}})
-	t.Logf("told after %v", time.Since(s.began))
+	t.Logf("reported after %v", time.Since(s.began))
 
 	s.create("app")
 	s.answers(s.ready("app"), "Hello World!")
@@ -159,7 +159,7 @@ func rootImage(t *testing.T) string {
 	return to.String()
 }
 
-// policy refuses objects of the namespace that expression, in CEL, is not true of, and waits until it does.
+// policy rejects objects of the namespace for which a CEL expression is false, and waits until it is effective.
 func (s *space) policy(resource, group, expression, message string, probe func() error) {
 	s.Helper()
 	admission := node.Host.AdmissionregistrationV1()

@@ -1,5 +1,5 @@
-// Package failures tests the failures that users make on a real cluster with a node: what a Service, its Configuration
-// and its Revision say of each within 10 seconds, and that mending it helps.
+// Package failures tests mistakes of users on a real cluster with a node: a Service, its Configuration and its Revision report
+// each of them within 10 seconds, and repairing it helps.
 package failures
 
 import (
@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// prompt is how soon after it was made a failure is to be told.
+	// prompt is the maximum time until a failure is reported.
 	prompt = 10 * time.Second
-	// patience bounds what takes several steps, on a machine that does other things as well.
+	// patience is the timeout of several steps on a busy machine.
 	patience = time.Minute
 )
 
@@ -40,7 +40,7 @@ func run(m *testing.M) int {
 		image, err = node.AppImage()
 	}
 	if err == nil {
-		// They wait for the kubelet most of the time.
+		// They mostly wait for the kubelet.
 		err = flag.Set("test.parallel", "4")
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 const notOwned = "NotOwned"
 
-// says waits until a Service has two conditions that are False for one reason: Ready and one that it depends on.
+// says waits until a Service has two conditions that are False with one reason: Ready and one that it depends on.
 func (s *space) says(name string, t duckv1.ConditionType, reason string, parts ...string) {
 	s.Helper()
 	s.until(name, prompt, func(service *servingv1.Service) error {
@@ -24,14 +24,15 @@ func (s *space) says(name string, t duckv1.ConditionType, reason string, parts .
 		}
 		return isFalse(condition(service, &service.Status.Status, duckv1.ConditionReady), reason, parts...)
 	})
-	s.Logf("told after %v", time.Since(s.began))
+	s.Logf("reported after %v", time.Since(s.began))
 }
 
 func named(name string) change {
 	return func(template *servingv1.RevisionTemplateSpec) { template.Name = name }
 }
 
-// TestRevisionNameConflict has a template name a Revision of another Service, and one of its own that runs something else.
+// TestRevisionNameConflict checks templates with the name of another Service's Revision, and of an own Revision with other
+// content.
 func TestRevisionNameConflict(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
@@ -58,8 +59,8 @@ func TestRevisionNameConflict(t *testing.T) {
 	s.answers(s.ready("cart"), "Hello three!")
 }
 
-// TestCoreServiceInTheWay has something else of the cluster have the name of a Route's core Service.
-func TestCoreServiceInTheWay(t *testing.T) {
+// TestCoreServiceConflict checks that another object of the cluster has the name of a Route's core Service.
+func TestCoreServiceConflict(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
@@ -87,8 +88,8 @@ func TestCoreServiceInTheWay(t *testing.T) {
 	s.answers(s.ready("app"), "Hello World!")
 }
 
-// TestDeploymentInTheWay has something else of the cluster have the name of a Revision's Deployment.
-func TestDeploymentInTheWay(t *testing.T) {
+// TestDeploymentConflict checks that another object of the cluster has the name of a Revision's Deployment.
+func TestDeploymentConflict(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
 	labels := map[string]string{"app": "theirs"}
@@ -107,7 +108,7 @@ func TestDeploymentInTheWay(t *testing.T) {
 	}
 	s.create("app")
 	s.fails("app", failure{resources, notOwned, []string{`existing Deployment "app-00001-deployment" that does not belong to the Revision`}})
-	t.Logf("told after %v", time.Since(s.began))
+	t.Logf("reported after %v", time.Since(s.began))
 	if err := deployments.Delete(t.Context(), "app-00001-deployment", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +116,8 @@ func TestDeploymentInTheWay(t *testing.T) {
 	s.answers(s.ready("app"), "Hello World!")
 }
 
-// TestChildrenInTheWay has a Configuration or a Route of one's own have the name of a Service (serving 7.0.1-3).
-func TestChildrenInTheWay(t *testing.T) {
+// TestChildrenConflict checks that a user's own Configuration or Route has the name of a Service (serving 7.0.1-3).
+func TestChildrenConflict(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
 	configuration := &servingv1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "one"}}

@@ -15,8 +15,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestPlaceholder has users delete and edit the core Services of a Route: they come back as they were. What else is
-// added to them stays, and they go with what they are for.
+// TestPlaceholder checks that core Services of a Route that users delete or edit are restored, that additions of users stay,
+// and that they are deleted with their Route.
 func TestPlaceholder(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
@@ -68,7 +68,7 @@ func TestPlaceholder(t *testing.T) {
 		patch(`{"metadata":{"labels":{"serving.knative.dev/route":null}}}`)
 		restored("unlabelled", false)
 		patch(`{"metadata":{"ownerReferences":null}}`)
-		harness.Eventually(t, "the orphaned core Service "+name+" is told of", func() error {
+		harness.Eventually(t, "the orphaned core Service "+name+" is reported", func() error {
 			route, err := s.serving().Routes(s.name).Get(t.Context(), "app", metav1.GetOptions{})
 			if err != nil {
 				return err

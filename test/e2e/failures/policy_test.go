@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// aPod is one of the sample application.
+// aPod is a Pod of the sample application.
 func (s *space) aPod(labels map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -23,8 +23,8 @@ func (s *space) aPod(labels map[string]string) *corev1.Pod {
 	}
 }
 
-// TestPolicy has policies of the host refuse the Pods of Revisions: at once where they can be asked about the template,
-// by the status where they refuse what is made from it.
+// TestPolicy checks policies of the host that reject the Pods of Revisions: the template is rejected if the dry run shows it,
+// otherwise the status reports it.
 func TestPolicy(t *testing.T) {
 	revision := map[string]string{"serving.knative.dev/revision": "any"}
 	t.Run("of templates", func(t *testing.T) {
@@ -39,14 +39,14 @@ func TestPolicy(t *testing.T) {
 	t.Run("of Pods", func(t *testing.T) {
 		t.Parallel()
 		s := newSpace(t, nil)
-		s.policy("pods", "", "!has(object.metadata.ownerReferences)", "nobody may own a Pod", func() error {
+		s.policy("pods", "", "!has(object.metadata.ownerReferences)", "Pods may have no owner", func() error {
 			pod := s.aPod(revision)
 			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "any", UID: "any"}}
 			return s.hostRefuses(pod)
 		})
 		s.create("app")
-		s.fails("app", failure{resources, "FailedCreate", []string{"nobody may own a Pod"}})
-		t.Logf("told after %v", time.Since(s.began))
+		s.fails("app", failure{resources, "FailedCreate", []string{"Pods may have no owner"}})
+		t.Logf("reported after %v", time.Since(s.began))
 	})
 	t.Run("of Deployments", func(t *testing.T) {
 		t.Parallel()
@@ -62,7 +62,7 @@ func TestPolicy(t *testing.T) {
 		})
 		s.create("app")
 		s.fails("app", failure{resources, "FailedCreate", []string{"at least four"}})
-		t.Logf("told after %v", time.Since(s.began))
+		t.Logf("reported after %v", time.Since(s.began))
 	})
 	t.Run("of a webhook that does not answer", func(t *testing.T) {
 		t.Parallel()
@@ -87,6 +87,6 @@ func TestPolicy(t *testing.T) {
 		harness.Eventually(t, "the webhook is in force", func() error { return s.hostRefuses(s.aPod(nil)) })
 		s.create("app")
 		s.fails("app", failure{resources, "FailedCreate", []string{`failed calling webhook "pods.example.com"`}})
-		t.Logf("told after %v", time.Since(s.began))
+		t.Logf("reported after %v", time.Since(s.began))
 	})
 }

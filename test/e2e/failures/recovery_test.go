@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// keepAsking asks a Service until stop is called, which fails the test where an answer was not want.
+// keepAsking sends requests to a Service until stop is called, which fails the test if a response was not want.
 func (s *space) keepAsking(service *servingv1.Service, want string) (stop func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -48,7 +48,7 @@ func (s *space) keepAsking(service *servingv1.Service, want string) (stop func()
 	}
 }
 
-// TestBadRevision leaves the good Revision serving while later ones fail, until one is good again (serving 7.2-7).
+// TestBadRevision checks that the good Revision serves while later ones fail, until one is good again (serving 7.2-7).
 func TestBadRevision(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
@@ -65,7 +65,7 @@ func TestBadRevision(t *testing.T) {
 	} {
 		s.update("app", bad.change)
 		failed := s.fails("app", bad.want)
-		t.Logf("told after %v", time.Since(s.began))
+		t.Logf("reported after %v", time.Since(s.began))
 		if got := failed.Status.LatestReadyRevisionName; got != service.Status.LatestReadyRevisionName {
 			t.Errorf("latest ready Revision %q, want %q", got, service.Status.LatestReadyRevisionName)
 		}
@@ -78,8 +78,8 @@ func TestBadRevision(t *testing.T) {
 	s.answers(s.ready("app"), "Hello three!")
 }
 
-// TestMended makes what a Revision misses, and has it become ready without another one.
-func TestMended(t *testing.T) {
+// TestMissingObjectCreated creates an object that a Revision refers to: the Revision becomes ready without a new one.
+func TestMissingObjectCreated(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
 	s.create("app", container(func(c *corev1.Container) {
@@ -98,8 +98,8 @@ func TestMended(t *testing.T) {
 	s.answers(s.ready("app"), "Hello Secret!")
 }
 
-// TestCrashWhileItServes is about an application that crashes later: once is left to its restart, twice is told of, and
-// taken back once it serves again.
+// TestCrashWhileItServes covers an application that crashes later: one crash causes only a restart, the second is reported, and
+// the report is removed once it serves again.
 func TestCrashWhileItServes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
@@ -133,7 +133,7 @@ func TestCrashWhileItServes(t *testing.T) {
 	crash()
 	s.began = time.Now()
 	s.fails("app", failure{healthy, "ExitCode7", []string{"Container failed with: out of luck (exit code 7)"}})
-	t.Logf("told after %v", time.Since(s.began))
+	t.Logf("reported after %v", time.Since(s.began))
 	s.began = time.Now()
 	s.answers(s.ready("app"), "Hello World!")
 }
@@ -147,7 +147,7 @@ func (s *space) get(name string) *servingv1.Service {
 	return service
 }
 
-// restarted waits until the one Pod's container has been started again for the n-th time.
+// restarted waits until the container of the only Pod has been restarted n times.
 func (s *space) restarted(n int32) {
 	s.Helper()
 	harness.Eventually(s, "the container is started again", func() error {

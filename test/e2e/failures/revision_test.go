@@ -17,16 +17,17 @@ const (
 	healthy   = servingv1.RevisionConditionContainerHealthy
 )
 
-// failure is how a Revision fails.
+// failure is an expected failure of a Revision.
 type failure struct {
-	// condition of the Revision is False, and so is Ready, for a reason and with a message that has all parts.
+	// condition is the condition of the Revision that is False, like Ready, with a reason and a message that contains all
+	// parts.
 	condition duckv1.ConditionType
 	reason    string
 	parts     []string
 }
 
-// fails waits until a Service says why its latest Revision fails. So do then its Configuration and the Revision (serving
-// 7.1-6, 7.2-5, 9.4.3).
+// fails waits until a Service, its Configuration and the Revision report why the latest Revision fails (serving 7.1-6, 7.2-5,
+// 9.4.3).
 func (s *space) fails(name string, want failure) *servingv1.Service {
 	s.Helper()
 	const revisionFailed = "RevisionFailed"
@@ -57,7 +58,7 @@ func (s *space) fails(name string, want failure) *servingv1.Service {
 	return service
 }
 
-// TestRevisionFails has a Revision that never becomes ready tell why.
+// TestRevisionFails checks that a Revision that never becomes ready reports the reason.
 func TestRevisionFails(t *testing.T) {
 	app := func(tag string) string { return node.Registry + "/test-app" + tag }
 	const noDigest = "@sha256:0000000000000000000000000000000000000000000000000000000000000000"
@@ -168,7 +169,7 @@ func TestRevisionFails(t *testing.T) {
 			s := newSpace(t, nil)
 			s.create("app", test.changes...)
 			s.fails("app", test.want)
-			t.Logf("told after %v", time.Since(s.began))
+			t.Logf("reported after %v", time.Since(s.began))
 		})
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// drainTimeout is how long kubectl tries to evict those Pods that have nowhere else to go.
+// drainTimeout is how long kubectl tries to evict Pods that no other node can run.
 const drainTimeout = 30 * time.Second
 
-// TestNodeDrain drains the only node there is. All Pods of Services go; requests wait for others, and get them when the node
-// takes Pods again. Of the server's own Pods the node may evict one only, by their PodDisruptionBudget, so that the drain
-// does not come to its end, while the others go on.
+// TestNodeDrain drains the only node. All Pods of Services are evicted; requests wait for new Pods, which start when the node
+// is schedulable again. The PodDisruptionBudget of the server allows one eviction of its Pods, so that the drain does not
+// complete while the others serve.
 func TestNodeDrain(t *testing.T) {
 	s := newStage(t, instances, 0)
 	s.awaitServer(t)
@@ -62,7 +62,7 @@ func TestNodeDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitPods(t, 1, instances, before...)
-	l.goesOn(t)
+	l.awaitMore(t)
 	l.end(t)
 	s.awaitServer(t)
 }
@@ -73,7 +73,7 @@ func (s *stage) awaitServer(t *testing.T) {
 	eventually(t, "all replicas of the server are ready", func(ctx context.Context) error { return s.serverRuns(ctx, 3) })
 }
 
-// serverRuns tells whether so many Pods of the server are ready.
+// serverRuns reports whether that many Pods of the server are ready.
 func (s *stage) serverRuns(ctx context.Context, least int) error {
 	pods, err := s.Host.CoreV1().Pods(harness.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "knative-apiserver/gateway=true"})
 	if err != nil {

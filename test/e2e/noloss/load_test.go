@@ -12,37 +12,37 @@ import (
 )
 
 const (
-	// answerTimeout is how long a request may take, with the wait for an instance.
+	// answerTimeout is the timeout of a request, including the wait for a backend.
 	answerTimeout = 2 * time.Minute
-	// clients is how many send many requests, pause how long it is at least from one to the next.
+	// clients is the number of clients with many requests, pause the minimum pause between two of them.
 	clients = 6
 	pause   = 20 * time.Millisecond
-	// takes is how long the application takes for a request.
-	takes = 50 * time.Millisecond
-	// chunks is what the answer of a long request consists of, every is the time between two: they are under way for
-	// longer than a Pod takes to go away that holds for none.
+	// delay is how long the application takes for a request.
+	delay = 50 * time.Millisecond
+	// chunks is the number of chunks in the response of a long request, every the time between two: the request lasts longer
+	// than the termination of a Pod that does not drain.
 	chunks, every = 40, 200 * time.Millisecond
-	// someAnswers tell that the load runs, or goes on.
+	// someAnswers is the number of responses that shows that the load runs.
 	someAnswers = 20
 )
 
-// load is requests, one after the other by each of some clients. None may fail.
+// load sends requests, one after the other by each client. None may fail.
 type load struct {
 	stage *stage
 	stop  context.CancelFunc
 	group sync.WaitGroup
-	// longs is how many requests take long.
+	// longs is the number of long requests.
 	longs int
 
 	mu sync.Mutex
-	// answers counts those by body, failures tells of the others.
+	// answers counts the responses by body, failures describes failed requests.
 	answers  map[string]int // guarded by mu
 	failures []string       // guarded by mu
 	slowest  time.Duration  // guarded by mu
 }
 
-// startLoad has requests sent by some clients until end is called, each over a connection of its own, and returns when
-// they are answered.
+// startLoad sends requests by some clients until end is called, each over its own connection, and returns when they are
+// answered.
 func (s *stage) startLoad(t *testing.T, clients int) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -55,7 +55,7 @@ func (s *stage) startLoad(t *testing.T, clients int) *load {
 			l.send(ctx, client)
 		})
 	}
-	l.goesOn(t)
+	l.awaitMore(t)
 	return l
 }
 
@@ -63,8 +63,8 @@ func (l *load) send(ctx context.Context, client *http.Client) {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
-		// What has begun may end.
-		l.ask(context.WithoutCancel(ctx), client, "/?sleep="+takes.String(), func() {})
+		// Requests in flight may finish.
+		l.ask(context.WithoutCancel(ctx), client, "/?sleep="+delay.String(), func() {})
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
@@ -72,7 +72,7 @@ func (l *load) send(ctx context.Context, client *http.Client) {
 	}
 }
 
-// ask sends a request to a path, and notes how it went. begun is called when the answer begins.
+// ask sends a request to a path, and records its outcome. begun is called when the response starts.
 func (l *load) ask(ctx context.Context, client *http.Client, path string, begun func()) {
 	started := time.Now()
 	body, err := get(ctx, client, "http://"+l.stage.host+path, begun)
@@ -87,7 +87,7 @@ func (l *load) ask(ctx context.Context, client *http.Client, path string, begun 
 	l.answers[body]++
 }
 
-// get returns the body of an answer, of which long ones have but the last line.
+// get returns the body of a response, for long ones only its last line.
 func get(ctx context.Context, client *http.Client, target string, begun func()) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
 	if err != nil {
@@ -110,7 +110,7 @@ func get(ctx context.Context, client *http.Client, target string, begun func()) 
 	return lines[len(lines)-1], nil
 }
 
-// long has so many requests under way, each at an instance, that take long. They are waited for by end.
+// long starts that many long requests, each at its own backend. end waits for them.
 func (l *load) long(t *testing.T, count int) {
 	t.Helper()
 	path := fmt.Sprintf("/stream?n=%d&every=%s", chunks, every)
@@ -133,7 +133,7 @@ func (l *load) long(t *testing.T, count int) {
 	l.longs += count
 }
 
-// answered counts the answers of a body, or all for an empty one.
+// answered counts the responses with a body, or all for an empty one.
 func (l *load) answered(body string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,8 +146,8 @@ func (l *load) answered(body string) int {
 	return sum
 }
 
-// goesOn waits for some more answers.
-func (l *load) goesOn(t *testing.T) {
+// awaitMore waits for some more responses.
+func (l *load) awaitMore(t *testing.T) {
 	t.Helper()
 	before := l.answered("")
 	eventually(t, "requests are answered", func(context.Context) error {
@@ -158,7 +158,7 @@ func (l *load) goesOn(t *testing.T) {
 	})
 }
 
-// end waits for what is under way, and fails the test where any request has failed.
+// end waits for requests in flight, and fails the test if any request failed.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	l.stop()
@@ -166,7 +166,7 @@ func (l *load) end(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.Logf("answers: %v, the slowest after %s", l.answers, l.slowest)
-	// None was cut short, nor left out its end.
+	// None was truncated or lacked its end.
 	if last := fmt.Sprintf("chunk %d", chunks-1); l.answers[last] != l.longs {
 		t.Errorf("%d of %d requests that take long have ended as they should", l.answers[last], l.longs)
 	}

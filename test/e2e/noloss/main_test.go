@@ -1,6 +1,6 @@
-// Package noloss tests that no request fails while Pods of a Service go, whoever has them go: a rollout, the autoscaler,
-// somebody who deletes or evicts them, a node that is drained. All of it happens under a steady load through the gateway,
-// with requests that take longer under way.
+// Package noloss tests that no request fails while Pods of a Service terminate for any reason: a rollout, the autoscaler, a
+// user who deletes or evicts them, a drained node. All of it happens under a steady load through the gateway, with long
+// requests in flight.
 package noloss
 
 import (
@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// name is that of the Service in the namespace of each test.
+	// name is the name of the Service in the namespace of each test.
 	name = "steady"
-	// patience bounds every wait: Pods take long where many tests run on few cores.
+	// patience is the timeout of every wait: Pods start slowly if many tests share few cores.
 	patience = 3 * time.Minute
 )
 
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { os.Exit(m.Run()) }
 
 var openNode = sync.OnceValues(harness.OpenNode)
 
-// stage is a Service of a test's own.
+// stage is a Service for one test.
 type stage struct {
 	*harness.Node
 	namespace, image string
@@ -40,8 +40,8 @@ type stage struct {
 	host string
 }
 
-// newStage deploys a Service with at least so many instances, of which each takes so many requests at a time (serving
-// 7.3). It skips the test where there is no cluster.
+// newStage deploys a Service with a minimum number of backends, each with a concurrency limit (serving 7.3). It skips the test
+// without a cluster.
 func newStage(t *testing.T, instances, concurrency int) *stage {
 	t.Helper()
 	node, err := openNode()
@@ -77,7 +77,7 @@ func newStage(t *testing.T, instances, concurrency int) *stage {
 	return s
 }
 
-// awaitReady waits until the Revision of a generation is the latest that is ready, and the Service is. It returns the host
+// awaitReady waits until the Revision of a generation is the latest ready one, and the Service is ready. It returns the host
 // name of its URL.
 func (s *stage) awaitReady(t *testing.T, generation int) (host string) {
 	t.Helper()
@@ -96,10 +96,10 @@ func (s *stage) awaitReady(t *testing.T, generation int) (host string) {
 	return host
 }
 
-// revision is the name of the Revision of a generation.
+// revision returns the name of the Revision of a generation.
 func revision(generation int) string { return fmt.Sprintf("%s-%05d", name, generation) }
 
-// pods returns the Pods of a generation, with those that are on their way out.
+// pods returns the Pods of a generation, including terminating ones.
 func (s *stage) pods(ctx context.Context, generation int) ([]corev1.Pod, error) {
 	list, err := s.Host.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "serving.knative.dev/revision=" + revision(generation)})
 	if err != nil {
@@ -108,8 +108,8 @@ func (s *stage) pods(ctx context.Context, generation int) ([]corev1.Pod, error) 
 	return list.Items, nil
 }
 
-// awaitPods waits until there are so many Pods of a generation that are ready, and none besides, and none of some from
-// before. It returns them.
+// awaitPods waits until exactly that many Pods of a generation are ready, and none of the given earlier ones exists. It returns
+// them.
 func (s *stage) awaitPods(t *testing.T, generation, count int, before ...corev1.Pod) (pods []corev1.Pod) {
 	t.Helper()
 	old := map[types.UID]bool{}

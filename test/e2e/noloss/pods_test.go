@@ -14,9 +14,9 @@ import (
 
 const instances = 2
 
-// TestPodsGo has Pods of a Service go in the ways that users and the cluster have them go. The requests that are under way
-// when it happens take longer than all others, and end as well (serving 7.3).
-func TestPodsGo(t *testing.T) {
+// TestPodsTerminate terminates Pods of a Service in the ways of users and of the cluster. Long requests that are in flight
+// complete as well (serving 7.3).
+func TestPodsTerminate(t *testing.T) {
 	t.Parallel()
 	for title, remove := range map[string]func(t *testing.T, s *stage, pods []corev1.Pod){
 		"one is deleted":            deleteOne,
@@ -31,16 +31,16 @@ func TestPodsGo(t *testing.T) {
 			l := s.startLoad(t, clients)
 			l.long(t, 2*instances)
 			remove(t, s, before)
-			l.goesOn(t)
+			l.awaitMore(t)
 			eventually(t, "other Pods are there", func(ctx context.Context) error { return s.replaced(ctx, before) })
 			s.awaitPods(t, 1, instances)
-			l.goesOn(t)
+			l.awaitMore(t)
 			l.end(t)
 		})
 	}
 }
 
-// replaced tells whether a Pod is there that was not before.
+// replaced reports whether a new Pod exists.
 func (s *stage) replaced(ctx context.Context, before []corev1.Pod) error {
 	pods, err := s.pods(ctx, 1)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRollout has another Revision take over, and the one before go to zero (serving 7.3).
+// TestRollout replaces the Revision, and the previous one scales to zero (serving 7.3).
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, instances, 0)
@@ -23,13 +23,13 @@ func TestRollout(t *testing.T) {
 		}
 		return nil
 	})
-	// The least scale holds for Revisions that have traffic.
+	// min-scale applies to Revisions with traffic.
 	s.awaitPods(t, 1, 0)
-	l.goesOn(t)
+	l.awaitMore(t)
 	l.end(t)
 }
 
-// TestScaleDown has the autoscaler take instances away that had many requests and now have few.
+// TestScaleDown checks that the autoscaler removes backends after the load drops.
 func TestScaleDown(t *testing.T) {
 	t.Parallel()
 	const more, fewer = 4, 2
@@ -43,7 +43,7 @@ func TestScaleDown(t *testing.T) {
 		}
 		return err
 	})
-	many.goesOn(t)
+	many.awaitMore(t)
 	many.end(t)
 	eventually(t, "there are fewer instances", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, 1)
@@ -52,7 +52,7 @@ func TestScaleDown(t *testing.T) {
 		}
 		return err
 	})
-	l.goesOn(t)
+	l.awaitMore(t)
 	l.end(t)
 }
 

@@ -14,16 +14,16 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// A namespace that is deleted while the server is away waits for it, and goes once it is back. Everything else is as it
-// was: objects, and events that were acknowledged.
-func TestNamespaceDeletedWhileServerIsAway(t *testing.T) {
+// TestNamespaceDeletedWhileServerIsDown deletes a namespace while the server is down: it stays until the server is up, and is
+// deleted then. Everything else is unchanged: objects and acknowledged events.
+func TestNamespaceDeletedWhileServerIsDown(t *testing.T) {
 	s := setUp(t)
 	kept := holdEvents(t, s)
 	namespace := fullNamespace(t)
 	scale(t, 0)
 	t.Cleanup(func() {
 		if t.Failed() {
-			_ = scaleTo(context.WithoutCancel(t.Context()), replicas) // the failure is told already
+			_ = scaleTo(context.WithoutCancel(t.Context()), replicas) // the test has failed already
 		}
 	})
 	eventually(t, 2*time.Minute, "all replicas are gone", func(ctx context.Context) error {
@@ -37,7 +37,7 @@ func TestNamespaceDeletedWhileServerIsAway(t *testing.T) {
 	if err := client.Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Its objects are known to nobody now, so it has to stay.
+	// No server knows its objects now, so it must stay.
 	eventually(t, time.Minute, "the namespace waits for the server", func(ctx context.Context) error {
 		n, err := client.Get(ctx, namespace, metav1.GetOptions{})
 		if err != nil {

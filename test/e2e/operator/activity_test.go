@@ -9,27 +9,26 @@ import (
 )
 
 const (
-	// attemptLimit bounds one attempt of a call, giveUp a call with all its attempts.
+	// attemptLimit is the timeout of one attempt of a call, giveUp of a call with all attempts.
 	attemptLimit, giveUp = 10 * time.Second, 30 * time.Second
-	// retryPause is how long a client waits before it tries again.
+	// retryPause is the pause of a client before it retries.
 	retryPause = 100 * time.Millisecond
-	// keptFailures is how many failures of an activity are told.
+	// keptFailures is the number of failures that an activity reports.
 	keptFailures = 8
 )
 
-// activity is one sort of calls, made again and again. A call that fails is tried again, as clients do.
+// activity is one kind of repeated calls. A failed call is retried, as clients do.
 type activity struct {
 	name string
 
 	mu sync.Mutex
-	// calls that succeeded, attempts of them that failed, and calls that never succeeded.
+	// calls is the number of successful calls, failed of failed attempts, lost of calls that never succeeded.
 	calls, failed, lost int      // guarded by mu
 	failures            []string // guarded by mu; the first ones
 	slowest             time.Duration
 }
 
-// run makes one call after the other, each begun every so often, until stop is closed and the call under way has ended.
-// number tells a call from all others.
+// run makes one call after the other at an interval, until stop is closed and the call in flight ended.
 func (a *activity) run(ctx context.Context, stop <-chan struct{}, every time.Duration, call func(ctx context.Context, number int) error) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -45,7 +44,7 @@ func (a *activity) run(ctx context.Context, stop <-chan struct{}, every time.Dur
 	}
 }
 
-// call makes one call, with as many attempts as it takes.
+// call makes one call with as many attempts as it needs.
 func (a *activity) call(ctx context.Context, call func(context.Context) error) {
 	started := time.Now()
 	for {
@@ -64,9 +63,9 @@ func (a *activity) call(ctx context.Context, call func(context.Context) error) {
 		default:
 			a.note(began, err)
 		}
-		again := err != nil && time.Since(started) <= giveUp && ctx.Err() == nil
+		retry := err != nil && time.Since(started) <= giveUp && ctx.Err() == nil
 		a.mu.Unlock()
-		if !again {
+		if !retry {
 			return
 		}
 		select {
@@ -77,7 +76,7 @@ func (a *activity) call(ctx context.Context, call func(context.Context) error) {
 	}
 }
 
-// note counts an attempt that failed. The caller holds mu.
+// note counts a failed attempt. The caller holds mu.
 func (a *activity) note(began time.Time, err error) {
 	a.failed++
 	if len(a.failures) < keptFailures {
@@ -85,7 +84,7 @@ func (a *activity) note(began time.Time, err error) {
 	}
 }
 
-// report tells what was done, and fails the test where nothing was, or a call never succeeded.
+// report logs the activity, and fails the test if it made no call or a call never succeeded.
 func (a *activity) report(t *testing.T) {
 	t.Helper()
 	a.mu.Lock()
@@ -99,7 +98,7 @@ func (a *activity) report(t *testing.T) {
 	}
 }
 
-// succeeded is how many calls did so far.
+// succeeded returns the number of successful calls.
 func (a *activity) succeeded() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,14 +115,14 @@ func (a *activity) mustNotHaveFailed(t *testing.T) {
 	}
 }
 
-// attemptsFailed is how many did.
+// attemptsFailed returns the number of failed attempts.
 func (a *activity) attemptsFailed() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.failed
 }
 
-// worst is the longest that a call took until it succeeded.
+// worst returns the longest time until a call succeeded.
 func (a *activity) worst() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

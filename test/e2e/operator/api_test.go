@@ -23,27 +23,27 @@ import (
 
 const (
 	writeEvery, readEvery = 200 * time.Millisecond, 200 * time.Millisecond
-	// loadLabel is on the objects of a load, its value tells them from those of another.
+	// loadLabel is on the objects of a load; its value identifies the load.
 	loadLabel = "operator-test"
 )
 
-// apiLoad is objects created, updated and listed through kube-apiserver, and a watch of them.
+// apiLoad creates, updates and lists objects through kube-apiserver, and watches them.
 type apiLoad struct {
 	writes, reads activity
-	// watches counts those that broke; it makes no calls.
+	// watches counts broken watches; it makes no calls.
 	watches  activity
 	client   dynamic.ResourceInterface
 	selector string
 	informer cache.SharedIndexInformer
 
 	mu sync.Mutex
-	// acknowledged are the names of objects that were created.
+	// acknowledged are the names of created objects.
 	acknowledged []string // guarded by mu
-	// added are those that the watch told of.
+	// added are the objects that the watch delivered.
 	added map[string]bool // guarded by mu
 }
 
-// startAPI begins the calls; they end once stop is closed, and the watch with the test.
+// startAPI starts the calls; they end once stop is closed, and the watch ends with the test.
 func startAPI(t *testing.T, s *stage, stop <-chan struct{}, running *sync.WaitGroup) *apiLoad {
 	t.Helper()
 	kind, value := harness.KindOf("Trigger"), strings.ToLower(rand.Text())
@@ -62,7 +62,7 @@ func startAPI(t *testing.T, s *stage, stop <-chan struct{}, running *sync.WaitGr
 	}})
 	if err == nil {
 		err = a.informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
-			// A watch that ends is begun again, which is no failure.
+			// An ended watch is restarted, which is no failure.
 			if !errors.Is(err, io.EOF) {
 				a.watches.mu.Lock()
 				defer a.watches.mu.Unlock()
@@ -88,14 +88,14 @@ func startAPI(t *testing.T, s *stage, stop <-chan struct{}, running *sync.WaitGr
 	return a
 }
 
-// idleTrigger is a Trigger for events that nobody sends.
+// idleTrigger is a Trigger without events.
 func idleTrigger(namespace, name string) *unstructured.Unstructured {
 	u := harness.KindOf("Trigger").Object(namespace, name)
 	u.Object["spec"].(map[string]any)["filter"] = map[string]any{"attributes": map[string]any{"type": "operator.test.none"}}
 	return u
 }
 
-// create makes an object of the load. That it exists is what an attempt leads to whose answer was lost.
+// create creates an object of the load. An existing object is the result of an attempt whose response was lost.
 func (a *apiLoad) create(ctx context.Context, u *unstructured.Unstructured, value string) error {
 	u.SetLabels(map[string]string{loadLabel: value})
 	if _, err := a.client.Create(ctx, u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -107,8 +107,7 @@ func (a *apiLoad) create(ctx context.Context, u *unstructured.Unstructured, valu
 	return nil
 }
 
-// verify reports, requires each object that was acknowledged to be there and the watch to have told of it, and deletes
-// all of them.
+// verify reports, requires that each acknowledged object exists and was delivered by the watch, and deletes all of them.
 func (a *apiLoad) verify(t *testing.T) {
 	t.Helper()
 	a.writes.report(t)
@@ -141,7 +140,7 @@ func (a *apiLoad) verify(t *testing.T) {
 		}
 		return nil
 	})
-	// What is left goes with the namespace.
+	// The rest is deleted with the namespace.
 	if err := a.client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: a.selector}); err != nil {
 		t.Logf("deleting the objects of the load: %v", err)
 	}

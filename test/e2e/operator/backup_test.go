@@ -23,13 +23,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// watched is how long the garbage collector of the cluster is given to find fault with what was restored.
+// watched is the time for the garbage collector of the cluster to delete a restored object wrongly.
 const watched = 2 * time.Minute
 
-// TestBackupAndRestore repeats the procedures of docs/operations.md on an installation with history: objects that were deleted
-// after the snapshot, and their Pods; others that still exist, with Pods and undelivered events; objects that are newer than the
-// snapshot; and an earlier restore of the same snapshot. Every object and event is there afterwards, and stays. Pods that ran
-// go on.
+// TestBackupAndRestore follows the procedures of docs/operations.md on an installation with history: objects that were deleted
+// after the snapshot, and their Pods; others that still exist, with Pods and undelivered events; objects newer than the
+// snapshot; and an earlier restore of the same snapshot. Every object and event exists afterwards, and stays. Running Pods
+// continue.
 func TestBackupAndRestore(t *testing.T) {
 	s := setUp(t)
 	split := newSplitService(t, s)
@@ -95,10 +95,10 @@ func TestBackupAndRestore(t *testing.T) {
 	startLoad(t, s, true).stop(t)
 }
 
-// ownedName is the name of a ConfigMap that belongs to the stage's Service.
+// ownedName is the name of a ConfigMap that the stage's Service owns.
 const ownedName = "owned"
 
-// ownConfigMap creates an object of a user that belongs to the stage's Service.
+// ownConfigMap creates a user's object that the stage's Service owns.
 func ownConfigMap(t *testing.T, s *stage) {
 	t.Helper()
 	kind := harness.KindOf("Service")
@@ -166,7 +166,7 @@ func podsOf(t *testing.T, namespace, service string) map[string]types.UID {
 	return all
 }
 
-// splitService is a Service with two Revisions that get half of the requests each; the older one has a tag.
+// splitService is a Service with two Revisions that receive half of the requests each; the older one has a tag.
 type splitService struct {
 	stage     *stage
 	name      string
@@ -231,7 +231,7 @@ func newSplitService(t *testing.T, s *stage) *splitService {
 	return split
 }
 
-// discard deletes the Service, and waits until the garbage collector has deleted all that belonged to it.
+// discard deletes the Service, and waits until the garbage collector has deleted its dependents.
 func (s *splitService) discard(t *testing.T) {
 	t.Helper()
 	harness.NewKubectl(t, node.Kubeconfig, s.stage.namespace).Must(t, "", "delete", "ksvc", s.name)
@@ -257,7 +257,7 @@ func (s *splitService) discard(t *testing.T) {
 	})
 }
 
-// splitLoad is requests to a splitService.
+// splitLoad sends requests to a splitService.
 type splitLoad struct {
 	stopping chan struct{}
 	ended    chan struct{}
@@ -267,10 +267,10 @@ type splitLoad struct {
 	rounds   atomic.Int64
 }
 
-// grace is how long requests may fail after the first one that was answered.
+// grace is how long requests may fail after the first answered one.
 const grace = time.Second
 
-// watch begins to send requests, and returns once one was answered.
+// watch starts the requests, and returns once one was answered.
 func (s *splitService) watch(t *testing.T) *splitLoad {
 	t.Helper()
 	l := &splitLoad{stopping: make(chan struct{}), ended: make(chan struct{}), answers: map[string]int{}}
@@ -315,8 +315,8 @@ func (s *splitService) watch(t *testing.T) *splitLoad {
 	return l
 }
 
-// enoughRounds is how many requests it takes until both halves of the traffic have certainly had some: by chance, all of them
-// go to the same half once in 2^49 times.
+// enoughRounds is the number of requests after which both halves of the traffic have received some: the probability that all
+// are in one half is 2^-49.
 const enoughRounds = 50
 
 // stop verifies that no request failed, and that both Revisions answered.
@@ -341,7 +341,7 @@ func (l *splitLoad) stop(t *testing.T) {
 	}
 }
 
-// heldChannel is a Channel whose Subscription has undelivered events.
+// heldChannel is a Channel with undelivered events.
 type heldChannel struct{ *held }
 
 func holdChannelEvents(t *testing.T, s *stage) *heldChannel {
@@ -364,7 +364,7 @@ func holdChannelEvents(t *testing.T, s *stage) *heldChannel {
 	if len(subscribers) != 1 {
 		t.Fatalf("the Channel has subscribers %v", subscribers)
 	}
-	// By the path that all Channels have at the ingress of Brokers.
+	// Addressed by the path of Channels at the ingress.
 	h.fill(t, "/channels/"+s.namespace+"/"+h.name)
 	return &heldChannel{h}
 }

@@ -12,11 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// outage is the longest that a call may take, with all its attempts, while a replica that was killed is not yet known to be gone:
-// its Lease lasts 6 seconds, that of the leader 8, and etcd elects within a few.
+// outage is the maximum time of a call with all attempts until peers consider a killed replica dead: its Lease lasts 6 seconds,
+// the leader's 8, and etcd elects a leader within a few.
 const outage = 15 * time.Second
 
-// The leader's role, its share of brokers and its member of etcd are taken over; it comes back by itself.
+// TestKilledReplicas kills replicas: their leadership, their Brokers and their etcd membership are handed over, and they come
+// back without intervention.
 func TestKilledReplicas(t *testing.T) {
 	s := setUp(t)
 	for _, victim := range []struct {
@@ -28,7 +29,7 @@ func TestKilledReplicas(t *testing.T) {
 			pod, former := pick(t, victim.leading)
 			l := startLoad(t, s, true)
 			kill(t, pod)
-			eventually(t, recovery, "somebody leads", func(ctx context.Context) error {
+			eventually(t, recovery, "a replica leads", func(ctx context.Context) error {
 				_, err := leader(ctx)
 				return err
 			})
@@ -40,7 +41,7 @@ func TestKilledReplicas(t *testing.T) {
 	}
 }
 
-// pick returns a replica that leads, or one that does not, and who leads.
+// pick returns a replica that leads or follows, and the leader.
 func pick(t *testing.T, leading bool) (pod *corev1.Pod, leads string) {
 	t.Helper()
 	eventually(t, time.Minute, "there is a victim", func(ctx context.Context) error {
@@ -62,7 +63,7 @@ func pick(t *testing.T, leading bool) (pod *corev1.Pod, leads string) {
 	return pod, leads
 }
 
-// mustHaveGoneOn fails the test if a client that tries again had to do so for long.
+// mustHaveGoneOn fails the test if a retrying client had to retry for too long.
 func (l *load) mustHaveGoneOn(t *testing.T) {
 	t.Helper()
 	all := []*activity{&l.requests, &l.events}
@@ -76,8 +77,8 @@ func (l *load) mustHaveGoneOn(t *testing.T) {
 	}
 }
 
-// The kubelet starts containers of applications again. Until it has, the gateway sends to those that are left: what was not
-// yet answered fails, and nothing else.
+// TestKilledContainers kills containers of applications. Until the kubelet restarts them, the gateway sends requests to the
+// others: only requests in flight fail.
 func TestKilledContainers(t *testing.T) {
 	s := setUp(t)
 	l := startLoad(t, s, false)
@@ -89,7 +90,7 @@ func TestKilledContainers(t *testing.T) {
 		if len(pods.Items) == 0 {
 			t.Fatal(errors.New("the Service has no Pods"))
 		}
-		// The one that was restarted least, so that both are killed once.
+		// The container with the fewest restarts, so that both are killed once.
 		victim := slices.MinFunc(pods.Items, func(a, b corev1.Pod) int {
 			return int(a.Status.ContainerStatuses[0].RestartCount - b.Status.ContainerStatuses[0].RestartCount)
 		})
@@ -98,7 +99,7 @@ func TestKilledContainers(t *testing.T) {
 	l.stop(t)
 	l.mustHaveGoneOn(t)
 	l.events.mustNotHaveFailed(t)
-	// At most what was on its way to each of the two containers, from all clients.
+	// At most the requests in flight to each of the two containers, from all clients.
 	if failed := l.requests.attemptsFailed(); failed > 2*requestClients {
 		t.Errorf("%d requests failed, though there was always another instance", failed)
 	}

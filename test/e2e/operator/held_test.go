@@ -16,17 +16,17 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// heldEvents is how many events wait.
+// heldEvents is the number of waiting events.
 const heldEvents = 50
 
-// held is events that were acknowledged, and whose subscriber is a core Service that leads nowhere until release.
+// held are acknowledged events whose subscriber is a core Service without endpoints until release.
 type held struct {
 	stage *stage
 	name  string
 	load  load
 }
 
-// newHeld returns events whose subscriber leads nowhere yet.
+// newHeld returns events whose subscriber has no endpoints yet.
 func newHeld(t *testing.T, s *stage) *held {
 	t.Helper()
 	h := &held{stage: s, name: "held-" + strings.ToLower(rand.Text()[:6]), load: load{stage: s, accepted: map[string]time.Time{}}}
@@ -78,7 +78,7 @@ func (h *held) fill(t *testing.T, path string) {
 	}
 	for id := range h.load.accepted {
 		if _, there := received[id]; there {
-			t.Fatalf("event %s was delivered, though there was nobody to deliver it to", id)
+			t.Fatalf("event %s was delivered, although its subscriber has no endpoints", id)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (h *held) discardKinds(t *testing.T, kinds ...string) {
 			t.Fatal(err)
 		}
 	}
-	// The stream goes with the Broker, when whoever has it hears of that.
+	// The owner deletes the stream once it observes the deletion of the Broker.
 	eventually(t, time.Minute, "no more events are accepted", func(ctx context.Context) error {
 		if err := h.load.send(ctx, http.DefaultClient, "late"); err == nil || !strings.Contains(err.Error(), "404") {
 			return fmt.Errorf("an event is answered with %w", err)
@@ -105,7 +105,7 @@ func (h *held) discardKinds(t *testing.T, kinds ...string) {
 	delete(h.load.accepted, "late")
 }
 
-// release leads the subscriber to the stage's Pods, and waits until they have all of the events.
+// release adds the stage's Pods as endpoints of the subscriber, and waits until they have received all events.
 func (h *held) release(t *testing.T) {
 	t.Helper()
 	services := node.Host.CoreV1().Services(h.stage.namespace)

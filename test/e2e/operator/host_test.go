@@ -18,14 +18,14 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// hostOutage is how long the host API server is away: longer than any Lease.
+// hostOutage is the downtime of the host's API server: longer than any Lease.
 const hostOutage = 30 * time.Second
 
-// Requests and events need no host API server: none fails, and events are delivered meanwhile. Then all goes on, without
-// a restart of anything.
-func TestHostAPIServerAway(t *testing.T) {
+// TestHostAPIServerDown checks that requests and events do not need the host's API server: none fails while it is down, events
+// are delivered meanwhile, and everything else continues afterwards without a restart.
+func TestHostAPIServerDown(t *testing.T) {
 	s := setUp(t)
-	// It is made before: controllers of the host take up to a minute to see that its API server is back.
+	// It is created before: controllers of the host take up to a minute to reconnect.
 	space := node.NewSpace(t, "policy")
 	before := restarts(t)
 	l := startLoad(t, s, false)
@@ -42,7 +42,7 @@ func TestHostAPIServerAway(t *testing.T) {
 	pass(t, hostOutage)
 	cluster(t, "start", "kube-apiserver")
 	started := time.Now()
-	eventually(t, recovery, "somebody leads again", func(ctx context.Context) error {
+	eventually(t, recovery, "a replica leads again", func(ctx context.Context) error {
 		_, err := leader(ctx)
 		return err
 	})
@@ -58,7 +58,7 @@ func TestHostAPIServerAway(t *testing.T) {
 	}
 }
 
-// policyHolds makes an admission policy at the host, which is soon in force.
+// policyHolds checks that a new admission policy of the host becomes effective.
 func policyHolds(t *testing.T, space *harness.Space) {
 	t.Helper()
 	defer func() {
@@ -105,15 +105,15 @@ func cluster(t *testing.T, command, program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without the test's context, which has ended when its cleanup starts what was stopped.
+	// Not the context of the test, which is canceled when its cleanup starts the stopped program.
 	cmd := exec.Command("go", "-C", filepath.Join(root, "hack", "cluster"), "run", ".", command, "--dir", filepath.Dir(node.Kubeconfig), program)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cluster %s %s: %v\n%s", command, program, err, out)
 	}
 }
 
-// mustHaveDelivered fails the test unless the events that were acknowledged in a span of time were also delivered in it, but
-// for those of its last seconds.
+// mustHaveDelivered fails the test unless the events that were acknowledged in a period were also delivered in it, except the
+// events of its last seconds.
 func (l *load) mustHaveDelivered(t *testing.T, from, to time.Time) {
 	t.Helper()
 	const lag = 5 * time.Second

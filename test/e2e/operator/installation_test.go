@@ -16,12 +16,12 @@ import (
 
 const (
 	replicas = 3
-	// recovery bounds the time until an installation is whole again.
+	// recovery is the timeout for the recovery of an installation.
 	recovery = 3 * time.Minute
 )
 
-// awaitWhole waits until all replicas are ready, each knows that etcd has as many voting members and a leader, and the API is
-// served through the host. A replica is ready only when it has all streams that it should have.
+// awaitWhole waits until all replicas are ready, etcd has as many voting members and a leader, and the host serves the API. A
+// ready replica has all its streams.
 func awaitWhole(t *testing.T) {
 	t.Helper()
 	eventually(t, recovery, "the installation is whole", func(ctx context.Context) error {
@@ -58,25 +58,25 @@ func leader(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return "", fmt.Errorf("nobody leads")
+		return "", fmt.Errorf("no replica leads")
 	}
 	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "@")
 	return pod, nil
 }
 
-// isMember returns why a replica does not take part in a whole etcd cluster with a leader.
+// isMember returns an error unless a replica is a member of a complete etcd cluster with a leader.
 func isMember(ctx context.Context, pod *corev1.Pod) error {
 	values, err := node.MetricsOf(ctx, pod)
 	if err != nil {
 		return err
 	}
 	if voters, leads := values["knative_etcd_voting_members"], values["knative_etcd_has_leader"]; voters != replicas || leads != 1 {
-		return fmt.Errorf("it knows of %v voting members of etcd, and %v leader", voters, leads)
+		return fmt.Errorf("etcd has %v voting members and %v leaders", voters, leads)
 	}
 	return nil
 }
 
-// restarts returns how often the containers of the replicas were restarted, by Pod.
+// restarts returns the number of container restarts by Pod of the replicas.
 func restarts(t *testing.T) map[string]int32 {
 	t.Helper()
 	pods, err := node.ServerPods(t.Context())

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// The rates are what two processors carry beside everything else: they show gaps, not limits.
+// The rates are low enough for two processors besides everything else: they reveal gaps, not limits.
 const (
 	requestClients, requestEvery = 4, 40 * time.Millisecond
 	eventClients, eventEvery     = 2, 100 * time.Millisecond
 )
 
-// load is requests to the stage's Service, events to its Broker and, if wanted, calls of the API.
+// load sends requests to the stage's Service, events to its Broker and, optionally, calls of the API.
 type load struct {
 	stage            *stage
 	requests, events activity
@@ -30,18 +30,18 @@ type load struct {
 	running  sync.WaitGroup
 
 	mu sync.Mutex
-	// accepted are the ids of the events that were acknowledged, and when.
+	// accepted are the IDs of the acknowledged events with their times.
 	accepted map[string]time.Time // guarded by mu
 }
 
-// startLoad begins what stop ends.
+// startLoad starts a load that stop ends.
 func startLoad(t *testing.T, s *stage, withAPI bool) *load {
 	t.Helper()
 	l := &load{
 		stage: s, requests: activity{name: "requests"}, events: activity{name: "events"},
 		stopping: make(chan struct{}), accepted: map[string]time.Time{},
 	}
-	// Clients of their own, so that one connection that breaks is one client's trouble only.
+	// Separate clients, so that a broken connection affects one client only.
 	for range requestClients {
 		client := node.HTTPClient(attemptLimit)
 		l.running.Go(func() {
@@ -68,8 +68,7 @@ func startLoad(t *testing.T, s *stage, withAPI bool) *load {
 	return l
 }
 
-// stop ends the load and verifies that each call succeeded, if need be after more attempts, and that nothing of what was
-// acknowledged is lost.
+// stop ends the load and verifies that each call succeeded, possibly after retries, and that no acknowledged event is lost.
 func (l *load) stop(t *testing.T) {
 	t.Helper()
 	close(l.stopping)
@@ -82,7 +81,7 @@ func (l *load) stop(t *testing.T) {
 	l.awaitDelivered(t)
 }
 
-// awaitDelivered waits until all events that were acknowledged have been delivered.
+// awaitDelivered waits until all acknowledged events have been delivered.
 func (l *load) awaitDelivered(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
@@ -118,7 +117,7 @@ func (l *load) request(ctx context.Context, client *http.Client) error {
 	return err
 }
 
-// send sends an event, and notes that it was acknowledged.
+// send sends an event, and records its acknowledgement.
 func (l *load) send(ctx context.Context, client *http.Client, id string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.stage.ingress, strings.NewReader(`{"n": 1}`))
 	if err != nil {

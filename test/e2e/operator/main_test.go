@@ -1,7 +1,7 @@
-// Package operator tests what an operator sees fail, on a cluster with a node and the *default* installation: replicas
-// killed, their volumes lost, containers killed, the host API server away, upgrades, rotations of certificates. Requests,
-// events and API calls go on meanwhile, and nothing that was acknowledged may be lost. Since all of the installation is
-// disturbed it runs alone.
+// Package operator tests failures and maintenance on a cluster with a node and the *default* installation: replicas killed,
+// their volumes lost, containers killed, the host API server down, upgrades, rotations of certificates. Requests, events and
+// API calls continue meanwhile, and nothing that was acknowledged may be lost. The package runs alone, because it disrupts the
+// whole installation.
 package operator
 
 import (
@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	// node is the cluster under test, and nil where there is none.
+	// node is the cluster under test, nil without one.
 	node *harness.Node
-	// namespaces are those that were made, to be deleted at the end.
+	// namespaces are the created namespaces, which are deleted at the end.
 	namespaces []string
 )
 
@@ -66,7 +66,7 @@ func eventually(t *testing.T, limit time.Duration, what string, probe func(conte
 	}
 }
 
-// pass lets time go by under load, with an end of its own.
+// pass waits under load, with its own timeout.
 func pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

@@ -20,13 +20,13 @@ import (
 
 const (
 	authoritySecret = "knative-apiserver-ca"
-	// sinceAnnotation says since when a rotation is at its step.
+	// sinceAnnotation is the start time of the current step of a rotation.
 	sinceAnnotation = "knative-apiserver/rotating-since"
-	// stepTime is how long this test gives each step, with load; the server would give it two minutes.
+	// stepTime is the duration of each step in this test, with load; the server would use two minutes.
 	stepTime = 8 * time.Second
 )
 
-// Twice the authority is replaced as docs/operations.md says, and no call, request or event fails.
+// TestTwoRotations replaces the authority twice as docs/operations.md describes: no call, request or event fails.
 func TestTwoRotations(t *testing.T) {
 	s := setUp(t)
 	l := startLoad(t, s, true)
@@ -72,15 +72,15 @@ func annotate(t *testing.T, name, value string) {
 	}
 }
 
-// step is one of a rotation, told by what the Secret holds.
+// step is one step of a rotation, identified by the content of the Secret.
 type step struct {
 	what string
-	// trusted is the number of authorities, next whether there is one that does not sign yet.
+	// trusted is the number of authorities, next is true if one of them does not sign yet.
 	trusted int
 	next    bool
 }
 
-// await waits until the Secret is at the step, and until the host verifies the server by what the Secret says.
+// await waits until the Secret is at the step, and until the host verifies the server by the Secret.
 func (s step) await(t *testing.T) {
 	t.Helper()
 	eventually(t, time.Minute, s.what, func(ctx context.Context) error {
@@ -112,7 +112,7 @@ func authority(ctx context.Context) (*corev1.Secret, error) {
 	return node.Host.CoreV1().Secrets(harness.SystemNamespace).Get(ctx, authoritySecret, metav1.GetOptions{})
 }
 
-// signer returns the certificate of the authority that signs.
+// signer returns the certificate of the signing authority.
 func signer(t *testing.T) []byte {
 	t.Helper()
 	secret, err := authority(t.Context())

@@ -19,16 +19,16 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// stage is what the load is for: in one namespace a Service with two pods, and a Broker with a Trigger that leads to it.
+// stage is the target of the load: one namespace with a Service with two Pods, and a Broker with a Trigger to it.
 type stage struct {
 	namespace string
-	// host is the Service's name for clients outside.
+	// host is the external host name of the Service.
 	host string
-	// ingress is the Broker's address, by the IP of its core Service.
+	// ingress is the address of the Broker, by the IP of its core Service.
 	ingress string
 }
 
-// theStage is used by all tests of the package.
+// theStage is shared by all tests of the package.
 var theStage *stage
 
 const (
@@ -36,7 +36,7 @@ const (
 	instances           = "2"
 )
 
-// setUp skips where there is no cluster, waits until the installation is whole, and returns the stage.
+// setUp skips the test without a cluster, waits until the installation is complete, and returns the stage.
 func setUp(t *testing.T) *stage {
 	t.Helper()
 	if node == nil {
@@ -75,7 +75,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// app is a Service whose pods are always there, so that their logs are too.
+// app is a Service with permanent Pods, so that their logs are permanent too.
 func (s *stage) app(image string) *unstructured.Unstructured {
 	u := harness.KindOf("Service").Object(s.namespace, appName)
 	u.Object["spec"] = map[string]any{"template": map[string]any{
@@ -125,7 +125,7 @@ func (s *stage) awaitReady(t *testing.T, kindName, name string, field ...string)
 	return value
 }
 
-// received returns when each event first reached a pod, by its id. The kubelet's log files tell, which outlive containers
+// received returns when each event first reached a Pod, by its ID. It reads the kubelet's log files, which outlive containers
 // and need no API server.
 func (s *stage) received() (map[string]time.Time, error) {
 	found := map[string]time.Time{}
@@ -141,7 +141,7 @@ func (s *stage) received() (map[string]time.Time, error) {
 	return found, nil
 }
 
-// readEvents adds what a log file tells of events. Its lines are "<time> <stream> <F or P> <text>".
+// readEvents adds the events in a log file. Its lines are "<time> <stream> <F or P> <text>".
 func readEvents(path string, found map[string]time.Time) error {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// An upgrade by the README's command replaces every replica, with all roles, and no request, event or API call fails.
+// TestUpgrade upgrades with the README's command, which replaces every replica with all roles: no request, event or API call
+// fails.
 func TestUpgrade(t *testing.T) {
 	s := setUp(t)
 	image := nextImage(t)
@@ -34,7 +35,7 @@ func TestUpgrade(t *testing.T) {
 	l.api.mustNotHaveFailed(t)
 }
 
-// nextImage gives the server's image another name, by which it is another one for everybody who compares.
+// nextImage tags the server's image with another name, which makes it a different image.
 func nextImage(t *testing.T) string {
 	t.Helper()
 	set, err := statefulSet(t.Context())

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kill sends SIGKILL to all processes of all containers of a Pod, and waits until the kubelet has started them again.
+// kill sends SIGKILL to all processes of all containers of a Pod, and waits until the kubelet has restarted them.
 func kill(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	if len(pod.Status.ContainerStatuses) == 0 {
@@ -43,7 +43,7 @@ func kill(t *testing.T, pod *corev1.Pod) {
 	})
 }
 
-// killContainer kills the processes of a container, which are those in its cgroup below that of its Pod.
+// killContainer kills the processes of a container, which are in its cgroup below the Pod's.
 func killContainer(podUID, container string) error {
 	if podUID == "" || container == "" {
 		return errors.New("it does not run")
@@ -58,7 +58,7 @@ func killContainer(podUID, container string) error {
 		if err != nil || !inContainer(pid, podUID, container) {
 			continue
 		}
-		// Opened first and looked at again, so that no other process that has the pid now is hit.
+		// The process is opened first and checked again, so that no other process that reuses the pid is killed.
 		process, err := os.FindProcess(pid)
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func killContainer(podUID, container string) error {
 	return nil
 }
 
-// inContainer tells whether a process is in the cgroup ".../pod<UID>/<container>".
+// inContainer reports whether a process is in the cgroup ".../pod<UID>/<container>".
 func inContainer(pid int, podUID, container string) bool {
 	cgroups, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -91,7 +91,7 @@ func inContainer(pid int, podUID, container string) bool {
 	return false
 }
 
-// awaitGone waits until a Pod is gone, or another one has its name.
+// awaitGone waits until a Pod does not exist, or another one has its name.
 func awaitGone(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	eventually(t, time.Minute, "Pod "+pod.Name+" is gone", func(ctx context.Context) error {

@@ -12,12 +12,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// All volumes are lost, one after the other: whatever is still there at the end was copied to each that came new, objects
-// by etcd and events, undelivered ones too, by the streams. No hand is laid on anything else.
+// TestLostVolumes loses all volumes, one after the other: all data at the end was replicated to each new volume, objects by
+// etcd and events, including undelivered ones, by the streams. No manual step is needed.
 func TestLostVolumes(t *testing.T) {
 	s := setUp(t)
 	l := startLoad(t, s, true)
-	// Nobody answers there, so that these events stay until all volumes have been replaced.
+	// No server listens there, so these events stay until all volumes have been replaced.
 	kept := holdEvents(t, s)
 	for i := range replicas {
 		started := time.Now()
@@ -30,7 +30,7 @@ func TestLostVolumes(t *testing.T) {
 	kept.release(t)
 }
 
-// loseVolume deletes a replica's volume and, without time to say goodbye, the replica.
+// loseVolume deletes a replica's volume and kills the replica.
 func loseVolume(t *testing.T, name string) {
 	t.Helper()
 	pod, err := node.Host.CoreV1().Pods(harness.SystemNamespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -42,7 +42,7 @@ func loseVolume(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It goes when no Pod uses it any more.
+	// It is deleted once no Pod uses it.
 	if err := claims.Delete(t.Context(), claim.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,10 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// visibilityLabelKey makes a Route's names those within the cluster alone.
+// visibilityLabelKey makes a Route cluster-local.
 const visibilityLabelKey = "networking.knative.dev/visibility"
 
-// podClient returns a client whose requests a Pod of another namespace sends.
+// podClient returns a client that sends requests from a Pod of another namespace.
 func (s *space) podClient(t *testing.T) *http.Client {
 	t.Helper()
 	other := s.NewSpace(t, "serving-client")
@@ -23,7 +23,7 @@ func (s *space) podClient(t *testing.T) *http.Client {
 }
 
 // TestNames covers the names of a Route: outside, by the URL and the NodePort of the gateway's Service; in a Pod of any
-// namespace, by the names that the cluster's DNS knows (serving 6.15).
+// namespace, by the names in the cluster's DNS (serving 6.15).
 func TestNames(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "names", nil)
@@ -57,8 +57,8 @@ func TestNames(t *testing.T) {
 	t.Run("private tag", func(t *testing.T) { s.makeTagPrivate(t, service, inside) })
 }
 
-// makeTagPrivate covers the visibility label on the core Service of one tag: the tag has no name outside until the label is removed.
-// The Route and its other tag keep theirs.
+// makeTagPrivate covers the visibility label on the core Service of one tag: the tag has no external name until the label is
+// removed. The Route and its other tag keep theirs.
 func (s *space) makeTagPrivate(t *testing.T, service *servingv1.Service, inside *http.Client) {
 	urls := map[string]string{}
 	for _, target := range service.Status.Traffic {
@@ -101,7 +101,7 @@ func (s *space) makeTagPrivate(t *testing.T, service *servingv1.Service, inside 
 	}
 }
 
-// TestClusterLocal covers that a Route of that visibility has no name outside.
+// TestClusterLocal checks that a cluster-local Route has no external name.
 func TestClusterLocal(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "local", nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// gateways returns a client for each replica of the gateway, which reaches that one alone.
+// gateways returns a client for each replica of the gateway, which connects to that one only.
 func (s *space) gateways(t *testing.T) map[string]*http.Client {
 	t.Helper()
 	pods, err := s.Host.CoreV1().Pods(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "knative-apiserver/gateway=true"})
@@ -29,8 +29,8 @@ func (s *space) gateways(t *testing.T) map[string]*http.Client {
 	return clients
 }
 
-// TestConcurrencyLimit covers that no instance ever has more requests than containerConcurrency, though they come to
-// all replicas of the gateway at the same time, and that those which wait are answered.
+// TestConcurrencyLimit checks that no backend ever has more requests than containerConcurrency, although they arrive at all
+// replicas of the gateway at the same time, and that waiting requests are answered.
 func TestConcurrencyLimit(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "limit", nil)

@@ -22,11 +22,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// relayed is where the application hands on what a URL answers to it.
+// relayed is the path at which the application forwards requests to a URL.
 func relayed(service, to string) string { return service + "/relay?to=" + url.QueryEscape(to) }
 
-// TestSidecar covers a Pod of two containers: one takes the requests, the other is reached by it, and both see the same
-// emptyDir and environment (serving 7.2).
+// TestSidecar covers a Pod with two containers: one receives the requests and forwards them to the other, and both share an
+// emptyDir and the environment (serving 7.2).
 func TestSidecar(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "sidecar", nil)
@@ -68,9 +68,9 @@ func TestSidecar(t *testing.T) {
 	})
 }
 
-// TestInitContainers covers the features for init containers and for native sidecars among them, without which they are refused
-// (config-features). The one runs to its end before the serving container starts. The other runs beside it from before that on, and
-// is started again when it ends, which is no failure of the Revision.
+// TestInitContainers covers the features for init containers and for native sidecars, which are rejected without them
+// (config-features). An init container completes before the serving container starts. A native sidecar starts before it and is
+// restarted when it exits, which is no failure of the Revision.
 func TestInitContainers(t *testing.T) {
 	t.Parallel()
 	const (
@@ -89,7 +89,7 @@ func TestInitContainers(t *testing.T) {
 			{Name: "prepare", Image: s.image, Env: []corev1.EnvVar{{Name: "START_FAIL", Value: "0:prepared"}}},
 		}
 	}))
-	// A replica may not have seen a setting yet.
+	// A replica may not have observed a setting yet.
 	create := func(want string) {
 		t.Helper()
 		until(t, fmt.Sprintf("creating the Service is answered with %q", want), func() error {
@@ -125,7 +125,7 @@ func TestInitContainers(t *testing.T) {
 		t.Errorf("its log is %q, want %q", got, want)
 	}
 
-	// The process ends before it answers, of which the serving container tells.
+	// The process exits before it responds, which the serving container reports.
 	if _, err := ask(t.Context(), s.http, http.MethodGet, relayed(service.Status.URL, sidecar+"/crash"), nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -147,13 +147,13 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
-// enable turns a feature of config-features on until the test ends.
+// enable enables a feature of config-features until the test ends.
 func (s *space) enable(t *testing.T, feature string) {
 	t.Helper()
 	s.set(t, "config-features", map[string]string{feature: "enabled"})
 }
 
-// set gives keys of a ConfigMap of the system namespace values until the test ends.
+// set sets keys of a ConfigMap of the system namespace until the test ends.
 func (s *space) set(t *testing.T, name string, values map[string]string) {
 	t.Helper()
 	maps := s.Host.CoreV1().ConfigMaps(harness.SystemNamespace)

@@ -17,12 +17,12 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// TestDeploymentSettings covers the keys of config-deployment that Pods and conditions follow: runtime-class-name,
-// default-affinity-type, pod-is-always-schedulable and progress-deadline. Revisions that exist keep what they were made with, and
-// what a template says comes first. The node's containerd has the handler of one RuntimeClass, whose Pod runs, and lacks that of
-// the other, whose Revision says so.
+// TestDeploymentSettings covers the keys of config-deployment that affect Pods and conditions: runtime-class-name,
+// default-affinity-type, pod-is-always-schedulable and progress-deadline. Existing Revisions keep their values, and a template
+// takes precedence. The node's containerd has the handler of one RuntimeClass, whose Pod runs, and lacks the handler of the
+// other, which its Revision reports.
 //
-// It does not run in parallel: a progress deadline of five seconds would fail other tests' Revisions.
+// It does not run in parallel: a progress deadline of five seconds would fail Revisions of other tests.
 func TestDeploymentSettings(t *testing.T) {
 	s := newSpace(t, "deployment", nil)
 	runs, fails := s.runtimeClass(t, "runs", "runc"), s.runtimeClass(t, "fails", "missing")
@@ -45,7 +45,7 @@ func TestDeploymentSettings(t *testing.T) {
 	})
 	var after *appsv1.Deployment
 	made := 0
-	// The replica that leads may not have seen the settings yet.
+	// The leader may not have observed the settings yet.
 	until(t, "a new Revision has the runtime class", func() error {
 		made++
 		name := fmt.Sprintf("after-%d", made)
@@ -66,7 +66,7 @@ func TestDeploymentSettings(t *testing.T) {
 			ptr.Deref(got.RuntimeClassName, ""), got.Affinity)
 	}
 	if got := after.Spec; ptr.Deref(got.ProgressDeadlineSeconds, 0) != 120 || got.Template.Spec.Affinity != nil {
-		t.Errorf("with the settings a Revision has the deadline %d and the affinity %+v, want that of its template and none",
+		t.Errorf("with the settings a Revision has the deadline %d and the affinity %+v, want the template's and none",
 			ptr.Deref(got.ProgressDeadlineSeconds, 0), got.Template.Spec.Affinity)
 	}
 	service := s.ready(t, "hello")
@@ -96,7 +96,7 @@ func TestDeploymentSettings(t *testing.T) {
 	s.lacks(t, "sandbox-one", "FailedCreatePodSandBox", `"missing"`)
 }
 
-// runtimeClass makes a RuntimeClass of the test's own, and returns its name.
+// runtimeClass creates a RuntimeClass for the test, and returns its name.
 func (s *space) runtimeClass(t *testing.T, name, handler string) string {
 	t.Helper()
 	classes := s.Host.NodeV1().RuntimeClasses()
@@ -122,7 +122,7 @@ func (s *space) deployment(t *testing.T, revision string) (deployment *appsv1.De
 	return deployment
 }
 
-// lacks waits until a Revision says that its resources are not available, for a reason and with a message that has a part.
+// lacks waits until a Revision reports unavailable resources with a reason and a message that contains a part.
 func (s *space) lacks(t *testing.T, revision, reason, part string) {
 	t.Helper()
 	const available = servingv1.RevisionConditionResourcesAvailable

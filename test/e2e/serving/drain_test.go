@@ -13,7 +13,7 @@ import (
 )
 
 // TestStreamsDoNotDelaySIGTERM deletes a Pod with an open WebSocket and an open event stream, whose timeout is minutes. Its
-// application gets SIGTERM at once, and ends both itself.
+// application receives SIGTERM at once, and ends both itself.
 func TestStreamsDoNotDelaySIGTERM(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "goodbye", nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// logPath is where the log of a Revision is.
+// logPath returns the path of a Revision's log.
 func (s *space) logPath(revision, query string) string {
 	path := harness.KindOf("Revision").Path(s.namespace, revision) + "/log"
 	if query != "" {
@@ -23,13 +23,13 @@ func (s *space) logPath(revision, query string) string {
 	return path
 }
 
-// log reads the log of a Revision by kubectl.
+// log reads the log of a Revision with kubectl.
 func (s *space) log(t testing.TB, revision, query string) string {
 	t.Helper()
 	return s.kubectl.Must(t, "", "get", "--raw", s.logPath(revision, query))
 }
 
-// print has each Pod of a Revision print a line with a text.
+// print makes each Pod of a Revision print a line with a text.
 func (s *space) print(t testing.TB, revision, text string) {
 	t.Helper()
 	pods, err := s.pods(t.Context(), revision)
@@ -45,7 +45,7 @@ func (s *space) print(t testing.TB, revision, text string) {
 	}
 }
 
-// TestLog covers revisions/<name>/log: the lines of all Pods, each with the name of its own, and what can be asked for.
+// TestLog covers revisions/<name>/log: the lines of all Pods with the names of the Pods, and the query parameters.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "log", nil)
@@ -55,7 +55,7 @@ func TestLog(t *testing.T) {
 	if !strings.HasSuffix(revision.Status.LogURL, s.logPath(revision.Name, "")) {
 		t.Errorf("status.logUrl is %q, want the path %s", revision.Status.LogURL, s.logPath(revision.Name, ""))
 	}
-	// says tells whether there is one line with a text from each Pod, and count lines in all.
+	// says returns an error unless the log has one line with a text from each Pod, and count lines in all.
 	says := func(query, text string, count int) error {
 		log := s.log(t, revision.Name, query)
 		lines := strings.Split(strings.TrimSuffix(log, "\n"), "\n")
@@ -75,10 +75,10 @@ func TestLog(t *testing.T) {
 		}
 		return nil
 	}
-	// What a container prints is not in its log at once.
+	// The output of a container appears in its log with a delay.
 	eventually := func(query, text string, count int) {
 		t.Helper()
-		until(t, "the log has what was printed", func() error { return says(query, text, count) })
+		until(t, "the log has the printed text", func() error { return says(query, text, count) })
 	}
 	s.print(t, revision.Name, "first")
 	eventually("", "first", 2)
@@ -120,7 +120,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestLogRights covers that reading a log needs a right of its own, and no other.
+// TestLogRights checks that reading a log requires its own right, and no other.
 func TestLogRights(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "log-rights", nil)
@@ -134,8 +134,8 @@ func TestLogRights(t *testing.T) {
 		s.AsCluster().Bind(t, s.namespace, name, "Role", name)
 	}
 	path := s.logPath(revision, "")
-	// The authorizers of both servers learn of a new role by a watch.
-	until(t, "who may read logs does", func() error {
+	// The authorizers of both servers watch roles.
+	until(t, "an authorized user reads the log", func() error {
 		if got := s.kubectl.Run(t, "", "get", "--raw", path, "--as", "logger"); got.Code != 0 {
 			return fmt.Errorf("%+v", got)
 		}

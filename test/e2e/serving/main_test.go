@@ -1,4 +1,4 @@
-// Package serving tests Serving on a cluster with the shipped installation: from kubectl to the answer of a Pod.
+// Package serving tests Serving on a cluster with the shipped installation: from kubectl to the response of a Pod.
 package serving
 
 import (
@@ -25,12 +25,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// answerTimeout bounds a request, a cold start included.
+// answerTimeout is the timeout of a request, including a cold start.
 const answerTimeout = time.Minute
 
 var openNode = sync.OnceValues(harness.OpenNode)
 
-// atOnce is how many tests run at the same time: most of what they do is wait for the cluster.
+// atOnce is the number of parallel tests: they mostly wait for the cluster.
 const atOnce = "4"
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// space is a namespace of a test's own.
+// space is a namespace for one test.
 type space struct {
 	*harness.Node
 	kubectl   *harness.Kubectl
@@ -55,8 +55,7 @@ type space struct {
 	http  *http.Client
 }
 
-// newSpace makes a namespace, which is deleted with all that is in it when the test ends. It skips the test where
-// there is no cluster.
+// newSpace creates a namespace, which is deleted with its content when the test ends. It skips the test without a cluster.
 func newSpace(t *testing.T, prefix string, labels map[string]string) *space {
 	t.Helper()
 	node, err := openNode()
@@ -77,7 +76,7 @@ func newSpace(t *testing.T, prefix string, labels map[string]string) *space {
 	return s
 }
 
-// apply gives an object to kubectl apply.
+// apply applies an object with kubectl.
 func (s *space) apply(t testing.TB, object runtime.Object) {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
@@ -89,13 +88,13 @@ func (s *space) apply(t testing.TB, object runtime.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It may warn that the machine is too busy for a dry run.
+	// A warning that the machine was too busy for the dry run is allowed.
 	if got := s.kubectl.Run(t, string(manifest), "apply", "-f", "-"); got.Code != 0 {
 		t.Fatalf("kubectl apply of %s: %+v", manifest, got)
 	}
 }
 
-// ready waits until a Service's Ready condition is True for its present generation.
+// ready waits until a Service's Ready condition is True for its current generation.
 func (s *space) ready(t testing.TB, name string) *servingv1.Service {
 	t.Helper()
 	return eventually(t, s.Admin.Knative.ServingV1().Services(s.namespace), name, "is ready", func(service *servingv1.Service) error {
@@ -116,7 +115,7 @@ func (s *space) revision(t testing.TB, service *servingv1.Service) *servingv1.Re
 	return read(t, s.Admin.Knative.ServingV1().Revisions(s.namespace), service.Status.LatestReadyRevisionName)
 }
 
-// pods returns the Pods of a Revision that nobody deletes.
+// pods returns the Pods of a Revision that are not being deleted.
 func (s *space) pods(ctx context.Context, revision string) ([]corev1.Pod, error) {
 	list, err := s.Host.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "serving.knative.dev/revision=" + revision})
 	if err != nil {
@@ -131,7 +130,7 @@ func (s *space) pods(ctx context.Context, revision string) ([]corev1.Pod, error)
 	return kept, nil
 }
 
-// untilPods waits until a Revision has a number of Pods that are ready, and no other.
+// untilPods waits until a Revision has exactly that many ready Pods and no other.
 func (s *space) untilPods(t testing.TB, revision string, want int) (pods []corev1.Pod) {
 	t.Helper()
 	until(t, fmt.Sprintf("Revision %s has %d Pods", revision, want), func() (err error) {
@@ -154,7 +153,7 @@ func (s *space) untilPods(t testing.TB, revision string, want int) (pods []corev
 	return pods
 }
 
-// host is the host name of a URL that the server wrote.
+// host returns the host name of a URL.
 func host(t testing.TB, raw string) string {
 	t.Helper()
 	u, err := url.Parse(raw)
@@ -164,7 +163,7 @@ func host(t testing.TB, raw string) string {
 	return u.Host
 }
 
-// toward returns a client that reaches every host name at one address.
+// toward returns a client that connects to one address for every host name.
 func toward(t testing.TB, address string) *http.Client {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -174,14 +173,14 @@ func toward(t testing.TB, address string) *http.Client {
 	return &http.Client{Timeout: answerTimeout, Transport: transport}
 }
 
-// answer is what came back for a request.
+// answer is the response to a request.
 type answer struct {
 	code   int
 	header http.Header
 	body   string
 }
 
-// ask sends a request and reads the whole answer.
+// ask sends a request and reads the whole response.
 func ask(ctx context.Context, client *http.Client, method, target string, header http.Header, body io.Reader) (*answer, error) {
 	request, err := http.NewRequestWithContext(ctx, method, target, body)
 	if err != nil {
@@ -202,7 +201,7 @@ func ask(ctx context.Context, client *http.Client, method, target string, header
 	return &answer{code: response.StatusCode, header: response.Header, body: string(content)}, nil
 }
 
-// mustGet is a GET request that has to be answered with 200.
+// mustGet sends a GET request that must be answered 200.
 func mustGet(t testing.TB, client *http.Client, target string) string {
 	t.Helper()
 	a, err := ask(t.Context(), client, http.MethodGet, target, nil, nil)
@@ -215,13 +214,13 @@ func mustGet(t testing.TB, client *http.Client, target string) string {
 	return a.body
 }
 
-// get is mustGet through the gateway, from outside of the cluster.
+// get is mustGet through the gateway, from outside the cluster.
 func (s *space) get(t testing.TB, target string) string {
 	t.Helper()
 	return mustGet(t, s.http, target)
 }
 
-// decoded reads a JSON answer of the application.
+// decoded decodes a JSON response of the application.
 func decoded[R any](t testing.TB, body string) (report R) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(body), &report); err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// getter is the part of a kind's client that reads one object.
+// getter is the part of a typed client that reads one object.
 type getter[O any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (O, error)
 }
 
-// read returns an object that must be there.
+// read returns an object that must exist.
 func read[O any](t testing.TB, client getter[O], name string) O {
 	t.Helper()
 	object, err := client.Get(t.Context(), name, metav1.GetOptions{})
@@ -32,11 +32,10 @@ func read[O any](t testing.TB, client getter[O], name string) O {
 	return object
 }
 
-// patience bounds every wait. A machine on which everything else starts Pods as well is slow; a test that passes never
-// waits so long.
+// patience is the timeout of every wait. Machines are slow while many Pods start; a passing test never waits that long.
 const patience = 90 * time.Second
 
-// until calls probe until it succeeds, and fails the test with its last error when it does not.
+// until calls probe until it succeeds, and fails the test with its last error after a timeout.
 func until(t testing.TB, what string, probe func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -46,7 +45,7 @@ func until(t testing.TB, what string, probe func() error) {
 	}
 }
 
-// eventually waits until an object is as a test wants it, and returns it.
+// eventually waits until check accepts an object, and returns it.
 func eventually[O any](t testing.TB, client getter[O], name, what string, check func(O) error) O {
 	t.Helper()
 	var object O
@@ -72,8 +71,7 @@ func deleted[O any](t testing.TB, client getter[O], name string) {
 	})
 }
 
-// condition returns why a status does not have a condition as a test wants it; the status must belong to the
-// object's present generation.
+// condition returns an error if a status lacks the wanted condition; the status must be of the current generation.
 func condition(object metav1.Object, status *duckv1.Status, t duckv1.ConditionType, want corev1.ConditionStatus, reason string) error {
 	if status.ObservedGeneration != object.GetGeneration() {
 		return fmt.Errorf("generation %d, observedGeneration %d", object.GetGeneration(), status.ObservedGeneration)
@@ -103,7 +101,7 @@ func (s *space) app(name string, options ...option) *servingv1.Service {
 	return service
 }
 
-// pod changes what the Revision's Pods are made from.
+// pod changes the template's PodSpec.
 func pod(change func(*corev1.PodSpec)) option {
 	return func(s *servingv1.Service) { change(&s.Spec.Template.Spec.PodSpec) }
 }
@@ -148,24 +146,24 @@ func traffic(targets ...servingv1.TrafficTarget) option {
 	return func(s *servingv1.Service) { s.Spec.Traffic = targets }
 }
 
-// pinned is a target of traffic that is a Revision by its name.
+// pinned is a traffic target of a Revision by its name.
 func pinned(revision string, percent int64) servingv1.TrafficTarget {
 	return servingv1.TrafficTarget{RevisionName: revision, LatestRevision: ptr.To(false), Percent: &percent}
 }
 
-// tagged is a target of traffic with a tag.
+// tagged is a traffic target with a tag.
 func tagged(tag string, target servingv1.TrafficTarget) servingv1.TrafficTarget {
 	target.Tag = tag
 	return target
 }
 
-// h2c has the application be spoken to by HTTP/2.
+// h2c makes the gateway use HTTP/2 to the application.
 func h2c(s *servingv1.Service) {
 	container(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{Name: "h2c", ContainerPort: 8080}} })(s)
 	env("PROTOCOL", "h2c")(s)
 }
 
-// infoReport is what /info of the application answers, as far as tests look at it.
+// infoReport is the response of /info of the application, as far as tests use it.
 type infoReport struct {
 	Env map[string]string `json:"env"`
 }

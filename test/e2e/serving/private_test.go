@@ -12,8 +12,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// TestPrivateRegistry covers images that need a password: with a pull secret of the Pod, or of its service account, the
-// tag is resolved and the image runs; without one the Revision says what the kubelet says.
+// TestPrivateRegistry covers images that require a password: with a pull secret of the Pod, or of its service account, the tag
+// is resolved and the image runs; without one the Revision reports the kubelet's reason.
 func TestPrivateRegistry(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "private", nil)

@@ -15,8 +15,8 @@ import (
 )
 
 // TestHealthPort covers probes of the serving container at another port than the one for requests: a Revision whose Pod answers
-// requests is ready once the health port answers, and not before. The Pod has the number of seconds that the template gives the
-// container after a failed liveness probe (serving 10.4-7, 10.9).
+// requests is ready once the health port responds, not earlier. The Pod has the template's grace period for a failed liveness
+// probe (serving 10.4-7, 10.9).
 func TestHealthPort(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "health", nil)
@@ -25,7 +25,7 @@ func TestHealthPort(t *testing.T) {
 	s.apply(t, s.app("hello", revisionName("one"), container(func(c *corev1.Container) {
 		c.Ports = []corev1.ContainerPort{{ContainerPort: 8080}}
 		c.ReadinessProbe = &corev1.Probe{ProbeHandler: health}
-		// The container is not to be started again before the port answers.
+		// The container must not be restarted before the port responds.
 		c.LivenessProbe = &corev1.Probe{ProbeHandler: health, TerminationGracePeriodSeconds: ptr.To[int64](grace), FailureThreshold: 100}
 	})))
 	eventually(t, s.Admin.Knative.ServingV1().Services(s.namespace), "hello", "says that nothing listens on its health port", func(service *servingv1.Service) error {
@@ -42,7 +42,7 @@ func TestHealthPort(t *testing.T) {
 	if got := pods[0].Spec.Containers[0].LivenessProbe; got.HTTPGet.Port.IntValue() != port || ptr.Deref(got.TerminationGracePeriodSeconds, 0) != grace {
 		t.Errorf("the liveness probe of the Pod is %+v, want port %d and %d seconds", got, port, grace)
 	}
-	// Requests that do not go through the gateway.
+	// Requests that bypass the gateway.
 	direct := "http://" + pods[0].Status.PodIP + ":8080"
 	if got := mustGet(t, http.DefaultClient, direct); got != "Hello World!\n" {
 		t.Errorf("the Pod answers %q", got)

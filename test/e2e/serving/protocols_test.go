@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// dial connects to the gateway, whatever address is asked for.
+// dial connects to the gateway for every address.
 func (s *space) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, s.Gateway)
 }
@@ -46,7 +46,7 @@ func TestH2C(t *testing.T) {
 	}
 }
 
-// TestGRPC covers calls and streams with their metadata, header and trailer (serving 8-2).
+// TestGRPC covers calls and streams with metadata, header and trailer (serving 8-2).
 func TestGRPC(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "grpc", nil)
@@ -79,7 +79,7 @@ func TestGRPC(t *testing.T) {
 	}
 	const messages = 20
 	for i := range messages {
-		// Each is larger than the one before, up to many frames.
+		// Each message is larger than the previous one, up to many frames.
 		want := strings.Repeat("m", 1<<i)
 		if err := stream.SendMsg(wrapperspb.String(want)); err != nil {
 			t.Fatal(err)
@@ -96,12 +96,12 @@ func TestGRPC(t *testing.T) {
 		t.Errorf("after the last message the stream ended with %v", err)
 	}
 	if got := stream.Trailer()["x-messages"]; fmt.Sprint(got) != fmt.Sprintf("[%d]", messages) {
-		t.Errorf("the trailer tells of %v messages, want %d", got, messages)
+		t.Errorf("the trailer reports %v messages, want %d", got, messages)
 	}
 }
 
-// TestHTTP1 covers what goes over HTTP/1.1: WebSocket, server-sent events as they come, large bodies, and the header
-// fields that the gateway adds (serving 8).
+// TestHTTP1 covers HTTP/1.1: WebSocket, server-sent events without delay, large bodies, and the headers that the gateway adds
+// (serving 8).
 func TestHTTP1(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "http1", nil)

@@ -15,11 +15,11 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// gatewayPort is that of a replica's gateway for requests from outside.
+// gatewayPort is the port of a replica's gateway for external requests.
 const gatewayPort = "8080"
 
-// TestReadyAtEveryReplica covers that what a Route says when it is ready holds at the gateway of each replica, whichever one
-// of them wrote that: many Routes are made at once, and then all changed (serving 7.4, 8-1).
+// TestReadyAtEveryReplica checks that a ready Route is served by the gateway of each replica, independent of the replica that
+// wrote the status: many Routes are created at once, and then all are changed (serving 7.4, 8-1).
 func TestReadyAtEveryReplica(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "everywhere", nil)

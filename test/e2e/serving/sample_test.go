@@ -17,8 +17,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// sample returns the Service of artifacts/samples. It runs the image of the sample application, since what its own
-// needs (python3) is nowhere to be fetched from.
+// sample returns the Service of artifacts/samples. It runs the image of the sample application, because the original image
+// (python3) cannot be downloaded.
 func (s *space) sample(t *testing.T) string {
 	t.Helper()
 	root, err := harness.Root()
@@ -50,8 +50,8 @@ func (s *space) sample(t *testing.T) string {
 	return string(content)
 }
 
-// TestSample goes by kubectl alone: apply, wait, the URL, an answer, the Revision, a change, and delete, after which the
-// host has nothing left.
+// TestSample uses only kubectl: apply, wait, the URL, a response, the Revision, a change, and delete, after which the host has
+// no object left.
 func TestSample(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "sample", nil)
@@ -79,8 +79,8 @@ func TestSample(t *testing.T) {
 	deleted(t, s.Host.CoreV1().Services(s.namespace), "hello")
 }
 
-// TestObjects covers what a Service is made of on both servers, and that each belongs to what it was made for: so the
-// host's garbage collector deletes it.
+// TestObjects covers the objects of a Service on both servers and their owner references, by which the host's garbage collector
+// deletes them.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "objects", nil)
@@ -115,7 +115,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestDigest covers that a tag is resolved when the Revision is created, in the status and in the Pod (serving 7.2).
+// TestDigest checks that a tag is resolved when the Revision is created, in the status and in the Pod (serving 7.2).
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "digest", nil)
@@ -133,14 +133,14 @@ func TestDigest(t *testing.T) {
 		t.Errorf("status.containerStatuses is %+v, want the digest %s", got, want)
 	}
 	if got := revision.Spec.Containers[0].Image; got != s.image {
-		t.Errorf("the Revision's spec has the image %s, want that of the template", got)
+		t.Errorf("the Revision's spec has the image %s, want the template's", got)
 	}
 	if got := s.untilPods(t, revision.Name, 1)[0].Spec.Containers[0].Image; got != want {
 		t.Errorf("the Pod runs %s, want %s", got, want)
 	}
 }
 
-// TestEnvironment covers the variables of the runtime contract (serving 10.5), and the port that the user chooses.
+// TestEnvironment covers the variables of the runtime contract (serving 10.5), and the port of the template.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "env", nil)

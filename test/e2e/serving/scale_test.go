@@ -16,7 +16,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// untilZero waits until a Revision has no Pods, and says so; it and its Service are ready nevertheless.
+// untilZero waits until a Revision has no Pods and reports that; it and its Service stay ready.
 func (s *space) untilZero(t *testing.T, service *servingv1.Service) {
 	t.Helper()
 	name := service.Status.LatestReadyRevisionName
@@ -38,8 +38,8 @@ func (s *space) untilZero(t *testing.T, service *servingv1.Service) {
 	s.ready(t, service.Name)
 }
 
-// TestScaleToZeroAndBack covers that a Revision without requests has no Pods, and that requests which come then are all
-// answered, by a Pod that was started for them (serving 7.3-1, 8-7).
+// TestScaleToZeroAndBack checks that a Revision without requests has no Pods, and that later requests are all answered by a new
+// Pod (serving 7.3-1, 8-7).
 func TestScaleToZeroAndBack(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "zero", nil)
@@ -62,7 +62,7 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	s.untilZero(t, service)
 }
 
-// TestColdStartInside covers that a request from a Pod starts an instance as well.
+// TestColdStartInside checks that a request from a Pod starts a backend as well.
 func TestColdStartInside(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "cold", nil)
@@ -74,7 +74,8 @@ func TestColdStartInside(t *testing.T) {
 	}
 }
 
-// TestScaleWithLoad covers that instances come with load, up to max-scale, all of which take requests, and go after it.
+// TestScaleWithLoad checks that load adds backends up to max-scale, that all of them receive requests, and that they are
+// removed afterwards.
 func TestScaleWithLoad(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "load", nil)
@@ -114,7 +115,7 @@ func TestScaleWithLoad(t *testing.T) {
 		}
 		return nil
 	})
-	until(t, "--subresource=scale tells of three", func() error {
+	until(t, "--subresource=scale reports three", func() error {
 		got := s.kubectl.Run(t, "", "get", "rev", revision, "--subresource=scale", "-o", "jsonpath={.spec.replicas} {.status.replicas}")
 		if got.Stdout != "3 3" {
 			return fmt.Errorf("%+v", got)

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestRestricted covers that a Service which says nothing about security runs where only Pods of the restricted Pod
-// Security level are admitted, and elsewhere with the same restrictions as its image does not need more.
+// TestRestricted checks that a Service without security settings runs in a namespace of the restricted Pod Security level, and
+// elsewhere with the same restrictions if its image permits.
 func TestRestricted(t *testing.T) {
 	t.Parallel()
 	want := &corev1.SecurityContext{

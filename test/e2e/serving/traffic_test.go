@@ -13,8 +13,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// counts sends requests by several clients at the same time, each on connections of its own, and returns how often each
-// answer came.
+// counts sends requests by several concurrent clients, each on its own connections, and returns the number of each response.
 func (s *space) counts(t *testing.T, target string, clients, each int) map[string]int {
 	t.Helper()
 	var mu sync.Mutex
@@ -40,15 +39,14 @@ func (s *space) counts(t *testing.T, target string, clients, each int) map[strin
 	return seen
 }
 
-// TestSplit covers that requests are split 90 to 10, whichever replica they come to: each does so in every hundred
-// (serving 8-6).
+// TestSplit checks that requests are split 90 to 10 at every replica: each replica splits every hundred (serving 8-6).
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "split", nil)
 	s.deploy(t, s.app("hello", revisionName("most"), env("TARGET", "most"), instances("1")))
 	service := s.deploy(t, s.app("hello", revisionName("few"), env("TARGET", "few"), instances("1"),
 		traffic(pinned("hello-most", 90), pinned("hello-few", 10))))
-	// No more than three gateways are in the middle of a hundred at the beginning and at the end.
+	// At most three gateways are within a block of a hundred at the start and at the end.
 	const clients, each, off = 10, 200, 30
 	const want = clients * each / 10
 	seen := s.counts(t, service.Status.URL, clients, each)
@@ -57,7 +55,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestRollback covers that a template with an older Revision's name, and its content, makes that the latest again.
+// TestRollback checks that a template with the name and the content of an older Revision makes that Revision the latest again.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "rollback", nil)
@@ -72,9 +70,9 @@ func TestRollback(t *testing.T) {
 		t.Errorf("the latest Revisions are %q and %q, want hello-one", got.LatestCreatedRevisionName, got.LatestReadyRevisionName)
 	}
 	if got := s.get(t, url); got != "Hello one!\n" {
-		t.Errorf("after going back it answers %q", got)
+		t.Errorf("after the rollback it answers %q", got)
 	}
-	// Without a new name, a change of what the Revision is made from would change the Revision.
+	// Without a new name, a change of the template would change the Revision.
 	changed := s.app("hello", revisionName("one"), env("TARGET", "three"))
 	if _, err := s.Admin.Knative.ServingV1().Services(s.namespace).Update(t.Context(), withVersion(changed, service), metav1.UpdateOptions{}); err == nil {
 		t.Error("a change under a Revision's name is accepted")
@@ -86,7 +84,7 @@ func withVersion(object, of *servingv1.Service) *servingv1.Service {
 	return object
 }
 
-// TestRollout covers a gradual rollout: both Revisions have a share for as long as it takes, and the conditions say so.
+// TestRollout covers a gradual rollout: both Revisions have a share until it ends, and the conditions report it.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "rollout", nil)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// configure makes a ConfigMap and a Secret, and returns references to them.
+// configure creates a ConfigMap and a Secret, and returns references to them.
 func (s *space) configure(t *testing.T) (config, secret corev1.LocalObjectReference) {
 	t.Helper()
 	s.apply(t, &corev1.ConfigMap{
@@ -38,10 +38,10 @@ func mount(path string, source corev1.VolumeSource) option {
 	})
 }
 
-// file is where the application answers with the content of a file.
+// file returns the path at which the application serves the content of a file.
 func file(service, path string) string { return service + "/file?path=" + url.QueryEscape(path) }
 
-// claims are those of a token, which is not verified.
+// claims are the claims of a token, which is not verified.
 func claims(t *testing.T, token string) map[string]any {
 	t.Helper()
 	parts := strings.Split(token, ".")
@@ -56,7 +56,7 @@ func claims(t *testing.T, token string) map[string]any {
 }
 
 // TestVolumes covers each kind of volume that is allowed by default, and values of ConfigMaps and Secrets as environment
-// variables: the container reads what is in them.
+// variables: the container reads their content.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "volumes", nil)
@@ -108,8 +108,8 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// TestServiceAccount covers that the token of the Pod's service account is there to be read, whoever the image runs as,
-// unless that is turned off.
+// TestServiceAccount checks that the container can read the token of the Pod's service account as any user of the image, unless
+// that is disabled.
 func TestServiceAccount(t *testing.T) {
 	t.Parallel()
 	const path = "/var/run/secrets/kubernetes.io/serviceaccount/token"
@@ -121,7 +121,7 @@ func TestServiceAccount(t *testing.T) {
 	account := pod(func(spec *corev1.PodSpec) { spec.ServiceAccountName = "clerk" })
 	with := s.deploy(t, s.app("with", account))
 	if got, want := claims(t, s.get(t, file(with.Status.URL, path)))["sub"], "system:serviceaccount:"+s.namespace+":clerk"; got != want {
-		t.Errorf("the token is that of %v, want %s", got, want)
+		t.Errorf("the token belongs to %v, want %s", got, want)
 	}
 	without := s.deploy(t, s.app("without", account, pod(func(spec *corev1.PodSpec) { spec.AutomountServiceAccountToken = ptr.To(false) })))
 	a, err := ask(t.Context(), s.http, http.MethodGet, file(without.Status.URL, path), nil, nil)

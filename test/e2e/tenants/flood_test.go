@@ -10,12 +10,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// The tests below do not run beside others, as they measure.
+// The tests below do not run in parallel, because they measure.
 
-// clients is how many a flood has.
+// clients is the number of clients of a flood.
 const clients = 64
 
-// pair makes a namespace that floods and one that does not, with the same objects.
+// pair creates a namespace that floods and one that does not, with the same objects.
 func pair(t *testing.T, manifests ...string) (flooding, other *harness.Space) {
 	t.Helper()
 	flooding, other = node.NewSpace(t, "flooding"), node.NewSpace(t, "quiet")
@@ -25,12 +25,12 @@ func pair(t *testing.T, manifests ...string) (flooding, other *harness.Space) {
 	return flooding, other
 }
 
-// Requests to one namespace's Services do not slow down those to another's.
+// TestFloodOfRequests checks that requests to the Services of one namespace do not slow down requests to another's.
 func TestFloodOfRequests(t *testing.T) {
 	flooding, other := pair(t, service(t, "hello", ""))
 	flooding.Ready(t, "service/hello")
 	other.Ready(t, "service/hello")
-	// As many people do who come once: each by a connection of their own, to any replica.
+	// Like many users that come once: each on its own connection, to any replica.
 	quiet := &load{Once: true, Address: node.Gateway, Method: http.MethodGet, URL: "http://hello." + other.Name + ".example.com/"}
 	client := quiet.client()
 	withinTwice(t, &load{
@@ -40,7 +40,8 @@ func TestFloodOfRequests(t *testing.T) {
 	})
 }
 
-// Events to one namespace's Broker do not slow down those to another's, on their whole way to the subscriber.
+// TestFloodOfEvents checks that events to the Broker of one namespace do not slow down another's, until they reach the
+// subscriber.
 func TestFloodOfEvents(t *testing.T) {
 	sink := harness.NewSinkOn(t, node.Address)
 	subscriber := sink.At("/")
@@ -91,7 +92,7 @@ func TestFloodOfEvents(t *testing.T) {
 	})
 }
 
-// Calls of one tenant's ServiceAccount to the API do not slow down another's.
+// TestFloodOfCalls checks that API calls of one tenant's ServiceAccount do not slow down another's.
 func TestFloodOfCalls(t *testing.T) {
 	flooding, other := pair(t, "{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: default}}")
 	patch := func(s *harness.Space) *load {

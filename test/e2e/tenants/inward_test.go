@@ -16,7 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// patience bounds a request.
+// patience is the timeout of a request.
 const patience = 30 * time.Second
 
 // ask sends a GET request for a host through the gateway from outside.
@@ -37,7 +37,7 @@ func ask(t *testing.T, client *http.Client, host, path string, header map[string
 	return code, body
 }
 
-// What is for the cluster alone has no host name by which it answers outside, whatever headers say.
+// TestClusterLocal checks that cluster-local Routes do not answer outside by any host name or header.
 func TestClusterLocal(t *testing.T) {
 	t.Parallel()
 	s := node.NewSpace(t, "private")
@@ -83,7 +83,8 @@ func TestClusterLocal(t *testing.T) {
 	}
 }
 
-// Headers by which gateways talk have no effect when they come from outside, and do not reach the application.
+// TestInternalHeaders checks that the internal headers of gateways have no effect in requests from outside, and do not reach
+// the application.
 func TestInternalHeaders(t *testing.T) {
 	t.Parallel()
 	s, other := node.NewSpace(t, "mine"), node.NewSpace(t, "theirs")
@@ -122,7 +123,7 @@ func TestInternalHeaders(t *testing.T) {
 	}
 }
 
-// The ports by which replicas talk want a certificate of the installation's own authority.
+// TestInternalPorts checks that the ports for replicas require a certificate of the installation's own authority.
 func TestInternalPorts(t *testing.T) {
 	t.Parallel()
 	var address string
@@ -149,7 +150,7 @@ func TestInternalPorts(t *testing.T) {
 			continue
 		}
 		defer connection.Close()
-		// In TLS 1.3 the server's refusal comes with the first read.
+		// In TLS 1.3, the first read reports the server's rejection.
 		if _, err := io.WriteString(connection, "GET / HTTP/1.1\r\nHost: peer\r\n\r\n"); err != nil {
 			t.Error(err)
 		}
@@ -158,7 +159,7 @@ func TestInternalPorts(t *testing.T) {
 		}
 		content := make([]byte, 100)
 		if n, err := connection.Read(content); err == nil || !strings.Contains(err.Error(), "certificate") {
-			t.Errorf("port %s answers somebody without a certificate: %q, %v", port, content[:n], err)
+			t.Errorf("port %s answers a client without a certificate: %q, %v", port, content[:n], err)
 		}
 	}
 }

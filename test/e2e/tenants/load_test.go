@@ -22,24 +22,23 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// floodVariable holds the load, in JSON, that the test binary makes in place of running tests: in a process of its own, it
-// does not hold up who measures.
+// floodVariable holds the load, in JSON, that the test binary generates instead of running tests: a separate process does not
+// slow down the measuring one.
 const floodVariable = "E2E_FLOOD"
 
-// load is the same request again and again, by many clients, each of which waits for nothing but its answer.
+// load is one repeated request by many clients, each of which only waits for its response.
 type load struct {
 	Clients int
-	// Once has each request made by a connection of its own.
+	// Once is true if each request uses its own connection.
 	Once bool
-	// Address is the host:port to which connections go, if not to that of the URL.
+	// Address is the host:port to connect to, if not the URL's.
 	Address, Method, URL, Body string
 	Header                     map[string]string
-	// CA are the authorities of an https URL.
+	// CA are the authorities for an https URL.
 	CA []byte
 }
 
-// flood makes a load until standard input ends, and then says on standard output how many answers there were by
-// code, 0 being none.
+// flood generates a load until standard input ends, and then prints the number of responses by code, 0 being none.
 func flood(text string) int {
 	var l load
 	if err := json.Unmarshal([]byte(text), &l); err != nil {
@@ -92,7 +91,7 @@ func (l *load) client() *http.Client {
 	return &http.Client{Transport: transport, Timeout: patience}
 }
 
-// send sends one request and returns status code and body of its answer.
+// send sends one request and returns status code and body of its response.
 func (l *load) send(ctx context.Context, client *http.Client) (int, string, error) {
 	request, err := http.NewRequestWithContext(ctx, l.Method, l.URL, strings.NewReader(l.Body))
 	if err != nil {
@@ -104,7 +103,7 @@ func (l *load) send(ctx context.Context, client *http.Client) (int, string, erro
 	return harness.Exchange(client, request)
 }
 
-// must is send of a request whose answer must have one status code.
+// must is send for a request whose response must have one status code.
 func (l *load) must(ctx context.Context, client *http.Client, want int) error {
 	code, body, err := l.send(ctx, client)
 	if err == nil && code != want {
@@ -113,7 +112,7 @@ func (l *load) must(ctx context.Context, client *http.Client, want int) error {
 	return err
 }
 
-// start has another process make the load; stop ends it and returns how many answers it got by status code.
+// start generates the load in another process; stop ends it and returns the number of responses by status code.
 func (l *load) start(t *testing.T) (stop func() string) {
 	t.Helper()
 	text, err := json.Marshal(l)
@@ -141,20 +140,19 @@ func (l *load) start(t *testing.T) (stop func() string) {
 }
 
 const (
-	// pace is how often the other tenant does something, round how long it does so with and without the flood in turns, of which
-	// there are rounds: what else the machine is busy with is in both.
+	// pace is the interval of the other tenant's actions, round the duration of each of rounds rounds, alternating with and
+	// without the flood: other load on the machine affects both.
 	pace   = 20 * time.Millisecond
 	round  = 3 * time.Second
 	rounds = 3
-	// flooded is how long a flood runs before its effect is measured, settled how long after its end.
+	// flooded is the duration of a flood before its effect is measured, settled the pause after its end.
 	flooded = time.Second
 	settled = time.Second
-	// comparisons is how often it is measured at most: a machine that others use too has bad moments.
+	// comparisons is the maximum number of measurements: a shared machine has bad moments.
 	comparisons = 3
 )
 
-// measure calls do every so often for some time, each time when the one before is done at the earliest, and returns how long
-// it took.
+// measure calls do at an interval for some time, one call at a time, and returns the durations.
 func measure(t *testing.T, duration time.Duration, do func() error) (took []time.Duration) {
 	t.Helper()
 	ticker := time.NewTicker(pace)
@@ -169,9 +167,9 @@ func measure(t *testing.T, duration time.Duration, do func() error) (took []time
 	return took
 }
 
-// withinTwice fails the test unless what one tenant does takes at most twice as long, in the median, while another one floods as
-// it does else. The 95th percentile is told: on the two processors that all of the cluster, the flood and who measures share, it
-// is a matter of whom the system lets run.
+// withinTwice fails the test unless the median of one tenant's durations at most doubles while another one floods. The 95th
+// percentile is logged only: on two processors that cluster, flood and measurement share, it depends on the scheduler of the
+// operating system.
 func withinTwice(t *testing.T, flood *load, do func() error) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -187,7 +185,7 @@ func withinTwice(t *testing.T, flood *load, do func() error) {
 	}
 }
 
-// compare returns the percentiles of how long do takes without and with the flood.
+// compare returns the percentiles of the durations of do without and with the flood.
 func compare(t *testing.T, flood *load, do func() error) (before, during [2]time.Duration) {
 	t.Helper()
 	measure(t, settled, do)

@@ -14,8 +14,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// The log of a Revision has a right of its own: who has it reads that and nothing else, who may read all else in the
-// namespace does not read it, and it is worth nothing in another namespace.
+// TestLogRight checks that the log of a Revision requires its own right: it grants nothing else, all other rights in the
+// namespace do not include it, and it has no effect in another namespace.
 func TestLogRight(t *testing.T) {
 	t.Parallel()
 	s, other := node.NewSpace(t, "logs"), node.NewSpace(t, "other")
@@ -37,7 +37,7 @@ func TestLogRight(t *testing.T) {
 	viewer := withRole(s, "viewer", "revisions")
 	stranger := withRole(other, "stranger", "revisions/log")
 
-	// The application tells of an event.
+	// The application logs an event.
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://hello."+s.Name+".example.com/", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestLogRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubectl := harness.NewKubectl(t, kubeconfig, s.Name)
-	harness.Eventually(t, "the log tells of the event", func() error {
+	harness.Eventually(t, "the log has the event", func() error {
 		log := kubectl.Must(t, "", "get", "--raw", revision+"/log")
 		if !strings.Contains(log, `"id":"logged"`) || !strings.HasPrefix(log, "[hello-00001-deployment-") {
 			return fmt.Errorf("it is %q", log)
@@ -74,6 +74,6 @@ func TestLogRight(t *testing.T) {
 	wantForbidden(t, "reading the log of another namespace", get(stranger, revision+"/log"))
 	anonymous := rest.AnonymousClientConfig(reader)
 	if response := get(anonymous, revision+"/log"); response.Code != http.StatusForbidden && response.Code != http.StatusUnauthorized {
-		t.Errorf("reading the log as nobody: code %d", response.Code)
+		t.Errorf("reading the log without a user: code %d", response.Code)
 	}
 }

@@ -1,5 +1,5 @@
-// Package tenants tests on a real cluster with a node what keeps tenants, who are ServiceAccounts here, from one another:
-// rights, the ways in, and that nobody's flood slows others down.
+// Package tenants tests on a real cluster with a node the separation of tenants, which are ServiceAccounts here: rights,
+// network access, and that a flood of one tenant does not slow down others.
 package tenants
 
 import (
@@ -36,8 +36,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// account makes a ServiceAccount of a namespace, binds a ClusterRole of the installation to it there, and returns the
-// configuration of a client with its token.
+// account creates a ServiceAccount of a namespace, binds a ClusterRole of the installation to it there, and returns the client
+// configuration with its token.
 func account(t *testing.T, s *harness.Space, name, clusterRole string) *rest.Config {
 	t.Helper()
 	config := node.AsCluster().ServiceAccount(t, s.Name, name)
@@ -54,7 +54,7 @@ func clientsOf(t *testing.T, config *rest.Config) *harness.Clients {
 	return clients
 }
 
-// service returns the manifest of a Service of the sample application that stays at one Pod.
+// service returns the manifest of a Service of the sample application with exactly one Pod.
 func service(t *testing.T, name, labels string) string {
 	t.Helper()
 	image, err := node.AppImage()

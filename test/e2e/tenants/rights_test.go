@@ -11,13 +11,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// attempt is a request that needs the right to one verb.
+// attempt is a request that requires one verb.
 type attempt struct {
 	verb    string
 	request harness.Request
 }
 
-// attempts are one request for each verb on an object of a kind, in an order in which all of them can succeed.
+// attempts are one request per verb on an object of a kind, in an order in which all of them can succeed.
 func attempts(kind harness.Kind, object *unstructured.Unstructured) []attempt {
 	collection, path := kind.Collection(object.GetNamespace()), kind.Path(object.GetNamespace(), object.GetName())
 	const merge = "application/merge-patch+json"
@@ -41,7 +41,7 @@ var (
 	all   = slices.Concat([]string{"deletecollection"}, write)
 )
 
-// verbs are what the roles of the installation allow, by ClusterRole and kind.
+// verbs are the verbs that the roles of the installation allow, by ClusterRole and kind.
 var verbs = map[string]map[string][]string{
 	"knative-developer": {
 		"Service": write, "Configuration": read, "Route": read, "Revision": read,
@@ -53,7 +53,7 @@ var verbs = map[string]map[string][]string{
 	},
 }
 
-// wantForbidden fails the test unless a request was refused for want of a right.
+// wantForbidden fails the test unless a request was forbidden.
 func wantForbidden(t *testing.T, what string, response *harness.Response) {
 	t.Helper()
 	if response.Code != http.StatusForbidden || response.Status(t).Reason != "Forbidden" {
@@ -61,8 +61,8 @@ func wantForbidden(t *testing.T, what string, response *harness.Response) {
 	}
 }
 
-// Who has a role of the installation in one namespace may do there what it says and nothing else, and in another namespace nothing,
-// not even learn what is there (serving "RBAC Profile", eventing "RBAC Profile").
+// TestRoles checks that a role of the installation in one namespace grants its rights there and no others, and nothing in
+// another namespace, not even the existence of objects (serving "RBAC Profile", eventing "RBAC Profile").
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	for role, allowed := range verbs {
@@ -74,7 +74,7 @@ func TestRoles(t *testing.T) {
 				s.Apply(t, service(t, "hello", ""))
 				s.Ready(t, "service/hello")
 			}
-			// Services come last: deleting all of them takes the Revision away.
+			// Services come last: deleting all of them deletes the Revision.
 			kinds := harness.Kinds()
 			slices.Reverse(kinds)
 			for _, kind := range kinds {
@@ -85,7 +85,7 @@ func TestRoles(t *testing.T) {
 				there := user.Do(t, harness.Request{Method: http.MethodGet, Path: kind.Path(other.Name, "hello")})
 				absent := user.Do(t, harness.Request{Method: http.MethodGet, Path: kind.Path(other.Name, "absent")})
 				if strings.ReplaceAll(string(there.Body), "hello", "absent") != string(absent.Body) {
-					t.Errorf("what is there and what is not can be told apart:\n%s\n%s", there.Body, absent.Body)
+					t.Errorf("existing and missing objects can be distinguished:\n%s\n%s", there.Body, absent.Body)
 				}
 				wantForbidden(t, "listing all "+kind.Resource, user.Do(t, harness.Request{Method: http.MethodGet, Path: kind.Collection("")}))
 			}
@@ -105,7 +105,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// object is what attempts are made with: one that can be created, or one that is there if not.
+// object is the object of the attempts: one that can be created, or an existing one.
 func object(t *testing.T, kind harness.Kind, namespace string, allowed []string) *unstructured.Unstructured {
 	t.Helper()
 	if slices.Contains(allowed, "create") {
@@ -124,8 +124,7 @@ func object(t *testing.T, kind harness.Kind, namespace string, allowed []string)
 	return object
 }
 
-// tryAll makes one request for each verb, and fails the test unless exactly those in allowed succeed and all others are
-// forbidden.
+// tryAll sends one request per verb, and fails the test unless exactly the allowed ones succeed and all others are forbidden.
 func tryAll(t *testing.T, c *harness.Clients, kind harness.Kind, object *unstructured.Unstructured, allowed []string) {
 	t.Helper()
 	for _, attempt := range attempts(kind, object) {

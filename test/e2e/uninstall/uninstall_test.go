@@ -1,5 +1,5 @@
-// Package uninstall tests that the server goes without a trace, and with it the installation that the other tests of
-// test/e2e need. So it runs last, and only where E2E_UNINSTALL=1 says so.
+// Package uninstall tests that the server is removed without residue, and so the installation that the other tests of test/e2e
+// need. It runs last, and only with E2E_UNINSTALL=1.
 package uninstall
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// partOf selects all that is installed.
+// partOf selects all installed objects.
 const partOf = "app.kubernetes.io/part-of=knative-apiserver"
 
-// Namespaces with objects of all kinds, one of them being deleted at the time, are left without a trace of ours by the
-// README's command: none gets stuck, then or later, and what ran for the objects is gone.
+// TestUninstall runs the README's command with namespaces that have objects of all kinds, one of them being deleted at the
+// time: no namespace is stuck, then or later, and the workloads of the objects are deleted.
 func TestUninstall(t *testing.T) {
 	node, err := harness.OpenNode()
 	if errors.Is(err, harness.ErrNoNode) {
@@ -69,7 +69,7 @@ func TestUninstall(t *testing.T) {
 	nothingIsLeft(t, node)
 }
 
-// fill makes a namespace with objects of all kinds that users create, a Service with an instance among them.
+// fill creates a namespace with objects of all kinds that users create, including a Service with a backend.
 func fill(t *testing.T, node *harness.Node) string {
 	t.Helper()
 	image, err := node.AppImage()
@@ -96,15 +96,14 @@ func fill(t *testing.T, node *harness.Node) string {
 	harness.Eventually(t, "the Service has a Deployment", func() error {
 		list, err := node.Host.AppsV1().Deployments(namespace.Name).List(t.Context(), metav1.ListOptions{})
 		if err == nil && len(list.Items) == 0 {
-			err = errors.New("there is none")
+			err = errors.New("none exists")
 		}
 		return err
 	})
 	return namespace.Name
 }
 
-// nothingIsLeft looks for what was installed, and for what ran because of our objects, in everything that the host still
-// serves.
+// nothingIsLeft looks for installed objects and for workloads of Knative objects, in everything that the host still serves.
 func nothingIsLeft(t *testing.T, node *harness.Node) {
 	t.Helper()
 	resources, err := node.Host.Discovery().ServerPreferredResources()
@@ -130,12 +129,12 @@ func nothingIsLeft(t *testing.T, node *harness.Node) {
 	}
 }
 
-// lister is what noneLeft needs of a client.
+// lister is the part of a client that noneLeft needs.
 type lister interface {
 	List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error)
 }
 
-// noneLeft names an object that was installed, or that belongs to one of ours.
+// noneLeft returns an error for an object that was installed or that belongs to a Knative object.
 func noneLeft(ctx context.Context, client lister) error {
 	installed, err := client.List(ctx, metav1.ListOptions{LabelSelector: partOf})
 	if err != nil {

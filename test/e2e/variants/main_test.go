@@ -1,5 +1,5 @@
-// Package variants tests the installations besides the default one: that each is made by the shipped manifests and the
-// install script alone, serves requests and events, and goes without a trace. It wants a cluster without our server.
+// Package variants tests the variants other than the default: each is installed by the shipped manifests and the install script
+// only, serves requests and events, and is uninstalled completely. It needs a cluster without this server.
 package variants
 
 import (
@@ -21,7 +21,7 @@ import (
 // imageVariable is the environment variable with the reference of the server's image in the cluster's registry.
 const imageVariable = "E2E_IMAGE"
 
-// patience bounds waits for what takes several steps.
+// patience is the timeout of waits for several steps.
 const patience = 2 * time.Minute
 
 var (
@@ -53,11 +53,11 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// install installs a variant, or a directory that builds on one, for the time of the test.
+// install installs a variant, or a directory that builds on one, until the test ends.
 func install(t *testing.T, variant string) {
 	t.Helper()
 	if _, err := node.Host.CoreV1().Namespaces().Get(t.Context(), harness.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("namespace %s is there already (%v): what is installed must be uninstalled first", harness.SystemNamespace, err)
+		t.Fatalf("namespace %s exists (%v): uninstall the server first", harness.SystemNamespace, err)
 	}
 	t.Cleanup(func() { uninstall(t) })
 	if err := node.Script(t.Context(), "install.sh", image, variant); err != nil {
@@ -71,10 +71,10 @@ func install(t *testing.T, variant string) {
 	}
 }
 
-// uninstall takes the installation away, and checks that nothing of it is left.
+// uninstall removes the installation, and checks that nothing remains.
 func uninstall(t *testing.T) {
 	t.Helper()
-	// The context of a test has ended when it is cleaned up.
+	// The context of a test is canceled during its cleanup.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	defer cancel()
 	if err := node.Script(ctx, "uninstall.sh"); err != nil {
@@ -96,7 +96,7 @@ func uninstall(t *testing.T) {
 	}
 }
 
-// smoke has a Service answer, first and from zero, and an event that a Pod sends arrive.
+// smoke checks that a Service answers, also from zero, and that an event that a Pod sends arrives.
 func smoke(t *testing.T) {
 	t.Helper()
 	s := node.NewSpace(t, "variant")

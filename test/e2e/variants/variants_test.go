@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
 
-// overlay is a kustomization.yaml that builds on split, external what there is to be already: an etcd and a NATS.
+// overlay is a kustomization.yaml that builds on split, external the prerequisites: an etcd and a NATS server.
 var (
 	//go:embed testdata/kustomization.yaml
 	overlay string
@@ -19,14 +19,14 @@ var (
 	external string
 )
 
-// One Pod serves everything.
+// TestSingle checks the variant in which one Pod serves everything.
 func TestSingle(t *testing.T) {
 	install(t, "single")
 	smoke(t)
 }
 
-// A Deployment for each component does together what one Pod does, each with no more rights than its own, on an etcd and a
-// NATS that ask for certificates.
+// TestSplit checks the variant with a Deployment for each component, each with only its own rights, on an etcd and a NATS
+// server that require certificates.
 func TestSplit(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) {
@@ -35,7 +35,7 @@ func TestSplit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Those that split looks for both by.
+	// The names of both in the manifests of split.
 	ca, cert, key := natstest.Certificates(t, "etcd.knative-system.svc", "nats.knative-system.svc")
 	for name, path := range map[string]string{"ca.crt": ca, "tls.crt": cert, "tls.key": key} {
 		content, err := os.ReadFile(path)
