@@ -27,6 +27,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
@@ -119,7 +120,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		return nil, err
 	}
 	own := broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), broker.Options{
-		Log:      broker.JetStream(p.log),
+		Log:      logqueue.JetStream(p.log),
 		Send:     deliverer.Send,
 		Exists:   exists,
 		Existing: o.existing(),

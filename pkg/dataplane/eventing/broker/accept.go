@@ -9,8 +9,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
@@ -99,8 +101,6 @@ const (
 	// maxWritten bounds the bytes that several events accepted together take in the log, consumers included, and
 	// commitBytes those that one of them appends at a time.
 	maxWritten, commitBytes = 64 << 20, 4 << 20
-	// headerBytes is the most that a record's header takes without its targets, targetBytes what each of these takes.
-	headerBytes, targetBytes = 48, 37
 	// matchBytes is what a consumer takes that an event matches. Records and matches are in memory appendWeight times
 	// while they are appended, or grow.
 	matchBytes   = 8
@@ -126,8 +126,8 @@ func planOf(e *event.Event, matched []*consumer) plan {
 		}
 		return all[:n], all[n:]
 	}
-	direct, others := partition(matched, func(c *consumer) bool { return c.main.takesDirectly() })
-	ordered, later := partition(others, func(c *consumer) bool { return c.main.ordered() })
+	direct, others := partition(matched, func(c *consumer) bool { return c.subscriber.KeepsUp() })
+	ordered, later := partition(others, func(c *consumer) bool { return c.subscriber.Ordered() })
 	return plan{e, direct, later, ordered}
 }
 
@@ -139,7 +139,7 @@ func (p *plan) size() int {
 			records++
 		}
 	}
-	return records*(headerBytes+p.event.Size()) + (len(p.direct)+len(p.later))*targetBytes
+	return records*(record.HeaderBytes+p.event.Size()) + (len(p.direct)+len(p.later))*record.TargetBytes
 }
 
 // scratch holds what append needs, to be used again.
@@ -255,12 +255,12 @@ func (s *stream) commit(ctx context.Context, w *scratch) error {
 // wake sees to it that what was appended is delivered.
 func (s *stream) wake(records []eventlog.Record) {
 	for i := range records {
-		if queue := records[i].Queue; queue == sharedQueue {
-			s.listener.wake(s.ctx)
-		} else if queue == retryQueue {
-			s.retries.wake(s.ctx)
+		if queue := records[i].Queue; queue == delivery.SharedQueue {
+			s.deliveries.Shared.Notify(s.ctx)
+		} else if queue == delivery.RetryQueue {
+			s.deliveries.Retries.Notify(s.ctx)
 		} else if c := s.consumer(types.UID(queue)); c != nil {
-			c.main.listener.wake(c.ctx)
+			c.subscriber.Reader.Notify(c.ctx)
 		}
 	}
 }
@@ -272,21 +272,21 @@ func (s *stream) write(ctx context.Context, w *scratch, p *plan, now time.Time) 
 		alone = append(alone[:len(alone):len(alone)], p.later...)
 	}
 	for _, c := range alone {
-		h := header{id: newID(), accepted: now}
-		c.main.listener.expect()
-		if err := s.record(ctx, w, &h, p.event, eventlog.Record{Queue: c.main.queue, Alone: c.main.ordered()}); err != nil {
+		h := record.Header{ID: record.NewID(), Accepted: now}
+		c.subscriber.Reader.Expect()
+		if err := s.addRecord(ctx, w, &h, p.event, eventlog.Record{Queue: c.subscriber.Name(), Alone: c.subscriber.Ordered()}); err != nil {
 			return err
 		}
 	}
 	if len(p.later) > 1 {
-		s.retries.expect()
-		if err := s.sharedRecord(ctx, w, p.event, p.later, retryQueue, now); err != nil {
+		s.deliveries.Retries.Expect()
+		if err := s.sharedRecord(ctx, w, p.event, p.later, delivery.RetryQueue, now); err != nil {
 			return err
 		}
 	}
 	if len(p.direct) > 0 {
-		s.listener.expect()
-		return s.sharedRecord(ctx, w, p.event, p.direct, sharedQueue, now)
+		s.deliveries.Shared.Expect()
+		return s.sharedRecord(ctx, w, p.event, p.direct, delivery.SharedQueue, now)
 	}
 	return nil
 }
@@ -297,16 +297,16 @@ func (s *stream) sharedRecord(ctx context.Context, w *scratch, e *event.Event, c
 	for _, c := range consumers {
 		w.targets = append(w.targets, c.config.Load().UID)
 	}
-	return s.record(ctx, w, &header{accepted: now, targets: w.targets}, e, eventlog.Record{Queue: queue})
+	return s.addRecord(ctx, w, &record.Header{Accepted: now, Targets: w.targets}, e, eventlog.Record{Queue: queue})
 }
 
-func (s *stream) record(ctx context.Context, w *scratch, h *header, e *event.Event, r eventlog.Record) error {
-	if size := headerBytes + len(h.targets)*targetBytes + e.Size(); len(w.buffer) > 0 && len(w.buffer)+size > commitBytes {
+func (s *stream) addRecord(ctx context.Context, w *scratch, h *record.Header, e *event.Event, r eventlog.Record) error {
+	if size := record.HeaderBytes + len(h.Targets)*record.TargetBytes + e.Size(); len(w.buffer) > 0 && len(w.buffer)+size > commitBytes {
 		if err := s.commit(ctx, w); err != nil {
 			return err
 		}
 	}
-	w.buffer = e.Append(h.append(w.buffer))
+	w.buffer = e.Append(h.Append(w.buffer))
 	w.ends = append(w.ends, len(w.buffer))
 	w.records = append(w.records, r)
 	return nil

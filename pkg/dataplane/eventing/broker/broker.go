@@ -14,8 +14,10 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
@@ -23,7 +25,7 @@ import (
 
 // Options are the dependencies of a Broker. All are required unless they say otherwise.
 type Options struct {
-	Log Log
+	Log logqueue.Log
 	// Send makes one attempt to send an event. See sender.Sender.
 	Send func(ctx context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result
 	// Exists tells whether the API has an object of a UID. It is asked from Start on.
@@ -54,10 +56,10 @@ type Broker struct {
 	// addresses has the URLs of streams.
 	addresses sync.Map
 	// workers make the attempts of all consumers.
-	workers workers
-	shares  shares
-	// memories bound the memory of retries.
-	memories memories
+	workers *delivery.Workers
+	// shares bound the attempts in flight of namespaces, memories the memory of their retries.
+	shares   *delivery.Shares
+	memories *logqueue.Memories
 
 	// mu guards started: whether events are delivered.
 	mu      sync.Mutex
@@ -69,10 +71,12 @@ func New(ctx context.Context, options Options) *Broker {
 	if options.Budget == nil {
 		options.Budget = flow.NewBudget(256<<20, 16<<20)
 	}
-	b := &Broker{options: options, descriptions: describe(), shares: shares{max: maxAttempts}, memories: memories{budget: options.Budget, clock: options.Clock}}
+	b := &Broker{
+		options: options, descriptions: describe(), shares: delivery.NewShares(0), memories: logqueue.NewMemories(options.Budget, options.Clock),
+	}
 	// Deliveries go on for a while after ctx has ended, see Stop.
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	b.workers = newWorkers(b.ctx.Done())
+	b.workers = delivery.NewWorkers(b.ctx.Done())
 	return b
 }
 
@@ -155,14 +159,14 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 		s.byUID.Store(config.UID, c)
 		b.consumers.Store(config.Key, c)
 		if s.resumed {
-			c.resume(s.queues)
-			s.unpark(c)
+			c.start(s.queues)
+			s.readStored(c)
 		}
 	} else {
 		before := c.config.Swap(&config)
 		c.configured()
 		if before.Ordered != config.Ordered {
-			c.main.reorder()
+			c.subscriber.OrderChanged()
 		}
 	}
 	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] {
@@ -191,8 +195,8 @@ func (b *Broker) RemoveConsumer(ctx context.Context, key eventing.Key) error {
 	s, uid := c.stream, c.config.Load().UID
 	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] { return x.Without(uid) })
 	c.remove()
-	for _, l := range c.lanes() {
-		if err := s.log.DeleteQueue(ctx, l.queue); err != nil && !s.removed.Load() {
+	for _, q := range c.queues() {
+		if err := s.log.DeleteQueue(ctx, q.Name()); err != nil && !s.removed.Load() {
 			return fmt.Errorf("deleting the events of %s: %w", key, err)
 		}
 	}
@@ -229,8 +233,8 @@ func (b *Broker) Stop(timeout time.Duration) {
 	defer timer.Stop()
 	defer b.cancel()
 	b.streams.Range(func(_, s any) bool {
-		s.(*stream).listener.stop()
-		s.(*stream).retries.halt()
+		s.(*stream).deliveries.Shared.Stop()
+		s.(*stream).deliveries.Retries.Halt()
 		return true
 	})
 	var consumers []*consumer
@@ -238,21 +242,21 @@ func (b *Broker) Stop(timeout time.Duration) {
 		consumers = append(consumers, c.(*consumer))
 		return true
 	})
-	lanes := lanesOf(consumers)
-	for _, l := range lanes {
-		l.halt(false)
+	queues := queuesOf(consumers)
+	for _, q := range queues {
+		q.Halt(false)
 	}
-	for _, l := range lanes {
-		l.running.Wait()
+	for _, q := range queues {
+		q.WaitInFlight()
 	}
 	b.cancel()
 	b.streams.Range(func(_, s any) bool {
-		s.(*stream).retries.stop()
+		s.(*stream).deliveries.Retries.Stop()
 		return true
 	})
-	for _, l := range lanes {
-		l.listener.stop()
-		l.wait()
+	for _, q := range queues {
+		q.Reader.Stop()
+		q.Wait()
 	}
-	leave(b.ctx, consumers)
+	drain(b.ctx, consumers)
 }

@@ -13,27 +13,28 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// deadQueue follows a consumer's UID in the name of the queue of its dead letters.
-const deadQueue = "-dead"
+// deadLetterSuffix follows a consumer's UID in the name of the queue of its dead letters.
+const deadLetterSuffix = "-dead"
 
-// consumer delivers the events of a stream that a Trigger or Subscription gets.
+// consumer delivers the events of a stream that match a Trigger or Subscription.
 type consumer struct {
 	config atomic.Pointer[eventing.Consumer]
 	stream *stream
 	ctx    context.Context
 	cancel context.CancelFunc
-	// main leads to the subscriber, dead to the dead letter sink.
-	main, dead *lane
-	health     health
-	counts     consumerCounts
+	// subscriber and deadLetters deliver to the subscriber and to the dead letter sink.
+	subscriber, deadLetters *delivery.Queue
+	health                  health
+	counts                  consumerCounts
 }
 
-// consumerCounts are the metrics of a consumer that count.
+// consumerCounts are the counters of a consumer's metrics.
 type consumerCounts struct {
 	matched, unfiltered, delivered, retried, deadLettered, dropped, looped atomic.Int64
 }
@@ -45,31 +46,44 @@ func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecut
 	n.ctx, n.cancel = context.WithCancel(klog.NewContext(s.ctx, logger))
 	n.health.clock = c
 	n.health.changed = func() { s.broker.options.HealthChanged(n.config.Load().Key) }
-	ordered := func() bool { return n.config.Load().Ordered }
-	n.main = newLane(n.ctx, s, string(config.UID), c, ordered, n.deliver)
-	n.main.bury = func(p *parcel) { n.dead.offer(p) }
-	n.dead = newLane(n.ctx, s, string(config.UID)+deadQueue, c, func() bool { return false }, n.bury)
+	n.deadLetters = s.deliveries.NewQueue(n.ctx, delivery.QueueConfig{
+		Name: string(config.UID) + deadLetterSuffix, Attempt: n.sendDeadLetter, Ordered: func() bool { return false },
+	})
+	n.subscriber = s.deliveries.NewQueue(n.ctx, delivery.QueueConfig{
+		Name: string(config.UID), Attempt: n.deliver, Ordered: func() bool { return n.config.Load().Ordered }, DeadLetters: n.deadLetters,
+	})
 	n.configured()
 	return n
 }
 
-// lanes are the ways of the consumer's events.
-func (c *consumer) lanes() []*lane { return []*lane{c.main, c.dead} }
+// queues returns the queues of the consumer.
+func (c *consumer) queues() []*delivery.Queue { return []*delivery.Queue{c.subscriber, c.deadLetters} }
 
-// lanesOf are those of consumers.
-func lanesOf(consumers []*consumer) []*lane {
-	lanes := make([]*lane, 0, 2*len(consumers))
+// queuesOf returns the queues of consumers.
+func queuesOf(consumers []*consumer) []*delivery.Queue {
+	queues := make([]*delivery.Queue, 0, 2*len(consumers))
 	for _, c := range consumers {
-		lanes = append(lanes, c.lanes()...)
+		queues = append(queues, c.queues()...)
 	}
-	return lanes
+	return queues
 }
 
-// configured is called when the configuration changed.
+// drain stores deliveries of stopped consumers. See delivery.Drain.
+func drain(ctx context.Context, consumers []*consumer) {
+	var subscribers, deadLetters []*delivery.Queue
+	for _, c := range consumers {
+		subscribers, deadLetters = append(subscribers, c.subscriber), append(deadLetters, c.deadLetters)
+	}
+	// A stored dead letter ends the delivery that it reports.
+	delivery.Drain(ctx, deadLetters)
+	delivery.Drain(ctx, subscribers)
+}
+
+// configured must be called when the configuration changed.
 func (c *consumer) configured() {
 	config := c.config.Load()
-	c.main.pause(!resolved(config))
-	c.dead.pause(config.DeadLetter.Unresolved)
+	c.subscriber.SetPaused(!resolved(config))
+	c.deadLetters.SetPaused(config.DeadLetter.Unresolved)
 }
 
 // resolved reports whether attempts to deliver events can be made.
@@ -86,79 +100,78 @@ func (c *consumer) unfiltered() {
 	c.health.observe(errUnfiltered, true)
 }
 
-// resume takes up what is in the log for the consumer.
-func (c *consumer) resume(queues map[string]uint64) {
-	for _, l := range c.lanes() {
-		l.resume(queues[l.queue] > 0)
+// start begins to read the queues, of which some have records.
+func (c *consumer) start(queues map[string]uint64) {
+	for _, q := range c.queues() {
+		q.Start(queues[q.Name()] > 0)
 	}
 }
 
 // deliver makes one attempt to send an event to the subscriber (eventing Event Delivery).
-func (c *consumer) deliver(ctx context.Context, d *parcel) verdict {
+func (c *consumer) deliver(ctx context.Context, d *delivery.Delivery) delivery.Outcome {
 	config := c.config.Load()
 	if !resolved(config) {
-		return verdict{again: true, unmade: true}
+		return delivery.Outcome{Event: delivery.Failed, Skipped: true}
 	}
 	to, replies := config.Subscriber, true
 	if to.URL == "" {
 		to, replies = config.Reply, false
 	}
-	e := d.event
+	e := d.Event
 	if config.Stream.Kind == eventing.Channel && !c.own(to) {
 		e = withoutTTL(e)
 	}
 	result := c.send(ctx, config, e, to, replies)
 	if ctx.Err() != nil {
-		return verdict{abandoned: true}
+		return delivery.Outcome{Event: delivery.Aborted}
 	}
 	undeliverable := e
 	if result.Err == nil && result.Reply != nil {
 		if config.Stream.Kind == eventing.Broker {
-			result = c.reenter(ctx, d.event, result)
+			result = c.acceptReply(ctx, d.Event, result)
 		} else if config.Reply.URL != "" {
-			undeliverable, to = c.reply(config, inTrace(result.Reply, d.event), d.event), config.Reply
+			undeliverable, to = c.reply(config, inTrace(result.Reply, d.Event), d.Event), config.Reply
 			result = c.send(ctx, config, undeliverable, to, false)
 		}
 		if ctx.Err() != nil {
-			return verdict{abandoned: true}
+			return delivery.Outcome{Event: delivery.Aborted}
 		}
 	}
-	retry := result.Retryable && d.attempts < config.Delivery.Retry
 	if result.Err == nil {
-		// An answer that is no reply is reported like an event that was given up.
+		// A response that is not an event is reported like an event that could not be delivered.
 		c.health.observe(result.ReplyErr, true)
 		c.counts.delivered.Add(1)
-		return verdict{}
+		return delivery.Outcome{Event: delivery.Succeeded}
 	}
+	retry := result.Retryable && d.Attempts < config.Delivery.Retry
 	c.health.observe(result.Err, !retry)
-	v := judge(result, config.Delivery)
-	v.failed = true
-	if retry {
+	o := congestion(result, config.Delivery)
+	// A configured number of retries includes their times.
+	o.Unanswered = o.Unanswered && retry && config.Delivery.MaxBackoff > 0
+	switch {
+	case retry:
 		c.counts.retried.Add(1)
-		v.again = true
-		v.after = backoff(config.Delivery, d.attempts, v.retryAfter)
-		// Who chose the number of retries chose their times too.
-		v.away = v.away && config.Delivery.MaxBackoff > 0
-		return v
-	}
-	v.away = false
-	if config.DeadLetter == (eventing.Endpoint{}) {
+		o.Event = delivery.Failed
+		o.Backoff = backoff(config.Delivery, d.Attempts, o.RetryAfter)
+	case config.DeadLetter == (eventing.Endpoint{}):
 		c.counts.dropped.Add(1)
-		klog.FromContext(ctx).V(2).Info("Dropping an event that cannot be delivered", "reason", result.Err.Error())
-		return v
+		klog.FromContext(ctx).V(2).Info("Dropped undeliverable event", "reason", result.Err.Error())
+		o.Event = delivery.Discarded
+	default:
+		o.Event = delivery.Undeliverable
+		o.DeadLetter = deadLetter(undeliverable, to, result)
 	}
-	v.dead = deadLetter(undeliverable, to, result)
-	return v
+	return o
 }
 
-// own tells whether an endpoint is a Broker or Channel of ours.
+// own reports whether an endpoint is a Broker or Channel of this server.
 func (c *consumer) own(to eventing.Endpoint) bool {
 	_, found := c.stream.broker.addresses.Load(to.URL)
 	return found
 }
 
-// reply returns a reply as it is sent to the reply address of a Subscription. To a Broker or Channel of ours it tells through
-// how many Brokers it may still pass, so that loops end.
+// reply returns a reply as it is sent to the reply address of a Subscription. For a Broker or Channel of this server, it has
+// the number of Brokers that it may still pass, so that loops end.
 func (c *consumer) reply(config *eventing.Consumer, reply, original *event.Event) *event.Event {
 	ttl, found := original.Get(event.TTL)
 	if _, has := reply.Get(event.TTL); has || !found || !c.own(config.Reply) {
@@ -178,9 +191,9 @@ func (c *consumer) send(ctx context.Context, config *eventing.Consumer, e *event
 	})
 }
 
-// reenter has the Broker take a subscriber's reply as it takes other events. If it cannot, the whole delivery failed
-// (eventing Content Based Routing).
-func (c *consumer) reenter(ctx context.Context, original *event.Event, result sender.Result) sender.Result {
+// acceptReply accepts a subscriber's reply like other events of the Broker. If that fails, the whole delivery failed (eventing
+// Content Based Routing).
+func (c *consumer) acceptReply(ctx context.Context, original *event.Event, result sender.Result) sender.Result {
 	reply := inTrace(result.Reply, original)
 	left := ttlOf(original) - 1
 	if has, found := reply.Get(event.TTL); found {
@@ -195,15 +208,15 @@ func (c *consumer) reenter(ctx context.Context, original *event.Event, result se
 	}
 	reply = reply.With(event.Attribute{Name: event.TTL, Value: strconv.Itoa(left), Type: event.Integer})
 	if err := c.stream.append(ctx, []*event.Event{reply}); err != nil {
-		return sender.Result{Err: errors.Join(errors.New("storing the reply"), err), Retryable: true}
+		return sender.Result{Err: errors.Join(errors.New("store the reply"), err), Retryable: true}
 	}
 	return result
 }
 
-// inTrace has a reply that tells of no trace belong to that of the event it replies to.
+// inTrace returns a reply with the trace of the event that it replies to, unless it has one.
 func inTrace(reply, original *event.Event) *event.Event {
-	tells := func(h event.Header) bool { return h.Name == "traceparent" }
-	if _, found := reply.Get("traceparent"); found || slices.ContainsFunc(reply.Headers, tells) {
+	isParent := func(h event.Header) bool { return h.Name == "traceparent" }
+	if _, found := reply.Get("traceparent"); found || slices.ContainsFunc(reply.Headers, isParent) {
 		return reply
 	}
 	traced := *reply
@@ -216,44 +229,44 @@ func inTrace(reply, original *event.Event) *event.Event {
 	return &traced
 }
 
-// judge tells what a failed attempt says about the endpoint.
-func judge(r sender.Result, options eventing.Delivery) verdict {
+// congestion returns what a failed attempt reports about the load of the endpoint. The other fields are zero.
+func congestion(r sender.Result, options eventing.Delivery) delivery.Outcome {
 	after := ptr.Deref(r.RetryAfter, 0)
 	if options.RetryAfterMax != nil {
 		after = min(after, *options.RetryAfterMax)
 	}
 	switch {
 	case r.Code == 0 && r.Retryable:
-		return verdict{overloaded: true, away: true}
+		return delivery.Outcome{Overloaded: true, Unanswered: true}
 	case r.Code == http.StatusTooManyRequests:
-		return verdict{overloaded: true, pace: true, retryAfter: after}
+		return delivery.Outcome{Overloaded: true, Throttled: true, RetryAfter: after}
 	case r.Code == http.StatusServiceUnavailable:
-		return verdict{overloaded: true, retryAfter: after}
+		return delivery.Outcome{Overloaded: true, RetryAfter: after}
 	default:
-		return verdict{}
+		return delivery.Outcome{}
 	}
 }
 
-// remove ends all deliveries of a consumer that does not exist any more.
+// remove ends all deliveries of a consumer that does not exist anymore.
 func (c *consumer) remove() {
-	for _, l := range c.lanes() {
-		l.halt(true)
-		l.listener.stop()
+	for _, q := range c.queues() {
+		q.Halt(true)
+		q.Reader.Stop()
 	}
 	c.cancel()
-	for _, l := range c.lanes() {
-		l.wait()
-		l.drop()
+	for _, q := range c.queues() {
+		q.Wait()
+		q.Discard()
 	}
 }
 
-// lag returns how long ago the oldest event was accepted that is not delivered, as far as it is in memory.
+// lag returns the age of the oldest undelivered event in memory, and the number of attempts in flight.
 func (c *consumer) lag(now time.Time) (lag time.Duration, inFlight int) {
-	for _, l := range c.lanes() {
-		oldest, underWay := l.oldest()
-		inFlight += underWay
-		if !oldest.IsZero() {
-			lag = max(lag, now.Sub(oldest))
+	for _, q := range c.queues() {
+		status := q.Status()
+		inFlight += status.InFlight
+		if !status.Oldest.IsZero() {
+			lag = max(lag, now.Sub(status.Oldest))
 		}
 	}
 	return lag, inFlight

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -175,7 +176,7 @@ func TestRemoveConsumerWhileStoring(t *testing.T) {
 		w.answer("a", always(400))
 		w.answer("dead", slow(stuck))
 		w.log.setRefuse(func(queue string) error {
-			if queue != sharedQueue {
+			if queue != delivery.SharedQueue {
 				return errors.New("full")
 			}
 			return nil
@@ -197,7 +198,7 @@ func TestDeadLetterTooLarge(t *testing.T) {
 		w.set(c)
 		w.answer("a", always(400))
 		w.log.setRefuse(func(queue string) error {
-			if strings.HasSuffix(queue, deadQueue) {
+			if strings.HasSuffix(queue, deadLetterSuffix) {
 				return eventlog.ErrTooLarge
 			}
 			return nil

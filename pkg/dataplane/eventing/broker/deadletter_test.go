@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
@@ -126,7 +127,7 @@ func TestDeadLetterIsSafeFirst(t *testing.T) {
 		w.answer("a", always(400))
 		w.answer("dead", slow(10*time.Minute))
 		w.log.setRefuse(func(queue string) error {
-			if queue == string(c.UID)+deadQueue {
+			if queue == string(c.UID)+deadLetterSuffix {
 				return errors.New("full")
 			}
 			return nil
@@ -150,11 +151,11 @@ func TestHungDeadLetterSink(t *testing.T) {
 		w.answer("a", always(400))
 		w.answer("dead", slow(stuck))
 		w.accept(brokerKey, numbers(100)...)
-		w.after(linger + time.Second)
+		w.after(delivery.SharedTimeout + time.Second)
 		if a, b := len(w.attempts("a")), len(w.attempts("b")); a != 100 || b != 100 {
 			t.Errorf("%d and %d attempts, want 100 each", a, b)
 		}
-		if shared := w.log.left("b")[sharedQueue]; shared != 0 {
+		if shared := w.log.left("b")[delivery.SharedQueue]; shared != 0 {
 			t.Errorf("%d shared segments are left, want none", shared)
 		}
 	})

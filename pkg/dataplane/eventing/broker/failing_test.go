@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
@@ -145,7 +146,7 @@ func TestMemoryOfFailingConsumers(t *testing.T) {
 	budget := flow.NewBudget(64<<20, 16<<20)
 	w := &failingWorld{tried: map[string]int{}, taken: map[string]int{}}
 	b := New(klog.NewContext(t.Context(), logr.Discard()), Options{
-		Log: JetStream(log), Send: w.send, Exists: func(types.UID) bool { return true }, Clock: clock.RealClock{}, Budget: budget,
+		Log: logqueue.JetStream(log), Send: w.send, Exists: func(types.UID) bool { return true }, Clock: clock.RealClock{}, Budget: budget,
 		Address: func(key eventing.Key) string { return key.String() }, HealthChanged: func(eventing.Key) {},
 	})
 	defer b.Stop(0)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
@@ -161,7 +162,7 @@ func (s *session) close() {
 }
 
 // Stream implements Log.
-func (s *session) Stream(_ context.Context, config eventlog.StreamConfig) (LogStream, error) {
+func (s *session) Stream(_ context.Context, config eventlog.StreamConfig) (logqueue.Stream, error) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	if s.cut {
@@ -306,7 +307,7 @@ func (q *fakeQueue) stop() {
 }
 
 // Consume implements LogStream.
-func (s *fakeLogStream) Consume(queue string, o eventlog.ConsumeOptions, handle func(Segment)) (LogConsumer, error) {
+func (s *fakeLogStream) Consume(queue string, o eventlog.ConsumeOptions, handle func(logqueue.Segment)) (logqueue.Consumer, error) {
 	stream, unlock, err := s.lock()
 	if err != nil {
 		return nil, err
@@ -329,7 +330,7 @@ type fakeLogConsumer struct {
 	session *session
 	stream  string
 	queue   *fakeQueue
-	handle  func(Segment)
+	handle  func(logqueue.Segment)
 	changed chan struct{}
 	stopped chan struct{}
 	// undone is guarded by the log's mu.
@@ -351,18 +352,18 @@ func (c *fakeLogConsumer) run() {
 }
 
 // take takes the next segment to hand over.
-func (c *fakeLogConsumer) take() (Segment, bool) {
+func (c *fakeLogConsumer) take() (logqueue.Segment, bool) {
 	l := c.session.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
 	case <-c.stopped:
-		return Segment{}, false
+		return logqueue.Segment{}, false
 	default:
 	}
 	f := c.queue.next(time.Now())
 	if f == nil {
-		return Segment{}, false
+		return logqueue.Segment{}, false
 	}
 	f.busy = true
 	f.attempt++
@@ -374,7 +375,7 @@ func (c *fakeLogConsumer) take() (Segment, bool) {
 			behind++
 		}
 	}
-	return Segment{Records: f.records, Attempt: f.attempt, Pending: behind, Handle: h}, true
+	return logqueue.Segment{Records: f.records, Attempt: f.attempt, Pending: behind, Handle: h}, true
 }
 
 // Stop implements LogConsumer.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
@@ -15,7 +16,7 @@ import (
 // full has the log take nothing but events that are accepted.
 func (w *world) full() {
 	w.log.setRefuse(func(queue string) error {
-		if queue != sharedQueue {
+		if queue != delivery.SharedQueue {
 			return eventlog.ErrFull
 		}
 		return nil
@@ -97,15 +98,9 @@ func TestLargeRetries(t *testing.T) {
 			w.after(time.Second)
 		}
 		found, _ := w.consumers.Load(trigger("a").Key)
-		main := found.(*consumer).main
-		main.mu.Lock()
-		waiting := 0
-		for _, p := range main.waiting {
-			waiting += len(p.encoded)
-		}
-		main.mu.Unlock()
-		if waiting == 0 || waiting > queueBytes*3/4 {
-			t.Errorf("%d bytes wait in memory, want some, and at most three quarters of %d", waiting, queueBytes)
+		waiting := found.(*consumer).subscriber.Status().WaitingBytes
+		if waiting == 0 || waiting > delivery.QueueBytes*3/4 {
+			t.Errorf("%d bytes wait in memory, want some, and at most three quarters of %d", waiting, delivery.QueueBytes)
 		}
 		w.answer("a", nil)
 		w.after(3 * time.Hour)

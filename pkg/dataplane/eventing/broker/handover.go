@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -65,41 +66,34 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 		return
 	}
 	s.removed.Store(true)
-	s.listener.halt()
-	s.retries.halt()
-	var consumers []*consumer
-	s.byUID.Range(func(_, found any) bool {
-		c := found.(*consumer)
-		consumers = append(consumers, c)
+	s.deliveries.Halt()
+	consumers := s.allConsumers()
+	for _, c := range consumers {
 		b.consumers.CompareAndDelete(c.config.Load().Key, c)
-		return true
-	})
-	// What the log hands over meanwhile is given back with the rest: segments of consumers that were stopped before would
-	// come again later only.
-	lanes := lanesOf(consumers)
-	for _, l := range lanes {
-		l.halt(false)
+	}
+	// Segments that are read meanwhile return with the others: segments of closed log consumers would be redelivered later.
+	queues := queuesOf(consumers)
+	for _, q := range queues {
+		q.Halt(false)
 	}
 	release := func() {
 		b.options.Log.ReleaseStream(string(s.spec.UID))
 		s.cancel()
 	}
 	timer := b.options.Clock.AfterFunc(releaseGrace, release)
-	for _, l := range lanes {
-		l.running.Wait()
+	for _, q := range queues {
+		q.WaitInFlight()
 	}
 	if timer.Stop() {
-		leave(s.ctx, consumers)
+		drain(s.ctx, consumers)
 	}
 	release()
-	s.listener.stop()
-	s.retries.stop()
-	for _, l := range lanes {
-		l.listener.stop()
-		l.wait()
+	s.deliveries.Stop()
+	for _, q := range queues {
+		q.Reader.Stop()
+		q.Wait()
 	}
-	s.listener.running.Wait()
-	s.retries.running.Wait()
+	s.deliveries.Wait()
 	b.streams.CompareAndDelete(key, s)
 }
 
@@ -118,23 +112,17 @@ func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
 	if !s.resumed {
 		return nil
 	}
-	if queues[sharedQueue] > 0 {
-		s.listener.expect()
-		s.listener.wake(s.ctx) //nolint:contextcheck // deliveries go on after the call
-	}
-	if queues[retryQueue] > 0 {
-		s.retries.expect()
-		s.retries.wake(s.ctx) //nolint:contextcheck // as above
-	}
-	s.byUID.Range(func(_, found any) bool {
-		c := found.(*consumer)
-		for _, l := range c.lanes() {
-			if queues[l.queue] > 0 {
-				l.resume(true)
-			}
+	s.expect(queues)
+	for _, r := range []*logqueue.Reader{s.deliveries.Shared, s.deliveries.Retries} {
+		if queues[r.Queue] > 0 {
+			r.Notify(s.ctx) //nolint:contextcheck // deliveries continue after the call
 		}
-		return true
-	})
+	}
+	for _, q := range queuesOf(s.allConsumers()) {
+		if queues[q.Name()] > 0 {
+			q.Start(true)
+		}
+	}
 	return nil
 }
 

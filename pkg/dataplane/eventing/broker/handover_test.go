@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -64,12 +66,12 @@ func TestRefresh(t *testing.T) {
 	run(t, func(w *world) {
 		w.set(trigger("a"))
 		w.after(10 * time.Minute)
-		for _, queue := range []string{sharedQueue, "uid-a", "uid-a" + deadQueue} {
-			h := header{id: newID(), accepted: time.Now()}
-			if queue == sharedQueue {
-				h.targets = []types.UID{"uid-a"}
+		for _, queue := range []string{delivery.SharedQueue, "uid-a", "uid-a" + deadLetterSuffix} {
+			h := record.Header{ID: record.NewID(), Accepted: time.Now()}
+			if queue == delivery.SharedQueue {
+				h.Targets = []types.UID{"uid-a"}
 			}
-			w.log.put("b", queue, newEvent("in "+queue).Append(h.append(nil)))
+			w.log.put("b", queue, newEvent("in "+queue).Append(h.Append(nil)))
 		}
 		w.after(time.Minute)
 		w.expect("before, a took", w.taken("a"), "")
@@ -87,7 +89,7 @@ func TestPruneAsksTheAPI(t *testing.T) {
 	run(t, func(w *world) {
 		w.absent["new"], w.absent["gone"] = true, true
 		for _, uid := range []string{"new", "gone"} {
-			w.log.put(uid, sharedQueue, []byte("record"))
+			w.log.put(uid, delivery.SharedQueue, []byte("record"))
 		}
 		broken := errors.New("the server is down")
 		w.options.Existing = func(context.Context) (sets.Set[types.UID], error) { return nil, broken }

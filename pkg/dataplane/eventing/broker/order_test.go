@@ -181,7 +181,7 @@ func TestBecomesUnordered(t *testing.T) {
 		w.log.expectLeft(t, "b", nil)
 		w.accept(brokerKey, "last")
 		w.after(11 * time.Hour)
-		if !w.takesDirectly("o") {
+		if !w.keepsUp("o") {
 			t.Error("the consumer does not get events directly though it has all")
 		}
 	})

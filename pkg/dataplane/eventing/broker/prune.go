@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 )
 
 // Prune deletes from the log what belongs to objects that are gone. What came to be after it was listed here is not
@@ -46,7 +48,7 @@ func (b *Broker) pruneQueues(ctx context.Context) error {
 	var uids []types.UID
 	b.streams.Range(func(_, found any) bool {
 		for queue := range found.(*stream).queues {
-			if queue != sharedQueue && queue != retryQueue {
+			if queue != delivery.SharedQueue && queue != delivery.RetryQueue {
 				uids = append(uids, consumerOf(queue))
 			}
 		}
@@ -59,7 +61,7 @@ func (b *Broker) pruneQueues(ctx context.Context) error {
 	b.streams.Range(func(_, found any) bool {
 		s := found.(*stream)
 		for queue := range s.queues {
-			if queue == sharedQueue || !gone.Has(consumerOf(queue)) || s.removed.Load() {
+			if queue == delivery.SharedQueue || !gone.Has(consumerOf(queue)) || s.removed.Load() {
 				continue
 			}
 			if err = s.log.DeleteQueue(ctx, queue); err != nil {
@@ -73,7 +75,9 @@ func (b *Broker) pruneQueues(ctx context.Context) error {
 }
 
 // consumerOf returns whose queue that of a name is.
-func consumerOf(queue string) types.UID { return types.UID(strings.TrimSuffix(queue, deadQueue)) }
+func consumerOf(queue string) types.UID {
+	return types.UID(strings.TrimSuffix(queue, deadLetterSuffix))
+}
 
 // gone returns those of some objects that the API has no more.
 func (b *Broker) gone(ctx context.Context, uids []types.UID) (sets.Set[types.UID], error) {

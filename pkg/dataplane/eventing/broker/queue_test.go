@@ -6,32 +6,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// takesDirectly tells whether a consumer gets events from segments it shares with others.
-func (w *world) takesDirectly(name string) bool {
+// keepsUp reports whether a consumer gets events from segments that it shares with others.
+func (w *world) keepsUp(name string) bool {
 	w.Helper()
 	found, ok := w.consumers.Load(trigger(name).Key)
 	if !ok {
 		w.Fatalf("there is no trigger %s", name)
 	}
-	return found.(*consumer).main.takesDirectly()
+	return found.(*consumer).subscriber.KeepsUp()
 }
 
 // expectShared fails unless so many shared segments of the Broker are left.
 func (w *world) expectShared(want int) {
 	w.Helper()
-	if have := w.log.left("b")[sharedQueue]; have != want {
+	if have := w.log.left("b")[delivery.SharedQueue]; have != want {
 		w.Errorf("%s: %d shared segments are left, want %d", time.Since(w.start), have, want)
 	}
 }
 
 // One subscriber that does not answer slows no other, and keeps no segment that others share for long.
 func TestHungSubscriber(t *testing.T) {
-	for name, n := range map[string]int{"one event": 1, "as many as are sent at a time": initialLimit, "more than are kept ready": 2 * maxReady, "some kept ready": maxReady / 2} {
+	for name, n := range map[string]int{"one event": 1, "as many as are sent at a time": delivery.InitialWindow, "more than are kept ready": 2 * delivery.MaxReady, "some kept ready": delivery.MaxReady / 2} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *world) {
 				w.set(trigger("hung"), trigger("fast"))
@@ -39,7 +42,7 @@ func TestHungSubscriber(t *testing.T) {
 				w.accept(brokerKey, numbers(n)...)
 				w.after(0)
 				w.expect("the fast took", w.sorted("fast"), strings.Join(numbers(n), " "))
-				w.after(linger + linger/10)
+				w.after(delivery.SharedTimeout + delivery.SharedTimeout/10)
 				w.expectShared(0)
 				w.accept(brokerKey, "later")
 				w.after(0)
@@ -57,14 +60,14 @@ func TestHungSubscriber(t *testing.T) {
 func TestSlowSubscriber(t *testing.T) {
 	run(t, func(w *world) {
 		w.set(trigger("slow"), trigger("fast"))
-		w.answer("slow", slow(9*linger/10))
-		w.accept(brokerKey, numbers(maxReady)...)
-		w.after(2*linger + linger/10)
+		w.answer("slow", slow(9*delivery.SharedTimeout/10))
+		w.accept(brokerKey, numbers(delivery.MaxReady)...)
+		w.after(2*delivery.SharedTimeout + delivery.SharedTimeout/10)
 		w.expectShared(0)
 		w.after(time.Hour)
-		w.expect("the slow took", w.sorted("slow"), strings.Join(numbers(maxReady), " "))
+		w.expect("the slow took", w.sorted("slow"), strings.Join(numbers(delivery.MaxReady), " "))
 		w.log.expectLeft(t, "b", nil)
-		if !w.takesDirectly("slow") {
+		if !w.keepsUp("slow") {
 			t.Error("the slow subscriber does not get events directly though it has all")
 		}
 	})
@@ -101,7 +104,7 @@ func TestLeasedDelivery(t *testing.T) {
 				w.after(time.Hour)
 				w.expectTimes("a", test.want...)
 				w.log.expectLeft(t, "b", nil)
-				if !w.takesDirectly("a") {
+				if !w.keepsUp("a") {
 					t.Error("the subscriber does not get events directly though it has all")
 				}
 			})
@@ -115,7 +118,7 @@ func TestLeaseNotStored(t *testing.T) {
 		w.set(trigger("a"))
 		w.answer("a", slow(10*time.Second))
 		w.accept(brokerKey, "1")
-		w.log.setRefuse(func(string) error { return errRecord })
+		w.log.setRefuse(func(string) error { return record.ErrVersion })
 		w.after(20 * time.Second)
 		w.log.setRefuse(nil)
 		w.after(time.Minute)
@@ -151,7 +154,7 @@ func TestOverload(t *testing.T) {
 				w.after(0)
 				w.expect("the fast took", w.sorted("fast"), strings.Join(numbers(n), " "))
 				w.after(time.Millisecond)
-				if w.takesDirectly("a") {
+				if w.keepsUp("a") {
 					t.Error("the overloaded subscriber gets events directly")
 				}
 				w.after(10 * time.Minute)
@@ -160,7 +163,7 @@ func TestOverload(t *testing.T) {
 					t.Errorf("%d attempts for %d events, want at most three times as many", all, n)
 				}
 				w.log.expectLeft(t, "b", nil)
-				if !w.takesDirectly("a") {
+				if !w.keepsUp("a") {
 					t.Error("the subscriber does not get events directly though it has all")
 				}
 			})
@@ -174,10 +177,10 @@ func TestRetryAfterSharesNoSegments(t *testing.T) {
 		w.set(trigger("a", withDelivery(linear(10, time.Second))), trigger("fast"))
 		hour := time.Hour
 		w.answer("a", func(int) (time.Duration, sender.Result) {
-			return 100 * time.Millisecond, sender.Result{Code: 503, Err: errRecord, Retryable: true, RetryAfter: &hour}
+			return 100 * time.Millisecond, sender.Result{Code: 503, Err: record.ErrVersion, Retryable: true, RetryAfter: &hour}
 		})
-		w.accept(brokerKey, numbers(maxReady)...)
-		w.after(2 * linger)
+		w.accept(brokerKey, numbers(delivery.MaxReady)...)
+		w.after(2 * delivery.SharedTimeout)
 		w.expectShared(0)
 	})
 }
@@ -208,7 +211,7 @@ func TestUnresolved(t *testing.T) {
 				w.expectShared(0)
 				w.expectUnread(c)
 				made := len(w.attempts("a"))
-				if made > initialLimit {
+				if made > delivery.InitialWindow {
 					t.Errorf("%d attempts were made without an address, want at most those under way", made)
 				}
 				w.restart()
@@ -232,8 +235,8 @@ func TestUnresolved(t *testing.T) {
 					w.expect("took", w.sorted("a"), strings.Join(all, " "))
 				}
 				w.log.expectLeft(t, "b", nil)
-				w.after(2 * idle)
-				if !c.Ordered && !w.consumer(c).main.takesDirectly() {
+				w.after(2 * logqueue.IdleTimeout)
+				if !c.Ordered && !w.consumer(c).subscriber.KeepsUp() {
 					t.Error("events still go to a queue of their own")
 				}
 			})
@@ -289,11 +292,8 @@ func TestDeadLetterSinkUnresolved(t *testing.T) {
 // expectUnread fails if events that a paused consumer cannot deliver are in memory.
 func (w *world) expectUnread(of eventing.Consumer) {
 	w.Helper()
-	l := w.consumer(of).main
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.own != 0 || l.ready.len() != 0 || len(l.waiting) != 0 {
-		w.Errorf("%d events from the queue are in memory, %d ready, %d waiting; want none", l.own, l.ready.len(), len(l.waiting))
+	if have := w.consumer(of).subscriber.Status(); have.Read != 0 || have.Ready != 0 || have.Waiting != 0 {
+		w.Errorf("%d events from the queue are in memory, %d ready, %d waiting; want none", have.Read, have.Ready, have.Waiting)
 	}
 }
 
@@ -310,12 +310,12 @@ func (w *world) consumer(of eventing.Consumer) *consumer {
 func TestUnreadableRecords(t *testing.T) {
 	run(t, func(w *world) {
 		w.set(trigger("a"))
-		shared := header{targets: nil}
-		shared.targets = append(shared.targets, "uid-a")
-		own := header{id: 5}
-		good := func(h *header, id string) []byte { return newEvent(id).Append(h.append(nil)) }
-		w.log.put("b", sharedQueue, []byte("bad"), good(&shared, "1"), shared.append(nil))
-		w.log.put("b", sharedQueue, []byte{})
+		shared := record.Header{Targets: nil}
+		shared.Targets = append(shared.Targets, "uid-a")
+		own := record.Header{ID: 5}
+		good := func(h *record.Header, id string) []byte { return newEvent(id).Append(h.Append(nil)) }
+		w.log.put("b", delivery.SharedQueue, []byte("bad"), good(&shared, "1"), shared.Append(nil))
+		w.log.put("b", delivery.SharedQueue, []byte{})
 		w.accept(brokerKey, "2")
 		w.log.put("b", "uid-a", []byte("bad"), good(&own, "3"))
 		w.log.put("b", "uid-a", []byte("bad"))
@@ -337,7 +337,7 @@ func TestIdleQueues(t *testing.T) {
 			if n := w.log.logConsumers(); n != 3 {
 				t.Errorf("%d queues are listened to, want 3", n)
 			}
-			w.after(3 * idle)
+			w.after(3 * logqueue.IdleTimeout)
 			if n := w.log.logConsumers(); n != 0 {
 				t.Errorf("%d queues are listened to after a while, want none", n)
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
@@ -90,7 +91,7 @@ func TestReplyNotStored(t *testing.T) {
 		w.set(c, trigger("replies", ofType("u")))
 		w.answer("a", func(n int) (time.Duration, sender.Result) {
 			w.log.setRefuse(func(queue string) error {
-				if queue == sharedQueue && n < 3 {
+				if queue == delivery.SharedQueue && n < 3 {
 					return errors.New("full")
 				}
 				return nil

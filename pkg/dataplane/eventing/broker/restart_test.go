@@ -10,7 +10,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -53,13 +55,13 @@ func TestPartsSurviveRestart(t *testing.T) {
 				w.answer("a", func(int) (time.Duration, sender.Result) {
 					return time.Duration(calls.Add(1)%2) * stuck, status(500)
 				})
-				ids := numbers(initialLimit)
+				ids := numbers(delivery.InitialWindow)
 				events := make([]*event.Event, 0, len(ids))
 				for _, id := range ids {
 					events = append(events, newEvent(id))
 				}
 				w.must(w.Accept(w.Context(), brokerKey, events))
-				w.after(linger / 2)
+				w.after(delivery.SharedTimeout / 2)
 				w.answer("a", always(500))
 				w.restart()
 				w.after(time.Hour)
@@ -92,7 +94,7 @@ func TestCrash(t *testing.T) {
 		w.answer("o", slow(300*time.Millisecond))
 		ids := numbers(100)
 		w.accept(brokerKey, ids...)
-		w.after(linger + linger/2)
+		w.after(delivery.SharedTimeout + delivery.SharedTimeout/2)
 		// Only attempts of after the crash meet it.
 		w.answer("hung", nil)
 		w.crash()
@@ -100,7 +102,7 @@ func TestCrash(t *testing.T) {
 		for _, name := range []string{"hung", "slow", "fast", "o"} {
 			taken := strings.Fields(w.sorted(name))
 			w.expect(name+" took", strings.Join(slices.Compact(slices.Clone(taken)), " "), strings.Join(ids, " "))
-			if twice := len(taken) - len(ids); twice > initialLimit && name != "fast" {
+			if twice := len(taken) - len(ids); twice > delivery.InitialWindow && name != "fast" {
 				t.Errorf("%s took %d events twice, want at most those that were under way", name, twice)
 			}
 		}
@@ -133,10 +135,10 @@ func TestStartPrunes(t *testing.T) {
 		w.answer("late", slow(stuck))
 		w.accept(brokerKey, "1")
 		w.after(10 * time.Second)
-		w.log.put("unknown", sharedQueue, []byte("any"))
-		w.log.put("other", sharedQueue, []byte("any"))
-		w.log.put("b", "uid-gone"+deadQueue, []byte("any"))
-		w.log.expectLeft(t, "b", map[string]int{retryQueue: 1, "uid-gone" + deadQueue: 1, "uid-late": 1})
+		w.log.put("unknown", delivery.SharedQueue, []byte("any"))
+		w.log.put("other", delivery.SharedQueue, []byte("any"))
+		w.log.put("b", "uid-gone"+deadLetterSuffix, []byte("any"))
+		w.log.expectLeft(t, "b", map[string]int{delivery.RetryQueue: 1, "uid-gone" + deadLetterSuffix: 1, "uid-late": 1})
 		w.Stop(time.Second)
 
 		w.absent["uid-gone"], w.absent["unknown"] = true, true
@@ -144,8 +146,8 @@ func TestStartPrunes(t *testing.T) {
 		w.set(trigger("kept", withDelivery(linear(3, time.Minute))))
 		w.begin()
 		w.after(0)
-		w.log.expectLeft(t, "b", map[string]int{retryQueue: 1, "uid-late": 1})
-		w.log.expectLeft(t, "other", map[string]int{sharedQueue: 1})
+		w.log.expectLeft(t, "b", map[string]int{delivery.RetryQueue: 1, "uid-late": 1})
+		w.log.expectLeft(t, "other", map[string]int{delivery.SharedQueue: 1})
 		w.log.expectLeft(t, "unknown", nil)
 		w.answer("kept", nil)
 		w.answer("late", nil)
@@ -174,7 +176,7 @@ func TestConsumerHandedOverLater(t *testing.T) {
 		w.after(time.Minute)
 		w.expectTaken(map[string]string{"a": "1", "late": "", "gone": ""})
 		w.set(trigger("late"))
-		w.after(missing)
+		w.after(unassignedTimeout)
 		w.expectTaken(map[string]string{"a": "1", "late": "1", "gone": ""})
 		w.log.expectLeft(t, "b", nil)
 	})
@@ -221,14 +223,14 @@ func TestConsumerSetMuchLater(t *testing.T) {
 		w.set(trigger("a"))
 		w.log.setRefuse(func(queue string) error {
 			if queue == "uid-late" {
-				return errRecord
+				return record.ErrVersion
 			}
 			return nil
 		})
 		w.begin()
 		w.after(10 * time.Second)
 		w.log.setRefuse(nil)
-		w.after(2 * missing)
+		w.after(2 * unassignedTimeout)
 		w.expectShared(0)
 		w.expect("a took", w.sorted("a"), strings.Join(numbers(300), " "))
 		w.restart()
@@ -256,8 +258,8 @@ func TestStopDrains(t *testing.T) {
 		if took := time.Since(began); took != 9500*time.Millisecond {
 			t.Errorf("stopping took %v, want 9.5s", took)
 		}
-		if slow, o := len(w.attempts("slow")), len(w.attempts("o")); slow != initialLimit || o != 1 || len(strings.Fields(w.taken("slow"))) != initialLimit || w.taken("o") != "0000" {
-			t.Errorf("%d and %d attempts, of which succeeded %q and %q; want %d and 1, and all to succeed", slow, o, w.taken("slow"), w.taken("o"), initialLimit)
+		if slow, o := len(w.attempts("slow")), len(w.attempts("o")); slow != delivery.InitialWindow || o != 1 || len(strings.Fields(w.taken("slow"))) != delivery.InitialWindow || w.taken("o") != "0000" {
+			t.Errorf("%d and %d attempts, of which succeeded %q and %q; want %d and 1, and all to succeed", slow, o, w.taken("slow"), w.taken("o"), delivery.InitialWindow)
 		}
 		w.replace(func() {})
 		w.after(time.Hour)
@@ -276,8 +278,8 @@ func TestStopBreaksOff(t *testing.T) {
 		w.answer("full", always(400))
 		w.answer("dead", slow(stuck))
 		w.log.setRefuse(func(queue string) error {
-			if strings.HasSuffix(queue, deadQueue) {
-				return errRecord
+			if strings.HasSuffix(queue, deadLetterSuffix) {
+				return record.ErrVersion
 			}
 			return nil
 		})

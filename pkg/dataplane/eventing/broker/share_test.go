@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -15,8 +16,9 @@ import (
 func TestShares(t *testing.T) {
 	run(t, func(w *world) {
 		const share = 4
-		w.shares.by.Clear()
-		w.shares.max = share
+		w.shares = delivery.NewShares(share)
+		w.must(w.RemoveStream(w.Context(), brokerKey))
+		w.must(w.SetStream(w.Context(), eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}))
 		other := eventing.Key{Kind: eventing.Broker, Namespace: "other", Name: "o"}
 		w.must(w.SetStream(w.Context(), eventing.Stream{Key: other, UID: types.UID(other.Name)}))
 		calm := trigger("calm", func(c *eventing.Consumer) { c.Stream, c.StreamUID = other, types.UID(other.Name) })
@@ -47,8 +49,8 @@ func TestShares(t *testing.T) {
 		if have := len(w.attempts("x")); have < 20 {
 			t.Errorf("%d attempts at x, want 20", have)
 		}
-		if s := w.shares.of("default"); s.free != share || len(s.waiting) > 0 {
-			t.Errorf("%d of the share are free in the end, and %d lanes wait", s.free, len(s.waiting))
+		if free, waiting := w.shares.Of("default").Status(); free != share || waiting > 0 {
+			t.Errorf("%d of the share are free in the end, and %d queues wait", free, waiting)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package broker
+package delivery
 
 import (
 	"time"
@@ -6,48 +6,48 @@ import (
 
 // Bounds of a limiter.
 const (
-	initialLimit = 8
-	maxLimit     = 256
-	// patience is how much longer than at best answers may take before the limit stops growing, and slack what they
-	// may take anyhow: on a busy machine short ones vary a lot.
-	patience = 2
-	slack    = 10 * time.Millisecond
-	// forget is how long the shortest time of an answer is remembered.
-	forget = 30 * time.Second
-	// manyFailures is the number of failures in a row from which on attempts are kept failingPause apart: a backlog of
-	// retries to somebody who takes nothing is not to cost others much.
+	// InitialWindow is the number of concurrent attempts of a new Queue.
+	InitialWindow = 8
+	maxWindow     = 256
+	// The window does not grow while responses take longer than latencyFactor times the minimum, plus latencySlack: short
+	// latencies vary a lot on a busy machine.
+	latencyFactor = 2
+	latencySlack  = 10 * time.Millisecond
+	// latencyMemory is the time for which the minimum latency is remembered.
+	latencyMemory = 30 * time.Second
+	// After manyFailures in a row, attempts are at least failingPause apart, so that the retries to a failing endpoint cost
+	// others little.
 	manyFailures = 100
 	failingPause = 2 * time.Millisecond
-	// minPause and maxPause bound the time between attempts at a subscriber that cannot take even one at a time.
+	// minPause and maxPause bound the time between attempts at an endpoint that is overloaded by one at a time.
 	minPause, maxPause = 10 * time.Millisecond, time.Second
 )
 
-// limiter decides how many attempts at an endpoint may be under way at a time: more and more as long as answers come
-// as fast as ever, half as many when the endpoint says that it is overloaded, or does not answer (eventing Event
-// Acknowledgement and Delivery Retry: congestion control). It starts as fast as TCP does. Not safe for concurrent
-// use.
+// limiter is the concurrency limiter of an endpoint: additive increase while responses are quick, multiplicative decrease
+// when the endpoint is overloaded or silent (eventing Event Acknowledgement and Delivery Retry: congestion control). It
+// starts like TCP. It is not safe for concurrent use.
 type limiter struct {
-	limit float64
-	// threshold is the limit up to which growth doubles it in each round.
+	window float64
+	// threshold is the window up to which growth doubles it in each round.
 	threshold float64
-	// fastest is the shortest time of an answer since fastestSince.
+	// fastest is the minimum latency since fastestSince.
 	fastest      time.Duration
 	fastestSince time.Time
-	// cut is when the limit was halved last: attempts begun before tell nothing new.
+	// cut is the time of the last decrease. Attempts started before carry no new information.
 	cut time.Time
-	// pause keeps attempts apart that overload an endpoint even one by one; until is when the next one may begin.
+	// pause is the minimum time between attempts; until is the earliest time of the next one.
 	pause time.Duration
 	until time.Time
-	// failures is the number of attempts that failed since one succeeded.
+	// failures is the number of failed attempts since the last success.
 	failures int
 }
 
-func newLimiter() limiter { return limiter{limit: initialLimit, threshold: maxLimit} }
+func newLimiter() limiter { return limiter{window: InitialWindow, threshold: maxWindow} }
 
-// allows tells whether another attempt may begin while some are under way, and else when that may be, if only time
-// is in the way.
-func (l *limiter) allows(underWay int, now time.Time) (ok bool, at time.Time) {
-	if underWay >= int(l.limit) {
+// allows reports whether another attempt may start while some are in flight. Otherwise it returns the time of the next one,
+// if that is only a question of time.
+func (l *limiter) allows(inFlight int, now time.Time) (ok bool, at time.Time) {
+	if inFlight >= int(l.window) {
 		return false, time.Time{}
 	}
 	if now.Before(l.until) {
@@ -63,48 +63,48 @@ func (l *limiter) allows(underWay int, now time.Time) (ok bool, at time.Time) {
 	return true, time.Time{}
 }
 
-// ended notes whether an attempt succeeded.
+// ended notes the end of an attempt.
 func (l *limiter) ended(success bool) {
 	if l.failures++; success {
 		l.failures = 0
 	}
 }
 
-// answered notes an answer that took some time, while a number of attempts were under way.
-func (l *limiter) answered(took time.Duration, underWay int, now time.Time) {
+// answered notes the latency of an answer, and the number of attempts in flight before it.
+func (l *limiter) answered(took time.Duration, inFlight int, now time.Time) {
 	if l.pause /= 2; l.pause < minPause {
 		l.pause = 0
 	}
-	if l.fastest == 0 || took < l.fastest || now.Sub(l.fastestSince) > forget {
+	if l.fastest == 0 || took < l.fastest || now.Sub(l.fastestSince) > latencyMemory {
 		l.fastest, l.fastestSince = took, now
 	}
-	// A limit that is not reached says nothing about a greater one.
-	if underWay < int(l.limit) || took > patience*l.fastest+slack {
+	// A window that is not used up says nothing about a larger one.
+	if inFlight < int(l.window) || took > latencyFactor*l.fastest+latencySlack {
 		return
 	}
-	if l.limit < l.threshold {
-		l.limit++
+	if l.window < l.threshold {
+		l.window++
 	} else {
-		l.limit += 1 / l.limit
+		l.window += 1 / l.window
 	}
-	l.limit = min(l.limit, maxLimit)
+	l.window = min(l.window, maxWindow)
 }
 
-// overloaded notes that an attempt which began at some time met an overloaded endpoint, or none. pace tells that the
-// endpoint wants fewer requests, not just fewer at a time, and after how long to come again, if it says so.
-func (l *limiter) overloaded(began time.Time, pace bool, after time.Duration, now time.Time) {
+// overloaded notes that the endpoint was overloaded, or silent, at an attempt that started at some time. throttled is true if
+// the endpoint requires fewer requests per second, and after is its Retry-After, if any.
+func (l *limiter) overloaded(started time.Time, throttled bool, after time.Duration, now time.Time) {
 	if after > 0 {
 		l.until = later(l.until, now.Add(min(after, time.Minute)))
 	}
-	if pace && l.limit < 2 {
+	if throttled && l.window < 2 {
 		l.pause = min(max(2*l.pause, minPause), maxPause)
 	}
-	if began.Before(l.cut) {
+	if started.Before(l.cut) {
 		return
 	}
 	l.cut = now
-	l.limit = max(l.limit/2, 1)
-	l.threshold = max(l.limit, initialLimit)
+	l.window = max(l.window/2, 1)
+	l.threshold = max(l.window, InitialWindow)
 }
 
 func later(a, b time.Time) time.Time {

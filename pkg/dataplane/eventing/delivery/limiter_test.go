@@ -1,4 +1,4 @@
-package broker
+package delivery
 
 import (
 	"testing"
@@ -9,14 +9,14 @@ var epoch = time.Unix(1700000000, 0)
 
 // round has as many attempts answered as are allowed at a time; others begin at once, as many as are allowed then.
 func (l *limiter) round(took time.Duration, now time.Time) {
-	for range int(l.limit) {
-		l.answered(took, int(l.limit), now)
+	for range int(l.window) {
+		l.answered(took, int(l.window), now)
 	}
 }
 
 func expectLimit(t *testing.T, l *limiter, want int) {
 	t.Helper()
-	if have := int(l.limit); have != want {
+	if have := int(l.window); have != want {
 		t.Fatalf("the limit is %d, want %d", have, want)
 	}
 }
@@ -44,8 +44,8 @@ func TestLimiterGrowsSlowlyBeyondWhereItWasCut(t *testing.T) {
 
 func TestLimiterDoesNotGrow(t *testing.T) {
 	for name, answer := range map[string]func(*limiter){
-		"when fewer are under way": func(l *limiter) { l.answered(time.Second, initialLimit-1, epoch) },
-		"when answers take longer": func(l *limiter) { l.answered(patience*time.Second+slack+1, initialLimit, epoch) },
+		"when fewer are in flight": func(l *limiter) { l.answered(time.Second, InitialWindow-1, epoch) },
+		"when answers take longer": func(l *limiter) { l.answered(latencyFactor*time.Second+latencySlack+1, InitialWindow, epoch) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLimiter()
@@ -53,7 +53,7 @@ func TestLimiterDoesNotGrow(t *testing.T) {
 			for range 100 {
 				answer(&l)
 			}
-			expectLimit(t, &l, initialLimit)
+			expectLimit(t, &l, InitialWindow)
 		})
 	}
 }
@@ -61,13 +61,13 @@ func TestLimiterDoesNotGrow(t *testing.T) {
 func TestLimiterForgetsTheFastestAnswer(t *testing.T) {
 	l := newLimiter()
 	l.answered(time.Millisecond, 1, epoch)
-	l.answered(time.Second, initialLimit, epoch.Add(forget))
-	expectLimit(t, &l, initialLimit)
-	l.answered(time.Second, initialLimit, epoch.Add(forget+1))
-	expectLimit(t, &l, initialLimit+1)
+	l.answered(time.Second, InitialWindow, epoch.Add(latencyMemory))
+	expectLimit(t, &l, InitialWindow)
+	l.answered(time.Second, InitialWindow, epoch.Add(latencyMemory+1))
+	expectLimit(t, &l, InitialWindow+1)
 }
 
-// Of the attempts that were under way together, all that fail tell the same.
+// Of the attempts that were in flight together, all that fail tell the same.
 func TestLimiterHalvesOncePerRound(t *testing.T) {
 	l := newLimiter()
 	began, now := epoch, epoch.Add(time.Second)
@@ -91,18 +91,18 @@ func TestLimiterAlwaysAllowsOne(t *testing.T) {
 	}
 	expectLimit(t, &l, 1)
 	if ok, _ := l.allows(0, now); !ok {
-		t.Error("no attempt is allowed though none is under way")
+		t.Error("no attempt is allowed though none is in flight")
 	}
 	if ok, at := l.allows(1, now); ok || !at.IsZero() {
 		t.Errorf("a second attempt: %v, %v; want none before the first ended", ok, at)
 	}
 }
 
-// A 429 answer to the only attempt under way keeps the next ones apart.
+// A 429 answer to the only attempt in flight keeps the next ones apart.
 func TestLimiterPausesAfterTooManyRequests(t *testing.T) {
 	l := newLimiter()
 	now := epoch
-	for l.limit > 1 {
+	for l.window > 1 {
 		l.overloaded(now, true, 0, now)
 		now = now.Add(time.Second)
 	}

@@ -1,388 +1,778 @@
-package broker
+package delivery
 
 import (
-	"container/heap"
 	"context"
+	"math"
 	"sync"
 	"time"
 
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
 const (
-	// queueSegments and queueBytes bound what a lane has in memory of its own queue.
-	queueSegments, queueBytes = 4096, 4 << 20
-	// pausedFor is how long segments stay in the log that nobody can be sent, while memory is scarce.
-	pausedFor = 30 * time.Second
-	// rewrite is the time after which the log is asked again to take what it did not take.
-	rewrite = 200 * time.Millisecond
+	// queueSegments and QueueBytes bound the part of a subscriber queue in memory.
+	queueSegments, QueueBytes = 4096, 4 << 20
+	// MaxReady bounds the deliveries of shared segments that wait in memory for a worker. Further ones are moved to the
+	// subscriber queue, so that no other consumer waits for a slow one.
+	MaxReady = 128
+	// SharedTimeout is the time for which a delivery of a shared segment may wait for a worker, or be in flight, before it gets
+	// a record in the subscriber queue.
+	SharedTimeout = time.Second
+	// pausedDelay is the time for which segments of a paused Queue stay in the log while memory is scarce.
+	pausedDelay = 30 * time.Second
+	// rewriteDelay is the time between attempts to append records that the log rejected.
+	rewriteDelay = 200 * time.Millisecond
+	// drainTimeout bounds Drain.
+	drainTimeout = 5 * time.Second
 )
 
-// verdict is what becomes of a delivery after an attempt. The zero one is that nothing more is to be done.
-type verdict struct {
-	// again tells that there is to be another attempt, after some time.
-	again bool
-	after time.Duration
-	// abandoned tells that the attempt was broken off, unmade that there was no endpoint any more to make it at, and
-	// that it is to be made another time.
-	abandoned, unmade bool
-	// dead is the event that is to go to the dead letter sink, if any.
-	dead *event.Event
-	// failed, overloaded, pace and retryAfter are for the limiter.
-	failed           bool
-	overloaded, pace bool
-	retryAfter       time.Duration
-	// away tells that there was no answer, and that the next attempt need not wait once there are answers again.
-	away bool
+// Outcome is the outcome of an attempt.
+type Outcome struct {
+	// Event is Succeeded, Failed, Undeliverable, Discarded or Aborted.
+	Event Event
+	// DeadLetter is the event for the dead letter sink, if Event is Undeliverable.
+	DeadLetter *event.Event
+	// Backoff is the delay before the next attempt, if Event is Failed.
+	Backoff time.Duration
+	// Skipped is true if no attempt was made because no endpoint is configured. The others are false then.
+	Skipped bool
+	// Unanswered is true if the endpoint did not answer, and the next attempt need not wait once it answers again.
+	Unanswered bool
+	// Overloaded is true if the endpoint requires fewer concurrent requests, Throttled if also fewer requests per second, after
+	// RetryAfter if that is not zero.
+	Overloaded, Throttled bool
+	RetryAfter            time.Duration
 }
 
-// lane is the way of events to one endpoint of a consumer: its subscriber, or its dead letter sink. Events come
-// directly from segments that consumers share, as long as the endpoint keeps up, or from the lane's own queue in the
-// log.
-type lane struct {
-	// ctx ends when the consumer is gone, or the broker stops.
-	ctx   context.Context
-	log   LogStream
-	queue string
-	clock clock.WithDelayedExecution
-	// attempt makes one attempt, and settles everything that follows from it but another attempt.
-	attempt func(ctx context.Context, d *parcel) verdict
-	// bury takes what is to go to the dead letter sink; nil in the lane of dead letters.
-	bury func(*parcel)
-	// ordered tells that deliveries are made one by one.
-	ordered  func() bool
-	listener *listener
-	workers  workers
-	running  sync.WaitGroup
-	// memory bounds the segments of the own queue in memory.
-	memory *memory
-	// crowded reports whether others wait for what the lane keeps in memory of segments that they share.
-	crowded func() bool
-	// share is that of the namespace, and guards waits.
-	share *share
-	waits bool
+// QueueConfig has the dependencies of a Queue.
+type QueueConfig struct {
+	// Name is the name of the subscriber queue in the log.
+	Name string
+	// Attempt makes one attempt. The Outcome decides what follows; counting it is left to Attempt.
+	Attempt func(ctx context.Context, d *Delivery) Outcome
+	// Ordered reports whether deliveries are made one at a time, in order.
+	Ordered func() bool
+	// DeadLetters is the Queue of the dead letter sink, or nil if Attempt never returns Undeliverable.
+	DeadLetters *Queue
+}
+
+// Queue delivers events to one endpoint of a consumer: its subscriber, or its dead letter sink. Events come from segments
+// that consumers share while the endpoint keeps up, and from the subscriber queue in the log otherwise.
+type Queue struct {
+	// Reader reads the subscriber queue.
+	Reader *logqueue.Reader
+
+	config QueueConfig
+	stream *Stream
+	// ctx ends when the consumer is removed or the process stops.
+	ctx     context.Context
+	writer  writer
+	running sync.WaitGroup
+
+	// queued is true while the Queue waits for the namespace's share. The mu of the Share guards it.
+	queued bool
 
 	mu sync.Mutex
 	// All below is guarded by mu.
-	limiter limiter
-	// ready are the deliveries whose attempt may be made now, waiting those that wait for their time.
-	ready   fifo
-	waiting byDue
-	// underWay are the deliveries of which an attempt is being made.
-	underWay map[*parcel]struct{}
-	// timer fires when the first of waiting is due, or the limiter allows more.
-	timer clock.Timer
-	// own is the number of deliveries in memory that are from the own queue.
-	own int
-	// direct tells whether events may come from shared segments, lingering fires when one in ready did long ago.
-	direct    bool
-	lingering clock.Timer
-	// paused tells that there is no endpoint to send to.
-	paused bool
-	// burying are the deliveries whose events are on their way to the dead letter sink, but not safe yet.
-	burying map[*parcel]struct{}
-	// leased are the deliveries under way that went to the own queue too, by id, with the segment that they came back
-	// in, once they have.
-	leased map[uint64]*held
-	// finished are the ids of records of the own queue that are to be passed over.
-	finished map[uint64]struct{}
-	// back are the attempts made so far of deliveries that were given back to the log, by id.
-	back    map[uint64]int
-	writes  []write
-	writing bool
-	// away tells that there was no answer to an attempt, and none since that the endpoint takes events again.
-	away bool
-	// stopped tells that no attempts are to begin, gone that the consumer does not exist any more.
-	stopped, gone bool
+	schedule schedule
+	inFlight map[*Delivery]struct{}
+	limiter  limiter
+	// wakeup calls start when a delivery becomes due or the limiter admits more, spill moves deliveries that keep shared
+	// segments for too long.
+	wakeup, spill clock.Timer
+	// unread are the deliveries with a record in the subscriber queue that will be read, by ID: copies, obsolete records, and
+	// records of rejected segments.
+	unread map[uint64]*Delivery
+	// read counts the deliveries in memory from records of the subscriber and retry queues, storing the records that are being
+	// appended, sharing the ready deliveries that keep a shared segment.
+	read, storing, sharing int
+	// behind is true if events must pass through the subscriber queue, because it may have others or the endpoint is slow.
+	behind bool
+	// silent is true after an attempt that was not answered, until one is.
+	silent bool
+	// paused is true while no endpoint is configured, stopped when no attempts may be started anymore, removed if the consumer
+	// does not exist anymore.
+	paused, stopped, removed bool
 }
 
-func newLane(ctx context.Context, s *stream, queue string, c clock.WithDelayedExecution, ordered func() bool,
-	attempt func(context.Context, *parcel) verdict) *lane {
-	log := s.log
-	l := &lane{
-		ctx: ctx, log: log, queue: queue, clock: c, workers: s.broker.workers, memory: s.memory, share: s.broker.shares.of(s.spec.Key.Namespace), attempt: attempt, ordered: ordered, direct: true,
-		limiter: newLimiter(), underWay: map[*parcel]struct{}{}, burying: map[*parcel]struct{}{}, leased: map[uint64]*held{}, finished: map[uint64]struct{}{}, back: map[uint64]int{},
+// NewQueue returns a Queue that reads nothing before Start. Its deliveries end with ctx.
+func (s *Stream) NewQueue(ctx context.Context, config QueueConfig) *Queue {
+	q := &Queue{
+		config: config, stream: s, ctx: ctx, limiter: newLimiter(), inFlight: map[*Delivery]struct{}{}, unread: map[uint64]*Delivery{},
 	}
-	l.listener = &listener{log: log, queue: queue, clock: c, take: l.take, quiet: l.quiet, options: func() eventlog.ConsumeOptions {
-		if ordered() {
-			return eventlog.ConsumeOptions{MaxSegments: 1, MaxBytes: queueBytes, Memory: l.memory}
-		}
-		return eventlog.ConsumeOptions{MaxSegments: queueSegments, MaxBytes: queueBytes, Memory: l.memory}
-	}}
-	l.crowded = func() bool { return s.retries.behind.Load() || l.memory.scarce() }
-	return l
+	q.writer.queue = q
+	q.Reader = logqueue.NewReader(logqueue.ReaderConfig{
+		Log: s.config.Log, Queue: config.Name, Clock: s.config.Clock, Handle: q.handle, Idle: q.idle,
+		Options: func() eventlog.ConsumeOptions {
+			options := eventlog.ConsumeOptions{MaxSegments: queueSegments, MaxBytes: QueueBytes, Memory: s.config.Memory}
+			if config.Ordered() {
+				options.MaxSegments = 1
+			}
+			return options
+		},
+	})
+	return q
 }
 
-// pause starts or ends a time in which no attempts begin. The log keeps the events of a paused lane; they take no memory
-// here.
-func (l *lane) pause(paused bool) {
-	l.mu.Lock()
-	changed := l.paused != paused
-	l.paused = paused
-	l.kick()
-	l.mu.Unlock()
-	if !changed {
+// Name returns the name of the subscriber queue in the log.
+func (q *Queue) Name() string { return q.config.Name }
+
+// Ordered reports whether deliveries are made one at a time, in order.
+func (q *Queue) Ordered() bool { return q.config.Ordered() }
+
+// Start begins to read the subscriber queue: immediately if it is known to have records.
+func (q *Queue) Start(records bool) {
+	if records {
+		q.mu.Lock()
+		q.behind = true
+		q.mu.Unlock()
+		q.Reader.Expect()
+	}
+	q.Reader.Start(q.ctx)
+}
+
+// KeepsUp reports whether events may be offered from shared segments. Others must be appended to the subscriber queue.
+func (q *Queue) KeepsUp() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.keepsUp() && !q.config.Ordered()
+}
+
+// keepsUp updates and returns !behind. mu is held.
+func (q *Queue) keepsUp() bool {
+	if q.behind && q.read == 0 && q.storing == 0 && !q.paused && !q.Reader.Behind() && !q.config.Ordered() {
+		q.behind = false
+	}
+	return !q.behind
+}
+
+// Offer delivers an event of a segment that other consumers may wait for.
+func (q *Queue) Offer(d *Delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.removed:
+		q.apply(d, ConsumerRemoved)
+	case d.state.Record == SharedRetry:
+		q.apply(d, Read)
+	case q.stopped:
+		q.apply(d, Offered)
+	default:
+		if !q.keepsUp() || q.config.Ordered() || q.paused || q.schedule.ready.len() >= MaxReady {
+			q.behind = true
+			q.apply(d, OfferedBehind)
+			return
+		}
+		q.apply(d, Offered)
+	}
+	q.start()
+}
+
+// handle reads a segment of the subscriber queue.
+func (q *Queue) handle(f logqueue.Segment) {
+	from := &segment{handle: f.Handle}
+	deliveries := make([]*Delivery, 0, len(f.Records))
+	for _, data := range f.Records {
+		d, err := decode(data)
+		if err != nil {
+			klog.FromContext(q.ctx).Error(err, "Dropped unreadable event log record")
+			continue
+		}
+		d.owned = from
+		deliveries = append(deliveries, d)
+	}
+	if len(deliveries) == 0 {
+		f.Handle.Ack()
 		return
 	}
-	l.listener.pause(l.ctx, paused)
-	if paused {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.ready.len() > 0 || len(l.waiting) > 0 {
-			l.giveBack(nil, 0)
+	from.need(int32(len(deliveries)))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.removed {
+		return
+	}
+	if delay := q.deferral(deliveries); delay > 0 {
+		f.Handle.Nack(delay)
+		return
+	}
+	for _, d := range deliveries {
+		known := q.unread[d.id]
+		switch {
+		case known == nil:
+			if q.config.Ordered() && len(f.Records) == 1 {
+				// An earlier process returned it after each attempt.
+				d.Attempts += f.Attempt - 1
+			}
+			q.apply(d, Read)
+		case known.state.Record == Owned && known.state.Phase == Logged:
+			delete(q.unread, d.id)
+			d.Attempts = known.Attempts
+			q.apply(d, Read)
+		default:
+			q.account(known, -1)
+			known.owned = from
+			q.account(known, 1)
+			q.apply(known, CopyRead)
 		}
+	}
+	q.start()
+}
+
+// deferral returns for how long a segment should stay in the log, because none of its deliveries is due soon and waiting
+// ones use much of the available memory; or 0. mu is held.
+func (q *Queue) deferral(deliveries []*Delivery) time.Duration {
+	wait, now := time.Duration(math.MaxInt64), q.now()
+	for _, d := range deliveries {
+		if known := q.unread[d.id]; q.config.Ordered() || known != nil && known.state != (State{Logged, Owned}) {
+			return 0
+		}
+		wait = min(wait, d.due.Sub(now))
+	}
+	scarce := q.stream.config.Memory.Scarce()
+	if scarce && q.paused {
+		return pausedDelay
+	}
+	if wait < SharedTimeout {
+		return 0
+	}
+	if n, bytes := q.schedule.waitingSize(); !scarce && bytes < QueueBytes/2 && n < queueSegments/2 {
+		return 0
+	}
+	return wait
+}
+
+func (q *Queue) now() time.Time { return q.stream.config.Clock.Now() }
+
+// transition changes the state of a delivery, and returns the effects for the caller to execute. mu is held.
+func (q *Queue) transition(d *Delivery, e Event) Effects {
+	next, effects, ok := d.state.Next(e)
+	if !ok {
+		klog.FromContext(q.ctx).Error(errTransition, "Ignored event of a delivery", "queue", q.config.Name, "state", d.state, "event", e)
+		return 0
+	}
+	q.account(d, -1)
+	d.state = next
+	q.account(d, 1)
+	if next.Record == Stale {
+		d.Event, d.encoded = nil, nil
+	}
+	return effects
+}
+
+// account adds n times a delivery to the counts that follow from its state. mu is held.
+func (q *Queue) account(d *Delivery, n int) {
+	phase, kept := d.state.Phase, d.state.Record
+	switch {
+	case phase != InFlight:
+	case n > 0:
+		q.inFlight[d] = struct{}{}
+	default:
+		delete(q.inFlight, d)
+	}
+	if phase.held() && (kept == Owned || kept == SharedRetry) {
+		q.read += n
+	}
+	if phase == Storing {
+		q.storing += n
+	}
+	if kept == Copying || kept == CopyingStale {
+		q.storing += n
+	}
+	if phase == Ready && kept.shared() {
+		q.sharing += n
+	}
+	if kept == Owned && phase.busy() {
+		d.owned.busy += n
 	}
 }
 
-// hurry makes the next attempts due of deliveries that wait for an endpoint to answer again. mu is held.
-func (l *lane) hurry() {
-	waiting := l.waiting
-	l.waiting = nil
-	for _, d := range waiting {
-		if d.away {
-			l.ready.push(d)
+// apply changes the state of a delivery and executes the effects, except Attempt, Return and SendDeadLetter: it returns
+// these for the caller. mu is held.
+func (q *Queue) apply(d *Delivery, e Event) Effects {
+	effects := q.transition(d, e)
+	if effects&ReleaseShared != 0 {
+		d.shared.release()
+	}
+	if effects&ReleaseOwned != 0 {
+		d.owned.finished = append(d.owned.finished, d.id)
+		d.owned.release()
+	}
+	if d.state.Record == None || e == CopyRejected && d.state.Record == Shared {
+		delete(q.unread, d.id)
+	}
+	if effects&Ungroup != 0 {
+		d.ungroup()
+	}
+	if effects&Append != 0 {
+		q.append(d)
+	}
+	if effects&AppendCopy != 0 {
+		q.unread[d.id] = d
+		q.writer.add(q.ctx, write{queue: q, delivery: d, header: d.header(d.id), copied: true})
+	}
+	if effects&Schedule != 0 {
+		if d.due.After(q.now()) && (!d.unanswered || q.silent) {
+			q.schedule.wait(d)
 		} else {
-			heap.Push(&l.waiting, d)
+			q.apply(d, Due)
 		}
 	}
+	if effects&Enqueue != 0 {
+		d.queued = q.now()
+		q.schedule.ready.push(d)
+	}
+	return effects & (Attempt | Return | SendDeadLetter)
 }
 
-// kick begins the attempts that are due and allowed. mu is held.
-func (l *lane) kick() {
-	for d := l.next(l.acquire); d != nil; d = l.next(l.acquire) {
-		l.start(d)
+// append writes a new record of a delivery: together with retries of other consumers if the delivery shares its record with
+// them, or to the subscriber queue. mu is held.
+func (q *Queue) append(d *Delivery) {
+	next := write{queue: q, delivery: d, header: d.header(record.NewID()), alone: d.state.Record == SharedRetry}
+	if d.group == nil || q.stopped || q.config.Ordered() {
+		d.ungroup()
+		q.writer.add(q.ctx, next)
+		return
+	}
+	q.running.Add(1)
+	d.ungroup(next)
+}
+
+// written notes that the log accepted records, or did not.
+func (q *Queue) written(writes []write, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range writes {
+		e := Appended
+		switch {
+		case writes[i].copied && err != nil:
+			e = CopyRejected
+		case writes[i].copied:
+			e = CopyAppended
+		case err != nil:
+			e = Rejected
+		}
+		q.apply(writes[i].delivery, e)
+	}
+	if err != nil {
+		q.start()
 	}
 }
 
-// acquire tells whether the namespace may have another attempt under way.
-func (l *lane) acquire() bool { return l.share.acquire(l) }
+// start starts the attempts that are due and admitted. mu is held.
+func (q *Queue) start() {
+	for d := q.next(q.acquire); d != nil; d = q.next(q.acquire) {
+		q.run(d)
+	}
+	q.watch()
+}
 
-// start has a delivery's attempt made concurrently. mu is held.
-func (l *lane) start(d *parcel) {
-	l.running.Add(1)
-	l.workers.run(func() {
-		defer l.running.Done()
-		l.run(d)
+// startOne starts an attempt that the namespace's share admitted, and returns false if none is due.
+func (q *Queue) startOne() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d := q.next(func() bool { return true })
+	if d == nil {
+		return false
+	}
+	q.run(d)
+	q.start()
+	return true
+}
+
+func (q *Queue) acquire() bool { return q.stream.config.Share.acquire(q) }
+
+// run makes the attempt of a delivery on a worker, and of others as long as any are admitted. mu is held.
+func (q *Queue) run(d *Delivery) {
+	q.running.Add(1)
+	q.stream.config.Workers.run(func() {
+		defer q.running.Done()
+		for next := d; next != nil; {
+			next = q.attempt(next)
+		}
 	})
 }
 
-// next returns a delivery of which an attempt is to be made now, if acquire lets it, and otherwise sees to it that kick
-// is called in time. mu is held.
-func (l *lane) next(acquire func() bool) *parcel {
-	if l.stopped || l.paused {
+// next returns a delivery whose attempt starts now, if acquire admits it. Otherwise it ensures that start is called when one
+// may be admitted. mu is held.
+func (q *Queue) next(acquire func() bool) *Delivery {
+	if q.stopped || q.paused {
 		return nil
 	}
-	now := l.clock.Now()
-	for len(l.waiting) > 0 && !l.waiting[0].due.After(now) {
-		l.ready.push(heap.Pop(&l.waiting).(*parcel))
+	now := q.now()
+	for d := q.schedule.promote(now); d != nil; d = q.schedule.promote(now) {
+		q.apply(d, Due)
 	}
-	var wake time.Time
-	if len(l.waiting) > 0 {
-		wake = l.waiting[0].due
-	}
-	if l.ready.len() > 0 && !(l.ordered() && len(l.underWay) > 0) {
-		ok, at := l.limiter.allows(len(l.underWay), now)
-		if ok && !acquire() {
-			// It is called when the namespace may have more.
-			ok = false
-		}
-		if ok {
-			d := l.ready.pop()
-			d.began = now
-			l.underWay[d] = struct{}{}
+	wake := q.schedule.next()
+	if q.schedule.ready.len() > 0 && !(q.config.Ordered() && len(q.inFlight) > 0) {
+		ok, at := q.limiter.allows(len(q.inFlight), now)
+		// Without a share, the Share calls startOne later.
+		if ok && acquire() {
+			d := q.schedule.ready.pop()
+			d.started, d.timed = now, d.state.Record.shared()
+			q.apply(d, Started)
 			return d
 		}
-		if !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
+		if !ok && !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
 			wake = at
 		}
 	}
 	if !wake.IsZero() {
-		l.wakeAt(wake, now)
+		if q.wakeup != nil {
+			q.wakeup.Stop()
+		}
+		q.wakeup = q.stream.config.Clock.AfterFunc(wake.Sub(now), q.wake)
 	}
 	return nil
 }
 
-func (l *lane) wakeAt(at, now time.Time) {
-	if l.timer != nil {
-		l.timer.Stop()
-	}
-	l.timer = l.clock.AfterFunc(at.Sub(now), func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.kick()
-	})
+func (q *Queue) wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.start()
 }
 
-// run makes the attempt of a delivery, and of others as long as there are any.
-func (l *lane) run(d *parcel) {
-	for d != nil {
-		var leasing clock.Timer
-		if (!d.own || d.shared) && !d.leased {
-			// It may fire while d is the next one already.
-			this := d
-			leasing = l.clock.AfterFunc(linger, func() { l.lease(this) })
-		}
-		v := l.attempt(l.ctx, d)
-		if leasing != nil {
-			leasing.Stop()
-		}
-		l.share.release()
-		next := l.finish(d, v)
-		if v.dead != nil {
-			l.bury(l.burial(d, v.dead))
-		}
-		d = next
+// attempt makes the attempt of a delivery, and returns the next delivery that is admitted, if any.
+func (q *Queue) attempt(d *Delivery) *Delivery {
+	var slow clock.Timer
+	if d.timed {
+		slow = q.stream.config.Clock.AfterFunc(SharedTimeout, func() { q.slow(d) })
 	}
+	o := q.config.Attempt(q.ctx, d)
+	if slow != nil {
+		slow.Stop()
+	}
+	q.stream.config.Share.release()
+	next, deadLetter := q.finish(d, &o)
+	if deadLetter {
+		q.sendDeadLetter(d, o.DeadLetter)
+	}
+	return next
 }
 
-// finish notes what came of an attempt, and returns the next delivery of which one is to be made.
-func (l *lane) finish(d *parcel, v verdict) *parcel {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.clock.Now()
-	underWay := len(l.underWay)
-	delete(l.underWay, d)
+// slow appends a copy of a delivery in flight to the subscriber queue, so that its shared segment can be acknowledged.
+func (q *Queue) slow(d *Delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped || d.state.Phase != InFlight || !d.state.Record.shared() {
+		return
+	}
+	if d.state.Record == SharedRetry && d.shared.whole() {
+		// All consumers of the record are slow. It is redelivered to all of them if the process ends.
+		q.stream.config.Clock.AfterFunc(SharedTimeout, func() { q.slow(d) })
+		return
+	}
+	q.behind = true
+	q.apply(d, Slow)
+}
+
+// finish applies the outcome of an attempt. It returns the next delivery to attempt, if any, and whether a dead letter must
+// be sent.
+func (q *Queue) finish(d *Delivery, o *Outcome) (next *Delivery, deadLetter bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if o.Event == Aborted {
+		q.apply(d, Aborted)
+		return nil, false
+	}
+	now, inFlight := q.now(), len(q.inFlight)
+	q.observe(d, o, inFlight, now)
+	e := o.Event
+	if e == Failed {
+		if !o.Skipped {
+			d.Attempts++
+		}
+		if q.config.Ordered() && d.state.Record == Owned && inFlight == 1 {
+			e = FailedInOrder
+		} else {
+			d.due, d.unanswered = now.Add(o.Backoff), o.Unanswered
+		}
+	}
+	effects := q.apply(d, e)
+	if effects&Return != 0 {
+		q.returnAll(d, o.Backoff)
+	}
+	if next = q.next(q.acquire); next != nil {
+		q.start()
+	}
+	q.watch()
+	return next, effects&SendDeadLetter != 0
+}
+
+// observe adjusts the concurrency to the outcome of an attempt. mu is held.
+func (q *Queue) observe(d *Delivery, o *Outcome, inFlight int, now time.Time) {
 	switch {
-	case v.abandoned:
-		l.ready.push(d)
-		return nil
-	case v.unmade:
-	case v.overloaded:
-		l.direct = false
-		l.limiter.overloaded(d.began, v.pace, v.retryAfter, now)
-		l.away = l.away || v.away
+	case o.Skipped:
+		return
+	case o.Overloaded:
+		q.behind = true
+		q.limiter.overloaded(d.started, o.Throttled, o.RetryAfter, now)
+		q.silent = q.silent || o.Unanswered
 	default:
-		l.limiter.answered(now.Sub(d.began), underWay, now)
-		if l.away {
-			l.hurry()
+		q.limiter.answered(now.Sub(d.started), inFlight, now)
+		if q.silent {
+			q.silent = false
+			q.retryUnanswered()
 		}
-		l.away = false
 	}
-	l.limiter.ended(!v.failed)
-	switch {
-	case v.dead != nil:
-		l.burying[d] = struct{}{}
-	case !v.again:
-		l.done(d)
-	case l.ordered() && d.own && !d.shared && len(l.underWay) == 0:
-		if !v.unmade {
-			d.attempts++
+	q.limiter.ended(o.Event == Succeeded)
+}
+
+// retryUnanswered makes the deliveries due that wait because the endpoint did not answer. mu is held.
+func (q *Queue) retryUnanswered() {
+	for _, d := range q.schedule.removeWaiting() {
+		if d.unanswered {
+			q.apply(d, Due)
+		} else {
+			q.schedule.wait(d)
 		}
-		l.giveBack(d, v.after)
-	default:
-		l.repeat(d, v, now)
 	}
-	mine := l.next(l.acquire)
-	if mine != nil {
-		l.kick()
-	}
-	return mine
 }
 
-// repeat writes a delivery to the own queue for another attempt. mu is held.
-func (l *lane) repeat(d *parcel, v verdict, now time.Time) {
-	next := *d
-	next.id, next.due, next.away = newID(), now.Add(v.after), v.away
-	if !v.unmade {
-		next.attempts++
+// sendDeadLetter passes the event that reports a failed delivery to the Queue of the dead letter sink. The delivery ends when
+// the dead letter ends, or has a record of its own.
+func (q *Queue) sendDeadLetter(d *Delivery, e *event.Event) {
+	from := &segment{handle: ended(func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.apply(d, DeadLetterEnded)
+	})}
+	from.left.Store(1)
+	q.config.DeadLetters.Offer(&Delivery{Event: e, id: record.NewID(), accepted: d.accepted, state: State{Record: Shared}, shared: from})
+}
+
+// watch starts the timer of displaceReady if ready deliveries keep shared segments. mu is held.
+func (q *Queue) watch() {
+	if q.spill == nil && q.sharing > 0 && !q.stopped {
+		q.spill = q.stream.config.Clock.AfterFunc(SharedTimeout, q.displaceReady)
 	}
-	l.rewrite(d, write{next, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.done(d)
-	}, func() {
-		d.attempts, d.due, d.away = next.attempts, next.due, next.away
-		heap.Push(&l.waiting, d)
-	}})
 }
 
-// done lets go of what keeps a delivery durable. mu is held.
-func (l *lane) done(d *parcel) {
-	d.leave()
-	switch {
-	case d.leased && l.leased[d.id] == nil:
-		delete(l.leased, d.id)
-		l.finished[d.id] = struct{}{}
-	case d.leased:
-		l.doneOwn(l.leased[d.id], d.id)
-		delete(l.leased, d.id)
-	case d.shared && d.own:
-		l.own--
-		d.from.release()
-	case d.own:
-		l.doneOwn(d.from, d.id)
-	default:
-		d.from.release()
+// displaceReady moves the ready deliveries of shared segments to the subscriber queue once the first one has been ready for
+// SharedTimeout. Deliveries stay if the segment is not needed by others and would be redelivered to all of its consumers.
+func (q *Queue) displaceReady() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.spill = nil
+	if q.stopped {
+		return
 	}
-	l.settle()
+	crowded := q.stream.crowded()
+	stays := func(d *Delivery) bool {
+		return d.state.Record == Owned || d.state.Record == SharedRetry && !crowded && d.shared.whole()
+	}
+	for _, first := range q.schedule.ready.all() {
+		if stays(first) {
+			continue
+		}
+		if left := SharedTimeout - q.now().Sub(first.queued); left > 0 {
+			q.spill = q.stream.config.Clock.AfterFunc(left, q.displaceReady)
+			return
+		}
+		break
+	}
+	for _, d := range q.schedule.ready.removeAll() {
+		if stays(d) {
+			q.schedule.ready.push(d)
+			continue
+		}
+		q.behind = true
+		q.apply(d, Displaced)
+	}
+	q.watch()
 }
 
-// doneOwn lets go of a record of the own queue. mu is held.
-func (l *lane) doneOwn(from *held, id uint64) {
-	l.own--
-	from.finished = append(from.finished, id)
-	from.release()
+// SetPaused stops attempts while no endpoint is configured, or resumes them. The log keeps the events of a paused Queue.
+func (q *Queue) SetPaused(paused bool) {
+	q.mu.Lock()
+	changed := q.paused != paused
+	q.paused = paused
+	q.start()
+	q.mu.Unlock()
+	if !changed {
+		return
+	}
+	q.Reader.SetPaused(q.ctx, paused)
+	if paused {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.returnAll(nil, 0)
+	}
 }
 
-// halt begins no attempts any more. What is handed over meanwhile stays handed over, until the listener is stopped. gone tells
-// that the consumer does not exist any more.
-func (l *lane) halt(gone bool) {
-	l.mu.Lock()
-	l.stopped, l.gone = true, gone
-	for _, timer := range []clock.Timer{l.timer, l.lingering} {
+// OrderChanged must be called when the result of Ordered changed: deliveries return to the log, which redelivers them with
+// the number of segments that the order admits.
+func (q *Queue) OrderChanged() {
+	open := q.Reader.Close()
+	q.mu.Lock()
+	q.returnAll(nil, 0)
+	q.mu.Unlock()
+	if open {
+		q.Reader.Notify(q.ctx)
+	}
+}
+
+// returnAll makes the log redeliver all deliveries that are not in flight after a delay: in their order, after first if that
+// is given, and before those behind them. Segments stay that have deliveries in flight. mu is held.
+func (q *Queue) returnAll(first *Delivery, delay time.Duration) {
+	var segments []*segment
+	returned := map[*segment]bool{}
+	add := func(d *Delivery) {
+		q.unread[d.id] = d
+		d.Event, d.encoded = nil, nil
+		if !returned[d.owned] {
+			returned[d.owned] = true
+			segments = append(segments, d.owned)
+		}
+	}
+	all := q.schedule.removeAll()
+	if first == nil && len(all) == 0 {
+		return
+	}
+	// The queue is read until the segments are redelivered, whatever the delay.
+	q.Reader.Expect()
+	if first != nil {
+		add(first)
+	}
+	for _, d := range all {
+		switch {
+		case d.state.Record != Owned:
+			q.behind = true
+			q.apply(d, Displaced)
+		case d.owned.busy == 0:
+			q.apply(d, Returned)
+			add(d)
+		case d.state.Phase == Ready:
+			q.schedule.ready.push(d)
+		default:
+			q.schedule.wait(d)
+		}
+	}
+	for _, s := range segments {
+		for _, id := range s.finished {
+			q.unread[id] = &Delivery{id: id, state: State{Record: Stale}}
+		}
+		s.handle.Nack(delay)
+	}
+}
+
+// idle reports whether memory holds no record of the subscriber queue, and none is being appended.
+func (q *Queue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.read == 0 && q.storing == 0
+}
+
+// Halt prevents further attempts, permanently if the consumer was removed. Segments that are read from now on are kept until
+// Reader.Stop.
+func (q *Queue) Halt(removed bool) {
+	q.mu.Lock()
+	q.stopped, q.removed = true, removed
+	for _, timer := range []clock.Timer{q.wakeup, q.spill} {
 		if timer != nil {
 			timer.Stop()
 		}
 	}
-	l.mu.Unlock()
-	l.listener.halt()
+	q.mu.Unlock()
+	q.Reader.Halt()
 }
 
-// wait returns when nothing of a stopped lane is under way.
-func (l *lane) wait() {
-	l.running.Wait()
-	l.listener.running.Wait()
+// WaitInFlight waits for the attempts and appends in progress after Halt.
+func (q *Queue) WaitInFlight() { q.running.Wait() }
+
+// Wait waits for all goroutines of a halted Queue, whose context has ended.
+func (q *Queue) Wait() {
+	q.running.Wait()
+	q.Reader.Wait()
 }
 
-// drop lets go of all shared segments, when nothing of a stopped lane is under way and its consumer is gone.
-func (l *lane) drop() {
-	l.mu.Lock()
-	left := append(l.ready.takeAll(), l.waiting...)
-	writes := l.writes
-	l.waiting, l.writes = nil, nil
-	l.mu.Unlock()
-	for _, d := range left {
-		if (!d.own || d.shared) && !d.leased {
-			d.leave()
-			d.from.release()
+// Discard releases the segments of all deliveries, after Halt(true) and Wait.
+func (q *Queue) Discard() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, d := range q.schedule.removeAll() {
+		q.apply(d, ConsumerRemoved)
+	}
+	for _, w := range q.writer.removeAll() {
+		if w.copied {
+			q.apply(w.delivery, CopyRejected)
+		} else {
+			q.apply(w.delivery, ConsumerRemoved)
 		}
 	}
-	for _, w := range writes {
-		w.then()
+}
+
+// drain implements Drain. Segments without finished deliveries are redelivered as they were, and ordered deliveries keep
+// their order.
+func (q *Queue) drain(ctx context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.removed || q.config.Ordered() {
+		return
+	}
+	var parts []*Delivery
+	var data []eventlog.Record
+	for _, d := range q.schedule.all() {
+		from := d.shared
+		if d.state.Record == Owned {
+			from = d.owned
+		}
+		if d.state.Record != Owned && !d.state.Record.shared() || from.whole() {
+			continue
+		}
+		h := d.header(record.NewID())
+		parts = append(parts, d)
+		data = append(data, eventlog.Record{Queue: q.config.Name, Data: d.encode(&h)})
+		q.transition(d, Displaced)
+	}
+	if len(parts) == 0 {
+		return
+	}
+	q.mu.Unlock()
+	err := q.stream.config.Log.Append(ctx, data...)
+	q.mu.Lock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to store deliveries; finished ones will be repeated", "queue", q.config.Name)
+		return
+	}
+	for _, d := range parts {
+		q.apply(d, Appended)
 	}
 }
 
-// oldest returns when the oldest event in memory was accepted, the zero time where there is none, and how many
-// attempts are under way.
-func (l *lane) oldest() (accepted time.Time, underWay int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	see := func(d *parcel) {
-		if accepted.IsZero() || d.accepted.Before(accepted) {
-			accepted = d.accepted
+// Status is a summary of the deliveries that a Queue holds in memory.
+type Status struct {
+	// Oldest is the acceptance time of the oldest event, or zero.
+	Oldest time.Time
+	// InFlight, Ready and Waiting count deliveries by Phase, Read counts deliveries from the subscriber queue and the retry
+	// queue in all phases, WaitingBytes is the size of the events of Waiting.
+	InFlight, Ready, Waiting, Read, WaitingBytes int
+}
+
+// Status returns the Status of the Queue.
+func (q *Queue) Status() Status {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := Status{InFlight: len(q.inFlight), Ready: q.schedule.ready.len(), Read: q.read}
+	s.Waiting, s.WaitingBytes = q.schedule.waitingSize()
+	observe := func(d *Delivery) {
+		if s.Oldest.IsZero() || d.accepted.Before(s.Oldest) {
+			s.Oldest = d.accepted
 		}
 	}
-	for _, d := range l.ready.items[l.ready.head:] {
-		see(d)
+	for _, d := range q.schedule.ready.all() {
+		observe(d)
 	}
-	for _, d := range l.waiting {
-		see(d)
+	for _, d := range q.schedule.waiting {
+		observe(d)
 	}
-	for d := range l.underWay {
-		see(d)
+	for d := range q.inFlight {
+		observe(d)
 	}
-	return accepted, len(l.underWay)
+	return s
 }

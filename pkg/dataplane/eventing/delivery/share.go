@@ -1,83 +1,86 @@
-package broker
+package delivery
 
 import "sync"
 
-// maxAttempts bounds the attempts of one namespace that are under way at a time, over all its consumers: a flood of
-// events, or subscribers that take long, cost others nothing beyond that. It is more than one consumer may have.
-const maxAttempts = 4 * maxLimit
+// maxInFlight bounds the attempts in flight of one namespace, over all of its consumers: a flood of events or slow
+// subscribers cost other namespaces no more than that. It is larger than the window of one consumer.
+const maxInFlight = 4 * maxWindow
 
-// shares has the *share of each namespace that has, or had, streams.
-type shares struct {
+// Shares has the Share of each namespace.
+type Shares struct {
 	max int
 	by  sync.Map
 }
 
-func (s *shares) of(namespace string) *share {
-	if found, ok := s.by.Load(namespace); ok {
-		return found.(*share)
+// NewShares returns Shares with a number of attempts in flight per namespace; 0 stands for the default.
+func NewShares(max int) *Shares {
+	if max == 0 {
+		max = maxInFlight
 	}
-	found, _ := s.by.LoadOrStore(namespace, &share{free: s.max})
-	return found.(*share)
+	return &Shares{max: max}
 }
 
-// share is what the lanes of a namespace may have under way. Those that want more than there is take turns.
-type share struct {
+// Of returns the Share of a namespace.
+func (s *Shares) Of(namespace string) *Share {
+	if found, ok := s.by.Load(namespace); ok {
+		return found.(*Share)
+	}
+	found, _ := s.by.LoadOrStore(namespace, &Share{free: s.max})
+	return found.(*Share)
+}
+
+// Share bounds the attempts in flight of a namespace. Queues that want more take turns.
+type Share struct {
 	mu sync.Mutex
-	// All below is guarded by mu. Lanes in waiting have their waits set.
+	// free is the number of attempts that may start, waiting are the Queues to call, each with queued set. mu guards both.
 	free    int
-	waiting []*lane
+	waiting []*Queue
 }
 
-// acquire tells whether a lane may begin an attempt, which ends with release. Else the lane is asked later on to begin
-// one.
-func (s *share) acquire(l *lane) bool {
+// acquire reports whether a Queue may start an attempt, to be ended by release. Otherwise the Share calls the Queue's startOne
+// later.
+func (s *Share) acquire(q *Queue) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.free > 0 && len(s.waiting) == 0 {
 		s.free--
 		return true
 	}
-	if !l.waits {
-		l.waits = true
-		s.waiting = append(s.waiting, l)
+	if !q.queued {
+		q.queued = true
+		s.waiting = append(s.waiting, q)
 	}
 	return false
 }
 
-// release ends an attempt, and has the lane begin one whose turn is next. No lane's mu may be held.
-func (s *share) release() {
+// release ends an attempt, and passes its place to the next Queue that uses it. No mu of a Queue may be held.
+func (s *Share) release() {
 	for {
-		l := s.pop()
-		if l == nil || l.begin() {
+		q := s.pop()
+		if q == nil || q.startOne() {
 			return
 		}
 	}
 }
 
-// pop returns the lane whose turn is next, or nil if there is none.
-func (s *share) pop() *lane {
+// pop returns the Queue whose turn is next. Without any, it frees the place and returns nil.
+func (s *Share) pop() *Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
 		s.free++
 		return nil
 	}
-	l := s.waiting[0]
+	q := s.waiting[0]
 	s.waiting[0] = nil
 	s.waiting = s.waiting[1:]
-	l.waits = false
-	return l
+	q.queued = false
+	return q
 }
 
-// begin begins an attempt that share has room for. False tells that there is none to be made.
-func (l *lane) begin() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d := l.next(func() bool { return true })
-	if d == nil {
-		return false
-	}
-	l.start(d)
-	l.kick()
-	return true
+// Status returns the number of attempts that may start, and of waiting Queues.
+func (s *Share) Status() (free, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free, len(s.waiting)
 }

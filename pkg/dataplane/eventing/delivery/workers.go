@@ -1,27 +1,31 @@
-package broker
+package delivery
 
 import "time"
 
-// spare is how long a goroutine without work waits for some.
-const spare = 2 * time.Second
-
-// workers run functions on goroutines that are used again: each has a stack by then that is large enough, and growing
-// one costs a good part of what an attempt does.
-type workers struct {
-	waiting chan func()
-	// ended tells those that wait that there will be no more.
-	ended <-chan struct{}
-	// writing bounds the large writes under way.
-	writing chan struct{}
-}
-
 const (
-	// maxWriting is the number of writes of more than largeWrite bytes that are made at a time.
+	// idleTimeout is the time after which an idle worker ends.
+	idleTimeout = 2 * time.Second
+	// maxWriting is the number of concurrent appends of more than largeWrite bytes.
 	maxWriting, largeWrite = 8, 64 << 10
 )
 
-// heavy waits until a write of so many bytes may be made, and returns what ends it.
-func (w workers) heavy(bytes int) (done func()) {
+// Workers run functions on reused goroutines: these have large stacks already, and growing one is a considerable part of the
+// cost of an attempt.
+type Workers struct {
+	waiting chan func()
+	// ended is closed when no more functions follow.
+	ended <-chan struct{}
+	// writing bounds the large appends in progress.
+	writing chan struct{}
+}
+
+// NewWorkers returns Workers whose idle goroutines end when ended is closed.
+func NewWorkers(ended <-chan struct{}) *Workers {
+	return &Workers{make(chan func()), ended, make(chan struct{}, maxWriting)}
+}
+
+// limitWrite waits until an append of so many bytes may be made. done ends it.
+func (w *Workers) limitWrite(bytes int) (done func()) {
 	if bytes <= largeWrite {
 		return func() {}
 	}
@@ -29,12 +33,8 @@ func (w workers) heavy(bytes int) (done func()) {
 	return func() { <-w.writing }
 }
 
-func newWorkers(ended <-chan struct{}) workers {
-	return workers{make(chan func()), ended, make(chan struct{}, maxWriting)}
-}
-
 // run runs a function concurrently.
-func (w workers) run(do func()) {
+func (w *Workers) run(do func()) {
 	select {
 	case w.waiting <- do:
 	default:
@@ -42,12 +42,12 @@ func (w workers) run(do func()) {
 	}
 }
 
-func (w workers) work(do func()) {
-	timer := time.NewTimer(spare)
+func (w *Workers) work(do func()) {
+	timer := time.NewTimer(idleTimeout)
 	defer timer.Stop()
 	for {
 		do()
-		timer.Reset(spare)
+		timer.Reset(idleTimeout)
 		select {
 		case do = <-w.waiting:
 		case <-timer.C:

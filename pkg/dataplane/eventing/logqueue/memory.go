@@ -1,4 +1,4 @@
-package broker
+package logqueue
 
 import (
 	"context"
@@ -11,48 +11,54 @@ import (
 )
 
 const (
-	// memoryShare is the part of the free budget that the deliveries of a namespace may hold: less than requests may, which
-	// find memory while deliveries wait for failing subscribers.
+	// memoryShare is the divisor of the free budget that yields the limit for the deliveries of a namespace. Requests may use
+	// more, so that they find memory while deliveries wait for failing subscribers.
 	memoryShare = 4
-	// segmentWeight is how often a segment is in memory while its events are delivered and written again.
+	// segmentWeight is the number of times that a segment is in memory while its events are delivered and written again.
 	segmentWeight = 2
-	// memoryPoll is the time after which somebody who waits for memory looks again, as requests free it too.
+	// memoryPoll is the interval at which a waiting consumer checks the budget, because requests free memory too.
 	memoryPoll = 100 * time.Millisecond
 )
 
-// memories has the *memory of each namespace that has, or had, streams.
-type memories struct {
+// Memories has the Memory of each namespace.
+type Memories struct {
 	budget *flow.Budget
 	clock  clock.WithDelayedExecution
 	by     sync.Map
 }
 
-func (m *memories) of(namespace string) *memory {
-	if found, ok := m.by.Load(namespace); ok {
-		return found.(*memory)
-	}
-	found, _ := m.by.LoadOrStore(namespace, &memory{
-		budget: m.budget, clock: m.clock, namespace: namespace, turn: make(chan struct{}, 1), freed: make(chan struct{}, 1),
-	})
-	return found.(*memory)
+// NewMemories returns Memories within a budget.
+func NewMemories(budget *flow.Budget, c clock.WithDelayedExecution) *Memories {
+	return &Memories{budget: budget, clock: c}
 }
 
-// memory bounds the segments of retries that a namespace has in memory. It implements eventlog.Memory.
-type memory struct {
+// Of returns the Memory of a namespace.
+func (m *Memories) Of(namespace string) *Memory {
+	if found, ok := m.by.Load(namespace); ok {
+		return found.(*Memory)
+	}
+	found, _ := m.by.LoadOrStore(namespace, &Memory{
+		budget: m.budget, clock: m.clock, namespace: namespace, turn: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+	})
+	return found.(*Memory)
+}
+
+// Memory bounds the segments of retries that a namespace holds in memory. It implements eventlog.Memory.
+type Memory struct {
 	budget    *flow.Budget
 	clock     clock.WithDelayedExecution
 	namespace string
-	// turn is held by the one that gets memory next, freed gets a value when there may be more.
+	// turn is held by the consumer that gets memory next. freed receives a value when memory was released.
 	turn, freed chan struct{}
 
-	// mu guards held: the bytes of all.
-	mu   sync.Mutex
-	held int64
+	mu sync.Mutex
+	// used is the number of bytes held. mu guards it.
+	used int64
 }
 
-// Acquire implements eventlog.Memory. Consumers get memory in the order in which they asked for it, and one of them
-// always gets some.
-func (m *memory) Acquire(ctx context.Context, bytes int) bool {
+// Acquire implements eventlog.Memory. Consumers get memory in the order of their requests, and at least one segment is
+// always admitted.
+func (m *Memory) Acquire(ctx context.Context, bytes int) bool {
 	select {
 	case m.turn <- struct{}{}:
 		defer func() { <-m.turn }()
@@ -74,33 +80,33 @@ func (m *memory) Acquire(ctx context.Context, bytes int) bool {
 	return true
 }
 
-func (m *memory) try(bytes int) bool {
+func (m *Memory) try(bytes int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held > 0 && m.held+segmentWeight*int64(bytes) > m.share() {
+	if m.used > 0 && m.used+segmentWeight*int64(bytes) > m.limit() {
 		return false
 	}
 	m.add(bytes)
 	return true
 }
 
-// share returns how many bytes the namespace may hold. mu is held.
-func (m *memory) share() int64 { return m.budget.Free() / memoryShare }
+// limit returns the number of bytes that the namespace may hold.
+func (m *Memory) limit() int64 { return m.budget.Free() / memoryShare }
 
 // Add implements eventlog.Memory.
-func (m *memory) Add(bytes int) {
+func (m *Memory) Add(bytes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.add(bytes)
 }
 
-func (m *memory) add(bytes int) {
-	m.held += segmentWeight * int64(bytes)
+func (m *Memory) add(bytes int) {
+	m.used += segmentWeight * int64(bytes)
 	m.budget.Add(m.namespace, segmentWeight*int64(bytes))
 }
 
 // Release implements eventlog.Memory.
-func (m *memory) Release(bytes int) {
+func (m *Memory) Release(bytes int) {
 	m.Add(-bytes)
 	select {
 	case m.freed <- struct{}{}:
@@ -108,9 +114,9 @@ func (m *memory) Release(bytes int) {
 	}
 }
 
-// scarce reports whether half of the share is held. The rest is for deliveries that are due.
-func (m *memory) scarce() bool {
+// Scarce reports whether half of the limit is used. The other half is reserved for deliveries that are due.
+func (m *Memory) Scarce() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.held > m.share()/2
+	return m.used > m.limit()/2
 }

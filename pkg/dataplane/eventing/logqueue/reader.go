@@ -1,4 +1,4 @@
-package broker
+package logqueue
 
 import (
 	"context"
@@ -12,171 +12,185 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
-// idle is how long a queue that is empty goes on being listened to.
-const idle = time.Minute
+// IdleTimeout is the time after which the Reader of an empty queue closes its log consumer.
+const IdleTimeout = time.Minute
 
-// listener has the segments of a queue handed over while there are any: a queue that is empty for a while costs
-// nothing.
-type listener struct {
-	log     LogStream
-	queue   string
-	clock   clock.WithDelayedExecution
-	options func() eventlog.ConsumeOptions
-	take    func(Segment)
-	// quiet tells whether nothing from the queue is in memory.
-	quiet func() bool
-	// behind tells that there may be segments in the queue that were not handed over yet.
+// ReaderConfig has the dependencies of a Reader. All are required.
+type ReaderConfig struct {
+	Log   Stream
+	Queue string
+	Clock clock.WithDelayedExecution
+	// Options returns the options with which the queue is consumed from now on.
+	Options func() eventlog.ConsumeOptions
+	// Handle is called with each segment, one at a time.
+	Handle func(Segment)
+	// Idle reports whether memory holds no segment of the queue and none is being appended.
+	Idle func() bool
+}
+
+// Reader delivers the segments of a queue. It has a log consumer only while the queue has segments or may get some: idle
+// queues cost nothing.
+type Reader struct {
+	ReaderConfig
+	// behind is true while the queue may have segments that were not delivered yet.
 	behind atomic.Bool
 
-	mu sync.Mutex
+	running sync.WaitGroup
+	mu      sync.Mutex
 	// All below is guarded by mu.
-	logConsumer LogConsumer
-	// opening tells that there is going to be one, outdated that its options are not those of now.
-	opening, outdated bool
-	woken             time.Time
-	begun             bool
-	paused            bool
-	stopped           bool
-	running           sync.WaitGroup
+	consumer Consumer
+	// opening is true while a consumer is created, outdated if its options changed meanwhile.
+	opening, outdated        bool
+	started, paused, stopped bool
+	notified                 time.Time
 }
 
-// expect is to be called before something is appended to the queue, and wake after.
-func (l *listener) expect() { l.behind.Store(true) }
+// NewReader returns a Reader that delivers nothing before Start.
+func NewReader(config ReaderConfig) *Reader { return &Reader{ReaderConfig: config} }
 
-// begin has the queue listened to from now on: at once if something is expected there.
-func (l *listener) begin(ctx context.Context) {
-	l.mu.Lock()
-	l.begun = true
-	l.mu.Unlock()
-	if l.behind.Load() {
-		l.wake(ctx)
+// Expect must be called before a segment is appended to the queue, and Notify afterwards.
+func (r *Reader) Expect() { r.behind.Store(true) }
+
+// Behind reports whether the queue may have segments that were not delivered yet.
+func (r *Reader) Behind() bool { return r.behind.Load() }
+
+// Start begins to read the queue, immediately if segments are expected there.
+func (r *Reader) Start(ctx context.Context) {
+	r.mu.Lock()
+	r.started = true
+	r.mu.Unlock()
+	if r.Behind() {
+		r.Notify(ctx)
 	}
 }
 
-// wake sees to it that the queue is listened to, once begin was called.
-func (l *listener) wake(ctx context.Context) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.woken = l.clock.Now()
-	if l.begun && !l.paused && l.logConsumer == nil && !l.opening && !l.stopped {
-		l.opening = true
-		l.running.Go(func() { l.listen(ctx) })
+// Notify opens a consumer of the queue, unless one exists or Start was not called yet.
+func (r *Reader) Notify(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notified = r.Clock.Now()
+	if r.started && !r.paused && r.consumer == nil && !r.opening && !r.stopped {
+		r.opening = true
+		r.running.Go(func() { r.run(ctx) })
 	}
 }
 
-// pause starts or ends a time in which the queue is not listened to.
-func (l *listener) pause(ctx context.Context, paused bool) {
-	l.mu.Lock()
-	l.paused = paused
-	l.mu.Unlock()
+// SetPaused stops reading the queue, or resumes it.
+func (r *Reader) SetPaused(ctx context.Context, paused bool) {
+	r.mu.Lock()
+	r.paused = paused
+	r.mu.Unlock()
 	switch {
 	case paused:
-		l.close()
-	case l.behind.Load():
-		l.wake(ctx)
+		r.Close()
+	case r.Behind():
+		r.Notify(ctx)
 	}
 }
 
-func (l *listener) hand(f Segment) {
-	l.behind.Store(f.Pending > 0)
-	l.take(f)
+func (r *Reader) handle(s Segment) {
+	r.behind.Store(s.Pending > 0)
+	r.Handle(s)
 }
 
-func (l *listener) listen(ctx context.Context) {
-	logConsumer := l.open(ctx)
-	if logConsumer == nil {
+func (r *Reader) run(ctx context.Context) {
+	consumer := r.open(ctx)
+	if consumer == nil {
 		return
 	}
-	l.mu.Lock()
-	l.opening = false
-	l.logConsumer = logConsumer
-	stopped, outdated := l.stopped, l.outdated
-	l.outdated = false
-	l.mu.Unlock()
-	if outdated && l.close() {
-		l.wake(ctx)
+	r.mu.Lock()
+	r.opening = false
+	r.consumer = consumer
+	stopped, outdated := r.stopped, r.outdated
+	r.outdated = false
+	r.mu.Unlock()
+	if outdated && r.Close() {
+		r.Notify(ctx)
 	}
-	for !stopped && sleep(ctx, l.clock, idle) {
-		stopped = l.replaced(logConsumer) || l.empty(ctx) && l.closeIfIdle()
+	for !stopped && sleep(ctx, r.Clock, IdleTimeout) {
+		stopped = r.replaced(consumer) || r.empty(ctx) && r.closeIfIdle()
 	}
-	logConsumer.Stop()
+	consumer.Stop()
 }
 
-// empty tells whether there is nothing in the queue, for all that is known: what was to be appended may not have been, and
-// what was given back comes again.
-func (l *listener) empty(ctx context.Context) bool {
-	if !l.quiet() {
+// empty reports whether neither memory nor the log has segments of the queue. A failed append may have left nothing behind,
+// and rejected segments return.
+func (r *Reader) empty(ctx context.Context) bool {
+	if !r.Idle() {
 		return false
 	}
-	queues, err := l.log.Queues(ctx)
-	if err != nil || queues[l.queue] > 0 {
+	queues, err := r.Log.Queues(ctx)
+	if err != nil || queues[r.Queue] > 0 {
 		return false
 	}
-	l.behind.Store(false)
+	r.behind.Store(false)
 	return true
 }
 
-// close stops to listen, so that wake does it with other options. It tells whether there was anything to stop.
-func (l *listener) close() bool {
-	l.mu.Lock()
-	logConsumer := l.logConsumer
-	l.logConsumer = nil
-	l.outdated = l.opening
-	l.mu.Unlock()
-	if logConsumer == nil {
+// Close closes the consumer, so that Notify opens another one with current options. It reports whether a consumer was open.
+func (r *Reader) Close() bool {
+	r.mu.Lock()
+	consumer := r.consumer
+	r.consumer = nil
+	r.outdated = r.opening
+	r.mu.Unlock()
+	if consumer == nil {
 		return false
 	}
-	logConsumer.Stop()
+	consumer.Stop()
 	return true
 }
 
-// replaced reports whether another log consumer is in use.
-func (l *listener) replaced(logConsumer LogConsumer) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.logConsumer != logConsumer
+// replaced reports whether another consumer is in use.
+func (r *Reader) replaced(consumer Consumer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.consumer != consumer
 }
 
-// closeIfIdle forgets the log consumer if there was nothing for a while, and tells whether it did.
-func (l *listener) closeIfIdle() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.stopped && (l.clock.Since(l.woken) < idle || !l.quiet()) {
+// closeIfIdle forgets the consumer if the queue was idle for IdleTimeout, and reports whether it did.
+func (r *Reader) closeIfIdle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.stopped && (r.Clock.Since(r.notified) < IdleTimeout || !r.Idle()) {
 		return false
 	}
-	l.logConsumer = nil
+	r.consumer = nil
 	return true
 }
 
-func (l *listener) open(ctx context.Context) LogConsumer {
+func (r *Reader) open(ctx context.Context) Consumer {
 	for {
-		logConsumer, err := l.log.Consume(l.queue, l.options(), l.hand)
+		consumer, err := r.Log.Consume(r.Queue, r.Options(), r.handle)
 		if err == nil {
-			return logConsumer
+			return consumer
 		}
-		klog.FromContext(ctx).Error(err, "Listening to a queue of events failed", "queue", l.queue)
-		if !sleep(ctx, l.clock, time.Second) {
+		klog.FromContext(ctx).Error(err, "Failed to consume event log queue; retrying", "queue", r.Queue)
+		if !sleep(ctx, r.Clock, time.Second) {
 			return nil
 		}
 	}
 }
 
-// stop returns when nothing is handed over any more.
-func (l *listener) stop() {
-	if logConsumer := l.halt(); logConsumer != nil {
-		logConsumer.Stop()
+// Stop stops reading. No segment is delivered after Stop has returned.
+func (r *Reader) Stop() {
+	if consumer := r.Halt(); consumer != nil {
+		consumer.Stop()
 	}
 }
 
-// halt has the queue not listened to again, and returns what listens to it now, if anything does.
-func (l *listener) halt() LogConsumer {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stopped = true
-	return l.logConsumer
+// Halt prevents new consumers, and returns the open one, if any. It continues until it is stopped.
+func (r *Reader) Halt() Consumer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = true
+	return r.consumer
 }
 
-// sleep waits for some time; false tells that ctx ended before.
+// Wait waits for the goroutines of a stopped Reader, whose context has ended.
+func (r *Reader) Wait() { r.running.Wait() }
+
+// sleep waits for d, and returns false if ctx ended before.
 func sleep(ctx context.Context, c clock.WithDelayedExecution, d time.Duration) bool {
 	timer := c.NewTimer(d)
 	defer timer.Stop()

@@ -1,4 +1,5 @@
-package broker
+// Package record encodes the records of the event log: a header, followed by the event.
+package record
 
 import (
 	"encoding/binary"
@@ -9,109 +10,112 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// recordVersion is the first byte of a record in the event log.
-const recordVersion = 1
+const (
+	// version is the first byte of a record in the event log.
+	version = 1
+	// flagUnanswered is the flag of Header.Unanswered.
+	flagUnanswered = 1
+	// HeaderBytes is the maximum size of a header without its targets, TargetBytes the size of a target that is a UUID.
+	HeaderBytes, TargetBytes = 48, 37
+)
 
-// recordAway is the flag of header.away.
-const recordAway = 1
-
-// header is what the log keeps with an event: on its way to which consumers it is, and how far.
-type header struct {
-	// id tells a record from others in memory. It is random.
-	id uint64
-	// accepted is when the stream accepted the event.
-	accepted time.Time
-	// attempts is how often the event was sent to the consumer, to the endpoint that the record's queue is for.
-	attempts int
-	// due is when the next attempt is to be made; zero means at once.
-	due time.Time
-	// away tells that there was no answer to the attempt before.
-	away bool
-	// targets are the consumers that the event is for. In a consumer's own queue there is just that one, and it is
-	// not listed.
-	targets []types.UID
+// Header is the state of one or several deliveries of an event.
+type Header struct {
+	// ID distinguishes records of a queue in memory. It is random.
+	ID uint64
+	// Accepted is the time at which the stream accepted the event.
+	Accepted time.Time
+	// Attempts is the number of attempts to send the event to the endpoint of the record's queue.
+	Attempts int
+	// Due is the time of the next attempt; zero means immediately.
+	Due time.Time
+	// Unanswered is true if the endpoint did not answer the previous attempt.
+	Unanswered bool
+	// Targets are the consumers of the event. It is empty in the queue of one consumer.
+	Targets []types.UID
 }
 
-var errRecord = errors.New("the record is not of a form that this version reads")
+// ErrVersion is returned for data that is not a record of this version.
+var ErrVersion = errors.New("unknown or damaged event log record")
 
-// newID returns an id for a record.
-func newID() uint64 { return rand.Uint64() }
+// NewID returns an ID for a record.
+func NewID() uint64 { return rand.Uint64() }
 
-// append appends the header's form in the log to buf; that of the event follows.
-func (h *header) append(buf []byte) []byte {
-	buf = append(buf, recordVersion, 0)
-	if h.away {
-		buf[len(buf)-1] = recordAway
+// Append appends the encoded header to buf. The encoded event must follow.
+func (h *Header) Append(buf []byte) []byte {
+	buf = append(buf, version, 0)
+	if h.Unanswered {
+		buf[len(buf)-1] = flagUnanswered
 	}
-	buf = binary.LittleEndian.AppendUint64(buf, h.id)
-	buf = binary.AppendVarint(buf, h.accepted.UnixNano())
-	buf = binary.AppendUvarint(buf, uint64(h.attempts))
+	buf = binary.LittleEndian.AppendUint64(buf, h.ID)
+	buf = binary.AppendVarint(buf, h.Accepted.UnixNano())
+	buf = binary.AppendUvarint(buf, uint64(h.Attempts))
 	due := int64(0)
-	if !h.due.IsZero() {
-		due = h.due.UnixNano()
+	if !h.Due.IsZero() {
+		due = h.Due.UnixNano()
 	}
 	buf = binary.AppendVarint(buf, due)
-	buf = binary.AppendUvarint(buf, uint64(len(h.targets)))
-	for _, target := range h.targets {
+	buf = binary.AppendUvarint(buf, uint64(len(h.Targets)))
+	for _, target := range h.Targets {
 		buf = binary.AppendUvarint(buf, uint64(len(target)))
 		buf = append(buf, target...)
 	}
 	return buf
 }
 
-// parse reads a header and returns the event's form behind it, which shares memory with data.
-func (h *header) parse(data []byte) (event []byte, err error) {
+// Parse decodes the header of a record and returns the encoded event, which shares memory with data.
+func (h *Header) Parse(data []byte) (event []byte, err error) {
 	r := reader{data: data}
-	if r.byte() != recordVersion {
-		return nil, errRecord
+	if r.byte() != version {
+		return nil, ErrVersion
 	}
-	h.away = r.byte()&recordAway != 0
-	h.id = r.uint64()
-	h.accepted = time.Unix(0, r.varint())
-	h.attempts = int(r.uvarint())
+	h.Unanswered = r.byte()&flagUnanswered != 0
+	h.ID = r.uint64()
+	h.Accepted = time.Unix(0, r.varint())
+	h.Attempts = int(r.uvarint())
 	if due := r.varint(); due != 0 {
-		h.due = time.Unix(0, due)
+		h.Due = time.Unix(0, due)
 	}
-	// Each target takes a byte at least, so a number beyond what is left is no number of targets.
+	// Each target has at least one byte, so a count beyond the remaining bytes is invalid.
 	n := r.uvarint()
 	if r.failed || n > uint64(len(r.data)) {
-		return nil, errRecord
+		return nil, ErrVersion
 	}
-	h.targets = make([]types.UID, 0, n)
+	h.Targets = make([]types.UID, 0, n)
 	for range n {
-		h.targets = append(h.targets, types.UID(r.bytes()))
+		h.Targets = append(h.Targets, types.UID(r.bytes()))
 	}
 	if r.failed {
-		return nil, errRecord
+		return nil, ErrVersion
 	}
 	return r.data, nil
 }
 
-// reader takes values off data. Once one is missing, all are zero.
+// reader consumes values from data. After a missing value, all values are zero.
 type reader struct {
 	data   []byte
 	failed bool
 }
 
-func (r *reader) take(n uint64) []byte {
+func (r *reader) next(n uint64) []byte {
 	if r.failed || n > uint64(len(r.data)) {
 		r.failed = true
 		return nil
 	}
-	taken := r.data[:n]
+	value := r.data[:n]
 	r.data = r.data[n:]
-	return taken
+	return value
 }
 
 func (r *reader) byte() byte {
-	if b := r.take(1); b != nil {
+	if b := r.next(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
 func (r *reader) uint64() uint64 {
-	if b := r.take(8); b != nil {
+	if b := r.next(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
@@ -137,4 +141,4 @@ func (r *reader) varint() int64 {
 	return value
 }
 
-func (r *reader) bytes() []byte { return r.take(r.uvarint()) }
+func (r *reader) bytes() []byte { return r.next(r.uvarint()) }

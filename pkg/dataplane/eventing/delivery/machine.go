@@ -1,0 +1,324 @@
+package delivery
+
+// This file is the state machine of a delivery. It has no locks, no clock and no I/O: Queue applies events to states and
+// executes the effects. docs/eventing.md draws the transitions.
+
+// State is the state of a delivery: the progress of its event towards the endpoint, and the records of the event log that
+// keep it durable meanwhile.
+type State struct {
+	Phase  Phase
+	Record Record
+}
+
+// Phase is the progress of a delivery.
+type Phase uint8
+
+const (
+	// Logged: memory does not hold the delivery, the event log does.
+	Logged Phase = iota
+	// Ready: waits for a worker.
+	Ready
+	// Waiting: waits for the due time of the next attempt.
+	Waiting
+	// InFlight: an attempt was started.
+	InFlight
+	// Storing: a record that replaces the current one is being appended to the subscriber queue or the retry queue.
+	Storing
+	// DeadLettering: a delivery to the dead letter sink exists in memory only.
+	DeadLettering
+	// Delivered: the subscriber accepted the event.
+	Delivered
+	// DeadLettered: the delivery to the dead letter sink ended, or the event log has it.
+	DeadLettered
+	// Dropped: neither the subscriber nor a dead letter sink accepted the event. The drop is counted.
+	Dropped
+	// Removed: the consumer does not exist anymore.
+	Removed
+)
+
+var phaseNames = [...]string{
+	Logged: "Logged", Ready: "Ready", Waiting: "Waiting", InFlight: "InFlight", Storing: "Storing", DeadLettering: "DeadLettering",
+	Delivered: "Delivered", DeadLettered: "DeadLettered", Dropped: "Dropped", Removed: "Removed",
+}
+
+func (p Phase) String() string { return phaseNames[p] }
+
+// Record is the kind of record that the event log has of a delivery, by the acknowledgement that it needs.
+type Record uint8
+
+const (
+	// None: the event log has no record of the delivery.
+	None Record = iota
+	// Shared: a record that other consumers need too, in the shared queue, or the record of the delivery that a dead letter
+	// reports.
+	Shared
+	// SharedRetry: a record of the retry queue, which other consumers need too.
+	SharedRetry
+	// Owned: a record of the subscriber queue.
+	Owned
+	// Copying: Shared, while a copy of the record is being appended to the subscriber queue.
+	Copying
+	// Copied: a record of the subscriber queue that was not read yet.
+	Copied
+	// CopyingStale: Copying, but the delivery does not need the record anymore.
+	CopyingStale
+	// Stale: Copied, but the delivery does not need the record anymore. It is acknowledged when it is read.
+	Stale
+)
+
+var recordNames = [...]string{
+	None: "None", Shared: "Shared", SharedRetry: "SharedRetry", Owned: "Owned", Copying: "Copying", Copied: "Copied",
+	CopyingStale: "CopyingStale", Stale: "Stale",
+}
+
+func (r Record) String() string { return recordNames[r] }
+
+// Event is a fact that changes the state of a delivery.
+type Event uint8
+
+const (
+	// Offered: a record for several consumers was read, and the subscriber keeps up.
+	Offered Event = iota
+	// OfferedBehind: a record for several consumers was read, and the subscriber does not keep up, or wants events in order.
+	OfferedBehind
+	// Read: a record of the subscriber queue or the retry queue was read.
+	Read
+	// Due: the time of the next attempt has come, or the endpoint answers again.
+	Due
+	// Started: a worker, the concurrency limiter and the namespace's share admit the attempt.
+	Started
+	// Slow: the attempt takes so long that other consumers must not wait for the shared segment.
+	Slow
+	// Succeeded: the endpoint accepted the event, and its reply is durable.
+	Succeeded
+	// Failed: the attempt failed and will be repeated, or could not be made because the endpoint is unresolved.
+	Failed
+	// FailedInOrder: like Failed, but the events behind this one must wait for it.
+	FailedInOrder
+	// Undeliverable: the attempt failed permanently, and a dead letter sink exists.
+	Undeliverable
+	// Discarded: the attempt failed permanently, and no dead letter sink exists.
+	Discarded
+	// Aborted: the attempt was canceled because the process stops or another replica owns the stream.
+	Aborted
+	// DeadLetterEnded: the delivery to the dead letter sink ended, or the event log has it.
+	DeadLetterEnded
+	// Displaced: memory or a shared segment is needed for other deliveries, or the process stops.
+	Displaced
+	// Returned: the segment is rejected, because the endpoint became unresolved or the order of deliveries changed.
+	Returned
+	// Appended: the event log has the record that replaces the current one.
+	Appended
+	// Rejected: the event log did not accept the record.
+	Rejected
+	// CopyAppended: the event log has the copy of the record.
+	CopyAppended
+	// CopyRejected: the event log did not accept the copy.
+	CopyRejected
+	// CopyRead: the copy was read from the subscriber queue.
+	CopyRead
+	// ConsumerRemoved: the consumer does not exist anymore.
+	ConsumerRemoved
+)
+
+var eventNames = [...]string{
+	Offered: "Offered", OfferedBehind: "OfferedBehind", Read: "Read", Due: "Due", Started: "Started", Slow: "Slow",
+	Succeeded: "Succeeded", Failed: "Failed", FailedInOrder: "FailedInOrder", Undeliverable: "Undeliverable", Discarded: "Discarded",
+	Aborted: "Aborted", DeadLetterEnded: "DeadLetterEnded", Displaced: "Displaced", Returned: "Returned", Appended: "Appended",
+	Rejected: "Rejected", CopyAppended: "CopyAppended", CopyRejected: "CopyRejected", CopyRead: "CopyRead",
+	ConsumerRemoved: "ConsumerRemoved",
+}
+
+func (e Event) String() string { return eventNames[e] }
+
+// Effects is a set of actions that a transition requires.
+type Effects uint16
+
+const (
+	// Enqueue appends the delivery to the ready queue.
+	Enqueue Effects = 1 << iota
+	// Schedule waits until the delivery is due.
+	Schedule
+	// Attempt makes an attempt.
+	Attempt
+	// Ungroup removes the delivery from the group that shares its record.
+	Ungroup
+	// Append appends a record that replaces the current one.
+	Append
+	// AppendCopy appends a copy of the current record to the subscriber queue.
+	AppendCopy
+	// Return rejects the segment, so that the event log redelivers it.
+	Return
+	// SendDeadLetter creates the delivery to the dead letter sink.
+	SendDeadLetter
+	// ReleaseShared acknowledges the delivery's part of a shared segment.
+	ReleaseShared
+	// ReleaseOwned acknowledges the delivery's part of a segment of the subscriber queue.
+	ReleaseOwned
+)
+
+// Next returns the state that follows an event, and the effects of the transition. It returns false if the event cannot
+// occur in the state.
+func (s State) Next(e Event) (State, Effects, bool) {
+	phase, effects, ok := s.Phase.next(e)
+	if !ok {
+		return s, 0, false
+	}
+	record, more, ok := s.Record.next(e)
+	if !ok {
+		return s, 0, false
+	}
+	return State{phase, record}, effects | more, true
+}
+
+// next returns the phase that follows an event.
+func (p Phase) next(e Event) (Phase, Effects, bool) {
+	if e == CopyAppended || e == CopyRejected || e == CopyRead {
+		// The copy of a record does not affect the progress.
+		return p, 0, true
+	}
+	switch p {
+	case Logged:
+		switch e {
+		case Offered:
+			return Ready, Enqueue, true
+		case OfferedBehind:
+			return Storing, Append, true
+		case Read:
+			return Waiting, Schedule, true
+		case ConsumerRemoved:
+			return Removed, Ungroup, true
+		}
+	case Ready:
+		switch e {
+		case Started:
+			return InFlight, Attempt, true
+		case Displaced:
+			return Storing, Ungroup | Append, true
+		case Returned:
+			return Logged, Return, true
+		case ConsumerRemoved:
+			return Removed, Ungroup, true
+		}
+	case Waiting:
+		switch e {
+		case Due:
+			return Ready, Enqueue, true
+		case Displaced:
+			return Storing, Ungroup | Append, true
+		case Returned:
+			return Logged, Return, true
+		case ConsumerRemoved:
+			return Removed, Ungroup, true
+		}
+	case InFlight:
+		switch e {
+		case Slow:
+			return InFlight, AppendCopy, true
+		case Succeeded:
+			return Delivered, Ungroup, true
+		case Discarded:
+			return Dropped, Ungroup, true
+		case Failed:
+			return Storing, Append, true
+		case FailedInOrder:
+			return Logged, Return, true
+		case Undeliverable:
+			return DeadLettering, SendDeadLetter, true
+		case Aborted:
+			return Ready, Enqueue, true
+		}
+	case Storing:
+		switch e {
+		case Appended:
+			return Logged, Ungroup, true
+		case Rejected:
+			return Waiting, Schedule, true
+		case ConsumerRemoved:
+			return Removed, Ungroup, true
+		}
+	case DeadLettering:
+		if e == DeadLetterEnded {
+			return DeadLettered, Ungroup, true
+		}
+	}
+	return p, 0, false
+}
+
+// next returns the records that follow an event.
+func (r Record) next(e Event) (Record, Effects, bool) {
+	switch e {
+	case Succeeded, Discarded, DeadLetterEnded, Appended, ConsumerRemoved:
+		return r.release()
+	case Offered, OfferedBehind:
+		return r, 0, r.shared()
+	case Read:
+		return r, 0, r == SharedRetry || r == Owned
+	case Slow:
+		if r.shared() {
+			return Copying, 0, true
+		}
+	case Returned, FailedInOrder:
+		return r, 0, r == Owned
+	case CopyAppended:
+		switch r {
+		case Copying:
+			return Copied, ReleaseShared, true
+		case CopyingStale:
+			return Stale, ReleaseShared, true
+		default:
+			// The copy was read before.
+			return r, 0, r == None || r == Owned
+		}
+	case CopyRejected:
+		switch r {
+		case Copying:
+			return Shared, 0, true
+		case CopyingStale:
+			return None, ReleaseShared, true
+		default:
+			// The event log has the copy nevertheless.
+			return r, 0, r == None || r == Owned
+		}
+	case CopyRead:
+		switch r {
+		case Copying:
+			return Owned, ReleaseShared, true
+		case CopyingStale:
+			return None, ReleaseShared | ReleaseOwned, true
+		case Stale:
+			return None, ReleaseOwned, true
+		case Copied, Owned:
+			// The segment of an Owned record was redelivered.
+			return Owned, 0, true
+		}
+	default:
+		// The event affects the progress only.
+		return r, 0, r != None && r != CopyingStale && r != Stale
+	}
+	return r, 0, false
+}
+
+// release returns the records after the delivery needs them no more.
+func (r Record) release() (Record, Effects, bool) {
+	switch r {
+	case Shared, SharedRetry:
+		return None, ReleaseShared, true
+	case Owned:
+		return None, ReleaseOwned, true
+	case Copying:
+		return CopyingStale, 0, true
+	case Copied:
+		return Stale, 0, true
+	}
+	return r, 0, false
+}
+
+// held reports whether memory holds the delivery.
+func (p Phase) held() bool { return p >= Ready && p <= DeadLettering }
+
+// busy reports whether the segment of the delivery must not be rejected now.
+func (p Phase) busy() bool { return p == InFlight || p == Storing || p == DeadLettering }
+
+// shared reports whether other consumers wait for the acknowledgement of the delivery's segment.
+func (r Record) shared() bool { return r == Shared || r == SharedRetry }
