@@ -51,7 +51,7 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 	}
 	return newEventing(ctx, eventingOptions{
 		clients: clients, clusterDomain: a.options.ClusterDomain, log: log, address: a.address, host: cluster,
-		channels:            []channel.Option{channel.WithServices(names)},
+		channelServices:     names,
 		allowCrossNamespace: a.options.AllowCrossNamespace,
 		network:             destination.Network{Namespace: a.options.SystemNamespace, Ingress: ingressService, Gateway: internalGateway},
 		replica:             a.options.Replica,

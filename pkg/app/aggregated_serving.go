@@ -70,17 +70,17 @@ func (a *Aggregated) serving(ctx, stopping context.Context, clients *clients, se
 	}
 	log := accessLog(a.options.Serving.AccessLog)
 	serving, err := newServing(ctx, servingOptions{
-		clients:     clients,
-		runtime:     pods,
-		settings:    a.settings,
-		accessLog:   log,
-		budget:      a.budget,
-		urls:        route.URLs{ClusterDomain: a.options.ClusterDomain},
-		routes:      []route.Option{route.WithPlaceholders(placeholders)},
-		replica:     a.options.Replica,
-		activate:    func(key routing.Key) { a.background(ctx, func(ctx context.Context) { activate(ctx, pods, key) }) },
-		listeners:   2,
-		stopTimeout: longestRequest,
+		clients:      clients,
+		runtime:      pods,
+		settings:     a.settings,
+		accessLog:    log,
+		budget:       a.budget,
+		urls:         route.URLs{ClusterDomain: a.options.ClusterDomain},
+		placeholders: placeholders,
+		replica:      a.options.Replica,
+		activate:     func(key routing.Key) { a.background(ctx, func(ctx context.Context) { activate(ctx, pods, key) }) },
+		listeners:    2,
+		stopTimeout:  longestRequest,
 	})
 	if err != nil {
 		return part{}, err

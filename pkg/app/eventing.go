@@ -75,8 +75,8 @@ type eventingOptions struct {
 	address func(eventing.Key) duckv1.Addressable
 	// host has the kinds of the cluster that are referred to; nil where there is none.
 	host *destination.Host
-	// channels are options of the controller of Channels.
-	channels []channel.Option
+	// channelServices are the core Services of Channels; nil without a host cluster.
+	channelServices channel.Services
 	// allowCrossNamespace and network are options of the Resolver.
 	allowCrossNamespace bool
 	network             destination.Network
@@ -171,21 +171,29 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 		Informers: informers, Host: o.host, ClusterDomain: o.clusterDomain,
 		AllowCrossNamespace: o.allowCrossNamespace, Network: o.network,
 	})
-	brokers, err := brokercontroller.New(client.EventingV1(), eventingKinds, p.dataPlane, o.address, resolver, recorder, now)
+	brokers, err := (&brokercontroller.Reconciler{
+		Client: client.EventingV1(), Streams: p.dataPlane, Address: o.address, Recorder: recorder, Clock: now,
+	}).Controller(eventingKinds, resolver)
 	if err != nil {
 		return nil, err
 	}
-	if triggers, err = trigger.New(client.EventingV1(), eventingKinds, p.dataPlane, resolver, recorder, now); err != nil {
-		return nil, err
-	}
-	if o.host != nil {
-		o.channels = append(o.channels, channel.WithHost(o.host))
-	}
-	channels, err := channel.New(client.MessagingV1(), messagingKinds, hosts, o.address, resolver, recorder, now, o.channels...)
+	triggers, err = (&trigger.Reconciler{
+		Client: client.EventingV1(), Consumers: p.dataPlane, Recorder: recorder, Clock: now,
+	}).Controller(eventingKinds, resolver)
 	if err != nil {
 		return nil, err
 	}
-	if subscriptions, err = subscription.New(client.MessagingV1(), messagingKinds, p.dataPlane, o.host, resolver, recorder, now); err != nil {
+	channels, err := (&channel.Reconciler{
+		Client: client.MessagingV1(), Streams: hosts, Address: o.address, Services: o.channelServices, Host: o.host,
+		Recorder: recorder, Clock: now,
+	}).Controller(messagingKinds, resolver)
+	if err != nil {
+		return nil, err
+	}
+	subscriptions, err = (&subscription.Reconciler{
+		Client: client.MessagingV1(), Consumers: p.dataPlane, Host: o.host, Recorder: recorder, Clock: now,
+	}).Controller(messagingKinds, resolver)
+	if err != nil {
 		return nil, err
 	}
 	p.streams = []*reconciler.Controller{brokers, channels}

@@ -69,7 +69,8 @@ func (c *coreKinds) ensureNamespaces(ctx context.Context) error {
 
 func (c *coreKinds) namespaces() (*reconciler.Controller, error) {
 	informers := namespace.Informers{Namespaces: c.informer(namespaceResource), ServiceAccounts: c.informer(serviceAccountResource)}
-	return namespace.New(c.kubernetes, c.metadata, informers, contained(), clock.RealClock{})
+	r := &namespace.Reconciler{Kubernetes: c.kubernetes, Objects: c.metadata, Resources: contained(), Clock: clock.RealClock{}}
+	return r.Controller(informers)
 }
 
 // StartNamespaces starts the controller of Namespaces alone, for a server that serves nothing but the API. It ends with ctx.

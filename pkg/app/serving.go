@@ -44,8 +44,8 @@ type servingOptions struct {
 	// budget bounds the memory of requests.
 	budget *flow.Budget
 	urls   route.URLs
-	// routes are options of the controller of Routes.
-	routes []route.Option
+	// placeholders are the core Services of Routes; nil without a host cluster.
+	placeholders route.Placeholders
 	// replica is this server among others; nil if there are none. activate is what gateways do where another one leads.
 	replica  *Replica
 	activate func(revision routing.Key)
@@ -99,28 +99,34 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	}
 	kinds := o.clients.informers.Serving().V1()
 
-	services, err := service.New(client.ServingV1(), kinds, recorder, now)
+	services, err := (&service.Reconciler{Client: client.ServingV1(), Recorder: recorder, Clock: now}).Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	configurations, err := configuration.New(client.ServingV1(), kinds, recorder, now)
+	configurations, err := (&configuration.Reconciler{Client: client.ServingV1(), Recorder: recorder, Clock: now}).Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	revisionGC, err := gc.New(client.ServingV1(), kinds, now, o.settings.Get)
+	revisionGC, err := (&gc.Reconciler{Client: client.ServingV1(), Clock: now, Settings: o.settings.Get}).Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	sinks := []revision.Sink{s.gateway, s.autoscaler}
-	revisions, err := revision.New(client.ServingV1(), kinds, o.runtime, sinks, recorder, now, o.settings.Get)
+	revisions, err := (&revision.Reconciler{
+		Client: client.ServingV1(), Runtime: o.runtime, Sinks: []revision.Sink{s.gateway, s.autoscaler},
+		Recorder: recorder, Clock: now, Settings: o.settings.Get,
+	}).Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	routeReconciler, routes, err := route.New(client.ServingV1(), kinds, s.gateway, o.urls, recorder, now, o.settings.Get, o.routes...)
+	routeReconciler := &route.Reconciler{
+		Client: client.ServingV1(), Gateway: s.gateway, URLs: o.urls, Placeholders: o.placeholders,
+		Recorder: recorder, Clock: now, Settings: o.settings.Get,
+	}
+	routes, err := routeReconciler.Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	s.controllers = []*reconciler.Controller{services, configurations, revisionGC.Controller, revisions, routes}
+	s.controllers = []*reconciler.Controller{services, configurations, revisionGC, revisions, routes}
 	s.routing = []*reconciler.Controller{revisions, routes}
 	if o.replica != nil {
 		o.replica.lead(s.controllers...)
@@ -134,9 +140,7 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	o.settings.Subscribe(func() {
 		s.autoscaler.SettingsChanged()
 		routeReconciler.EnqueueAll()
-		if err := revisionGC.SettingsChanged(); err != nil {
-			klog.FromContext(ctx).Error(err, "Looking for Revisions to collect failed")
-		}
+		revisionGC.RequeueAll()
 	})
 	return s, nil
 }

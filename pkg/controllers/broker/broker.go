@@ -34,18 +34,9 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 }
 
-// New returns the controller of Brokers.
-func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, streams eventing.Streams,
-	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
-) (*reconciler.Controller, error) {
-	r := &Reconciler{
-		Client:   client,
-		Brokers:  informers.Brokers().Lister(),
-		Streams:  streams,
-		Address:  address,
-		Recorder: recorder,
-		Clock:    now,
-	}
+// Controller returns the controller that runs r, and sets Brokers and Tracker.
+func (r *Reconciler) Controller(informers eventinginformers.Interface, resolver *destination.Resolver) (*reconciler.Controller, error) {
+	r.Brokers = informers.Brokers().Lister()
 	controller := reconciler.New("broker", r)
 	var err error
 	if r.Tracker, err = resolver.Track(controller); err != nil {

@@ -310,7 +310,8 @@ func TestNew(t *testing.T) {
 		w := controllertest.New(t, newBroker(deadLetters("sink")))
 		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		streams := &fakeStreams{set: map[eventing.Key]eventing.Stream{}}
-		controller, err := New(w.Client.EventingV1(), w.Factory.Eventing().V1(), streams, address, resolver, w.Recorder, w.Clock)
+		r := &Reconciler{Client: w.Client.EventingV1(), Recorder: w.Recorder, Clock: w.Clock, Streams: streams, Address: address}
+		controller, err := r.Controller(w.Factory.Eventing().V1(), resolver)
 		if err != nil {
 			t.Fatal(err)
 		}

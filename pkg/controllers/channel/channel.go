@@ -61,24 +61,13 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 }
 
-// New returns the controller of Channels.
-func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, streams eventing.Streams,
-	address func(eventing.Key) duckv1.Addressable, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
-	options ...Option,
-) (*reconciler.Controller, error) {
+// Controller returns the controller that runs r, and sets Channels, SubscriptionIndex and Tracker.
+func (r *Reconciler) Controller(informers messaginginformers.Interface, resolver *destination.Resolver) (*reconciler.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()
 	if err := channelable.IndexSubscriptions(subscriptions.Informer()); err != nil {
 		return nil, err
 	}
-	r := &Reconciler{
-		Client:            client,
-		Channels:          channels.Lister(),
-		SubscriptionIndex: subscriptions.Informer().GetIndexer(),
-		Streams:           streams,
-		Address:           address,
-		Recorder:          recorder,
-		Clock:             now,
-	}
+	r.Channels, r.SubscriptionIndex = channels.Lister(), subscriptions.Informer().GetIndexer()
 	controller := reconciler.New("channel", r)
 	var err error
 	if r.Tracker, err = resolver.Track(controller); err != nil {
@@ -98,8 +87,8 @@ func New(client messagingclient.MessagingV1Interface, informers messaginginforme
 	if err != nil {
 		return nil, err
 	}
-	for _, option := range options {
-		if err := option(r, controller); err != nil {
+	if r.Services != nil {
+		if err := r.Services.Track(controller); err != nil {
 			return nil, err
 		}
 	}

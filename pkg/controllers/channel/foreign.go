@@ -37,14 +37,6 @@ const (
 	ReasonBackingChannelNotReady = "BackingChannelNotReady"
 )
 
-// WithHost lets Channels be implemented by kinds of the host cluster.
-func WithHost(host *destination.Host) Option {
-	return func(r *Reconciler, _ *reconciler.Controller) error {
-		r.Host = host
-		return nil
-	}
-}
-
 // backingChannel is what channels of all kinds report.
 type backingChannel struct {
 	Spec struct {

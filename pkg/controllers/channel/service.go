@@ -34,17 +34,6 @@ type Services interface {
 	Track(controller *reconciler.Controller) error
 }
 
-// Option changes a Reconciler before its controller runs.
-type Option func(*Reconciler, *reconciler.Controller) error
-
-// WithServices creates core Services for Channels.
-func WithServices(services Services) Option {
-	return func(r *Reconciler, controller *reconciler.Controller) error {
-		r.Services = services
-		return services.Track(controller)
-	}
-}
-
 // place creates the core Service of a Channel. It returns the condition Addressable, and an error to retry.
 func (r *Reconciler) place(ctx context.Context, channel *messagingv1.Channel) (duckv1.Condition, error) {
 	const t = messagingv1.ChannelConditionAddressable

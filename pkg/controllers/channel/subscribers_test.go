@@ -101,7 +101,8 @@ func TestWatches(t *testing.T) {
 		w := controllertest.New(t, channelOf(messagingv1.ChannelKindJetStream))
 		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		streams := &fakeStreams{streams: map[eventing.Key]eventing.Stream{}}
-		controller, err := New(w.Client.MessagingV1(), w.Factory.Messaging().V1(), streams, address, resolver, w.Recorder, w.Clock)
+		r := &Reconciler{Client: w.Client.MessagingV1(), Recorder: w.Recorder, Clock: w.Clock, Streams: streams, Address: address}
+		controller, err := r.Controller(w.Factory.Messaging().V1(), resolver)
 		if err != nil {
 			t.Fatal(err)
 		}

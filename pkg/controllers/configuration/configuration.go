@@ -38,8 +38,8 @@ type Reconciler struct {
 	Clock         clock.PassiveClock
 }
 
-// New returns the controller of Configurations.
-func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, recorder record.EventRecorder, now clock.PassiveClock) (*reconciler.Controller, error) {
+// Controller returns the controller that runs r, and sets the listers and RevisionIndex.
+func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconciler.Controller, error) {
 	configurations, revisions := informers.Configurations().Informer(), informers.Revisions().Informer()
 	if err := reconciler.IndexByController(revisions); err != nil {
 		return nil, err
@@ -47,14 +47,9 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 	if err := reconciler.AddIndex(configurations, byRevisionName, revisionNameOf); err != nil {
 		return nil, err
 	}
-	controller := reconciler.New("configuration", &Reconciler{
-		Client:         client,
-		Configurations: informers.Configurations().Lister(),
-		Revisions:      informers.Revisions().Lister(),
-		RevisionIndex:  revisions.GetIndexer(),
-		Recorder:       recorder,
-		Clock:          now,
-	})
+	r.Configurations, r.Revisions = informers.Configurations().Lister(), informers.Revisions().Lister()
+	r.RevisionIndex = revisions.GetIndexer()
+	controller := reconciler.New("configuration", r)
 	if err := controller.Watch(configurations, reconciler.KeyOf); err != nil {
 		return nil, err
 	}

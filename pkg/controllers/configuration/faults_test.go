@@ -107,7 +107,7 @@ func TestWatches(t *testing.T) {
 		foreign := revision(configuration(1, "one"), succeeded)
 		foreign.OwnerReferences = nil
 		w := controllertest.New(t, configuration(1, "one"), foreign)
-		controller, err := New(w.Client.ServingV1(), w.Informers, w.Recorder, w.Clock)
+		controller, err := (&Reconciler{Client: w.Client.ServingV1(), Recorder: w.Recorder, Clock: w.Clock}).Controller(w.Informers)
 		if err != nil {
 			t.Fatal(err)
 		}

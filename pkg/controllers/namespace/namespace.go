@@ -42,20 +42,18 @@ type Informers struct {
 
 // Reconciler reconciles one Namespace.
 type Reconciler struct {
-	kubernetes kubernetes.Interface
-	objects    metadata.Interface
-	resources  []schema.GroupVersionResource
-	clock      clock.PassiveClock
-	namespaces cache.Store
-	accounts   cache.Store
+	Kubernetes kubernetes.Interface
+	Objects    metadata.Interface
+	// Resources are the contained resources, owners before their dependents.
+	Resources []schema.GroupVersionResource
+	Clock     clock.PassiveClock
+
+	namespaces, accounts cache.Store
 }
 
-// New returns the controller of Namespaces. resources are the contained resources, owners before their dependents.
-func New(kubernetes kubernetes.Interface, objects metadata.Interface, informers Informers, resources []schema.GroupVersionResource, clock clock.PassiveClock) (*reconciler.Controller, error) {
-	r := &Reconciler{
-		kubernetes: kubernetes, objects: objects, resources: resources, clock: clock,
-		namespaces: informers.Namespaces.GetStore(), accounts: informers.ServiceAccounts.GetStore(),
-	}
+// Controller returns the controller that runs r.
+func (r *Reconciler) Controller(informers Informers) (*reconciler.Controller, error) {
+	r.namespaces, r.accounts = informers.Namespaces.GetStore(), informers.ServiceAccounts.GetStore()
 	controller := reconciler.New("namespaces", r)
 	if err := controller.Watch(informers.Namespaces, reconciler.KeyOf); err != nil {
 		return nil, err
@@ -90,7 +88,7 @@ func (r *Reconciler) createServiceAccount(ctx context.Context, namespace string)
 		return err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: defaultServiceAccount}}
-	_, err := r.kubernetes.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{})
+	_, err := r.Kubernetes.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil
 	}
@@ -99,7 +97,7 @@ func (r *Reconciler) createServiceAccount(ctx context.Context, namespace string)
 
 // terminate deletes the content of a Namespace, and the Namespace once it is empty.
 func (r *Reconciler) terminate(ctx context.Context, key types.NamespacedName) (reconciler.Result, error) {
-	n, err := r.kubernetes.CoreV1().Namespaces().Get(ctx, key.Name, metav1.GetOptions{})
+	n, err := r.Kubernetes.CoreV1().Namespaces().Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return reconciler.Result{}, nil
 	}
@@ -117,7 +115,7 @@ func (r *Reconciler) terminate(ctx context.Context, key types.NamespacedName) (r
 		return reconciler.Result{RequeueAfter: recheckPeriod}, r.report(ctx, n, left)
 	}
 	n.Spec.Finalizers = slices.DeleteFunc(n.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
-	if n, err = r.kubernetes.CoreV1().Namespaces().Finalize(ctx, n, metav1.UpdateOptions{}); err != nil {
+	if n, err = r.Kubernetes.CoreV1().Namespaces().Finalize(ctx, n, metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return reconciler.Result{}, nil
 		}
@@ -131,7 +129,7 @@ func (r *Reconciler) remove(ctx context.Context, n *corev1.Namespace) error {
 	if len(n.Spec.Finalizers) > 0 || len(n.Finalizers) > 0 {
 		return nil
 	}
-	err := r.kubernetes.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &n.UID}})
+	err := r.Kubernetes.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &n.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete namespace %q: %w", n.Name, err)
 	}
@@ -149,8 +147,8 @@ func (r *Reconciler) empty(ctx context.Context, namespace string) (remaining, er
 	var left remaining
 	var errs []error
 	blocking := map[string]int{}
-	for _, resource := range r.resources {
-		objects := r.objects.Resource(resource).Namespace(namespace)
+	for _, resource := range r.Resources {
+		objects := r.Objects.Resource(resource).Namespace(namespace)
 		err := objects.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}, metav1.ListOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("delete %s of namespace %q: %w", resource.GroupResource(), namespace, err))
@@ -161,7 +159,7 @@ func (r *Reconciler) empty(ctx context.Context, namespace string) (remaining, er
 	}
 	// The lists follow all deletions: an object may have been created by a request that the API server admitted before the
 	// Namespace was deleted.
-	for _, resource := range r.resources {
+	for _, resource := range r.Resources {
 		count := 0
 		err := r.each(ctx, resource, namespace, func(obj *metav1.PartialObjectMetadata) {
 			count++
@@ -186,7 +184,7 @@ func (r *Reconciler) empty(ctx context.Context, namespace string) (remaining, er
 func (r *Reconciler) each(ctx context.Context, resource schema.GroupVersionResource, namespace string, fn func(*metav1.PartialObjectMetadata)) error {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
-		list, err := r.objects.Resource(resource).Namespace(namespace).List(ctx, options)
+		list, err := r.Objects.Resource(resource).Namespace(namespace).List(ctx, options)
 		if err != nil {
 			return fmt.Errorf("list %s: %w", resource.GroupResource(), err)
 		}
@@ -217,7 +215,7 @@ func (r *Reconciler) report(ctx context.Context, n *corev1.Namespace, left remai
 		if old.Status == condition.Status && old.Message == condition.Message {
 			return
 		}
-		condition.LastTransitionTime = metav1.NewTime(r.clock.Now())
+		condition.LastTransitionTime = metav1.NewTime(r.Clock.Now())
 		if old.Status == condition.Status {
 			condition.LastTransitionTime = old.LastTransitionTime
 		}
@@ -228,7 +226,7 @@ func (r *Reconciler) report(ctx context.Context, n *corev1.Namespace, left remai
 	if !changed {
 		return nil
 	}
-	_, err := r.kubernetes.CoreV1().Namespaces().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	_, err := r.Kubernetes.CoreV1().Namespaces().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -238,7 +236,7 @@ func (r *Reconciler) report(ctx context.Context, n *corev1.Namespace, left remai
 // Ensure creates Namespaces of some names, and the missing Namespaces of all stored objects.
 func Ensure(ctx context.Context, client kubernetes.Interface, objects metadata.Interface, resources []schema.GroupVersionResource, names ...string) error {
 	wanted := sets.New(names...)
-	r := &Reconciler{objects: objects}
+	r := &Reconciler{Objects: objects}
 	for _, resource := range resources {
 		if err := r.each(ctx, resource, metav1.NamespaceAll, func(obj *metav1.PartialObjectMetadata) { wanted.Insert(obj.Namespace) }); err != nil {
 			return err

@@ -56,8 +56,8 @@ func newFixture(t *testing.T, n *corev1.Namespace, content ...runtime.Object) *f
 	})
 	f := &fixture{kubernetes: fake.NewClientset(n)}
 	f.Reconciler = &Reconciler{
-		kubernetes: f.kubernetes, objects: objects, resources: []schema.GroupVersionResource{configMaps},
-		clock:      clocktesting.NewFakePassiveClock(time.Unix(1000, 0)),
+		Kubernetes: f.kubernetes, Objects: objects, Resources: []schema.GroupVersionResource{configMaps},
+		Clock:      clocktesting.NewFakePassiveClock(time.Unix(1000, 0)),
 		namespaces: cache.NewStore(cache.MetaNamespaceKeyFunc), accounts: cache.NewStore(cache.MetaNamespaceKeyFunc),
 	}
 	if err := f.namespaces.Add(n); err != nil {
@@ -116,7 +116,7 @@ func TestTerminatingNamespaceIsEmptiedAndRemoved(t *testing.T) {
 	if writes := f.reconcile(t, "ns"); !slices.Equal(writes, []string{"create namespaces finalize", "delete namespaces "}) {
 		t.Errorf("writes are %q", writes)
 	}
-	if _, err := f.objects.Resource(configMaps).Namespace("other").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+	if _, err := f.Objects.Resource(configMaps).Namespace("other").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
 		t.Errorf("the object of another namespace: %v", err)
 	}
 }
@@ -158,7 +158,7 @@ func TestNamespaceStaysForFinalizersOfOthers(t *testing.T) {
 // Objects that were stored before the server had Namespaces get theirs.
 func TestEnsure(t *testing.T) {
 	f := newFixture(t, namespace(false), configMap("ns", "a"), configMap("old", "a"))
-	if err := Ensure(t.Context(), f.kubernetes, f.objects, f.resources, "default"); err != nil {
+	if err := Ensure(t.Context(), f.kubernetes, f.Objects, f.Resources, "default"); err != nil {
 		t.Fatal(err)
 	}
 	list, err := f.kubernetes.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})

@@ -104,6 +104,9 @@ func (c *Controller) Requeue(which func(key types.NamespacedName) bool) {
 	}
 }
 
+// RequeueAll enqueues the keys of all watched objects.
+func (c *Controller) RequeueAll() { c.Requeue(func(types.NamespacedName) bool { return true }) }
+
 // Enqueue adds a key to the queue.
 func (c *Controller) Enqueue(key types.NamespacedName) {
 	c.first.enqueued(key)

@@ -61,20 +61,10 @@ type knowledge struct {
 	wrote time.Time
 }
 
-// New returns the controller of Revisions. Call its Enqueue whenever the runtime observes another State of a Revision.
-func New(client servingclient.RevisionsGetter, informers servinginformers.Interface, run workload.Runtime, sinks []Sink,
-	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
-) (*reconciler.Controller, error) {
-	r := &Reconciler{
-		Client:   client,
-		Lister:   informers.Revisions().Lister(),
-		Runtime:  run,
-		Sinks:    sinks,
-		Recorder: recorder,
-		Clock:    now,
-		Settings: current,
-		Since:    now.Now(),
-	}
+// Controller returns the controller that runs r, and sets Lister and Since. Call its Enqueue whenever the workload observes another
+// State of a Revision.
+func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconciler.Controller, error) {
+	r.Lister, r.Since = informers.Revisions().Lister(), r.Clock.Now()
 	controller := reconciler.New("revision", r)
 	if err := controller.Watch(informers.Revisions().Informer(), reconciler.KeyOf); err != nil {
 		return nil, err

@@ -37,17 +37,6 @@ type Placeholders interface {
 	Track(controller *reconciler.Controller) error
 }
 
-// Option changes a Reconciler before its controller runs.
-type Option func(*Reconciler, *reconciler.Controller) error
-
-// WithPlaceholders creates core Services for Routes.
-func WithPlaceholders(placeholders Placeholders) Option {
-	return func(r *Reconciler, controller *reconciler.Controller) error {
-		r.Placeholders = placeholders
-		return placeholders.Track(controller)
-	}
-}
-
 // addresses returns the host names of a Route and its tags. A user makes one of them private by the visibility label on its core
 // Service.
 func (r *Reconciler) addresses(route *servingv1.Route, s *settings.Settings) (addresses, error) {

@@ -5,16 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
-	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
 // Indexes, all by namespace/name.
@@ -27,11 +23,8 @@ const (
 	pendingByConfiguration = "revision-pending"
 )
 
-// New returns the controller of Routes and its Reconciler. Call its EnqueueAll when settings change.
-func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, gateway Gateway, urls URLs,
-	recorder record.EventRecorder, now clock.PassiveClock, current func() *settings.Settings,
-	options ...Option,
-) (*Reconciler, *reconciler.Controller, error) {
+// Controller returns the controller that runs r, and sets the listers, RevisionIndex and Queue.
+func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconciler.Controller, error) {
 	routes, configurations, revisions := informers.Routes(), informers.Configurations(), informers.Revisions()
 	for _, index := range []struct {
 		informer cache.SharedIndexInformer
@@ -43,32 +36,22 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		{revisions.Informer(), pendingByConfiguration, indexed(pendingOf)},
 	} {
 		if err := reconciler.AddIndex(index.informer, index.name, index.fn); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if err := revisionref.IndexRoutes(routes.Informer()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r := &Reconciler{
-		Client:         client,
-		Routes:         routes.Lister(),
-		Configurations: configurations.Lister(),
-		Revisions:      revisions.Lister(),
-		RevisionIndex:  revisions.Informer().GetIndexer(),
-		Gateway:        gateway,
-		URLs:           urls,
-		Recorder:       recorder,
-		Clock:          now,
-		Settings:       current,
-	}
+	r.Routes, r.Configurations, r.Revisions = routes.Lister(), configurations.Lister(), revisions.Lister()
+	r.RevisionIndex = revisions.Informer().GetIndexer()
 	controller := reconciler.New("route", r)
 	r.Queue = controller
 	index := routes.Informer().GetIndexer()
 	if err := controller.Watch(routes.Informer(), reconciler.KeyOf); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := controller.Watch(configurations.Informer(), referring(index, routesByConfiguration)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// A Route that is gone is still in the list of its Revisions until it has been reconciled.
 	byRevision := referring(index, revisionref.RoutesByRevision)
@@ -82,14 +65,14 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 		return keys
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	for _, option := range options {
-		if err := option(r, controller); err != nil {
-			return nil, nil, err
+	if r.Placeholders != nil {
+		if err := r.Placeholders.Track(controller); err != nil {
+			return nil, err
 		}
 	}
-	return r, controller, nil
+	return controller, nil
 }
 
 // EnqueueAll enqueues all Routes. Call it when settings change.

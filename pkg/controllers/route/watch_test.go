@@ -29,8 +29,11 @@ func TestNew(t *testing.T) {
 	client := fake.NewSimpleClientset(newRoute("hello", follow("hello", 100)), newConfiguration("hello", ""), newRevision("hello", 1, isReady), orphan)
 	informers := externalversions.NewSharedInformerFactory(client, 0)
 	current := settings.Default("example.com")
-	_, controller, err := New(client.ServingV1(), informers.Serving().V1(), &fakeGateway{routes: map[routing.Key]*routing.Route{}}, URLs{ClusterDomain: "cluster.local"},
-		record.NewFakeRecorder(100), clock.RealClock{}, func() *settings.Settings { return &current })
+	r := &Reconciler{
+		Client: client.ServingV1(), Gateway: &fakeGateway{routes: map[routing.Key]*routing.Route{}}, URLs: URLs{ClusterDomain: "cluster.local"},
+		Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Settings: func() *settings.Settings { return &current },
+	}
+	controller, err := r.Controller(informers.Serving().V1())
 	if err != nil {
 		t.Fatal(err)
 	}

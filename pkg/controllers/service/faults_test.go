@@ -122,7 +122,7 @@ func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := configuration(service(), isReady, func(c *servingv1.Configuration) { c.OwnerReferences = nil })
 		w := controllertest.New(t, service(), foreign)
-		controller, err := New(w.Client.ServingV1(), w.Informers, w.Recorder, w.Clock)
+		controller, err := (&Reconciler{Client: w.Client.ServingV1(), Recorder: w.Recorder, Clock: w.Clock}).Controller(w.Informers)
 		if err != nil {
 			t.Fatal(err)
 		}

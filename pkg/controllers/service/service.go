@@ -32,16 +32,10 @@ type Reconciler struct {
 	Clock          clock.PassiveClock
 }
 
-// New returns the controller of Services.
-func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, recorder record.EventRecorder, now clock.PassiveClock) (*reconciler.Controller, error) {
-	controller := reconciler.New("service", &Reconciler{
-		Client:         client,
-		Services:       informers.Services().Lister(),
-		Configurations: informers.Configurations().Lister(),
-		Routes:         informers.Routes().Lister(),
-		Recorder:       recorder,
-		Clock:          now,
-	})
+// Controller returns the controller that runs r, and sets the listers.
+func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconciler.Controller, error) {
+	r.Services, r.Configurations, r.Routes = informers.Services().Lister(), informers.Configurations().Lister(), informers.Routes().Lister()
+	controller := reconciler.New("service", r)
 	// Children have the name of their Service. So have conflicting objects, whose deletion it waits for.
 	for _, informer := range []cache.SharedIndexInformer{
 		informers.Services().Informer(),

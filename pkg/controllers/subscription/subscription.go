@@ -42,24 +42,14 @@ type Reconciler struct {
 	consumers map[types.NamespacedName]eventing.Consumer
 }
 
-// New returns the controller of Subscriptions. Call its Enqueue when the health of a consumer changes. Run it
-// once the controller of Channels is Primed: Subscriptions to streams that are not set yet would become not ready.
-func New(client messagingclient.MessagingV1Interface, informers messaginginformers.Interface, consumers eventing.Consumers,
-	host *destination.Host, resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
-) (*reconciler.Controller, error) {
+// Controller returns the controller that runs r, and sets Subscriptions, Channels and Tracker. Call its Enqueue when the health of a
+// consumer changes. Run it once the controller of Channels is Primed: Subscriptions to streams that are not set yet would become not ready.
+func (r *Reconciler) Controller(informers messaginginformers.Interface, resolver *destination.Resolver) (*reconciler.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()
 	if err := channelable.IndexSubscriptions(subscriptions.Informer()); err != nil {
 		return nil, err
 	}
-	r := &Reconciler{
-		Client:        client,
-		Subscriptions: subscriptions.Lister(),
-		Channels:      channels.Lister(),
-		Consumers:     consumers,
-		Host:          host,
-		Recorder:      recorder,
-		Clock:         now,
-	}
+	r.Subscriptions, r.Channels = subscriptions.Lister(), channels.Lister()
 	controller := reconciler.New("subscription", r)
 	var err error
 	if r.Tracker, err = resolver.Track(controller); err != nil {

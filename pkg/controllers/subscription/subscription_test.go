@@ -372,7 +372,8 @@ func TestWatches(t *testing.T) {
 		w := controllertest.New(t, subscription(func(s *messagingv1.Subscription) { s.Spec.Subscriber = toBroker("b") }))
 		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		consumers := &fakeConsumers{consumers: map[eventing.Key]eventing.Consumer{}}
-		controller, err := New(w.Client.MessagingV1(), w.Factory.Messaging().V1(), consumers, nil, resolver, w.Recorder, w.Clock)
+		r := &Reconciler{Client: w.Client.MessagingV1(), Recorder: w.Recorder, Clock: w.Clock, Consumers: consumers}
+		controller, err := r.Controller(w.Factory.Messaging().V1(), resolver)
 		if err != nil {
 			t.Fatal(err)
 		}

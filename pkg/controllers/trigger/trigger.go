@@ -37,11 +37,9 @@ type Reconciler struct {
 // triggersByBroker is the name of the index of Triggers by the namespace/name of their Broker.
 const triggersByBroker = "trigger-broker"
 
-// New returns the controller of Triggers. Call its Enqueue when the Health of a Trigger's deliveries changes. Run it
+// Controller returns the controller that runs r, and sets Triggers, Brokers and Tracker. Call its Enqueue when the Health of a Trigger's deliveries changes. Run it
 // once the controller of Brokers is Primed: Triggers of streams that are not set yet would become not ready.
-func New(client eventingclient.EventingV1Interface, informers eventinginformers.Interface, consumers eventing.Consumers,
-	resolver *destination.Resolver, recorder record.EventRecorder, now clock.PassiveClock,
-) (*reconciler.Controller, error) {
+func (r *Reconciler) Controller(informers eventinginformers.Interface, resolver *destination.Resolver) (*reconciler.Controller, error) {
 	triggers, brokers := informers.Triggers(), informers.Brokers()
 	err := reconciler.AddIndex(triggers.Informer(), triggersByBroker, func(obj any) ([]string, error) {
 		if trigger, ok := obj.(*eventingv1.Trigger); ok {
@@ -52,14 +50,7 @@ func New(client eventingclient.EventingV1Interface, informers eventinginformers.
 	if err != nil {
 		return nil, err
 	}
-	r := &Reconciler{
-		Client:    client,
-		Triggers:  triggers.Lister(),
-		Brokers:   brokers.Lister(),
-		Consumers: consumers,
-		Recorder:  recorder,
-		Clock:     now,
-	}
+	r.Triggers, r.Brokers = triggers.Lister(), brokers.Lister()
 	controller := reconciler.New("trigger", r)
 	if r.Tracker, err = resolver.Track(controller); err != nil {
 		return nil, err

@@ -426,7 +426,8 @@ func TestNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, consumers := controllertest.New(t, newTrigger()), newConsumers()
 		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
-		controller, err := New(w.Client.EventingV1(), w.Factory.Eventing().V1(), consumers, resolver, w.Recorder, w.Clock)
+		r := &Reconciler{Client: w.Client.EventingV1(), Recorder: w.Recorder, Clock: w.Clock, Consumers: consumers}
+		controller, err := r.Controller(w.Factory.Eventing().V1(), resolver)
 		if err != nil {
 			t.Fatal(err)
 		}

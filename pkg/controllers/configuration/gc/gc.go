@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -32,14 +31,9 @@ type Reconciler struct {
 	Settings                  func() *settings.Settings
 }
 
-// Controller collects Revisions.
-type Controller struct {
-	*reconciler.Controller
-	configurations servinglisters.ConfigurationLister
-}
-
-// New returns the controller that collects Revisions.
-func New(client servingclient.ServingV1Interface, informers servinginformers.Interface, now clock.PassiveClock, current func() *settings.Settings) (*Controller, error) {
+// Controller returns the controller that runs r, and sets Configurations and the indexes. Call its RequeueAll when settings
+// change, because other Revisions may exceed the limits then.
+func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconciler.Controller, error) {
 	configurations, revisions, routes := informers.Configurations().Informer(), informers.Revisions().Informer(), informers.Routes().Informer()
 	if err := reconciler.IndexByController(revisions); err != nil {
 		return nil, err
@@ -47,14 +41,8 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 	if err := revisionref.IndexRoutes(routes); err != nil {
 		return nil, err
 	}
-	r := &Reconciler{
-		Client:         client,
-		Configurations: informers.Configurations().Lister(),
-		RevisionIndex:  revisions.GetIndexer(),
-		RouteIndex:     routes.GetIndexer(),
-		Clock:          now,
-		Settings:       current,
-	}
+	r.Configurations = informers.Configurations().Lister()
+	r.RevisionIndex, r.RouteIndex = revisions.GetIndexer(), routes.GetIndexer()
 	controller := reconciler.New("revision-gc", r)
 	if err := controller.Watch(configurations, reconciler.KeyOf); err != nil {
 		return nil, err
@@ -67,7 +55,7 @@ func New(client servingclient.ServingV1Interface, informers servinginformers.Int
 	if err := controller.Watch(routes, r.configurationsOf); err != nil {
 		return nil, err
 	}
-	return &Controller{Controller: controller, configurations: r.Configurations}, nil
+	return controller, nil
 }
 
 // configurationsOf returns the keys of the Configurations whose Revisions a Route names.
@@ -79,18 +67,6 @@ func (r *Reconciler) configurationsOf(obj metav1.Object) []types.NamespacedName 
 		}
 	}
 	return keys
-}
-
-// SettingsChanged has all Configurations looked at again, because other Revisions may have to go now.
-func (c *Controller) SettingsChanged() error {
-	all, err := c.configurations.List(labels.Everything())
-	if err != nil {
-		return err
-	}
-	for _, configuration := range all {
-		c.Enqueue(types.NamespacedName{Namespace: configuration.Namespace, Name: configuration.Name})
-	}
-	return nil
 }
 
 // Reconcile deletes the Revisions that exceed the limits, and requeues the Configuration for when the next one does.

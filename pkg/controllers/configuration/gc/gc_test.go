@@ -227,7 +227,7 @@ func TestRouteLetsGo(t *testing.T) {
 				st.GC.MinNonActiveRevisions = 0
 				released := unused(1, 100*time.Hour, 100*time.Hour)
 				w := controllertest.New(t, configuration(6), released, name(released.Name))
-				controller, err := New(w.Client.ServingV1(), w.Informers, w.Clock, func() *settings.Settings { return &st })
+				controller, err := (&Reconciler{Client: w.Client.ServingV1(), Clock: w.Clock, Settings: func() *settings.Settings { return &st }}).Controller(w.Informers)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -256,7 +256,7 @@ func TestWatches(t *testing.T) {
 		var current atomic.Pointer[settings.Settings]
 		current.Store(&st)
 		w := controllertest.New(t, configuration(6), unused(1, 47*time.Hour, 47*time.Hour), unused(2, time.Hour, time.Hour))
-		controller, err := New(w.Client.ServingV1(), w.Informers, w.Clock, current.Load)
+		controller, err := (&Reconciler{Client: w.Client.ServingV1(), Clock: w.Clock, Settings: current.Load}).Controller(w.Informers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,9 +273,7 @@ func TestWatches(t *testing.T) {
 			changed := st
 			changed.GC.MaxNonActiveRevisions = 0
 			current.Store(&changed)
-			if err := controller.SettingsChanged(); err != nil {
-				t.Fatal(err)
-			}
+			controller.RequeueAll()
 			synctest.Wait()
 			if diff := cmp.Diff([]string{"hello-00001", "hello-00002"}, deleted(t, w)); diff != "" {
 				t.Errorf("deleted (-want +got):\n%s", diff)
