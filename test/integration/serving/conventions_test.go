@@ -1,0 +1,56 @@
+package serving
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+var (
+	camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+	ownPrefix = regexp.MustCompile(`^([a-z]+\.)*knative\.dev/`)
+)
+
+// TestKeysOfTheServer checks that the labels and annotations that the server adds to objects have a prefix of Knative's, and
+// none of Kubernetes' (conventions Labels and Annotations-2 and -3), and that conditions and their reasons are in CamelCase
+// (conventions Conditions-5 and -7).
+func TestKeysOfTheServer(t *testing.T) {
+	t.Parallel()
+	ns := namespace()
+	shared.deploy(t, app(t, ns, "keys"))
+	for _, kind := range servingKinds() {
+		response := shared.Do(t, harness.Request{Method: http.MethodGet, Path: kind.Collection(ns)})
+		var list unstructured.UnstructuredList
+		if err := list.UnmarshalJSON(response.Body); err != nil || len(list.Items) == 0 {
+			t.Fatalf("%s: %d objects, %v", kind.Resource, len(list.Items), err)
+		}
+		for i := range list.Items {
+			obj := &list.Items[i]
+			for _, keys := range []map[string]string{obj.GetLabels(), obj.GetAnnotations()} {
+				for key := range keys {
+					if !ownPrefix.MatchString(key) {
+						t.Errorf("%s %s has the key %s", kind.Kind, obj.GetName(), key)
+					}
+				}
+			}
+			conditions, found, err := unstructured.NestedSlice(obj.Object, "status", "conditions")
+			if !found || err != nil {
+				t.Errorf("%s %s has no conditions: %v", kind.Kind, obj.GetName(), err)
+			}
+			for _, c := range conditions {
+				condition := c.(map[string]any)
+				if name, _ := condition["type"].(string); !camelCase.MatchString(name) {
+					t.Errorf("%s %s has the condition %q", kind.Kind, obj.GetName(), name)
+				}
+				if reason, _ := condition["reason"].(string); strings.TrimSpace(reason) != reason || reason != "" && !camelCase.MatchString(reason) {
+					t.Errorf("%s %s has the reason %q", kind.Kind, obj.GetName(), reason)
+				}
+			}
+		}
+	}
+}
