@@ -77,9 +77,10 @@ generate: ## Regenerate the code that is generated from pkg/apis
 	hack/update-codegen.sh
 
 .PHONY: verify
-verify: ## Check generated code, module files, format, tracked files and go vet, changing nothing
+verify: ## Check generated code and pages, module files, format, tracked files and go vet, changing nothing
 	hack/verify-codegen.sh
 	hack/verify-go.sh
+	go run ./hack/conformance -verify
 
 .PHONY: lint
 lint: ## Check the wording and run the linters of .golangci.yml
@@ -88,7 +89,7 @@ lint: ## Check the wording and run the linters of .golangci.yml
 	cd hack/cluster && ../golangci-lint.sh run ./...
 
 .PHONY: conformance
-conformance: ## List the clauses of the specifications with their tests
+conformance: ## List the clauses of the specifications with their tests, and write docs/conformance.md
 	@go run ./hack/conformance
 
 .PHONY: fuzz

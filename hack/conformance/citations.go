@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// cited maps a clause or a section to the tests that cite it, such as "pkg/routing TestName".
+// cited maps a clause or a section, such as "serving 6-1", to the tests that cite it, such as "pkg/routing TestName".
 type cited map[string][]string
 
 func (c cited) add(ids []string, test string) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// clause is one sentence of a specification.
+// clause is one statement of a specification. Its id contains the name of the specification: "serving 6-1".
 type clause struct {
 	id, level, summary string
 }
@@ -24,69 +24,64 @@ func (c clause) binds() bool { return levels[c.level] }
 
 // clauseList contains the clauses of a specification, in order.
 type clauseList struct {
+	name    string
 	clauses []clause
-	// beyond are sections that may be cited although their clauses are not listed.
-	beyond []string
+	// empty are sections without clauses, which may be cited.
+	empty []string
 }
 
 func (l clauseList) has(id string) bool {
 	return slices.ContainsFunc(l.clauses, func(c clause) bool { return c.id == id })
 }
 
-// knows reports whether a clause may be cited: it is listed, or its section is in beyond.
-func (l clauseList) knows(id string) bool {
-	if l.has(id) {
-		return true
-	}
-	section := sectionOf(id)
-	if slices.ContainsFunc(l.clauses, func(c clause) bool { return sectionOf(c.id) == section }) {
-		return false
-	}
-	return slices.ContainsFunc(l.beyond, func(s string) bool { return section == s || strings.HasPrefix(section, s+".") })
-}
-
 // sections returns all sections without duplicates.
 func (l clauseList) sections() []string {
-	sections := slices.Clone(l.beyond)
+	sections := slices.Clone(l.empty)
 	for _, c := range l.clauses {
-		sections = append(sections, sectionOf(c.id))
+		sections = append(sections, l.sectionOf(c))
 	}
 	slices.Sort(sections)
 	return slices.Compact(sections)
 }
 
 // sectionOf returns the section of a clause: the part before its number.
-func sectionOf(id string) string { return id[:strings.LastIndex(id, "-")] }
+func (l clauseList) sectionOf(c clause) string {
+	return c.id[len(l.name)+1 : strings.LastIndex(c.id, "-")]
+}
 
 // line is a line of a file: a clause, such as 7.0.1-4 or Trigger Lifecycle-2, and text about it.
 var line = regexp.MustCompile(`^(\S.*?-\d+)(?: +(.*))?$`)
 
-// parseClauses parses lines with a clause, its level and its summary, and a line that begins with beyond and lists sections.
-func parseClauses(r io.Reader) (clauseList, error) {
-	var list clauseList
-	err := eachLine(r, func(text string) error {
-		if sections, ok := strings.CutPrefix(text, "beyond "); ok {
-			list.beyond = strings.Split(sections, ", ")
+// parseClauses parses the clauses of the named specification: lines with a clause, its level and its summary. A line that
+// begins with "empty" lists sections without clauses.
+func parseClauses(name string) func(io.Reader) (clauseList, error) {
+	return func(r io.Reader) (clauseList, error) {
+		list := clauseList{name: name}
+		err := eachLine(r, func(text string) error {
+			if sections, ok := strings.CutPrefix(text, "empty "); ok {
+				list.empty = strings.Split(sections, ", ")
+				return nil
+			}
+			number, rest, err := parseLine(text)
+			if err != nil {
+				return err
+			}
+			id := name + " " + number
+			level, summary, _ := strings.Cut(rest, " ")
+			if _, ok := levels[level]; !ok {
+				return fmt.Errorf("clause %s: level %q must be one of RFC 2119", id, level)
+			}
+			if summary == "" || list.has(id) {
+				return fmt.Errorf("clause %s must have a summary and be listed once", id)
+			}
+			list.clauses = append(list.clauses, clause{id, level, summary})
 			return nil
-		}
-		id, rest, err := parseLine(text)
-		if err != nil {
-			return err
-		}
-		level, summary, _ := strings.Cut(rest, " ")
-		if _, ok := levels[level]; !ok {
-			return fmt.Errorf("clause %s: level %q must be one of RFC 2119", id, level)
-		}
-		if summary == "" || list.has(id) {
-			return fmt.Errorf("clause %s must have a summary and be listed once", id)
-		}
-		list.clauses = append(list.clauses, clause{id, level, summary})
-		return nil
-	})
-	return list, err
+		})
+		return list, err
+	}
 }
 
-// parseReasons parses lines with a clause and the reason why no test cites it.
+// parseReasons parses lines with a clause, after the name of its specification, and the reason why no test cites it.
 func parseReasons(r io.Reader) (map[string]string, error) {
 	reasons := map[string]string{}
 	err := eachLine(r, func(text string) error {
@@ -101,6 +96,28 @@ func parseReasons(r io.Reader) (map[string]string, error) {
 		return nil
 	})
 	return reasons, err
+}
+
+// parseDeviations returns a parser of a page whose tables declare deviations: the clauses that their rows cite.
+func parseDeviations(grammars []grammar) func(io.Reader) ([]string, error) {
+	return func(r io.Reader) ([]string, error) {
+		var declared []string
+		err := eachLine(r, func(text string) error {
+			if !strings.HasPrefix(text, "|") {
+				return nil
+			}
+			for _, g := range grammars {
+				clauses, _, err := g.parse(text)
+				if err != nil {
+					return err
+				}
+				declared = append(declared, clauses...)
+			}
+			return nil
+		})
+		slices.Sort(declared)
+		return slices.Compact(declared), err
+	}
 }
 
 func parseLine(text string) (id, rest string, err error) {

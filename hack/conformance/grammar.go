@@ -45,10 +45,10 @@ func newGrammar(name, section string, headings []string) grammar {
 	return g
 }
 
-// parse returns the clauses that a comment cites, with ranges expanded, and the sections that it cites alone. It
-// fails for a range that spans sections or is reversed.
-func (g grammar) parse(comment string) (clauses, sections []string, err error) {
-	text := strings.Join(strings.Fields(comment), " ")
+// parse returns the clauses that a text cites, with ranges expanded, and the sections that it cites alone, each after the
+// name of the specification. It fails for a range that spans sections or is reversed.
+func (g grammar) parse(text string) (clauses, sections []string, err error) {
+	text = strings.Join(strings.Fields(text), " ")
 	for _, list := range g.citation.FindAllStringSubmatch(text, -1) {
 		section := ""
 		for _, match := range g.item.FindAllStringSubmatch(strings.ReplaceAll(list[1], g.name+" ", ""), -1) {
@@ -60,7 +60,7 @@ func (g grammar) parse(comment string) (clauses, sections []string, err error) {
 				return nil, nil, fmt.Errorf("'%s %s' must be a range of one section, in its order", g.name, match[0])
 			}
 			for n := from; n <= to; n++ {
-				clauses = append(clauses, section+"-"+strconv.Itoa(n))
+				clauses = append(clauses, g.name+" "+section+"-"+strconv.Itoa(n))
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func (g grammar) parse(comment string) (clauses, sections []string, err error) {
 	}
 	for _, match := range g.section.FindAllStringSubmatch(text, -1) {
 		if match[2] == "" {
-			sections = append(sections, match[1])
+			sections = append(sections, g.name+" "+match[1])
 		}
 	}
 	return clauses, sections, nil

@@ -97,6 +97,7 @@ func summarize(s servingv1.ConfigurationStatus) summary {
 
 // A new Configuration gets one Revision, an Event and a status in one write; reconciled again, nothing is written
 // (serving 7.2-1 to 7.2-3, 9.2.3-3).
+// It covers serving 5.3-2.
 func TestCreate(t *testing.T) {
 	w := controllertest.New(t, configuration(1, "hello"))
 	r := newReconciler(t, w)

@@ -201,6 +201,7 @@ func TestObserveDeadline(t *testing.T) {
 
 // TestObserveImages has the digests of images told, and that one runs by its tag, which keeps nothing from being ready
 // (serving 9.4.3-8).
+// It covers serving 10.1-1 and 10.1-2.
 func TestObserveImages(t *testing.T) {
 	revision := newRevision()
 	resolved := []servingv1.ContainerStatus{{Name: "user-container", ImageDigest: "cart@sha256:1"}}

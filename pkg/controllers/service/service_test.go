@@ -106,6 +106,7 @@ func brief(conditions duckv1.Conditions, t duckv1.ConditionType) string {
 
 // A new Service gets its children, and a status in one write; reconciled again, nothing is written (serving 7.1-1,
 // 7.1-7, 7.0.1-1, 9.1.3-4).
+// It covers conventions Conditions-2.
 func TestCreate(t *testing.T) {
 	w := controllertest.New(t, service())
 	r := newReconciler(w)

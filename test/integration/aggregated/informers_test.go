@@ -83,6 +83,7 @@ func stored(t *testing.T, ns string) map[string]string {
 
 // TestInformers runs an informer of the generated clientset across kill -9 of the server: every acknowledged write is stored
 // afterwards, no event is missed and none is invented (P20).
+// It covers conventions Concurrency-3.
 func TestInformers(t *testing.T) {
 	ns := host.Namespace(t, "informers", nil)
 	kind := harness.KindOf("Trigger")

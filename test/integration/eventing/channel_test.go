@@ -69,6 +69,7 @@ func TestChannelStatus(t *testing.T) {
 
 // TestSubscribers checks that a Channel lists its Subscriptions with their states as they are resolved, changed and deleted
 // (eventing Channel-1 and -2, eventing duckv1.SubscriberSpec-1; eventing duckv1.SubscriberStatus).
+// It covers eventing duckv1.SubscriberSpec-2 to -5, eventing duckv1.SubscriberStatus-1 to -3.
 func TestSubscribers(t *testing.T) {
 	ns := namespace()
 	sink := harness.NewSink(t)
@@ -177,6 +178,7 @@ func TestSubscriptionOfUnreadyChannel(t *testing.T) {
 // and that a missing object makes the Subscription not ready, with a reason that names the object and an empty URI, until the
 // object exists (eventing Subscription Lifecycle-4 to -7 and -13, eventing Destination Resolution-1 and -3 to -5; eventing
 // PhysicalSubscriptionStatus).
+// It covers eventing PhysicalSubscriptionStatus-1 to -3.
 func TestUnresolvedSubscription(t *testing.T) {
 	ns := namespace()
 	shared.channel(t, ns, "orders")

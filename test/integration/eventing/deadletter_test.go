@@ -18,6 +18,7 @@ import (
 
 // TestEffectiveDeadLetterSink checks that the delivery options of the Trigger or Subscription, if any, replace the options of
 // its Broker or Channel as a whole (eventing Broker-1, eventing Channel-2, eventing Event Delivery-1, -8 and -9).
+// It covers eventing Broker-5, eventing Channel-7.
 func TestEffectiveDeadLetterSink(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -114,6 +115,7 @@ func TestEffectiveDeadLetterSink(t *testing.T) {
 
 // TestDeadLetters checks that a dead letter is the unchanged event with attributes for the destination and the reason of the
 // failure (eventing Event Delivery-8, eventing Content Based Routing-8, eventing Topology Based Routing-7).
+// It covers eventing Event Delivery-12, eventing DeliverySpec-1.
 func TestDeadLetters(t *testing.T) {
 	const data = "{ \"a\" : 1.0 }\n"
 	for _, consumer := range consumers {

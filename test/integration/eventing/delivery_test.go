@@ -138,6 +138,7 @@ var consumers = []struct {
 
 // TestDeliveryCodes checks for each row of the table of response codes whether the event is retried, and whether it becomes a
 // dead letter (eventing Event Acknowledgement and Delivery Retry-3 and -7, eventing Event Delivery-3, -4 and -8).
+// It covers eventing Event Acknowledgement and Delivery Retry-8 to -17.
 func TestDeliveryCodes(t *testing.T) {
 	rows := map[string]outcome{}
 	for _, code := range []int{200, 201, 202, 203, 204, 205, 206, 299} {
@@ -185,6 +186,7 @@ func TestDeliveryCodes(t *testing.T) {
 
 // TestDeliveryInterimCodes checks that a final 1xx response is an error that is not retried, and that an interim one is ignored
 // (eventing Event Acknowledgement and Delivery Retry-3) (eventing HTTP Verbs-1). All events are sent by POST.
+// It covers eventing Event Acknowledgement and Delivery Retry-17.
 func TestDeliveryInterimCodes(t *testing.T) {
 	const accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 	const unavailable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"

@@ -45,6 +45,7 @@ func (s *server) subscriberIs(t testing.TB, namespace, name, want string) {
 
 // TestDestinations checks that references to objects of this server resolve to their addresses, and that a uri is relative to
 // the address (eventing Destination Resolution-1 to -3 and -6, eventing Trigger Lifecycle-1).
+// It covers eventing duckv1.Destination-1 and -2.
 func TestDestinations(t *testing.T) {
 	ns := namespace()
 	app := shared.application(t, ns, "app")

@@ -13,6 +13,7 @@ import (
 
 // TestFilters checks that a Trigger receives exactly the events that its filters match, and that filters override filter
 // (eventing TriggerFilter-1 to -5, eventing Content Based Routing-4 to -6, eventing Broker Lifecycle-4).
+// It covers eventing TriggerFilter-6.
 func TestFilters(t *testing.T) {
 	type filter = eventingv1.SubscriptionsAPIFilter
 	type attributes = map[string]string

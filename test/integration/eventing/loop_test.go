@@ -12,6 +12,7 @@ import (
 
 // TestLoopsEnd checks that a cycle of replies or of Brokers ends after the documented number of Brokers (eventing Content Based
 // Routing-14; eventing Content Based Routing-10).
+// It covers eventing Content Based Routing-17.
 func TestLoopsEnd(t *testing.T) {
 	const passes = 8
 	looping := event{id: "1", kind: "order", extensions: map[string]string{"knativebrokerttl": fmt.Sprint(passes)}}

@@ -94,6 +94,7 @@ func converse(t *testing.T, consumer, namespace, subscriber, replies string, opt
 
 // TestNoReplies checks that only a 200 response can be a reply, and that an event in a 202 response is ignored (eventing
 // Derived (Reply) Events-2 and -3; eventing Event Delivery-4).
+// It covers eventing Event Acknowledgement and Delivery Retry-8 and -9.
 func TestNoReplies(t *testing.T) {
 	for _, consumer := range consumers {
 		t.Run(consumer.name, func(t *testing.T) {

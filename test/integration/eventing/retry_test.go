@@ -15,6 +15,7 @@ import (
 // TestRetryCounts checks that an event is retried as often as retry specifies and not before backoffDelay, by backoffPolicy; a
 // success ends the retries, and so does the last attempt without a dead letter sink (eventing Event Delivery-1 to -4, -8 and
 // -9; eventing Event Acknowledgement and Delivery Retry-7).
+// It covers eventing DeliverySpec-3 to -5.
 func TestRetryCounts(t *testing.T) {
 	linear, exponential := duckv1.BackoffPolicyLinear, duckv1.BackoffPolicyExponential
 	const delay = 100 * time.Millisecond

@@ -78,6 +78,11 @@ func deliverySpec(parent string) []string {
 
 // TestFields checks that the API has all fields of the specification (eventing Detailed Resources-1) (eventing Detailed
 // Resources-2 and -3), and accepts objects with only the required ones.
+// It covers eventing Broker-4 to -9, eventing Trigger-5 to -10, eventing Channel-5 to -12, eventing Subscription-4 to -9,
+// eventing Addressable-1, eventing duckv1.Addressable-1, eventing duckv1.Destination-1 and -2, eventing
+// duckv1.SubscriberSpec-2 to -6, eventing duckv1.SubscriberStatus-1 to -4, eventing DeliverySpec-1, -3 to -5, eventing
+// KReference-4, eventing PhysicalSubscriptionStatus-1 to -3, eventing TriggerFilter-6, and conventions Optional and
+// Required-1.
 func TestFields(t *testing.T) {
 	status := under("status", "conditions.type", "conditions.status", "conditions.reason", "conditions.message", "conditions.severity",
 		"conditions.lastTransitionTime", "observedGeneration")

@@ -52,6 +52,7 @@ func (s *server) configured(t testing.TB, namespace, name string) *servingv1.Con
 // (serving 6-1, 6-4, 6-11, 7.0.1-1, 7.2-1 to 7.2-4, 7.2-6, 9-7, 9.2.1-1 to 9.2.1-4, 9.2.2-1, 9.2.3-1, 9.2.3-2, 9.2.3-4 to
 // 9.2.3-6, 9.3.2-1, 9.3.3-1, 9.3.3-3, 9.3.3-5 to 9.3.3-7, 9.3.3-9, 9.3.3-10, 9.4.2-1, 9.4.2-3, 9.4.2-4, 9.4.3-1, 9.4.3-3,
 // 9.4.3-5).
+// It covers serving 5.3-2.
 func TestConfigurationAndRoute(t *testing.T) {
 	t.Parallel()
 	ns := namespace()

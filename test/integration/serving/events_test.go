@@ -10,6 +10,7 @@ import (
 )
 
 // TestEvents checks that Events on the objects of a Service report its changes.
+// It covers conventions Events-1.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	ns := namespace()

@@ -20,6 +20,7 @@ import (
 // TestServiceChildren checks that a Service owns a Configuration and a Route of its name with its labels, annotations and spec,
 // and that its status aggregates their statuses (serving 7.0.1-1, 7.1-1, 7.1-2, 7.1-4, 7.1-6, 7.1-7, 9.1.1-1, 9.1.1-2, 9.1.2-1,
 // 9.1.2-2, 9.1.3-1, 9.1.3-3, 9.1.3-5, 9.1.3-9 to 9.1.3-12, 6-1, 6-2, 6-4, 6-5, 6-11).
+// It covers serving 10.29-1.
 func TestServiceChildren(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -248,6 +249,8 @@ func TestServiceDeletion(t *testing.T) {
 // TestStatusIsNeverStale checks every state of a Service, its Configuration and its Route that a watch shows: none is ready for
 // a generation by the status of an older one, and observedGeneration changes together with the conditions (serving 9.1.3-4,
 // 9.2.3-3, 9.3.3-4, 6-13).
+// It covers conventions Conditions-8.
+// It covers conventions Spec and Status-6.
 func TestStatusIsNeverStale(t *testing.T) {
 	t.Parallel()
 	const updates = 5

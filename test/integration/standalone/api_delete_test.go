@@ -22,6 +22,7 @@ func wantGone(t testing.TB, obj *unstructured.Unstructured) {
 	wantStatus(t, admin.Do(t, harness.Request{Method: "GET", Path: pathOf(obj)}), http.StatusNotFound, metav1.StatusReasonNotFound)
 }
 
+// TestDelete covers conventions Verbs-4, conventions Response Status-2.
 func TestDelete(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)
@@ -34,6 +35,7 @@ func TestDelete(t *testing.T) {
 	})
 }
 
+// TestFinalizers covers conventions Metadata-6 and -7.
 func TestFinalizers(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)

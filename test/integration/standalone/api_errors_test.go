@@ -22,6 +22,7 @@ func anonymous(t testing.TB) *harness.Clients {
 	return clients
 }
 
+// TestErrorCodes covers conventions HTTP Status Codes-3 to -7, conventions Response Status-1, -3 to -7 and -11.
 func TestErrorCodes(t *testing.T) {
 	unauthenticated, alice := anonymous(t), admin.As(t, "alice")
 	eachKind(t, func(t *testing.T, k harness.Kind) {
@@ -81,6 +82,7 @@ func TestUnknownPaths(t *testing.T) {
 
 // TestAResourceVersionThatIsTooOld checks that a version that the watch cache no longer has is answered 410: clients list again
 // (P20).
+// It covers conventions HTTP Status Codes-9.
 func TestAResourceVersionThatIsTooOld(t *testing.T) {
 	k := harness.KindOf("Revision")
 	// The Revisions were created before the server started.
@@ -92,6 +94,7 @@ func TestAResourceVersionThatIsTooOld(t *testing.T) {
 }
 
 // TestAResourceVersionThatIsTooLarge checks that a future version is answered with a request to retry.
+// It covers conventions HTTP Status Codes-14.
 func TestAResourceVersionThatIsTooLarge(t *testing.T) {
 	k := harness.KindOf("Broker")
 	response := admin.Do(t, harness.Request{Method: "GET", Path: k.Collection("default") + "?resourceVersion=999999999&resourceVersionMatch=NotOlderThan"})

@@ -44,6 +44,7 @@ func TestProtobufFallsBackToJSON(t *testing.T) {
 	})
 }
 
+// TestYAML covers conventions Serialization-2.
 func TestYAML(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		obj := k.Object(namespace(t), "a")
@@ -69,6 +70,7 @@ func TestYAML(t *testing.T) {
 
 // TestCBOR checks that CBOR is served if the library enables it and otherwise rejected like any unknown type, and that an
 // object stored by CBOR is the same.
+// It covers conventions Serialization-2.
 func TestCBOR(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		obj := k.Object(namespace(t), "a")

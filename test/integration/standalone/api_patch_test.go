@@ -52,6 +52,7 @@ func env(pairs ...string) []any {
 }
 
 // TestStrategicMergeOfContainers checks that a strategic merge patch merges containers and variables by name.
+// It covers conventions PATCH-3.
 func TestStrategicMergeOfContainers(t *testing.T) {
 	for _, kind := range []string{"Service", "Configuration"} {
 		t.Run(kind, func(t *testing.T) {

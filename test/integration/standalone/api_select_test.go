@@ -62,6 +62,7 @@ func three(t *testing.T, k harness.Kind) string {
 	return ns
 }
 
+// TestSelectors covers conventions Types-3 to -5.
 func TestSelectors(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		ns := three(t, k)

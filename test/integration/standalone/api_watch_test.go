@@ -61,6 +61,7 @@ func wantEvent(t *testing.T, w watch.Interface, eventType watch.EventType, name 
 	return obj
 }
 
+// TestWatch covers conventions Verbs-7, conventions Concurrency-3.
 func TestWatch(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		ns := namespace(t)

@@ -64,6 +64,7 @@ func groups() []string {
 }
 
 // TestDiscovery freezes the discovery documents, from which clients derive the API (P21).
+// It covers conventions Overview-1 to -3.
 func TestDiscovery(t *testing.T) {
 	for _, group := range groups() {
 		wantGolden(t, "discovery/"+group+".json", indented(t, getJSON(t, "/apis/"+group+"/v1", "")))

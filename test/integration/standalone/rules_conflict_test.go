@@ -14,6 +14,8 @@ func label(value string) object {
 	return object{"metadata": object{"labels": object{"by": value}}}
 }
 
+// TestAStaleResourceVersionIsAConflict covers conventions Concurrency-2, conventions HTTP Status Codes-8, conventions
+// Response Status-9.
 func TestAStaleResourceVersionIsAConflict(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
@@ -56,6 +58,7 @@ func TestPutWithoutResourceVersionIsUnconditional(t *testing.T) {
 	})
 }
 
+// TestAConflictingName covers conventions Idempotency-1, conventions Response Status-8.
 func TestAConflictingName(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		obj := stored(t, k)
@@ -69,6 +72,7 @@ func TestAConflictingName(t *testing.T) {
 	})
 }
 
+// TestPutOfANewNameCreates covers conventions Verbs-5.
 func TestPutOfANewNameCreates(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		obj := k.Object(namespace(t), "a")
@@ -94,6 +98,7 @@ func TestPutOfANewNameCreates(t *testing.T) {
 	})
 }
 
+// TestGenerateName covers conventions Idempotency-2.
 func TestGenerateName(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		obj := k.Object(namespace(t), "")

@@ -24,6 +24,7 @@ func specChange(k harness.Kind) object {
 }
 
 // TestGeneration checks that the generation changes with the meaning of the spec, and only then (serving 5.1-2).
+// It covers conventions Metadata-4.
 func TestGeneration(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
@@ -70,6 +71,7 @@ func TestGeneration(t *testing.T) {
 	})
 }
 
+// TestGenerationOfANewObjectIsOne covers conventions Metadata-4.
 func TestGenerationOfANewObjectIsOne(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range createWays() {

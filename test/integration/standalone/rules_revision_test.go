@@ -107,6 +107,7 @@ func TestTheMetadataOfARevisionChanges(t *testing.T) {
 	}
 }
 
+// TestUsersDeleteRevisions covers serving 5.3-3 and 5.3-4.
 func TestUsersDeleteRevisions(t *testing.T) {
 	k := harness.KindOf("Revision")
 	obj := stored(t, k)

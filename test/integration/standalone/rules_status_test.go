@@ -24,6 +24,7 @@ func readyStatus() object {
 
 // TestStatusIsIgnoredOnTheResource checks that only controllers write the status, by /status (serving 5.1-1, eventing Detailed
 // Resources-4).
+// It covers conventions Spec and Status-1.
 func TestStatusIsIgnoredOnTheResource(t *testing.T) {
 	// An object without a known creator has no managed fields, and gets some by the first apply.
 	labelled := func(obj *unstructured.Unstructured) { obj.SetLabels(map[string]string{"a": "b"}) }
@@ -64,6 +65,7 @@ func TestStatusIsKeptWhenTheResourceIsWritten(t *testing.T) {
 	})
 }
 
+// TestStatusIsIgnoredOnCreation covers conventions Spec and Status-1.
 func TestStatusIsIgnoredOnCreation(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range createWays() {
@@ -79,6 +81,7 @@ func TestStatusIsIgnoredOnCreation(t *testing.T) {
 	})
 }
 
+// TestOnlyTheStatusIsWrittenThroughStatus covers conventions Spec and Status-2.
 func TestOnlyTheStatusIsWrittenThroughStatus(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		for _, way := range updateWays() {
@@ -188,6 +191,7 @@ func TestStatusIsNeverCreated(t *testing.T) {
 
 // TestConditionsAreValidated checks that a list of conditions has each type once, with a valid status (serving 6-2, eventing
 // Error Signalling-1, -2).
+// It covers conventions Conditions-1 and -4.
 func TestConditionsAreValidated(t *testing.T) {
 	eachKind(t, func(t *testing.T, k harness.Kind) {
 		before := stored(t, k)

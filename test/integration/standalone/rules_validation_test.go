@@ -27,6 +27,8 @@ const firstContainer = "spec.template.spec.containers[0]"
 
 // TestFaults checks that each kind of rule applies to every verb, with its response; unit tests in pkg/apis cover every field
 // (eventing Trigger-1, -2, Subscription-1, Subscription Lifecycle-1, -8, KReference-1, -2, Detailed Resources-3).
+// It covers conventions Optional and Required-2, conventions HTTP Status Codes-10, conventions Response Status-10,
+// conventions Validation-1.
 func TestFaults(t *testing.T) {
 	sink := object{"uri": "http://sink.example.com/"}
 	trigger := func(fields object) object {
@@ -130,6 +132,7 @@ func TestFaultsOfUpdates(t *testing.T) {
 }
 
 // TestAllFaultsAtOnce checks that the response lists all faults of an object, once each, at their paths.
+// It covers conventions Selecting Fields-1.
 func TestAllFaultsAtOnce(t *testing.T) {
 	service := harness.KindOf("Service").Object(namespace(t), "a")
 	service.SetAnnotations(map[string]string{"autoscaling.knative.dev/min-scale": "1"})

@@ -10,6 +10,7 @@ import (
 )
 
 // TestRevisionScale checks that the scale of a Revision is read like a Deployment's, and cannot be set.
+// It covers conventions Types-6.
 func TestRevisionScale(t *testing.T) {
 	k := harness.KindOf("Revision")
 	obj := stored(t, k)

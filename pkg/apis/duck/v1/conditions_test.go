@@ -63,6 +63,7 @@ func TestConditionsSet(t *testing.T) {
 }
 
 // TestConditionsReady covers eventing Error Signalling-4, -6, -9, -10 and serving 6-4.
+// It covers conventions Conditions-6.
 func TestConditionsReady(t *testing.T) {
 	condition := func(t ConditionType, s corev1.ConditionStatus, reason string) Condition {
 		return Condition{Type: t, Status: s, Reason: reason, Message: reason + "."}

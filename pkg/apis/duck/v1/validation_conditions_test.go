@@ -12,6 +12,7 @@ import (
 )
 
 // TestValidateConditions covers eventing Error Signalling-2 and serving 6-2.
+// It covers conventions Conditions-3 and -4.
 func TestValidateConditions(t *testing.T) {
 	tests := []struct {
 		name string

@@ -151,6 +151,7 @@ func TestServiceLinksOfTheHost(t *testing.T) {
 
 // Later settings do not change a template, whatever else an update changes; they apply to its empty fields once the
 // template changes.
+// It covers conventions Late Initialization-1.
 func TestUpdatesUnderOtherSettings(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

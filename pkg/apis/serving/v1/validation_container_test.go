@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// TestContainer covers serving 10.4-5, 10.4-6, 10.4-8 and 10.4-15.
 func TestContainer(t *testing.T) {
 	runTemplateCases(t, []templateCase{
 		{name: "10.4: everything that is allowed", change: container(func(c *corev1.Container) {
@@ -58,6 +59,7 @@ func TestContainer(t *testing.T) {
 	})
 }
 
+// TestPorts covers serving 10.4-9, 10.15-1, 10.15-2 and 10.15-3.
 func TestPorts(t *testing.T) {
 	ports := func(ports ...corev1.ContainerPort) func(*RevisionSpec) {
 		return container(func(c *corev1.Container) { c.Ports = ports })

@@ -8,6 +8,7 @@ import (
 
 func ref(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 
+// TestEnv covers serving 10.5-1, 10.5-2, 10.6-1 and 10.6-2.
 func TestEnv(t *testing.T) {
 	env := func(env ...corev1.EnvVar) func(*RevisionSpec) {
 		return container(func(c *corev1.Container) { c.Env = env })
@@ -77,6 +78,7 @@ func TestEnv(t *testing.T) {
 	})
 }
 
+// TestEnvFrom covers serving 10.10-1, 10.10-2, 10.10-3, 10.16-1 and 10.17-1.
 func TestEnvFrom(t *testing.T) {
 	from := func(source corev1.EnvFromSource) func(*RevisionSpec) {
 		return container(func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{source} })

@@ -24,6 +24,7 @@ func mounted(source corev1.VolumeSource, change ...func(*corev1.VolumeMount)) fu
 	}
 }
 
+// TestMountPaths covers serving 10.4-16.
 func TestMountPaths(t *testing.T) {
 	const at = "containers[0].volumeMounts[0].mountPath"
 	var cases []templateCase
@@ -47,6 +48,7 @@ func TestMountPaths(t *testing.T) {
 	runTemplateCases(t, cases)
 }
 
+// TestMounts covers serving 10.4-16, 10.20-3 and 10.20-4.
 func TestMounts(t *testing.T) {
 	configMap := configMapVolume("").VolumeSource
 	const at = "containers[0].volumeMounts"

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// TestPodSpec covers serving 9.4.2-5 and 10.30-1.
 func TestPodSpec(t *testing.T) {
 	runTemplateCases(t, []templateCase{
 		{name: "9.4.2-5: serviceAccountName", change: func(s *RevisionSpec) { s.ServiceAccountName = "my.account-1" }},
@@ -71,6 +72,7 @@ func TestGatedPodSpecFields(t *testing.T) {
 	}
 }
 
+// TestSeveralContainers covers serving 9.4.2-1.
 func TestSeveralContainers(t *testing.T) {
 	port := []corev1.ContainerPort{{ContainerPort: 8080}}
 	two := func(change func(a, b *corev1.Container)) func(*RevisionSpec) {

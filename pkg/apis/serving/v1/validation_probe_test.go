@@ -12,6 +12,7 @@ func tcpProbe(port intstr.IntOrString) *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}
 }
 
+// TestProbeHandlers covers serving 10.9-3, 10.11-1, 10.12-1, 10.12-4 and 10.14-1.
 func TestProbeHandlers(t *testing.T) {
 	probe := func(handler corev1.ProbeHandler) func(*RevisionSpec) {
 		return container(func(c *corev1.Container) {

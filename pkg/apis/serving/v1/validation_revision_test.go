@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// TestRevisionNumbers covers serving 9.4.2-3 and 9.4.2-4.
 func TestRevisionNumbers(t *testing.T) {
 	numbers := func(change func(s *RevisionSpec)) func(*RevisionSpec) { return change }
 	runTemplateCases(t, []templateCase{

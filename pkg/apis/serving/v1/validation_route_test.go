@@ -101,6 +101,7 @@ func TestTrafficOfRoutesAndServices(t *testing.T) {
 	}
 }
 
+// TestDestinations covers serving 10.2-1, 10.2-2 and 10.2-3.
 func TestDestinations(t *testing.T) {
 	for _, tc := range []struct {
 		name                   string

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// TestSecurityContext covers serving 10.4-12 and 10.19-1.
 func TestSecurityContext(t *testing.T) {
 	with := func(sc corev1.SecurityContext) func(*RevisionSpec) {
 		return container(func(c *corev1.Container) { c.SecurityContext = &sc })

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// TestValidateService covers serving 10.2-2.
 func TestValidateService(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

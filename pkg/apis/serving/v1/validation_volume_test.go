@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// TestVolumes covers serving 10.21-1, 10.21-2, 10.22-1, 10.22-3 and 10.23-3.
 func TestVolumes(t *testing.T) {
 	configMap := &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("a")}
 	secret := &corev1.SecretVolumeSource{SecretName: "a"}
@@ -117,6 +118,7 @@ func TestGatedVolumes(t *testing.T) {
 	}
 }
 
+// TestProjectedVolumes covers serving 10.24-2.
 func TestProjectedVolumes(t *testing.T) {
 	projected := func(sources ...corev1.VolumeProjection) func(*RevisionSpec) {
 		return mounted(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}})

@@ -15,6 +15,7 @@ import (
 
 // TestFollowLimits repeats finding 20 of the security review: the number of concurrently followed logs is limited for each
 // Revision, user and namespace, and excess requests are rejected with Retry-After.
+// It covers conventions HTTP Status Codes-11, conventions Response Status-12.
 func TestFollowLimits(t *testing.T) {
 	revisions := logged()
 	for i := range 20 {

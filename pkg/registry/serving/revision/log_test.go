@@ -61,6 +61,7 @@ func open(ctx context.Context, l *logREST, name string, options *servingv1.Revis
 	return stream, err
 }
 
+// TestLog covers conventions Types-8, conventions HTTP Status Codes-12 and -13.
 func TestLog(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)

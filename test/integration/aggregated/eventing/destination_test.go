@@ -49,6 +49,7 @@ func TestCoreService(t *testing.T) {
 
 // TestAddressableKind checks that an object of any kind is addressed by its status, as soon as that has an address (eventing
 // Destination Resolution).
+// It covers eventing Addressable-2.
 func TestAddressableKind(t *testing.T) {
 	forBoth(t, "addressable", func(t *testing.T, ns string, r referrer) {
 		name := "for-" + strings.ToLower(r.kind)
