@@ -58,7 +58,7 @@ run: build ## Run the standalone server on ./knative-apiserver-data with a sampl
 test: test-unit test-integration ## Run all tests, those through a real kube-apiserver too
 
 .PHONY: test-unit
-test-unit: ## Run the tests that need nothing but Go
+test-unit: ## Run the tests that only need Go
 	go test $(TESTFLAGS) ./cmd/... ./hack/... ./pkg/...
 	go -C hack/cluster test $(TESTFLAGS) ./...
 

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// The module files travel inside the program: it can then build the pinned versions from whatever
-// directory it is run in, and finds programs that are already built without asking the go command.
+// The module files are embedded in the program: it builds the pinned versions from any working directory, and finds existing
+// programs without the go command.
 var (
 	//go:embed go.mod
 	goMod []byte
@@ -35,7 +35,7 @@ var (
 	pauseSource []byte
 )
 
-// module is one that programs are built in, with all its files by name.
+// module is a Go module with all its files by name.
 type module map[string][]byte
 
 func clusterModule() module {
@@ -44,15 +44,14 @@ func clusterModule() module {
 
 func coreDNSModule() module { return module{"go.mod": coreDNSMod, "go.sum": coreDNSSum} }
 
-// program is one executable of the cluster: the file name it gets, the package it is built from and the module that
-// pins the version of that.
+// program is one executable of the cluster: its file name, its package and the module that pins its version.
 type program struct {
 	name, pkg string
 	module    func() module
 }
 
-// programs lists what build builds for a control plane, or for a node too: quickest first so that the slow ones find a
-// warm compile cache.
+// programs lists the programs of a control plane, or of a node too, fastest build first so that the slow builds find a warm
+// compile cache.
 func programs(node bool) []program {
 	list := []program{
 		{"etcd", "go.etcd.io/etcd/server/v3", clusterModule},
@@ -72,7 +71,7 @@ func programs(node bool) []program {
 	return list
 }
 
-// versions are the module versions, such as "v1.36.3", that decide what the programs are.
+// versions are the module versions, such as "v1.36.3", that determine the programs.
 type versions struct{ kubernetes, etcd, coreDNS string }
 
 // embeddedVersions returns the versions that this program builds.
@@ -147,13 +146,13 @@ func selectPrograms(node bool, names []string) ([]program, error) {
 	return out, nil
 }
 
-// build makes sure that the programs are in the user's cache and returns the directory they are in.
+// build ensures that the programs are in the user's cache and returns their directory.
 func build(ctx context.Context, progress io.Writer, wanted []program) (string, error) {
 	bin, v, err := binDir()
 	if err != nil {
 		return "", err
 	}
-	// No lock for the usual case: a program appears under its name only when it is complete.
+	// The usual case needs no lock: a program gets its name only when it is complete.
 	if len(missing(bin, wanted)) == 0 {
 		return bin, nil
 	}
@@ -168,7 +167,7 @@ func build(ctx context.Context, progress io.Writer, wanted []program) (string, e
 	return bin, buildInto(ctx, bin, missing(bin, wanted), v, progress)
 }
 
-// missing returns the programs that are not in bin.
+// missing returns the programs that do not exist in bin.
 func missing(bin string, wanted []program) []program {
 	var out []program
 	for _, p := range wanted {
@@ -186,7 +185,7 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("the go command is needed to build the Kubernetes programs, install Go: %w", err)
 	}
-	// What killed builds left behind; under the lock, no other build uses it.
+	// Leftovers of killed builds; the lock excludes other builds.
 	entries, err := os.ReadDir(bin)
 	if err != nil {
 		return fmt.Errorf("find abandoned builds: %w", err)

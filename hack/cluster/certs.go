@@ -35,8 +35,8 @@ type authority struct {
 	key  crypto.Signer
 }
 
-// credentials is all the key material of a cluster. The three authorities are separate, as in clusters
-// that kubeadm makes: a client certificate of one opens nothing that trusts another.
+// credentials is all key material of a cluster. The three authorities are separate, as in clusters of kubeadm: a client
+// certificate of one is invalid for the others.
 type credentials struct {
 	ca, frontProxyCA, etcdCA                   pair
 	apiServer, frontProxyClient, etcd          pair
@@ -46,8 +46,8 @@ type credentials struct {
 	serviceAccountKey, serviceAccountPublicKey []byte
 }
 
-// newCredentials makes the key material for a cluster whose kube-apiserver listens on address and is
-// reached in the cluster as service, the first address of the service range.
+// newCredentials creates the key material for a cluster whose kube-apiserver listens on address and has service, the first
+// address of the service range, in the cluster.
 func newCredentials(address, service netip.Addr, now time.Time) (*credentials, error) {
 	ca, err := newAuthority("kubernetes-ca", now)
 	if err != nil {
@@ -125,8 +125,8 @@ func newCredentials(address, service netip.Addr, now time.Time) (*credentials, e
 	return c, err
 }
 
-// files names the PEM files that the programs read; kubeconfigs hold the other pairs themselves. The
-// keys of the front-proxy and etcd authorities are in no file: nothing signs with them again.
+// files returns the PEM files of the programs; kubeconfigs contain the other pairs. The keys of the front-proxy and etcd
+// authorities are in no file, because they sign nothing later.
 func (c *credentials) files() map[string][]byte {
 	return map[string][]byte{
 		"ca.crt":                 c.ca.cert,
@@ -171,7 +171,7 @@ func (a *authority) issue(request x509.Certificate, now time.Time) (pair, error)
 	return p, err
 }
 
-// sign makes a key and has issuer, or without issuer the key itself, certify it.
+// sign creates a key and certifies it by issuer, or by itself without issuer.
 func sign(template *x509.Certificate, issuer *authority, now time.Time) (pair, *x509.Certificate, crypto.Signer, error) {
 	fail := func(err error) (pair, *x509.Certificate, crypto.Signer, error) {
 		return pair{}, nil, nil, fmt.Errorf("create the certificate of %q: %w", template.Subject.CommonName, err)

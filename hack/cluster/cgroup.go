@@ -36,7 +36,7 @@ func machineCgroups() (cgroupTree, error) {
 	return tree, nil
 }
 
-// parseCgroupMounts reads /proc/mounts. Hierarchies of v1 come first: where there are any, containers use those.
+// parseCgroupMounts reads /proc/mounts. Hierarchies of v1 come first: if any exist, containers use them.
 func parseCgroupMounts(mounts string) cgroupTree {
 	var v1, v2 cgroupTree
 	for line := range strings.Lines(mounts) {
@@ -63,7 +63,7 @@ func (t cgroupTree) create() error {
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			return fmt.Errorf("create a cgroup: %w", err)
 		}
-		// With v1, a new cgroup has no CPUs and no memory, and takes no process until it has.
+		// With v1, a new cgroup has no CPUs and no memory, and rejects processes until both are set.
 		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 			value, err := os.ReadFile(filepath.Join(filepath.Dir(path), name))
 			if err != nil {

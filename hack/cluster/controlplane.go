@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// auditPolicy records who did what to the three API groups of this project, and to ConfigMaps, which
-// benchmarks compare them with: what auditing costs must weigh on both. Without the stage RequestReceived there is one event per request, and a second one for a watch.
+// auditPolicy records writes to the three API groups of this project and to ConfigMaps, which benchmarks compare them with, so
+// both include the cost of auditing. Without the stage RequestReceived, a request has one event, and a watch a second one.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -23,7 +23,7 @@ rules:
 - level: None
 `
 
-// controlPlane is what the arguments of the programs depend on.
+// controlPlane holds the inputs of the programs' arguments.
 type controlPlane struct {
 	home          home
 	address       netip.Addr // of kube-apiserver
@@ -34,15 +34,15 @@ type controlPlane struct {
 	node          bool // whether there will be one
 }
 
-// etcdURL is where etcd serves kube-apiserver.
+// etcdURL is the URL of etcd for kube-apiserver.
 func (c controlPlane) etcdURL() string { return "https://127.0.0.1:" + strconv.Itoa(c.etcdPort) }
 
-// etcdHTTPURL is where etcd tells its health.
+// etcdHTTPURL is the URL of etcd's health endpoint.
 func (c controlPlane) etcdHTTPURL() string {
 	return "https://127.0.0.1:" + strconv.Itoa(c.etcdHTTPPort)
 }
 
-// apiServerURL is where kube-apiserver serves.
+// apiServerURL is the URL of kube-apiserver.
 func (c controlPlane) apiServerURL() string {
 	return "https://" + netip.AddrPortFrom(c.address, uint16(c.apiServerPort)).String()
 }
@@ -105,7 +105,7 @@ func (c controlPlane) apiServerArgs() []string {
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + c.pki("front-proxy-client.crt"),
 		"--proxy-client-key-file=" + c.pki("front-proxy-client.key"),
-		// Without kube-proxy a Service's own address leads nowhere: call its endpoints.
+		// Without kube-proxy the address of a Service does not work: call its endpoints.
 		"--enable-aggregator-routing=true",
 
 		"--audit-policy-file=" + c.home.path("audit-policy.yaml"),
@@ -137,12 +137,12 @@ func (c controlPlane) controllerManagerArgs() []string {
 		"--leader-elect=false",
 		// No client connects to it; without a port, no port can collide.
 		"--secure-port=0",
-		// The default is a directory of the machine, which would be created where it is missing.
+		// The default is a directory of the machine, which would be created if it does not exist.
 		"--flex-volume-plugin-dir=" + c.home.path("flexvolume"),
-		// For tests that wait for a quota to notice deletions. The garbage collector and the quota
-		// controller look for new API groups every 30 s, for which there is no flag.
+		// For tests of quotas after deletions. The garbage collector and the quota controller look for new API groups every 30
+		// s, without a flag to change that.
 		"--resource-quota-sync-period=5s",
-		// The only node is not lost because this API server was stopped for a while: its Pods go on.
+		// The only node must not be marked unreachable while this API server is stopped: its Pods continue.
 		"--node-monitor-grace-period=3m",
 		// The defaults (20 per second, bursts of 30) make namespaces with many objects slow to delete.
 		"--kube-api-qps=200",

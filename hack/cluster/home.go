@@ -18,20 +18,20 @@ import (
 // home is the directory of one cluster: an absolute path that holds all its data, logs and pid files.
 type home string
 
-// markerFile marks a directory as the home of a cluster. It is also what commands on the same home lock.
+// markerFile marks a directory as the home of a cluster. Commands on the same home lock it.
 const markerFile = "cluster.lock"
 
-// info is what cluster.json tells tests. The file is there only once the cluster was ready.
+// info is the content of cluster.json, for tests. The file exists only once the cluster was ready.
 type info struct {
 	Kubeconfig string `json:"kubeconfig"`
 	// Bin is the directory of the programs, kubectl among them.
 	Bin string `json:"bin"`
-	// Address is where kube-apiserver listens: this machine's own address, not loopback. It is also
-	// what an EndpointSlice must hold for a server outside the cluster; loopback is refused there.
+	// Address is the address of kube-apiserver: this machine's own address, not loopback. An EndpointSlice for a server outside
+	// the cluster must use it, because it may not hold loopback.
 	Address  string `json:"address"`
 	AuditLog string `json:"auditLog"`
 
-	// The rest is there where the cluster has a node. Node is its name.
+	// The fields below are set if the cluster has a node. Node is its name.
 	Node string `json:"node,omitempty"`
 	// Registry is the host:port of a registry without authentication that serves plain HTTP to this machine and to
 	// Pods. It also listens on the same port of 127.0.0.1. Its images are deleted with the cluster.
@@ -66,8 +66,8 @@ func daemons(node bool) []string {
 	return slices.Concat([]string{"kubelet", "kube-proxy", "coredns", "kube-scheduler", "containerd", keeperCommand}, controlPlane)
 }
 
-// claim creates the directory if need be and locks it against other commands. It refuses a directory
-// that holds anything else than a cluster, because clear deletes by name.
+// claim creates the directory if necessary and locks it against other commands. It rejects a directory that holds anything
+// other than a cluster, because clear deletes by name.
 func (h home) claim(ctx context.Context, progress io.Writer) (*fileLock, error) {
 	entries, err := os.ReadDir(string(h))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +99,8 @@ func (h home) running(node bool) (alive, dead []string, err error) {
 	return alive, dead, nil
 }
 
-// stopAll stops the daemons one after the other, and deletes the pid file of each that is gone. Then it gives the machine
-// back as it was before it carried the cluster's node.
+// stopAll stops the daemons one after the other, and deletes the pid file of each that ended. Then it restores the state of the
+// machine from before the node.
 func (h home) stopAll(ctx context.Context, progress io.Writer) error {
 	var errs []error
 	for _, name := range daemons(true) {
@@ -113,7 +113,7 @@ func (h home) stopAll(ctx context.Context, progress io.Writer) error {
 			continue
 		}
 		wasRunning, started := id.running(), time.Now()
-		// The data is thrown away: no reason to wait long for connections to drain.
+		// The data is deleted: no reason to wait long for connections to drain.
 		if err := id.stop(10 * time.Second); err != nil {
 			errs = append(errs, fmt.Errorf("stop %s: %w", name, err))
 			continue
@@ -123,11 +123,11 @@ func (h home) stopAll(ctx context.Context, progress io.Writer) error {
 		}
 		errs = append(errs, os.Remove(h.pidFile(name)))
 	}
-	// What the caller was interrupted in is undone too.
+	// An interrupted setup is undone too.
 	return errors.Join(append(errs, restoreMachine(context.WithoutCancel(ctx), h))...)
 }
 
-// clear deletes what a cluster leaves behind, by name: the directory may hold files of the user too.
+// clear deletes the files of a cluster by name: the directory may hold files of the user too.
 func (h home) clear() error {
 	leftovers := []string{"etcd", "pki", "kubeconfig", "controller-manager.kubeconfig",
 		"audit-policy.yaml", "audit.log", "flexvolume", "cluster.json", "node"}
@@ -142,7 +142,7 @@ func (h home) clear() error {
 	return nil
 }
 
-// down stops the cluster and deletes its data, and the directory where nothing else is in it.
+// down stops the cluster and deletes its data, and the directory if it is empty then.
 func down(ctx context.Context, h home, progress io.Writer) error {
 	if _, err := os.Stat(h.path(markerFile)); errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(progress, "there is no cluster in %s\n", h)

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// importPause gives containerd the image of which every pod has a container besides its own.
+// importPause imports the image of the infrastructure container of every Pod into containerd.
 func (n *node) importPause(ctx context.Context) error {
 	program, err := os.ReadFile(n.program("pause"))
 	if err != nil {

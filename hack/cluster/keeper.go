@@ -19,11 +19,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// keeperCommand is the command of this program that a cluster with a node runs as a daemon of its own: the keeper holds
-// the node's mount namespace, serves the registries and makes volumes. It is no command for users.
+// keeperCommand is the command of this program that a cluster with a node runs as a daemon: the keeper holds the node's mount
+// namespace, serves the registries and creates volumes. It is not for users.
 const keeperCommand = "keeper"
 
-// keeperConfig is what the keeper reads.
+// keeperConfig is the configuration of the keeper.
 type keeperConfig struct {
 	// Dir holds the node's data.
 	Dir string `json:"dir"`
@@ -49,11 +49,11 @@ func (n *node) keeperConfig(creds *credentials) keeperConfig {
 	}
 }
 
-// hiddenDirs are the directories of the machine that the programs of the node see empty, and in which they leave files
-// with names that no flag changes.
+// hiddenDirs are the directories of the machine that appear empty to the programs of the node, which write files with fixed
+// names there.
 func hiddenDirs() []string { return []string{"/run", "/var/lib", "/var/log"} }
 
-// keep is the keeper. It is started in a mount namespace of its own, and runs until ctx ends.
+// keep runs the keeper in a new mount namespace until ctx is canceled.
 func keep(ctx context.Context, configFile string) error {
 	content, err := os.ReadFile(configFile)
 	if err != nil {
@@ -70,7 +70,7 @@ func keep(ctx context.Context, configFile string) error {
 	if err != nil {
 		return err
 	}
-	// A watch lasts as long as the server likes.
+	// The server may end a watch at any time.
 	admin.Timeout = 0
 	provisioner := &provisioner{client: admin, server: c.APIServer, dir: filepath.Join(c.Dir, "volumes")}
 	go provisioner.run(ctx)
@@ -88,7 +88,7 @@ func keep(ctx context.Context, configFile string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return fmt.Errorf("create the directory of a registry: %w", err)
 		}
-		// One line for each request would be the whole log.
+		// The log would have one line per request.
 		handler := r.wrap(registry.New(registry.Logger(log.New(io.Discard, "", 0)),
 			registry.WithBlobHandler(registry.NewDiskBlobHandler(dir))))
 		for _, address := range r.addresses {
@@ -108,8 +108,8 @@ func keep(ctx context.Context, configFile string) error {
 	}
 }
 
-// mountNode sets up the mount namespace of the node, in which this process must be alone so far. All of it vanishes with
-// the last process of the node.
+// mountNode sets up the mount namespace of the node, in which this process must be alone so far. The namespace ends with the
+// last process of the node.
 func mountNode(dir string) error {
 	for _, hidden := range hiddenDirs() {
 		if err := syscall.Mount("tmpfs", hidden, "tmpfs", 0, "mode=755"); err != nil {

@@ -34,7 +34,7 @@ func TestPrivateRegistryNeedsThePassword(t *testing.T) {
 			if recorder.Code != test.want {
 				t.Errorf("status %d, want %d", recorder.Code, test.want)
 			}
-			// Without a challenge, clients do not send what they have.
+			// Without a challenge, clients do not send their credentials.
 			if challenge := recorder.Header().Get("WWW-Authenticate"); (challenge != "") != (test.want == http.StatusUnauthorized) {
 				t.Errorf("challenge %q", challenge)
 			}

@@ -16,8 +16,8 @@ import (
 // fileLock is an exclusive lock on a file, held until release or until the process ends.
 type fileLock struct{ file *os.File }
 
-// acquireLock creates the file at path and its directory if need be, and locks it. Where another process holds the lock,
-// it writes why to progress and waits until ctx ends.
+// acquireLock creates the file at path and its directory if necessary, and locks it. While another process holds the lock, it
+// writes the reason to progress and waits until ctx is canceled.
 func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fileLock, error) {
 	told := false
 	for {
@@ -56,7 +56,7 @@ func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fi
 
 func (l *fileLock) release() { l.file.Close() }
 
-// isFile says whether path still names the open file.
+// isFile reports whether path still names the open file.
 func isFile(file *os.File, path string) bool {
 	opened, err := file.Stat()
 	if err != nil {

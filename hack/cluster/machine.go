@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// nodeInterface is a bridge without ports. It holds the address at which pods find this machine, and says by its
-	// presence that this machine carries a node; its alias is the directory of that node's cluster.
+	// nodeInterface is a bridge without ports. It has the address at which Pods reach this machine, and its existence marks a
+	// machine with a node; its alias is the directory of that node's cluster.
 	nodeInterface = "knative0"
 	// routeProtocol marks the routes of the cluster, among the numbers that are free for local use.
 	routeProtocol = "196"
@@ -104,8 +104,8 @@ func (n *node) firewall() string {
 `, nftTable, n.pods)
 }
 
-// admitForwarding lets pods reach each other where the machine's firewall refuses to forward, as Docker makes it do. No
-// rule of another table could overrule that.
+// admitForwarding lets Pods reach each other if the machine's firewall rejects forwarding, as with Docker. No rule of another
+// table could override that.
 func (n *node) admitForwarding(ctx context.Context) error {
 	rules, err := forwardRules(ctx)
 	if err != nil || !strings.HasPrefix(rules, "-P FORWARD DROP") {
@@ -133,7 +133,7 @@ func removeForwarding(ctx context.Context) error {
 	return nil
 }
 
-// forwardRules returns the rules for what the machine forwards, none where it has no iptables.
+// forwardRules returns the rules for forwarded packets, none without iptables.
 func forwardRules(ctx context.Context) (string, error) {
 	if _, err := exec.LookPath("iptables"); err != nil {
 		return "", nil //nolint:nilerr // without the program, it has created no rules
@@ -181,8 +181,8 @@ func claimMachine(ctx context.Context) error {
 	return nil
 }
 
-// restoreMachine ends what still runs of the node of h and undoes what it did to the machine. It does nothing to a
-// machine that does not carry this node.
+// restoreMachine stops the remaining programs of the node of h and reverts its changes to the machine. It does nothing on a
+// machine that does not run this node.
 func restoreMachine(ctx context.Context, h home) error {
 	owner, found, err := nodeOwner()
 	if err != nil {
@@ -260,7 +260,7 @@ func interfacesWith(address string) ([]string, error) {
 		if i.Name == nodeInterface {
 			continue
 		}
-		// An interface that vanishes meanwhile has none.
+		// An interface that was deleted meanwhile has none.
 		addresses, err := i.Addrs()
 		if err != nil {
 			continue
@@ -305,7 +305,7 @@ func hasTable(ctx context.Context, family, name string) bool {
 	return exec.CommandContext(ctx, "nft", "list", "table", family, name).Run() == nil
 }
 
-// restoreSysctls writes back the settings that were written down, and deletes the file.
+// restoreSysctls restores the recorded settings, and deletes the file.
 func restoreSysctls(h home) error {
 	content, err := os.ReadFile(h.machineFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -328,7 +328,7 @@ func restoreSysctls(h home) error {
 
 func (h home) machineFile() string { return h.path("node", "machine.json") }
 
-// runCommand runs a program of the machine with the input, and has what it says in the error.
+// runCommand runs a program of the machine with the input. Its error includes the output.
 func runCommand(ctx context.Context, name, input string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(input)

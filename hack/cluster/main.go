@@ -37,18 +37,18 @@ const usage = `Usage: cluster <command> [flags]
 DIR/cluster.json describes a cluster for tests: addresses, registries, files.
 `
 
-// errUsage is returned for a command line that is not understood, after the reason was printed.
+// errUsage is returned for an invalid command line, after the reason was printed.
 var errUsage = errors.New("usage")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	// The programs that administer a machine are not on every user's path.
+	// Administrative programs are not on every user's path.
 	if err := os.Setenv("PATH", os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin"); err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
-	// A second signal ends the program at once, even where cleaning up after the first one hangs.
+	// A second signal ends the program at once, even if the cleanup blocks.
 	context.AfterFunc(ctx, stop)
 
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)

@@ -22,7 +22,7 @@ const (
 	registryPassword = "pull-secret"
 )
 
-// node is what the programs of the node depend on: the control plane's plan and more.
+// node holds the inputs of the node's programs: the control plane's plan and more.
 type node struct {
 	controlPlane
 	bin     string // directory of the programs that were built
@@ -41,7 +41,7 @@ type node struct {
 	dnsReadyPort        int
 }
 
-// checkMachine refuses, with the reason, where no node can run.
+// checkMachine returns an error with the reason if the machine cannot run a node.
 func checkMachine(h home) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a node needs root: it makes network interfaces, mounts and cgroups; without root, 'cluster up' starts a control plane only")
@@ -95,7 +95,7 @@ func planNode(ctx context.Context, c controlPlane, bin string) (*node, error) {
 		return nil, err
 	}
 	n.kubeletPort = own[0]
-	// On all addresses: the gateway's is not there yet.
+	// On all addresses, because the gateway's does not exist yet.
 	ports, err := freePorts("", 6)
 	if err != nil {
 		return nil, err

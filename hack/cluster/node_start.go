@@ -73,14 +73,14 @@ func startWithNode(ctx context.Context, c controlPlane, creds *credentials, admi
 
 // startRuntime starts the keeper and, in its mount namespace, containerd.
 func (n *node) startRuntime(ctx context.Context) ([]*process, error) {
-	// Not by its path: what go run built is deleted when this command ends.
+	// Not by its path: the binary of go run is deleted when this command exits.
 	command := exec.Command("/proc/self/exe", keeperCommand, n.path("keeper.json"))
 	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	keeper, err := n.startCommand(keeperCommand, command)
 	if err != nil {
 		return nil, err
 	}
-	// It serves once its mounts are there.
+	// It serves once its mounts exist.
 	registry := &client{http.Client{Transport: &http.Transport{}}}
 	if err := waitFor(ctx, "the registry serves", []*process{keeper}, registry.probe("http://"+n.registry()+"/v2/")); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (n *node) startRest(keeper *process) ([]*process, error) {
 
 func (n *node) program(name string) string { return filepath.Join(n.bin, name) }
 
-// startCommand runs a daemon of the node in its cgroup, in which it is found even where its pid file is lost.
+// startCommand runs a daemon of the node in its cgroup, by which it is found even without its pid file.
 func (n *node) startCommand(name string, command *exec.Cmd) (*process, error) {
 	p, err := n.home.startCommand(name, command)
 	if err != nil {
@@ -140,7 +140,7 @@ func (n *node) startInside(keeper *process, name, program string, args ...string
 	return n.startCommand(name, exec.Command("nsenter", append(enter, args...)...))
 }
 
-// probeReady fails until the node says that it runs pods.
+// probeReady fails until the node is ready.
 func (n *node) probeReady(ctx context.Context, admin *client) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, n.apiServerURL()+"/api/v1/nodes/"+nodeName, nil)
 	if err != nil {
@@ -170,7 +170,7 @@ func (n *node) probeReady(ctx context.Context, admin *client) error {
 	return errors.New("the kubelet has not registered its node")
 }
 
-// probeDNS fails until the address that pods have for DNS answers, and with it kube-proxy and CoreDNS work.
+// probeDNS fails until the DNS address of Pods answers, which requires kube-proxy and CoreDNS.
 func (n *node) probeDNS(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -49,7 +49,7 @@ func (d dependency) find() (string, error) {
 	return exec.LookPath(d.program)
 }
 
-// missingPackages returns the packages of the programs that are not there.
+// missingPackages returns the packages of missing programs.
 func missingPackages(all []dependency) []string {
 	var out []string
 	for _, d := range all {
@@ -73,7 +73,7 @@ func installPackages(ctx context.Context, progress io.Writer) error {
 	fmt.Fprintf(progress, "installing Debian packages: %s\n", names)
 	install := append([]string{"install", "--yes", "--no-install-recommends"}, missing...)
 	if err := aptGet(ctx, progress, install...); err != nil {
-		// A new machine may not have the lists of packages yet, or old ones.
+		// A new machine may have no package lists, or old ones.
 		if err := aptGet(ctx, progress, "update"); err != nil {
 			return fmt.Errorf("install %s: %w", names, err)
 		}
@@ -91,7 +91,7 @@ func aptGet(ctx context.Context, progress io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"--quiet=2"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	cmd.Stdout, cmd.Stderr = progress, progress
-	// SIGKILL would leave dpkg half way.
+	// SIGKILL would interrupt dpkg.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	if err := cmd.Run(); err != nil {
 		return errors.Join(ctx.Err(), fmt.Errorf("apt-get %s: %w", args[0], err))

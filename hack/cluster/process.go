@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// identity tells one process from every other, also from a later one that was given the same pid. It
-// is what a pid file holds.
+// identity identifies a process, also after its pid was reused. It is the content of a pid file.
 type identity struct {
 	PID int `json:"pid"`
 	// StartTime is in clock ticks since boot, as /proc/<pid>/stat counts them.
@@ -67,8 +66,7 @@ func parseStat(stat string) (state byte, startTime uint64, err error) {
 	return fields[0][0], startTime, nil
 }
 
-// running says whether the process still runs. A zombie does not: it only waits for a parent to look,
-// which in a container may never happen.
+// running reports whether the process still runs. A zombie does not: it waits for its parent, possibly forever in a container.
 func (id identity) running() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id.PID))
 	if err != nil {
@@ -82,8 +80,8 @@ func (id identity) running() bool {
 	return err == nil && boot == id.BootID
 }
 
-// stop ends the process: SIGTERM, and SIGKILL where it still runs after grace. It returns once the
-// process is gone. A process that is not this very one gets no signal.
+// stop stops the process: SIGTERM, and SIGKILL if it still runs after grace. It returns once the process has ended. Another
+// process with the same pid receives no signal.
 func (id identity) stop(grace time.Duration) error {
 	// FindProcess opens a pidfd, so that the verified process also receives the signals.
 	process, err := os.FindProcess(id.PID)
@@ -110,7 +108,7 @@ func (id identity) stop(grace time.Duration) error {
 	return fmt.Errorf("process %d still runs after SIGKILL", id.PID)
 }
 
-// readPIDFile returns the identity in a pid file, and false where there is no such file.
+// readPIDFile returns the identity in a pid file, and false if the file does not exist.
 func readPIDFile(path string) (identity, bool, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,8 +148,8 @@ func (h home) startCommand(name string, cmd *exec.Cmd) (*process, error) {
 	}
 	defer log.Close()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = string(h), log, log
-	// An environment of its own: etcd would take settings from ETCD_* variables, and the Kubernetes
-	// clients would send calls between the programs to the user's HTTP proxy.
+	// A separate environment: etcd would read settings from ETCD_* variables, and the Kubernetes clients would send calls
+	// between the programs to the user's HTTP proxy.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + string(h)}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -176,7 +174,7 @@ func (h home) startCommand(name string, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// waitFor calls probe until it succeeds. It gives up when ctx ends or one of the processes does.
+// waitFor calls probe until it succeeds. It fails when ctx is canceled or one of the processes ends.
 func waitFor(ctx context.Context, what string, processes []*process, probe func(context.Context) error) error {
 	for {
 		err := probe(ctx)

@@ -31,8 +31,7 @@ func (h home) lockProgram(ctx context.Context, name string, progress io.Writer) 
 	return h.lock(ctx, progress)
 }
 
-// stopProgram ends one program of the cluster as a crash would, without time to finish anything. It stays so until
-// startProgram.
+// stopProgram kills one program of the cluster, like a crash. It stays stopped until startProgram.
 func (h home) stopProgram(ctx context.Context, name string, progress io.Writer) error {
 	lock, err := h.lockProgram(ctx, name, progress)
 	if err != nil {
@@ -56,7 +55,7 @@ func (h home) stopProgram(ctx context.Context, name string, progress io.Writer) 
 	return id.stop(0)
 }
 
-// startProgram starts what stopProgram stopped, as it ran before. It does not wait until the program is ready.
+// startProgram starts a program that stopProgram stopped, with the same arguments. It does not wait until the program is ready.
 func (h home) startProgram(ctx context.Context, name string, progress io.Writer) error {
 	lock, err := h.lockProgram(ctx, name, progress)
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 // startTimeout bounds the wait for a started cluster; a healthy start takes under 10 seconds.
 const startTimeout = 3 * time.Minute
 
-// upOptions says what cluster to start.
+// upOptions configure the cluster to start.
 type upOptions struct {
 	bindAddress string // of kube-apiserver; empty for the first that fits
 	node        bool
 }
 
-// up makes sure that the cluster in h runs and is ready, one with a node also where none
-// is asked for. A cluster of which only a part still runs, or that never became ready, is thrown away and started anew.
+// up ensures that the cluster in h runs and is ready; an existing node is kept even if none is requested. An incomplete
+// cluster, or one that never became ready, is deleted and started again.
 func up(ctx context.Context, h home, o upOptions, progress io.Writer) (info, error) {
 	if o.node {
 		if err := checkMachine(h); err != nil {
@@ -55,7 +55,7 @@ func up(ctx context.Context, h home, o upOptions, progress io.Writer) (info, err
 		}
 	}
 	if _, err := h.readInfo(); err == nil || len(alive) > 0 {
-		fmt.Fprintf(progress, "the cluster in %s is not complete (not running: %s): starting it anew, without its data\n",
+		fmt.Fprintf(progress, "the cluster in %s is not complete (not running: %s): starting it again without its data\n",
 			h, strings.Join(dead, ", "))
 	}
 	if err := h.stopAll(ctx, progress); err != nil {
@@ -137,13 +137,13 @@ func (c controlPlane) start(ctx context.Context, creds *credentials, admin *clie
 		return nil, err
 	}
 
-	// Only now: before the default roles exist, the controllers' first calls would be refused.
+	// Not earlier: before the default roles exist, the controllers' first calls would be rejected.
 	controllerManager, err := c.home.start(bin, "kube-controller-manager", c.controllerManagerArgs()...)
 	if err != nil {
 		return nil, err
 	}
 	processes = append(processes, controllerManager)
-	// Pods are refused until it exists, and so its presence shows that the controllers run.
+	// Pods are rejected until it exists, so its presence shows that the controllers run.
 	return processes, waitFor(ctx, "the service account 'default' exists", processes,
 		admin.probe(c.apiServerURL()+"/api/v1/namespaces/default/serviceaccounts/default"))
 }
@@ -173,8 +173,7 @@ func plan(h home, bindAddress string) (controlPlane, error) {
 	return c, nil
 }
 
-// writeFiles writes everything the programs read. The audit log is created too, so that a reader finds
-// it before the first event.
+// writeFiles writes all files that the programs read. The audit log is created too, so that a reader finds it.
 func (c controlPlane) writeFiles(creds *credentials) error {
 	files := map[string][]byte{
 		"audit-policy.yaml":             []byte(auditPolicy),

@@ -27,7 +27,7 @@ const (
 	selectedNode  = "volume.kubernetes.io/selected-node"
 )
 
-// metadata is what the provisioner needs of an object's.
+// metadata is the part of an object's metadata that the provisioner reads.
 type metadata struct {
 	Name            string            `json:"name"`
 	Namespace       string            `json:"namespace,omitempty"`
@@ -50,7 +50,7 @@ type claim struct {
 	} `json:"spec"`
 }
 
-// volume is what the provisioner reads of a PersistentVolume.
+// volume is the part of a PersistentVolume that the provisioner reads.
 type volume struct {
 	Metadata metadata `json:"metadata"`
 	Status   struct {
@@ -58,14 +58,14 @@ type volume struct {
 	} `json:"status"`
 }
 
-// provisioner makes a volume for each claim of the storage class, and deletes it with its data once the claim is gone.
+// provisioner creates a volume for each claim of the storage class, and deletes it with its data once the claim is deleted.
 type provisioner struct {
 	client *client
 	server string // URL of kube-apiserver
 	dir    string // of the volumes
 }
 
-// run provisions until ctx ends.
+// run provisions until ctx is canceled.
 func (p *provisioner) run(ctx context.Context) {
 	go p.follow(ctx, "/api/v1/persistentvolumeclaims", func(object []byte) error {
 		var c claim
@@ -89,7 +89,7 @@ func (p *provisioner) run(ctx context.Context) {
 	})
 }
 
-// wanted says whether the claim waits for a volume: the scheduler has found its pod a node.
+// wanted reports whether the claim waits for a volume: the scheduler has assigned its Pod to a node.
 func (c *claim) wanted() bool {
 	return c.Spec.StorageClassName == storageClass && c.Spec.VolumeName == "" && c.Spec.VolumeMode != "Block" &&
 		c.Metadata.Annotations[selectedNode] != ""
@@ -180,8 +180,8 @@ func (p *provisioner) get(ctx context.Context, path string) (*http.Response, err
 	return response, nil
 }
 
-// follow hands every object of a collection to handle, now and whenever it changes, until ctx ends. After a failure
-// it starts again with all of them.
+// follow calls handle with every object of a collection, initially and after changes, until ctx is canceled. After a failure it
+// lists again.
 func (p *provisioner) follow(ctx context.Context, path string, handle func(object []byte) error) {
 	for ctx.Err() == nil {
 		if err := p.listAndWatch(ctx, path, handle); err != nil && ctx.Err() == nil {

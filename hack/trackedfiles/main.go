@@ -16,7 +16,7 @@ import (
 // maxSize is the size of the largest file that may be tracked, in bytes.
 const maxSize = 2 << 20
 
-// headSize is the number of bytes that tell a binary from text, as in git itself.
+// headSize is the number of bytes that distinguish a binary from text, as in git.
 const headSize = 8000
 
 // magics begin executables, shared libraries, object files and archives of them, by format.

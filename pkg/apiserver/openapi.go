@@ -49,7 +49,7 @@ func definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefiniti
 	all[containerPortModel] = port
 
 	container := withDefault(all[coreContainerModel], "name", servingv1.DefaultContainerName,
-		"Name of the container, a DNS label, unique in the Revision. Optional; defaults to user-container, or user-container-N where there are several containers.")
+		"Name of the container, a DNS label, unique in the Revision. Optional; defaults to user-container, or user-container-N if the Revision has several containers.")
 	container.Schema.Properties["ports"] = withItems(container.Schema.Properties["ports"], ref(containerPortModel))
 	container.Dependencies = append(container.Dependencies, containerPortModel)
 	all[containerModel] = container

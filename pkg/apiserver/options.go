@@ -160,7 +160,7 @@ const componentsCheck = "components"
 // embeddedEtcd is a placeholder for the address of the embedded etcd during validation.
 const embeddedEtcd = "embedded"
 
-// RunServer serves until ctx ends.
+// RunServer serves until ctx is canceled.
 func (o CompletedOptions) RunServer(ctx context.Context) error {
 	config := newConfig(o.scheme, o.codecs)
 	config.Controllers.UserNames = o.ControllersUsers

@@ -143,7 +143,7 @@ func (s *Server) ControllersConfig() *rest.Config {
 	return config
 }
 
-// Run serves until ctx ends, and calls ready once the API is served. The context of ready ends when the server stops accepting
+// Run serves until ctx is canceled, and calls ready once the API is served. The context of ready ends when the server stops accepting
 // requests, which is the shutdown delay after ctx ends. Run returns after ready. An error of ready stops the server, and Run
 // returns it.
 func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error) error {

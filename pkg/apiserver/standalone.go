@@ -69,7 +69,7 @@ func (o *StandaloneOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// RunServer serves until ctx ends, and writes one line to out when it is ready.
+// RunServer serves until ctx is canceled, and writes one line to out when it is ready.
 func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.BindHost.String(), strconv.Itoa(o.SecurePort)))
 	if err != nil {

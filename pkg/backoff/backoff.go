@@ -27,7 +27,7 @@ func Delay(failures int, first, limit time.Duration) time.Duration {
 	return min(delay, limit)
 }
 
-// Sleep waits for d. It returns false if ctx ends first.
+// Sleep waits for d. It returns false if ctx is canceled first.
 func Sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	timer := c.NewTimer(d)
 	defer timer.Stop()

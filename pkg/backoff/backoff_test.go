@@ -44,7 +44,7 @@ func TestSleep(t *testing.T) {
 			t.Errorf("slept for %v, want 3s", time.Since(began))
 		}
 		if Sleep(ctx, clock.RealClock{}, 3*time.Second) || time.Since(began) != 5*time.Second {
-			t.Errorf("ended after %v, want false when ctx ends after 5s", time.Since(began))
+			t.Errorf("ended after %v, want false when ctx is canceled after 5s", time.Since(began))
 		}
 	})
 }

@@ -55,7 +55,7 @@ func (m *Manager) CABundles(client dynamic.Interface) *CABundles {
 	return b
 }
 
-// Run updates the APIServices until ctx ends.
+// Run updates the APIServices until ctx is canceled.
 func (b *CABundles) Run(ctx context.Context) {
 	enqueue := func(object any) {
 		if a, ok := object.(*unstructured.Unstructured); ok {

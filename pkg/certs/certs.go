@@ -150,8 +150,8 @@ func New(options Options) (*Manager, error) {
 	return m, nil
 }
 
-// Start waits until the first certificates are issued, which requires the host cluster, or returns an error when ctx ends. It
-// keeps the certificates current until ctx ends; see Wait. It may be called once.
+// Start waits until the first certificates are issued, which requires the host cluster, or returns an error when ctx is canceled. It
+// keeps the certificates current until ctx is canceled; see Wait. It may be called once.
 func (m *Manager) Start(ctx context.Context) error {
 	m.running.Go(func() { m.keeper.run(ctx) })
 	select {

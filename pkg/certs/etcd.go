@@ -17,7 +17,7 @@ import (
 type EtcdFiles struct{ Cert, Key, CA string }
 
 // WriteEtcdFiles writes the certificate of this replica's etcd member, its key, and the trusted authorities into dir,
-// readable only for the current user, and returns once they exist. Until ctx ends, it renews the certificate in its file,
+// readable only for the current user, and returns once they exist. Until ctx is canceled, it renews the certificate in its file,
 // which etcd reads at every handshake. The key never changes, so that certificate and key always match.
 func (m *Manager) WriteEtcdFiles(ctx context.Context, dir string) (EtcdFiles, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -40,7 +40,7 @@ type keeper struct {
 	wake chan struct{}
 }
 
-// run maintains the Secret until ctx ends. While the host cluster is unreachable, the last known state applies.
+// run maintains the Secret until ctx is canceled. While the host cluster is unreachable, the last known state applies.
 func (k *keeper) run(ctx context.Context) {
 	k.wake = make(chan struct{}, 1)
 	k.informer = informerscorev1.NewFilteredSecretInformer(k.client, k.namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
@@ -84,7 +84,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// sleep waits until the Secret changes or until the given time. It returns false when ctx ends.
+// sleep waits until the Secret changes or until the given time. It returns false when ctx is canceled.
 func (k *keeper) sleep(ctx context.Context, until time.Time) bool {
 	// At least a second, so that a due step that cannot be performed yet does not cause a busy loop.
 	timer := k.clock.NewTimer(max(until.Sub(k.clock.Now()), time.Second))

@@ -26,7 +26,7 @@ func TestConnect(t *testing.T) {
 		return err
 	}
 	if err := connected(); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("connecting where nothing ran: %v, want ErrNotRunning", err)
+		t.Errorf("connecting to a stopped member: %v, want ErrNotRunning", err)
 	}
 	e, err := Start(dir)
 	if err != nil {

@@ -300,7 +300,7 @@ func (r *refusing) Update(ctx context.Context, change func(*State)) (State, erro
 
 // The bootstrap member creates a new cluster if it has lost its data and no other member has a copy. A member that was joining
 // the first cluster joins the second.
-func TestClusterMadeAnew(t *testing.T) {
+func TestClusterRecreated(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	f.start(0)
@@ -310,7 +310,7 @@ func TestClusterMadeAnew(t *testing.T) {
 	f.lose(0)
 	f.start(0)
 	if second := f.record.get().Cluster; second == first {
-		t.Errorf("the cluster that was made anew has the ID %s of the first", first)
+		t.Errorf("the recreated cluster has the ID %s of the first", first)
 	}
 	f.put(0, "a")
 	f.start(1)

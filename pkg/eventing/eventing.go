@@ -104,7 +104,7 @@ const (
 	FormatBinary Format = "binary"
 )
 
-// Delivery says how events are sent. Its zero value stands for no retries.
+// Delivery are the options for sending events. The zero value disables retries.
 type Delivery struct {
 	// Retry is the number of retries after the first attempt.
 	Retry int

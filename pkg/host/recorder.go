@@ -14,7 +14,7 @@ import (
 )
 
 // NewRecorder returns a recorder that writes Events from a component about Knative objects to the API server of config.
-// It stops when ctx ends or stop is called. It fails if config is invalid.
+// It stops when ctx is canceled or stop is called. It fails if config is invalid.
 //
 // Recording never blocks: a background goroutine writes the Events one by one and aggregates equal Events into one with a
 // count. Events are dropped if the server rejects them, if 1,000 others are queued, for example while many objects are

@@ -71,7 +71,7 @@ type Options struct {
 }
 
 // Complete completes the restore that the ConfigMap of the host cluster names, unless the storage records it as complete.
-// It retries until ctx ends. Replicas may call it concurrently. No replica may serve the API before it returns.
+// It retries until ctx is canceled. Replicas may call it concurrently. No replica may serve the API before it returns.
 func Complete(ctx context.Context, o Options) error {
 	var last error
 	var logged string

@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// WatchConfigMaps applies the ConfigMaps of a namespace whose names are Known, whenever they change, until ctx ends. It
+// WatchConfigMaps applies the ConfigMaps of a namespace whose names are Known, whenever they change, until ctx is canceled. It
 // returns when the existing ones have been applied. The settings of a missing ConfigMap have their defaults.
 //
 // An invalid ConfigMap keeps its last valid settings, initially the defaults. The log and reporter report the error once. It
-// returns an error if ctx ends before the ConfigMaps are read, or if the server is not allowed to read them.
+// returns an error if ctx is canceled before the ConfigMaps are read, or if the server is not allowed to read them.
 func (s *Store) WatchConfigMaps(ctx context.Context, client kubernetes.Interface, namespace string, reporter Reporter) error {
 	w := &configMapWatch{store: s, reports: newReports(reporter)}
 	informer := informerscorev1.NewConfigMapInformer(client, namespace, 0, cache.Indexers{})

@@ -19,7 +19,7 @@ const (
 	longestBurst = time.Second
 )
 
-// WatchDir applies the ConfigMaps in the files of a directory, whenever they change, until ctx ends. Each *.yaml or *.yml file
+// WatchDir applies the ConfigMaps in the files of a directory, whenever they change, until ctx is canceled. Each *.yaml or *.yml file
 // may contain several, recognized by kind and name; other objects are ignored. The directory may be a mounted ConfigMap or a
 // symbolic link that changes.
 //

@@ -238,7 +238,7 @@ func TestWatchDirUnused(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.reports) != 2 {
-		t.Errorf("reported %q, want the key and that it is gone", w.reports)
+		t.Errorf("reported %q, want the key and its removal", w.reports)
 	}
 }
 

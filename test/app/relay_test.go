@@ -52,7 +52,7 @@ func TestRelay(t *testing.T) {
 	}
 	target.Close()
 	if code := statusOf(t, relayURL); code != http.StatusBadGateway {
-		t.Errorf("code %d where nothing listens, want 502", code)
+		t.Errorf("code %d without a listener, want 502", code)
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 	pollEvery    = 50 * time.Millisecond
 )
 
-// Options say what servers to run.
+// Options configure the servers.
 type Options struct {
 	// Nodes is their number, 0 for 1. Several form a cluster.
 	Nodes int

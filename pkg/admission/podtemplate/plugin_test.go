@@ -56,7 +56,7 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 	host.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		create := action.(clienttesting.CreateActionImpl)
 		if len(create.CreateOptions.DryRun) != 1 {
-			t.Error("a Pod was to be created in earnest")
+			t.Error("a Pod creation was not a dry run")
 		}
 		pod := create.GetObject().(*corev1.Pod)
 		asked = append(asked, pod)
@@ -191,7 +191,7 @@ func TestPodIsAsRestrictedAsItsRevisions(t *testing.T) {
 		t.Errorf("security context %v", context)
 	}
 	if *asked[0].Spec.InitContainers[0].SecurityContext.RunAsNonRoot {
-		t.Error("what the user says was changed")
+		t.Error("the user's fields were changed")
 	}
 	if s.Spec.Template.Spec.Containers[0].SecurityContext != nil {
 		t.Error("the template itself was changed")

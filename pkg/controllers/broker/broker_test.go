@@ -277,7 +277,7 @@ func TestRemove(t *testing.T) {
 	}
 	f.status(t)
 	if got := f.streams.set[streams.BrokerKey(key)].UID; got != "two" {
-		t.Errorf("made anew: the stream is of %q", got)
+		t.Errorf("recreated: the stream is of %q", got)
 	}
 	recreated.DeletionTimestamp, recreated.Finalizers = &metav1.Time{Time: controllertest.Now}, []string{"example.com/wait"}
 	if err := f.Fixture.Client.Tracker().Update(eventingv1.SchemeGroupVersion.WithResource("brokers"), recreated, "default"); err != nil {

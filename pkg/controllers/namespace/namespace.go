@@ -1,5 +1,5 @@
-// Package namespace empties Namespaces that are being deleted and gives each other one its default ServiceAccount, as the
-// controller manager of a cluster does, where none runs.
+// Package namespace empties Namespaces that are being deleted and creates the default ServiceAccount of all others, like the
+// controller manager of a cluster, which standalone lacks.
 package namespace
 
 import (

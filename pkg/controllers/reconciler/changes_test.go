@@ -19,15 +19,15 @@ func TestChanges(t *testing.T) {
 	channel := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orders", UID: "uid"}}
 	changed := channel.DeepCopy()
 	changed.Generation = 2
-	anew := channel.DeepCopy()
-	anew.UID = "new"
+	recreated := channel.DeepCopy()
+	recreated.UID = "new"
 	for _, step := range []struct {
 		name   string
 		happen func()
 		want   int
 	}{
 		{"update of no concern", func() { informer.OnUpdate(channel, changed) }, 0},
-		{"update", func() { informer.OnUpdate(channel, anew) }, 1},
+		{"update", func() { informer.OnUpdate(channel, recreated) }, 1},
 		{"creation", func() { informer.OnAdd(channel, false) }, 1},
 		{"deletion", func() { informer.OnDelete(channel) }, 1},
 	} {

@@ -49,7 +49,7 @@ type findings struct {
 	broker, subscriberResolved, deadLetterResolved, dependency, subscription duckv1.Condition
 }
 
-// resolve finds what a Trigger refers to. parent is nil where there is no Broker.
+// resolve resolves the references of a Trigger. parent is nil without a Broker.
 func resolve(ctx context.Context, refs *destination.References, trigger *eventingv1.Trigger, parent *eventingv1.Broker) (found findings, err error) {
 	found.broker = brokerReady(trigger, parent)
 	found.subscriberResolved = reconciler.True(eventingv1.TriggerConditionSubscriberResolved)

@@ -110,8 +110,8 @@ func TestBroker(t *testing.T) {
 	}
 }
 
-// TestBrokerMadeAnew ends the consumer with its Broker, and comes back by itself (eventing Trigger Lifecycle-8).
-func TestBrokerMadeAnew(t *testing.T) {
+// TestBrokerRecreated checks that the consumer is removed with its Broker, and added again with a new one (eventing Trigger Lifecycle-8).
+func TestBrokerRecreated(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.reconcile(t)
 	f.drop(t, brokers, "orders")
@@ -200,7 +200,7 @@ func TestSubscriber(t *testing.T) {
 		t.Errorf("another filter meanwhile: events of type %q match", got)
 	}
 	f.add(t, service("billing", "http://c"))
-	expect("made anew", "True", "http://c")
+	expect("recreated", "True", "http://c")
 
 	f.add(t, service("other", "http://other"))
 	f.put(t, triggers, newTrigger(func(trigger *eventingv1.Trigger) { trigger.Generation, trigger.Spec.Subscriber = 3, *to("other") }))
@@ -392,7 +392,7 @@ func TestRemove(t *testing.T) {
 	f.add(t, newTrigger(func(trigger *eventingv1.Trigger) { trigger.UID, trigger.Spec.Subscriber = "another", *to("none") }))
 	got := brief(f.reconcile(t).Conditions)["Ready"]
 	if consumer := f.consumers.set[Key(key)]; got != "False SubscriberNotFound" || consumer.UID != "another" || !consumer.Subscriber.Unresolved {
-		t.Errorf("made anew: Ready is %q, consumer %+v", got, consumer)
+		t.Errorf("recreated: Ready is %q, consumer %+v", got, consumer)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
-// A single server becomes one of a cluster: what it held is delivered by the cluster, and nothing is left behind.
+// TestSingleBecomesCluster checks that a cluster delivers the events of the single server that it replaces, and keeps no residue.
 func TestSingleBecomesCluster(t *testing.T) {
 	t.Parallel()
 	o := cluster(t, 2)

@@ -80,7 +80,7 @@ func (l *Log) newStream(c StreamConfig, config jetstream.StreamConfig) *Stream {
 
 // Append returns nil when all records are durable: synced to the disk of this machine, or to the disks of most servers of
 // the Cluster, or acknowledged by the servers at the URL. Concurrent appends are committed together. The records' data may
-// be reused after it returns. When ctx ends first, its error is returned, and the records may or may not be stored, as
+// be reused after it returns. When ctx is canceled first, its error is returned, and the records may or may not be stored, as
 // after ErrUnavailable.
 func (s *Stream) Append(ctx context.Context, records ...Record) error {
 	return s.writer.Append(ctx, records...)

@@ -165,7 +165,7 @@ func TestDeliveryHealth(t *testing.T) {
 			return nil
 		})
 		if want == corev1.ConditionFalse && (!strings.Contains(message, "503") || !strings.Contains(message, subscriber.URL) || !strings.Contains(message, "since 20")) {
-			t.Errorf("the message is %q, want the subscriber, what it says, and since when", message)
+			t.Errorf("the message is %q, want the subscriber, its response and the start time", message)
 		}
 		return version
 	}

@@ -228,7 +228,7 @@ func TestRevisionNameConflict(t *testing.T) {
 	shared.configure(t, configurationOf(t, ns, "a", func(s *servingv1.Service) { s.Spec.Template.Name = "a-b-c" }))
 	shared.configured(t, ns, "a")
 	shared.apply(t, app(t, ns, "a-b", revisionName("c")))
-	shared.until(t, ns, "a-b", "says that the name is taken", func(s *servingv1.Service) error {
+	shared.until(t, ns, "a-b", "reports the name conflict", func(s *servingv1.Service) error {
 		return errors.Join(
 			condition(s, &s.Status.Status, servingv1.ServiceConditionConfigurationsReady, corev1.ConditionFalse, "RevisionNameTaken"),
 			condition(s, &s.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "RevisionNameTaken"))

@@ -53,10 +53,10 @@ func TestServiceChildren(t *testing.T) {
 		t.Errorf("the Route's traffic (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(configuration.Status.ConfigurationStatusFields, service.Status.ConfigurationStatusFields); diff != "" {
-		t.Errorf("what the status says of the Configuration (-want +got):\n%s", diff)
+		t.Errorf("the status for the Configuration (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(route.Status.RouteStatusFields, service.Status.RouteStatusFields); diff != "" {
-		t.Errorf("what the status says of the Route (-want +got):\n%s", diff)
+		t.Errorf("the status for the Route (-want +got):\n%s", diff)
 	}
 	if name := service.Status.LatestReadyRevisionName; name != "parent-00001" || service.Status.LatestCreatedRevisionName != name {
 		t.Errorf("latest ready Revision %q, latest created %q", name, service.Status.LatestCreatedRevisionName)
@@ -187,7 +187,7 @@ func TestServiceNotOwned(t *testing.T) {
 
 func notOwned(t *testing.T, namespace string, c duckv1.ConditionType) {
 	t.Helper()
-	shared.until(t, namespace, "taken", "says that it does not own what it needs", func(s *servingv1.Service) error {
+	shared.until(t, namespace, "taken", "reports that it does not own its children", func(s *servingv1.Service) error {
 		return errors.Join(
 			condition(s, &s.Status.Status, c, corev1.ConditionFalse, "NotOwned"),
 			condition(s, &s.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "NotOwned"))

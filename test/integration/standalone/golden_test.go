@@ -16,7 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-var update = flag.Bool("update", false, "write the golden files of testdata anew")
+var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 
 // wantGolden compares content with a file of testdata.
 func wantGolden(t *testing.T, name string, content []byte) {

@@ -66,7 +66,7 @@ func trafficCases() []struct {
 			want: []fault{duplicate("spec.traffic[1].tag"), invalid("spec.traffic[2].tag", "lower case")},
 		},
 		{
-			name: "10.2-3, 10.2-4: latestRevision says what revisionName says",
+			name: "10.2-3, 10.2-4: latestRevision contradicts revisionName",
 			traffic: []TrafficTarget{
 				{RevisionName: "hello-1", Percent: percent(100), LatestRevision: ptr.To(true)},
 				{RevisionName: "hello-1", LatestRevision: ptr.To(false)},

@@ -243,7 +243,7 @@ func Drain(ctx context.Context, queues []*Queue) {
 	storing.Wait()
 }
 
-// sleep waits for d, or until ctx ends.
+// sleep waits for d, or until ctx is canceled.
 func sleep(ctx context.Context, c clock.WithDelayedExecution, d time.Duration) {
 	timer := c.NewTimer(d)
 	defer timer.Stop()

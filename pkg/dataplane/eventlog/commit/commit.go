@@ -127,7 +127,7 @@ func (w *Writer) AppendNew(ctx context.Context, records ...Record) error {
 // Append returns nil when all records are durable: synced to the disk of this machine, or to the disks of most servers of
 // the cluster, or acknowledged by the servers at the URL.
 // Concurrent appends are committed together, and one that is larger than a batch is split. The records' data may be reused
-// after it returns. When ctx ends first, its error is returned, and the records may or may not be stored, as after
+// after it returns. When ctx is canceled first, its error is returned, and the records may or may not be stored, as after
 // ErrUnavailable.
 func (w *Writer) Append(ctx context.Context, records ...Record) error {
 	for len(records) > 0 {

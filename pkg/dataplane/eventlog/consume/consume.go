@@ -51,7 +51,7 @@ type Options struct {
 
 // Memory limits the bytes of the segments of several consumers.
 type Memory interface {
-	// Acquire waits until so many bytes may be held. It returns false if ctx ends first.
+	// Acquire waits until so many bytes may be held. It returns false if ctx is canceled first.
 	Acquire(ctx context.Context, bytes int) bool
 	// Add holds bytes that were not acquired, and Release ends the hold of either.
 	Add(bytes int)

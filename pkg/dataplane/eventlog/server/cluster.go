@@ -37,7 +37,7 @@ type Cluster struct {
 	TLS *tls.Config
 }
 
-// Validate returns an error that says which setting is missing or invalid.
+// Validate returns an error that names the missing or invalid setting.
 func (c *Cluster) Validate() error {
 	switch {
 	case !ValidName(c.Name):
@@ -86,7 +86,7 @@ func (c *Cluster) configure(o *server.Options, installation string) (token strin
 	// Only a server that listens for clients connects to the others. The token never leaves this process.
 	o.DontListen, o.Host, o.Port = false, "127.0.0.1", server.RANDOM_PORT
 	o.Authorization = token
-	// A server that forgets, after a loss of power, what it agreed to may make the others forget it as well. Each commit is
+	// A server that loses an agreed write in a power failure may make the others lose it as well. Each commit is
 	// one entry of a log that is synced on most servers before it is acknowledged; removals are synced later.
 	o.SyncAlways = true
 	return token

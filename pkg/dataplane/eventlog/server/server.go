@@ -145,7 +145,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Session waits for a usable session, until ctx ends or Stop is called.
+// Session waits for a usable session, until ctx is canceled or Stop is called.
 func (s *Server) Session(ctx context.Context) (*Session, error) {
 	for {
 		s.mu.Lock()

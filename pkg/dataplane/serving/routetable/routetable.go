@@ -13,7 +13,7 @@ import (
 // shards is the number of maps that host names are spread over: a change copies only those it touches.
 const shards = 256
 
-// seed determines the map of a host name. It differs between processes, so that nobody can choose names for one map.
+// seed determines the map of a host name. It differs between processes, so that no tenant can choose names that share a map.
 var seed = maphash.MakeSeed()
 
 // maxHostName is the length of the longest DNS name.

@@ -50,7 +50,7 @@ func subscribers(t *testing.T, ns, name string, want map[string]map[string]any) 
 // eventually waits until a Subscription has the wanted conditions.
 func eventually(t *testing.T, ns, name string, want map[duckv1.ConditionType]string) {
 	t.Helper()
-	harness.Eventually(t, "Subscription "+name+" says what its channel does", func() error {
+	harness.Eventually(t, "Subscription "+name+" reports its state in the channel", func() error {
 		now, err := readSubscription(t.Context(), ns, name)
 		if err != nil {
 			return err
