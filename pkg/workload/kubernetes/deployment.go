@@ -18,16 +18,16 @@ import (
 
 // create makes the Deployment of a Revision. That the host refuses it is in the State, and tried again later.
 func (r *revision) create(ctx context.Context, revision *servingv1.Revision, p plan) error {
-	deployments := r.runtime.client.AppsV1().Deployments(r.key.Namespace)
+	deployments := r.runtime.client.AppsV1().Deployments(r.Key.Namespace)
 	created, err := deployments.Create(ctx, newDeployment(revision, p), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		created, err = deployments.Get(ctx, DeploymentName(r.key.Name), metav1.GetOptions{})
+		created, err = deployments.Get(ctx, DeploymentName(r.Key.Name), metav1.GetOptions{})
 		if err == nil && !metav1.IsControlledBy(created, revision) {
 			return r.takes(ctx, created)
 		}
 	}
-	r.mu.Lock()
-	defer r.unlock()
+	r.Lock()
+	defer r.Unlock()
 	switch {
 	case r.uid != revision.UID:
 		return nil
@@ -38,7 +38,7 @@ func (r *revision) create(ctx context.Context, revision *servingv1.Revision, p p
 		r.refuse(&workload.Failure{Resources: true, Reason: reasonFailedCreate, Message: err.Error()})
 		return nil
 	default:
-		return fmt.Errorf("creating Deployment %q: %w", DeploymentName(r.key.Name), err)
+		return fmt.Errorf("creating Deployment %q: %w", DeploymentName(r.Key.Name), err)
 	}
 }
 
@@ -48,14 +48,14 @@ func (r *revision) takes(ctx context.Context, other *appsv1.Deployment) error {
 	failure := &workload.Failure{Resources: true, Reason: reasonNotOwned, Message: fmt.Sprintf(
 		"There is an existing Deployment %q that does not belong to the Revision: delete it, or use another name.", other.Name)}
 	owner := metav1.GetControllerOfNoCopy(other)
-	if owner != nil && owner.Kind == "Revision" && owner.Name == r.key.Name && owner.APIVersion == servingv1.SchemeGroupVersion.String() {
+	if owner != nil && owner.Kind == "Revision" && owner.Name == r.Key.Name && owner.APIVersion == servingv1.SchemeGroupVersion.String() {
 		if err := r.delete(ctx, other); err != nil {
 			return err
 		}
 		failure = nil
 	}
-	r.mu.Lock()
-	defer r.unlock()
+	r.Lock()
+	defer r.Unlock()
 	r.refuse(failure)
 	return nil
 }
@@ -89,22 +89,22 @@ func isRefused(err error) bool {
 // scale asks the Deployment for a number of instances. The lock is held, and given up.
 func (r *revision) scale(ctx context.Context, replicas int32) error {
 	if r.removed {
-		r.unlock()
+		r.Unlock()
 		return nil
 	}
 	own := r.own()
 	if own == nil {
 		r.wanted = &replicas
-		r.unlock()
+		r.Unlock()
 		return nil
 	}
 	if ptr.Deref(r.asked, ptr.Deref(own.Spec.Replicas, 1)) == replicas {
-		r.unlock()
+		r.Unlock()
 		return nil
 	}
-	r.unlock()
+	r.Unlock()
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := r.runtime.client.AppsV1().Deployments(r.key.Namespace).Patch(ctx, own.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")
+	_, err := r.runtime.client.AppsV1().Deployments(r.Key.Namespace).Patch(ctx, own.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")
 	return r.hasAsked(own, replicas, err)
 }
 
@@ -112,13 +112,13 @@ func (r *revision) scale(ctx context.Context, replicas int32) error {
 func (r *revision) activate(ctx context.Context) error {
 	own := r.own()
 	if r.removed || own == nil || ptr.Deref(r.asked, ptr.Deref(own.Spec.Replicas, 1)) > 0 {
-		r.unlock()
+		r.Unlock()
 		return nil
 	}
 	r.asked = ptr.To[int32](1)
-	r.unlock()
+	r.Unlock()
 	patch := []byte(`[{"op":"test","path":"/spec/replicas","value":0},{"op":"replace","path":"/spec/replicas","value":1}]`)
-	_, err := r.runtime.client.AppsV1().Deployments(r.key.Namespace).Patch(ctx, own.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+	_, err := r.runtime.client.AppsV1().Deployments(r.Key.Namespace).Patch(ctx, own.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsInvalid(err) {
 		// Somebody else was faster.
 		err = nil
@@ -128,8 +128,8 @@ func (r *revision) activate(ctx context.Context) error {
 
 // hasAsked notes what a Deployment was asked for.
 func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) error {
-	r.mu.Lock()
-	defer r.unlock()
+	r.Lock()
+	defer r.Unlock()
 	switch {
 	case r.deployment == nil || r.deployment.UID != of.UID:
 	case err != nil:
@@ -147,12 +147,12 @@ func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) er
 // remove deletes the Deployment of a Revision. The lock is held, and given up.
 func (r *revision) remove(ctx context.Context, uid types.UID, writes bool) error {
 	if r.uid != uid {
-		r.unlock()
+		r.Unlock()
 		return nil
 	}
 	r.removed = true
 	own := r.own()
-	r.unlock()
+	r.Unlock()
 	if own == nil || !writes || own.DeletionTimestamp != nil {
 		return nil
 	}

@@ -23,8 +23,8 @@ func (rt *Runtime) Held(ctx context.Context, key workload.Key) error {
 	if !backoff.Sleep(ctx, rt.clock, settle) {
 		return ctx.Err()
 	}
-	r := rt.locked(key)
-	if r == nil {
+	r, ok := rt.revisions.Lock(key)
+	if !ok {
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -34,7 +34,7 @@ func (rt *Runtime) Held(ctx context.Context, key workload.Key) error {
 			group.Go(func() error { return rt.awaitDrained(ctx, key, name, idle) })
 		}
 	}
-	r.mu.Unlock()
+	r.Unlock()
 	return group.Wait()
 }
 

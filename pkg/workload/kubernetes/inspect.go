@@ -39,13 +39,13 @@ func (r *revision) inspect(ctx context.Context, p *pod) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.mu.Lock()
+	r.Lock()
 	object := p.Pod
-	r.mu.Unlock()
+	r.Unlock()
 	var newest time.Time
 	rt.warnings.follow(ctx, object, func(e *corev1.Event) {
-		r.mu.Lock()
-		defer r.unlock()
+		r.Lock()
+		defer r.Unlock()
 		// What was wrong may have been a moment's: the Pod is as it is until an Event says more.
 		if at := eventTime(e); ctx.Err() == nil && !at.Before(newest) {
 			newest, p.stuck = at, &workload.Failure{Resources: true, Reason: e.Reason, Message: e.Message}

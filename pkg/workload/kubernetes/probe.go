@@ -50,9 +50,9 @@ func (p *pacer) interval(elapsed time.Duration) time.Duration {
 // meanwhile. The kubelet would look once a second only.
 func (r *revision) probe(ctx context.Context, p *pod) {
 	rt := r.runtime
-	r.mu.Lock()
+	r.Lock()
 	steps := stepsOf(p.Pod)
-	r.mu.Unlock()
+	r.Unlock()
 	leave := rt.pacer.enter()
 	defer func() { leave() }()
 	began := rt.clock.Now()
@@ -62,7 +62,7 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 			return
 		}
 		now := rt.clock.Now()
-		r.mu.Lock()
+		r.Lock()
 		if ctx.Err() == nil {
 			p.probed = err == nil
 			switch {
@@ -72,7 +72,7 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 				p.unhealthy = &workload.Failure{Reason: reasonUnhealthy, Message: step.describe(err)}
 			}
 		}
-		r.unlock()
+		r.Unlock()
 		interval := rt.pacer.interval(now.Sub(began))
 		if err == nil {
 			leave()

@@ -43,12 +43,13 @@ func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.unlock()
+	r.Lock()
+	defer r.Unlock()
 	if r.uid != revision.UID {
 		return
 	}
-	r.resolving, r.resolution, r.changed = false, found, true
+	r.resolving, r.resolution = false, found
+	r.Notify()
 	if err == nil {
 		r.refused = nil
 		return
@@ -58,7 +59,7 @@ func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
 		r.refuse(&workload.Failure{Reason: reasonContainerMissing, Message: missing.Error()})
 		return
 	}
-	r.runtime.logger.Error(err, "Resolving the images of a revision failed, trying again", "revision", r.key)
+	r.runtime.logger.Error(err, "Resolving the images of a revision failed, trying again", "revision", r.Key)
 	r.refuse(r.refused)
 }
 

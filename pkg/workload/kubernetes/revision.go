@@ -3,10 +3,7 @@ package kubernetes
 import (
 	"context"
 	"maps"
-	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,17 +18,14 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
 // revision is what is known of a Revision, and of what the host runs by that name.
 type revision struct {
+	*revisions.Entry
 	runtime *Runtime
-	key     workload.Key
-	// state is nil where there is nothing to tell.
-	state atomic.Pointer[workload.State]
 
-	// mu guards what follows. It is released by unlock after changes.
-	mu sync.Mutex
 	// uid is that of the Revision, or empty where none was applied.
 	uid types.UID
 	// removed revisions are unknown once their last Pod is gone.
@@ -50,8 +44,6 @@ type revision struct {
 	refused  *workload.Failure
 	retry    clock.Timer
 	failures int
-	// changed tells that state is still to be published, publishing that somebody is at it.
-	changed, publishing, gone bool
 }
 
 // apply takes note of a Revision, and returns what to make a Deployment from if it is time to.
@@ -125,10 +117,11 @@ func (r *revision) refuse(failure *workload.Failure) {
 	timer = r.runtime.clock.AfterFunc(backoff.Delay(r.failures, firstRetry, maxRetry), func() {
 		// The clock may hold a lock of its own here.
 		go func() {
-			r.mu.Lock()
-			defer r.unlock()
+			r.Lock()
+			defer r.Unlock()
 			if r.retry == timer {
-				r.retry, r.resolution, r.changed = nil, nil, true
+				r.retry, r.resolution = nil, nil
+				r.Notify()
 			}
 		}()
 	})
@@ -141,8 +134,8 @@ func (rt *Runtime) deploymentChanged(deployment *appsv1.Deployment, gone bool) {
 	if !ok || deployment.Name != DeploymentName(key.Name) {
 		return
 	}
-	r := rt.lockedOrNew(key)
-	defer r.unlock()
+	r := rt.revisions.LockOrCreate(key)
+	defer r.Unlock()
 	if !gone {
 		r.has(deployment)
 		return
@@ -153,54 +146,27 @@ func (rt *Runtime) deploymentChanged(deployment *appsv1.Deployment, gone bool) {
 		}
 		r.deployment, r.asked = nil, nil
 		// Somebody has to make another one.
-		r.changed = true
+		r.Notify()
 	}
 }
 
-// unlock publishes what has changed and gives up the lock. States are published one by one by whoever comes
-// first, without the lock, so that subscribers may call back.
-func (r *revision) unlock() {
-	defer r.mu.Unlock()
-	r.observe()
-	if r.publishing {
-		return
-	}
-	r.publishing = true
-	for r.changed {
-		r.changed = false
-		var state workload.State
-		if s := r.state.Load(); s != nil {
-			state = *s
-		}
-		r.mu.Unlock()
-		r.runtime.publish(r.key, state)
-		r.mu.Lock()
-	}
-	r.publishing = false
-	if r.uid == "" && r.deployment == nil && len(r.pods) == 0 && !r.gone {
-		r.gone = true
-		r.runtime.forget(r)
-	}
-}
-
-// observe brings the state up to date.
-func (r *revision) observe() {
-	old := r.state.Load()
+// Observe returns the State of the Revision.
+func (r *revision) Observe() *workload.State {
 	if r.removed && len(r.podsOf(r.uid)) == 0 {
 		r.reset()
 		r.uid, r.removed = "", false
 	}
 	if r.uid == "" {
-		r.state.Store(nil)
-		r.changed = old != nil
-		return
+		return nil
 	}
-	state := r.observed()
-	if old == nil || !reflect.DeepEqual(old, state) {
-		r.state.Store(state)
-		r.changed = true
-	}
+	return r.observed()
 }
+
+// Unused reports whether neither the Revision nor anything of the host is left.
+func (r *revision) Unused() bool { return r.uid == "" && r.deployment == nil && len(r.pods) == 0 }
+
+// Deleted implements revisions.Revision.
+func (r *revision) Deleted() {}
 
 // podsOf returns the Pods of a Revision, oldest first. Pods from before a restore are among them.
 func (r *revision) podsOf(uid types.UID) []*pod {
@@ -211,7 +177,7 @@ func (r *revision) podsOf(uid types.UID) []*pod {
 func (r *revision) observed() *workload.State {
 	state := &workload.State{UID: r.uid, Desired: ptr.Deref(r.wanted, 0), Failure: r.refused, Resolving: r.resolving}
 	if url := r.runtime.options.LogURL; url != nil {
-		state.LogURL = url(r.key)
+		state.LogURL = url(r.Key)
 	}
 	pods := r.podsOf(r.uid)
 	for _, p := range pods {
@@ -251,8 +217,8 @@ func (rt *Runtime) podChanged(object *corev1.Pod, gone bool) {
 	if !ok {
 		return
 	}
-	r := rt.lockedOrNew(key)
-	defer r.unlock()
+	r := rt.revisions.LockOrCreate(key)
+	defer r.Unlock()
 	p := r.pods[object.UID]
 	if gone {
 		if p != nil {

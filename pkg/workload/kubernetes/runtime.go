@@ -12,8 +12,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -24,6 +22,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes/images"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
 // Resolver finds out what images are.
@@ -65,12 +64,8 @@ type Runtime struct {
 	// warnings tell why Pods do not come.
 	warnings *warnings
 	// ctx ends what goes on in the background: it is that of Start.
-	ctx context.Context
-
-	// mu guards what follows.
-	mu          sync.RWMutex
-	revisions   map[workload.Key]*revision
-	subscribers []func(workload.Key, workload.State)
+	ctx       context.Context
+	revisions *revisions.Table[*revision]
 }
 
 var _ workload.Runtime = (*Runtime)(nil)
@@ -89,19 +84,23 @@ func New(o Options) (*Runtime, error) {
 	if o.Leading == nil {
 		o.Leading = func() bool { return true }
 	}
-	return &Runtime{
+	rt := &Runtime{
 		options: o, client: o.Client, clock: o.Clock, logger: o.Logger,
 		warnings: &warnings{client: o.Client, namespaces: map[string]*followed{}},
-		ctx:      context.Background(), revisions: map[workload.Key]*revision{},
-	}, nil
+		ctx:      context.Background(),
+	}
+	rt.revisions = revisions.New(func(entry *revisions.Entry) *revision {
+		return &revision{Entry: entry, runtime: rt, pods: map[types.UID]*pod{}}
+	})
+	return rt, nil
 }
 
 // Apply makes a revision known and, on the replica that leads, its Deployment. What is wrong with it is in its State.
 // Images are resolved in the background first: subscribers are called when it is time to apply the revision again.
 func (rt *Runtime) Apply(ctx context.Context, revision *servingv1.Revision, writes bool) error {
-	r := rt.lockedOrNew(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
+	r := rt.revisions.LockOrCreate(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
 	create := r.apply(revision, writes)
-	r.unlock()
+	r.Unlock()
 	if create == nil {
 		return nil
 	}
@@ -110,8 +109,8 @@ func (rt *Runtime) Apply(ctx context.Context, revision *servingv1.Revision, writ
 
 // Scale asks for a number of instances. Which of them go is up to the ReplicaSet: those that are not ready first.
 func (rt *Runtime) Scale(ctx context.Context, key workload.Key, replicas int32) error {
-	r := rt.locked(key)
-	if r == nil {
+	r, ok := rt.revisions.Lock(key)
+	if !ok {
 		return nil
 	}
 	return r.scale(ctx, max(replicas, 0))
@@ -120,8 +119,8 @@ func (rt *Runtime) Scale(ctx context.Context, key workload.Key, replicas int32) 
 // Activate asks for one instance where none is asked for. Unlike Scale it is for any replica of the server to call,
 // whether it leads or not, when a request waits.
 func (rt *Runtime) Activate(ctx context.Context, key workload.Key) error {
-	r := rt.locked(key)
-	if r == nil {
+	r, ok := rt.revisions.Lock(key)
+	if !ok {
 		return nil
 	}
 	return r.activate(ctx)
@@ -130,92 +129,27 @@ func (rt *Runtime) Activate(ctx context.Context, key workload.Key) error {
 // Remove deletes the Deployment of a revision, which the host's garbage collector does as well. The revision is
 // forgotten when its last Pod is gone.
 func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID, writes bool) error {
-	r := rt.locked(key)
-	if r == nil {
+	r, ok := rt.revisions.Lock(key)
+	if !ok {
 		return nil
 	}
 	return r.remove(ctx, uid, writes)
 }
 
-// State returns what is observed of a revision.
-func (rt *Runtime) State(key workload.Key) (workload.State, bool) {
-	rt.mu.RLock()
-	r := rt.revisions[key]
-	rt.mu.RUnlock()
-	if r == nil {
-		return workload.State{}, false
-	}
-	state := r.state.Load()
-	if state == nil {
-		return workload.State{}, false
-	}
-	return *state, true
-}
+// State returns the latest State of a Revision.
+func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
 
 // Drained tells that this replica has no request left at a draining instance. It has an effect where there is no
 // Options.Drain.
 func (rt *Runtime) Drained(key workload.Key, instance string) {
-	if r := rt.locked(key); r != nil {
-		defer r.unlock()
+	if r, ok := rt.revisions.Lock(key); ok {
+		defer r.Unlock()
 		r.drained(instance)
 	}
 }
 
-// Subscribe has fn called after each change, and when a revision is to be applied again. fn may call the Runtime's
-// methods.
-func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	rt.subscribers = append(slices.Clone(rt.subscribers), fn)
-}
-
-func (rt *Runtime) publish(key workload.Key, state workload.State) {
-	rt.mu.RLock()
-	subscribers := rt.subscribers
-	rt.mu.RUnlock()
-	for _, fn := range subscribers {
-		fn(key, state)
-	}
-}
-
-// locked returns a revision with its lock held, or nil where nothing is known of it.
-func (rt *Runtime) locked(key workload.Key) *revision {
-	rt.mu.RLock()
-	r := rt.revisions[key]
-	rt.mu.RUnlock()
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	if r.gone {
-		r.mu.Unlock()
-		return nil
-	}
-	return r
-}
-
-// lockedOrNew is like locked, but makes unknown revisions known.
-func (rt *Runtime) lockedOrNew(key workload.Key) *revision {
-	for {
-		if r := rt.locked(key); r != nil {
-			return r
-		}
-		rt.mu.Lock()
-		if rt.revisions[key] == nil {
-			rt.revisions[key] = &revision{runtime: rt, key: key, pods: map[types.UID]*pod{}}
-		}
-		rt.mu.Unlock()
-	}
-}
-
-// forget makes a revision unknown. Its lock is held.
-func (rt *Runtime) forget(r *revision) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	if rt.revisions[r.key] == r {
-		delete(rt.revisions, r.key)
-	}
-}
+// Subscribe adds a function to call after each change, and when a Revision has to be applied again. fn may call the Runtime.
+func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) { rt.revisions.Subscribe(fn) }
 
 // oldestFirst orders Pods.
 func oldestFirst(a, b *pod) int {

@@ -110,7 +110,7 @@ func TestRefused(t *testing.T) {
 			if s, _ := h.State(keyOf(test.revision)); s.Desired != 1 || s.Failure == nil {
 				t.Errorf("state after Scale %+v, want 1 desired and the failure", s)
 			}
-			if n := len(h.revisions[keyOf(test.revision)].instances); n != 0 {
+			if n := len(h.revision(test.revision).instances); n != 0 {
 				t.Errorf("%d instances, want none", n)
 			}
 		})
@@ -281,12 +281,12 @@ func TestBackoff(t *testing.T) {
 	h := start(t, Options{Clock: clock})
 	r := sample("loop", "exit", "CODE=1", "STDERR=broken")
 	h.apply(r, 1)
-	rev := h.revisions[keyOf(r)]
+	rev := h.revision(r)
 	crashes := func(n int) {
 		t.Helper()
 		h.eventually("a crash", func() bool {
-			rev.mu.Lock()
-			defer rev.mu.Unlock()
+			rev.Lock()
+			defer rev.Unlock()
 			return len(rev.instances) == 0 && rev.slots[0].crashes == n
 		})
 	}
@@ -304,8 +304,8 @@ func TestBackoff(t *testing.T) {
 	}
 	h.scale(r, 0)
 	clock.Step(time.Hour)
-	rev.mu.Lock()
-	defer rev.mu.Unlock()
+	rev.Lock()
+	defer rev.Unlock()
 	if len(rev.instances) != 0 || len(rev.slots) != 0 {
 		t.Errorf("%d instances in %d slots after scaling to 0", len(rev.instances), len(rev.slots))
 	}
@@ -328,27 +328,27 @@ func TestHealthyAfter(t *testing.T) {
 	h := start(t, Options{Clock: clock})
 	r := sample("sometimes", "serve")
 	h.apply(r, 1)
-	rev := h.revisions[keyOf(r)]
+	rev := h.revision(r)
 	for n, test := range []struct {
 		after time.Duration
 		want  int
 	}{{0, 1}, {time.Minute, 2}, {10 * time.Minute, 1}} {
 		i := h.await(r, "an instance", ready(1)).Instances[0]
 		clock.Step(test.after)
-		rev.mu.Lock()
+		rev.Lock()
 		s := rev.slots[0]
-		rev.mu.Unlock()
+		rev.Unlock()
 		killSample(t, i.Address)
 		h.eventually("the crash", func() bool {
-			rev.mu.Lock()
-			defer rev.mu.Unlock()
+			rev.Lock()
+			defer rev.Unlock()
 			return s.instance == nil || s.instance.name != i.Name
 		})
-		rev.mu.Lock()
+		rev.Lock()
 		if s.crashes != test.want {
 			t.Errorf("crash %d after %v counts as %d, want %d", n, test.after, s.crashes, test.want)
 		}
-		rev.mu.Unlock()
+		rev.Unlock()
 	}
 }
 

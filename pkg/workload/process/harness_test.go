@@ -122,6 +122,17 @@ func start(t *testing.T, o Options) *harness {
 	return h
 }
 
+// revision returns the data about a Revision.
+func (h *harness) revision(r *servingv1.Revision) *revision {
+	h.t.Helper()
+	found, ok := h.revisions.Lock(keyOf(r))
+	if !ok {
+		h.t.Fatalf("revision %s is unknown", r.Name)
+	}
+	found.Unlock()
+	return found
+}
+
 // apply makes a revision known and scales it.
 func (h *harness) apply(r *servingv1.Revision, replicas int32) {
 	h.t.Helper()

@@ -51,7 +51,7 @@ type instance struct {
 func newInstance(r *revision, s *slot) *instance {
 	i := &instance{
 		revision: r, runtime: r.runtime, plan: r.plan, slot: s, changes: r.changes,
-		name:     r.key.Name + "-" + rand.String(8),
+		name:     r.Key.Name + "-" + rand.String(8),
 		stopping: make(chan struct{}), killing: make(chan struct{}), refresh: make(chan struct{}, 1),
 	}
 	i.volumes = volumes{filepath.Join(r.runtime.volumes, i.name)}
@@ -61,7 +61,7 @@ func newInstance(r *revision, s *slot) *instance {
 }
 
 func (i *instance) logger() klog.Logger {
-	return i.runtime.logger.WithValues("revision", i.revision.key, "instance", i.name)
+	return i.runtime.logger.WithValues("revision", i.revision.Key, "instance", i.name)
 }
 
 // run starts the instance and returns when all its processes are gone.
@@ -70,7 +70,7 @@ func (i *instance) run() {
 	defer i.runtime.cgroups.remove(i.name)
 	ctx, cancel := i.reading()
 	defer cancel()
-	i.inputs = newInputs(ctx, i.runtime.objects, i.revision.key.Namespace)
+	i.inputs = newInputs(ctx, i.runtime.objects, i.revision.Key.Namespace)
 	if len(i.plan.volumes) > 0 {
 		defer i.removeVolumes()
 	}
@@ -143,7 +143,7 @@ func (i *instance) refreshVolumes(ended <-chan struct{}) {
 		case <-i.refresh:
 		}
 		ctx, cancel := i.reading()
-		err := i.volumes.fill(i.plan, i.name, newInputs(ctx, i.runtime.objects, i.revision.key.Namespace))
+		err := i.volumes.fill(i.plan, i.name, newInputs(ctx, i.runtime.objects, i.revision.Key.Namespace))
 		cancel()
 		if err != nil {
 			i.logger().Info("Volumes keep their files", "reason", err.Error())
@@ -201,7 +201,7 @@ func (i *instance) launch(c *container, port int) (*running, error) {
 	if err := variables.check(); err != nil {
 		return nil, err
 	}
-	cmd.stdout, cmd.stderr, err = i.runtime.logs.open(i.revision.key, i.name, c)
+	cmd.stdout, cmd.stderr, err = i.runtime.logs.open(i.revision.Key, i.name, c)
 	if err != nil {
 		return nil, err
 	}
@@ -422,7 +422,7 @@ func (i *instance) exit(p *running) *workload.Failure {
 	}
 	// Configuration and Service repeat the message, with reasons of their own: so the code is in it as well.
 	why := p.state.String()
-	if line := i.runtime.logs.lastLine(i.revision.key, i.name, p.container); line != "" {
+	if line := i.runtime.logs.lastLine(i.revision.Key, i.name, p.container); line != "" {
 		why = fmt.Sprintf("%s (exit code %d)", line, code)
 	}
 	return &workload.Failure{Reason: reasonExitCode + strconv.Itoa(code), Message: subject(p) + " failed with: " + why}

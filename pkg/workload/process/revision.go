@@ -1,10 +1,7 @@
 package process
 
 import (
-	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,18 +10,15 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
 // revision is a revision that runs, ran, or is to run here. A revision of the same name and another UID takes
 // its place while instances of the old one are still draining.
 type revision struct {
+	*revisions.Entry
 	runtime *Runtime
-	key     workload.Key
-	// state is nil where there is nothing to tell.
-	state atomic.Pointer[workload.State]
 
-	// mu guards what follows. It is released by unlock after changes.
-	mu       sync.Mutex
 	uid      types.UID
 	plan     *plan
 	replicas int32
@@ -37,10 +31,8 @@ type revision struct {
 	slots []*slot
 	// instances are all that have processes, oldest first.
 	instances []*instance
-	// removed revisions are gone once they have no instance and everybody knows.
-	removed, gone bool
-	// changed tells that state is still to be published, publishing that somebody is at it.
-	changed, publishing bool
+	// removed Revisions are deleted once they have no instance.
+	removed bool
 }
 
 // slot is the place of one instance, and of its successors when it crashes.
@@ -156,8 +148,8 @@ func restartDelay(crashes int) time.Duration {
 
 // isReady notes whether an instance takes requests.
 func (r *revision) isReady(i *instance, ready bool) {
-	r.mu.Lock()
-	defer r.unlock()
+	r.Lock()
+	defer r.Unlock()
 	if i.slot == nil {
 		return
 	}
@@ -172,8 +164,8 @@ func (r *revision) isReady(i *instance, ready bool) {
 
 // failed notes that an instance ends by itself, and has it replaced. Its processes may still be there.
 func (r *revision) failed(i *instance, failure *workload.Failure) {
-	r.mu.Lock()
-	defer r.unlock()
+	r.Lock()
+	defer r.Unlock()
 	i.ready = false
 	s := i.slot
 	if s == nil {
@@ -201,8 +193,8 @@ const awaitPeriod = 10 * time.Second
 // awaits records that an instance did not start because of an object that it refers to. It is no crash: the next instance
 // starts when such an object changes.
 func (r *revision) awaits(i *instance, failure *workload.Failure) {
-	r.mu.Lock()
-	defer r.unlock()
+	r.Lock()
+	defer r.Unlock()
 	s := i.slot
 	if s == nil {
 		return
@@ -253,8 +245,8 @@ func (r *revision) startAfter(s *slot, delay time.Duration) {
 	timer = r.runtime.clock.AfterFunc(delay, func() {
 		// The clock may hold a lock of its own here.
 		go func() {
-			r.mu.Lock()
-			defer r.unlock()
+			r.Lock()
+			defer r.Unlock()
 			// The slot may have been given up while the timer fired.
 			if s.restart == timer && slices.Contains(r.slots, s) {
 				r.start(s)
@@ -266,8 +258,8 @@ func (r *revision) startAfter(s *slot, delay time.Duration) {
 
 // ended notes that all processes of an instance are gone.
 func (r *revision) ended(i *instance) {
-	r.mu.Lock()
-	defer r.unlock()
+	r.Lock()
+	defer r.Unlock()
 	if i.deadline != nil {
 		i.deadline.Stop()
 	}
@@ -280,51 +272,17 @@ func (r *revision) ended(i *instance) {
 	live := func(name string) bool {
 		return slices.ContainsFunc(r.instances, func(other *instance) bool { return other.name == name })
 	}
-	if err := r.runtime.logs.prune(r.key, live); err != nil {
+	if err := r.runtime.logs.prune(r.Key, live); err != nil {
 		i.logger().Error(err, "Deleting old logs failed")
 	}
 }
 
-// unlock publishes what has changed and gives up the lock. States are published one by one by whoever comes
-// first, without the lock, so that subscribers may call back.
-func (r *revision) unlock() {
-	defer r.mu.Unlock()
-	r.observe()
-	if r.publishing {
-		return
+// Observe returns the State of the Revision.
+func (r *revision) Observe() *workload.State {
+	if r.Unused() {
+		return nil
 	}
-	r.publishing = true
-	for r.changed {
-		r.changed = false
-		var state workload.State
-		if s := r.state.Load(); s != nil {
-			state = *s
-		}
-		r.mu.Unlock()
-		r.runtime.publish(r.key, state)
-		r.mu.Lock()
-	}
-	r.publishing = false
-	if r.removed && len(r.instances) == 0 && !r.gone {
-		r.gone = true
-		if err := r.runtime.logs.remove(r.key); err != nil {
-			r.runtime.logger.Error(err, "Deleting the logs of a revision failed", "revision", r.key)
-		}
-		r.runtime.forget(r)
-	}
-}
-
-// observe brings the state up to date.
-func (r *revision) observe() {
-	old := r.state.Load()
-	if r.removed && len(r.instances) == 0 {
-		if old != nil {
-			r.state.Store(nil)
-			r.changed = true
-		}
-		return
-	}
-	state := &workload.State{UID: r.uid, Desired: r.replicas, Failure: r.failure, LogURL: r.runtime.logs.url(r.key)}
+	state := &workload.State{UID: r.uid, Desired: r.replicas, Failure: r.failure, LogURL: r.runtime.logs.url(r.Key)}
 	if r.refused != nil {
 		state.Failure = r.refused
 	}
@@ -336,8 +294,15 @@ func (r *revision) observe() {
 			state.Ready++
 		}
 	}
-	if old == nil || !reflect.DeepEqual(old, state) {
-		r.state.Store(state)
-		r.changed = true
+	return state
+}
+
+// Unused reports whether the Revision is removed and has no process.
+func (r *revision) Unused() bool { return r.removed && len(r.instances) == 0 }
+
+// Deleted deletes the logs of the Revision.
+func (r *revision) Deleted() {
+	if err := r.runtime.logs.remove(r.Key); err != nil {
+		r.runtime.logger.Error(err, "Failed to delete the logs of a revision", "revision", r.Key)
 	}
 }

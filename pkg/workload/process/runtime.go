@@ -33,6 +33,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
 // Options are what a Runtime needs to know.
@@ -78,9 +79,7 @@ type Runtime struct {
 	live    sync.Map
 	ended   chan struct{}
 
-	mu          sync.RWMutex
-	revisions   map[workload.Key]*revision
-	subscribers []func(workload.Key, workload.State)
+	revisions *revisions.Table[*revision]
 }
 
 var _ workload.Runtime = (*Runtime)(nil)
@@ -124,14 +123,15 @@ func New(o Options) (*Runtime, error) {
 		owner.close()
 		return nil, fmt.Errorf("remove the volumes of earlier processes: %w", err)
 	}
-	return &Runtime{
+	rt := &Runtime{
 		logger: o.Logger, clock: o.Clock, drain: o.DrainTimeout, grace: o.GracePeriod,
 		environment: baseEnvironment(os.LookupEnv), objects: o.Objects, wake: o.Wake, volumes: volumes,
 		owner: owner, spawner: newSpawner(owner), cgroups: newCgroups(owner.id, o.Logger), ports: newPorts(),
-		logs:      &logs{root: filepath.Join(dir, "logs")},
-		ended:     make(chan struct{}, 1),
-		revisions: map[workload.Key]*revision{},
-	}, nil
+		logs:  &logs{root: filepath.Join(dir, "logs")},
+		ended: make(chan struct{}, 1),
+	}
+	rt.revisions = revisions.New(func(entry *revisions.Entry) *revision { return &revision{Entry: entry, runtime: rt} })
+	return rt, nil
 }
 
 // Run keeps the logs within bounds until ctx ends. Then it drains all instances, ends them, and returns when
@@ -153,10 +153,10 @@ func (rt *Runtime) Run(ctx context.Context) {
 func (rt *Runtime) shutdown() {
 	rt.stopping.Store(true)
 	all := func(do func(r *revision)) {
-		for _, r := range rt.known() {
-			r.mu.Lock()
+		for _, r := range rt.revisions.All() {
+			r.Lock()
 			do(r)
-			r.unlock()
+			r.Unlock()
 		}
 	}
 	all((*revision).reconcile)
@@ -194,62 +194,14 @@ func (rt *Runtime) shutdown() {
 	<-gone
 }
 
-// known returns all revisions.
-func (rt *Runtime) known() []*revision {
-	rt.mu.RLock()
-	defer rt.mu.RUnlock()
-	all := make([]*revision, 0, len(rt.revisions))
-	for _, r := range rt.revisions {
-		all = append(all, r)
-	}
-	return all
-}
-
-// locked returns a revision with its lock held, or nil where it is unknown.
-func (rt *Runtime) locked(key workload.Key) *revision {
-	rt.mu.RLock()
-	r := rt.revisions[key]
-	rt.mu.RUnlock()
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	if r.gone {
-		r.mu.Unlock()
-		return nil
-	}
-	return r
-}
-
-// lockedOrNew is like locked, but makes unknown revisions known.
-func (rt *Runtime) lockedOrNew(key workload.Key) *revision {
-	for {
-		if r := rt.locked(key); r != nil {
-			return r
-		}
-		rt.mu.Lock()
-		if rt.revisions[key] == nil {
-			rt.revisions[key] = &revision{runtime: rt, key: key}
-		}
-		rt.mu.Unlock()
-	}
-}
-
-// forget makes a revision unknown. Its lock is held.
-func (rt *Runtime) forget(r *revision) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	delete(rt.revisions, r.key)
-}
-
 // Apply makes a revision known. What is wrong with it for good, such as a missing command, is in its State
 // when Apply returns.
 func (rt *Runtime) Apply(_ context.Context, revision *servingv1.Revision, _ bool) error {
 	if rt.stopping.Load() {
 		return fmt.Errorf("running revision %q: %w", revision.Name, errStopping)
 	}
-	r := rt.lockedOrNew(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
-	defer r.unlock()
+	r := rt.revisions.LockOrCreate(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
+	defer r.Unlock()
 	r.apply(revision)
 	return nil
 }
@@ -258,8 +210,8 @@ var errStopping = errors.New("the server is stopping")
 
 // Scale asks for a number of instances.
 func (rt *Runtime) Scale(_ context.Context, key workload.Key, replicas int32) error {
-	if r := rt.locked(key); r != nil {
-		defer r.unlock()
+	if r, ok := rt.revisions.Lock(key); ok {
+		defer r.Unlock()
 		r.scale(replicas)
 	}
 	return nil
@@ -267,64 +219,39 @@ func (rt *Runtime) Scale(_ context.Context, key workload.Key, replicas int32) er
 
 // Remove drains and ends all instances of a revision. Then its logs are deleted and it is forgotten.
 func (rt *Runtime) Remove(_ context.Context, key workload.Key, uid types.UID, _ bool) error {
-	if r := rt.locked(key); r != nil {
-		defer r.unlock()
+	if r, ok := rt.revisions.Lock(key); ok {
+		defer r.Unlock()
 		r.remove(uid)
 	}
 	return nil
 }
 
-// State returns what is observed of a revision.
-func (rt *Runtime) State(key workload.Key) (workload.State, bool) {
-	rt.mu.RLock()
-	r := rt.revisions[key]
-	rt.mu.RUnlock()
-	if r == nil {
-		return workload.State{}, false
-	}
-	state := r.state.Load()
-	if state == nil {
-		return workload.State{}, false
-	}
-	return *state, true
-}
+// State returns the latest State of a Revision.
+func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
 
 // Drained has a draining instance end without waiting any longer.
 func (rt *Runtime) Drained(key workload.Key, name string) {
-	if r := rt.locked(key); r != nil {
-		defer r.unlock()
+	if r, ok := rt.revisions.Lock(key); ok {
+		defer r.Unlock()
 		r.drained(name)
 	}
 }
 
-// Subscribe has fn called after each change. fn may call the Runtime's methods.
-func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	rt.subscribers = append(rt.subscribers, fn)
-}
+// Subscribe adds a function to call after each change. fn may call the Runtime.
+func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) { rt.revisions.Subscribe(fn) }
 
 // ObjectChanged reports that an object was created, changed or deleted. Instances that wait for it start at once.
 func (rt *Runtime) ObjectChanged(reference Reference) {
-	for _, r := range rt.known() {
-		if r.key.Namespace != reference.Namespace {
+	for _, r := range rt.revisions.All() {
+		if r.Key.Namespace != reference.Namespace {
 			continue
 		}
-		r.mu.Lock()
+		r.Lock()
 		wake := r.objectChanged(reference)
-		r.unlock()
+		r.Unlock()
 		if wake {
-			rt.wake(r.key)
+			rt.wake(r.Key)
 		}
-	}
-}
-
-func (rt *Runtime) publish(key workload.Key, state workload.State) {
-	rt.mu.RLock()
-	subscribers := rt.subscribers
-	rt.mu.RUnlock()
-	for _, fn := range subscribers {
-		fn(key, state)
 	}
 }
 
@@ -338,7 +265,7 @@ func (rt *Runtime) boundLogs(ctx context.Context) {
 	for backoff.Sleep(ctx, rt.clock, logInterval) {
 		rt.live.Range(func(_, value any) bool {
 			i := value.(*instance)
-			if err := rt.logs.bound(i.revision.key, i.name); err != nil {
+			if err := rt.logs.bound(i.revision.Key, i.name); err != nil {
 				i.logger().Error(err, "Shortening a log failed")
 			}
 			return ctx.Err() == nil

@@ -134,10 +134,9 @@ func TestDrainTimeout(t *testing.T) {
 	ask(t, i.Address)
 	clock.Step(time.Second)
 	instances := func() []*instance {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		rev := h.locked(keyOf(r))
-		defer rev.mu.Unlock()
+		rev := h.revision(r)
+		rev.Lock()
+		defer rev.Unlock()
 		return slices.Clone(rev.instances)
 	}
 	<-instances()[0].stopping
@@ -156,11 +155,11 @@ func TestUnready(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("unready", "sleep")
 	h.apply(r, 1)
-	rev := h.revisions[keyOf(r)]
+	rev := h.revision(r)
 	h.scale(r, 0)
 	h.eventually("the end", func() bool {
-		rev.mu.Lock()
-		defer rev.mu.Unlock()
+		rev.Lock()
+		defer rev.Unlock()
 		return len(rev.instances) == 0
 	})
 }
@@ -185,9 +184,7 @@ func TestRemove(t *testing.T) {
 	h.Drained(keyOf(r), i.Name)
 	h.await(r, "the zero state", gone)
 	h.eventually("forgetting", func() bool {
-		h.Runtime.mu.RLock()
-		defer h.Runtime.mu.RUnlock()
-		return len(h.revisions) == 0
+		return len(h.revisions.All()) == 0
 	})
 	if s, ok := h.State(keyOf(r)); ok {
 		t.Errorf("a removed revision has the state %v", s)
