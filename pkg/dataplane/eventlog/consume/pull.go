@@ -40,8 +40,9 @@ const (
 	tooSmall, completed = "Message Size Exceeds MaxBytes", "Batch Completed"
 )
 
-// puller requests segments of one consumer, one request after the other. The consumers of the client library drop messages
-// that arrive while a request is withdrawn, which would be redelivered late.
+// puller requests segments of one consumer, one request after the other. It is not the client library's Fetch because that
+// drops messages that arrive while a request is withdrawn, which would be redelivered late (TestFetchDropsMessages). The
+// library's Consume and Messages send their next request by themselves, before memory for its segments is acquired.
 type puller struct {
 	consumer *Consumer
 	session  *server.Session

@@ -1,10 +1,13 @@
 package consume
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // A late status of a request that brought all its segments does not end the next one.
@@ -28,4 +31,47 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s: ended by %v, want an error of its own", status, p.ended)
 		}
 	}
+}
+
+// Fetch of the client library drops messages that arrive while its context ends: they wait for AckWait until they are
+// redelivered. If this test fails, the library may replace puller.
+func TestFetchDropsMessages(t *testing.T) {
+	h := newHarness(t)
+	const segments, rounds = 200, 50
+	for range segments {
+		h.publish(t, "a")
+	}
+	// fetch returns the number of sent and of received segments.
+	fetch := func() (sent, received int) {
+		consumer, err := h.stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+			Durable: "fetch", FilterSubject: h.queue.Stream.Subject(""), AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		batch, err := consumer.Fetch(segments, jetstream.FetchContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range batch.Messages() {
+			received++
+			cancel()
+		}
+		info, err := consumer.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.stream.DeleteConsumer(t.Context(), "fetch"); err != nil {
+			t.Fatal(err)
+		}
+		return info.NumAckPending, received
+	}
+	for range rounds {
+		if sent, received := fetch(); received < sent {
+			return
+		}
+	}
+	t.Errorf("all sent segments were received, %d times", rounds)
 }
