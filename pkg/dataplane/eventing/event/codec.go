@@ -10,7 +10,8 @@ import (
 // The form of an event in the log, version 1: the version and the flags, a byte each; the numbers of attributes and of
 // headers; for each attribute the length of its name, and the length of its value times four plus its type; for each
 // header the lengths of its name and of its value; the length of the data; then all names and values in that order,
-// then the data. Numbers are uvarints.
+// then the data. Numbers are uvarints. It is not the JSON format of CloudEvents because that has no members for the content mode
+// and the carried headers.
 const (
 	logVersion = 1
 

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// The SDK's reader of the JSON format keeps neither the bytes of JSON data in all cases, nor tells integers from other
-// numbers, nor notices members that are given twice.
+// The JSON format is read and written here because the SDK changes events: the order of attributes, the form of times and URIs,
+// white space and escapes of JSON data; and it accepts and changes invalid ones (TestFidelity, TestLoss).
 
 const (
 	dataMember   = "data"
