@@ -22,7 +22,8 @@ const (
 
 // frontProxy authenticates requests that kube-aggregator forwards, as the library does, but caches the verification of
 // certificates: all requests use the same certificate, and verifying its signature for each request takes an eighth of the time of
-// a read.
+// a read, 0.25 ms instead of 5 us (BenchmarkFrontProxy). There is no switch: the library still decides, at most a minute ago and
+// for the same certificate, authorities and names.
 type frontProxy struct {
 	config *authenticatorfactory.RequestHeaderConfig
 	// verifying checks the certificate and then reads the headers; reading only reads the headers.

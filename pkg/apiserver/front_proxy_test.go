@@ -28,7 +28,7 @@ type testCA struct {
 	key         *ecdsa.PrivateKey
 }
 
-func newTestCA(t *testing.T) *testCA {
+func newTestCA(t testing.TB) *testCA {
 	t.Helper()
 	ca := &testCA{key: newKey(t)}
 	ca.certificate = ca.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
@@ -36,7 +36,7 @@ func newTestCA(t *testing.T) *testCA {
 	return ca
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
+func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-func (ca *testCA) sign(t *testing.T, template *x509.Certificate, public any) *x509.Certificate {
+func (ca *testCA) sign(t testing.TB, template *x509.Certificate, public any) *x509.Certificate {
 	t.Helper()
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	parent := ca.certificate
@@ -63,13 +63,13 @@ func (ca *testCA) sign(t *testing.T, template *x509.Certificate, public any) *x5
 	return certificate
 }
 
-func (ca *testCA) client(t *testing.T, name string, notAfter time.Time) *x509.Certificate {
+func (ca *testCA) client(t testing.TB, name string, notAfter time.Time) *x509.Certificate {
 	t.Helper()
 	return ca.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, &newKey(t).PublicKey)
 }
 
-func (ca *testCA) provider(t *testing.T) dynamiccertificates.CAContentProvider {
+func (ca *testCA) provider(t testing.TB) dynamiccertificates.CAContentProvider {
 	t.Helper()
 	content := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.certificate.Raw})
 	provider, err := dynamiccertificates.NewStaticCAContent("test", content)
@@ -79,7 +79,7 @@ func (ca *testCA) provider(t *testing.T) dynamiccertificates.CAContentProvider {
 	return provider
 }
 
-func frontProxyConfig(t *testing.T, ca *testCA, names ...string) *authenticatorfactory.RequestHeaderConfig {
+func frontProxyConfig(t testing.TB, ca *testCA, names ...string) *authenticatorfactory.RequestHeaderConfig {
 	return &authenticatorfactory.RequestHeaderConfig{
 		UsernameHeaders:     headerrequest.StaticStringSlice{"X-Remote-User"},
 		GroupHeaders:        headerrequest.StaticStringSlice{"X-Remote-Group"},
@@ -180,5 +180,23 @@ func TestFrontProxyIsVerifiedOnceUntilSomethingChanges(t *testing.T) {
 		if ok != step.wantUser || verifying.calls != step.wantVerifications {
 			t.Errorf("%s: authenticated %v after %d verifications, want %v after %d", step.name, ok, verifying.calls, step.wantUser, step.wantVerifications)
 		}
+	}
+}
+
+// BenchmarkFrontProxy authenticates requests of one front proxy, with and without verifying its certificate each time.
+func BenchmarkFrontProxy(b *testing.B) {
+	ca := newTestCA(b)
+	cached := newFrontProxy(frontProxyConfig(b, ca, "front-proxy"))
+	for name, authenticator := range map[string]authenticator.Request{"library": cached.verifying, "cached": cached} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			r := requestOf(ca.client(b, "front-proxy", time.Now().Add(time.Hour)), "alice")
+			for b.Loop() {
+				r.Header.Set("X-Remote-User", "alice")
+				if _, ok, err := authenticator.AuthenticateRequest(r); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+			}
+		})
 	}
 }

@@ -2,9 +2,12 @@ package apiserver
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -14,7 +17,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-func jsonSerializer(t *testing.T) listSerializer {
+func jsonSerializer(t testing.TB) listSerializer {
 	t.Helper()
 	info, ok := runtime.SerializerInfoForMediaType(serializer.NewCodecFactory(newScheme()).SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
@@ -93,5 +96,31 @@ func TestListsAreCompressible(t *testing.T) {
 	}
 	if w.length != 1 {
 		t.Errorf("the first write has %d bytes, want 1", w.length)
+	}
+}
+
+// BenchmarkListEncoding encodes a list of 500 Services, with the library and with cached encodings of the items.
+func BenchmarkListEncoding(b *testing.B) {
+	list := &servingv1.ServiceList{TypeMeta: metav1.TypeMeta{Kind: "ServiceList", APIVersion: "serving.knative.dev/v1"}}
+	for i := range 500 {
+		service := servingv1.Service{
+			TypeMeta:   metav1.TypeMeta{Kind: "Service", APIVersion: "serving.knative.dev/v1"},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("service-%d", i), Namespace: "default", UID: types.UID(fmt.Sprint(i)), ResourceVersion: "1"},
+		}
+		service.Spec.Template.Spec.Containers = []corev1.Container{{Name: "user-container", Image: "example.com/hello@sha256:0"}}
+		service.Spec.Traffic = []servingv1.TrafficTarget{{LatestRevision: ptr.To(true), Percent: ptr.To[int64](100)}}
+		service.Status.LatestReadyRevisionName = service.Name + "-00001"
+		list.Items = append(list.Items, service)
+	}
+	cached := jsonSerializer(b)
+	for name, serializer := range map[string]runtime.Encoder{"library": cached.Serializer, "cached": cached} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := serializer.Encode(list, io.Discard); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
