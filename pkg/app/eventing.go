@@ -159,7 +159,8 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingPart, err e
 	var shared *sharedEventing
 	if o.replica != nil {
 		shared = newSharedEventing(ctx, own, o)
-		p.dataPlane, accepting.Peers = shared.shards, shared.shards
+		p.dataPlane = shared.streams
+		accepting.Peers = &ingress.Forwarder{Owners: shared.owners, Transport: o.replica.Transport(), Exists: shared.streams.Exists}
 		recorder = leader.Recorder(recorder, shared.ownsObject)
 	}
 	hosts := &eventing.ChannelHosts{Streams: p.dataPlane}

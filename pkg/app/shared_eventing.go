@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/clock"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
@@ -24,12 +23,14 @@ import (
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 )
 
 // sharedEventing is Eventing on several replicas: who has a Broker or Channel writes about it, and about its Triggers or
 // Subscriptions.
 type sharedEventing struct {
-	shards        *streams.Shards
+	owners        *ownership.Table[eventing.Key]
+	streams       *streams.Manager
 	triggers      eventinglisters.TriggerLister
 	subscriptions messaginglisters.SubscriptionLister
 	// gained is told which streams came to belong to this replica.
@@ -38,11 +39,12 @@ type sharedEventing struct {
 
 func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOptions) *sharedEventing {
 	s := &sharedEventing{
+		owners:        ownership.NewTable(o.replica.Members(), eventing.Key.String),
 		triggers:      o.clients.informers.Eventing().V1().Triggers().Lister(),
 		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
 	}
-	s.shards = streams.New(ctx, streams.Options{
-		Broker: own, Members: o.replica.Members(), Subscribed: o.subscribed, Peers: o.replica.Transport(), Clock: clock.RealClock{},
+	s.streams = streams.New(ctx, streams.Options{
+		Broker: own, Owners: s.owners, Subscribed: o.subscribed, Peers: o.replica.Transport(),
 		Gained: func(which func(eventing.Key) bool) {
 			for _, tell := range s.gained {
 				tell(which)
@@ -54,8 +56,8 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 
 // serve has the other replicas served.
 func (s *sharedEventing) serve(replica *Replica, handler *ingress.Handler) {
-	replica.server.Handle(streams.EventsElement, handler.Forwarded())
-	replica.server.Handle(streams.HandoverElement, s.shards.Handover())
+	replica.server.Handle(ingress.ForwardedElement, handler.Forwarded())
+	replica.server.Handle(streams.HandoverElement, s.streams.Handover())
 }
 
 // lead has controllers write about the streams of this replica.
@@ -81,7 +83,7 @@ func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *reconc
 
 // owns tells whether this replica writes about what is of a stream, or of none of ours.
 func (s *sharedEventing) owns(stream eventing.Key, ours bool) bool {
-	return s.shards.Owns(s.stream(stream, ours))
+	return s.owners.Owns(s.stream(stream, ours))
 }
 
 // stream returns a stream of ours, or a key of none, whose owner writes about all that is of no stream. That one leads

@@ -19,6 +19,8 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 	// ErrNotReady is returned during the handover of a stream between replicas.
 	ErrNotReady = errors.New("not ready")
+	// ErrNotOwner is returned for a stream that another replica owns.
+	ErrNotOwner = errors.New("another replica owns the stream")
 )
 
 // rejection is an error with a text for the sender.

@@ -35,41 +35,6 @@ func (s *Set) Members() []Member { return s.members }
 // Self returns the name of the member that the set is seen by.
 func (s *Set) Self() string { return s.self }
 
-// Owner returns the one member that a key belongs to, the same as all others who see these members. When a member
-// comes or goes, only keys that are its own change hands (rendezvous hashing). Without members, the owner is the one
-// who asks.
-func (s *Set) Owner(key string) Member {
-	if len(s.members) == 0 {
-		return Member{Name: s.self}
-	}
-	best, highest := 0, uint64(0)
-	for i := range s.members {
-		if weight := weigh(s.members[i].Name, key); i == 0 || weight > highest {
-			best, highest = i, weight
-		}
-	}
-	return s.members[best]
-}
-
-// Owns tells whether a key belongs to the member that the set is seen by.
-func (s *Set) Owns(key string) bool { return s.Owner(key).Name == s.self }
-
-// weigh is FNV-1a of both, finished so that each bit depends on all of them: it is the same in every process.
-func weigh(member, key string) uint64 {
-	const offset, prime = 14695981039346656037, 1099511628211
-	h := uint64(offset)
-	for _, s := range []string{member, "\x00", key} {
-		for i := range len(s) {
-			h = (h ^ uint64(s[i])) * prime
-		}
-	}
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
-}
-
 // View follows the members that there are. It may be used concurrently.
 type View struct {
 	current atomic.Pointer[Set]

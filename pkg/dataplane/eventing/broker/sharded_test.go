@@ -26,6 +26,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 )
 
 // installation is some replicas on one log, that see the members that they are told.
@@ -46,7 +47,7 @@ type sharded struct {
 	view    *membership.View
 	session *session
 	broker  *Broker
-	shards  *streams.Shards
+	shards  *streams.Manager
 	ingress *ingress.Handler
 	peers   *http.ServeMux
 }
@@ -80,16 +81,19 @@ func (i *installation) add(name string, seen ...string) *sharded {
 		Exists:        func(uid types.UID) bool { return !i.absent[uid] },
 		HealthChanged: func(eventing.Key) {},
 	})
+	owners := ownership.NewTable(r.view, eventing.Key.String)
 	r.shards = streams.New(ctx, streams.Options{
-		Broker: r.broker, Members: r.view, Peers: transport{i, name}, Clock: clock.RealClock{},
+		Broker: r.broker, Owners: owners, Peers: transport{i, name},
 		Subscribed: func(context.Context) ([]eventing.Consumer, error) {
 			i.mu.Lock()
 			defer i.mu.Unlock()
 			return i.subscribed, nil
 		},
 	})
-	r.ingress = ingress.New(ingress.Options{Accept: r.shards.Accept, Exists: r.shards.Exists, Peers: r.shards})
-	r.peers.Handle("/"+streams.EventsElement+"/", http.StripPrefix("/"+streams.EventsElement, r.ingress.Forwarded()))
+	r.ingress = ingress.New(ingress.Options{Accept: r.shards.Accept, Exists: r.shards.Exists, Peers: &ingress.Forwarder{
+		Owners: owners, Transport: transport{i, name}, Exists: r.shards.Exists,
+	}})
+	r.peers.Handle("/"+ingress.ForwardedElement+"/", http.StripPrefix("/"+ingress.ForwardedElement, r.ingress.Forwarded()))
 	r.peers.Handle("/"+streams.HandoverElement+"/", http.StripPrefix("/"+streams.HandoverElement, r.shards.Handover()))
 	for n := range streamCount {
 		i.must(r.shards.SetStream(ctx, eventing.Stream{Key: streamKey(n), UID: types.UID(streamKey(n).Name)}))
@@ -128,7 +132,7 @@ func (i *installation) see(replicas []string, seen ...string) {
 func owned(t *testing.T, by string, names ...string) int {
 	t.Helper()
 	for n := range streamCount {
-		if set(by, names...).Owns(streamKey(n).String()) {
+		if ownership.Among(set(by, names...), eventing.Key.String).Owns(streamKey(n)) {
 			return n
 		}
 	}
@@ -411,7 +415,8 @@ func TestShardsPartition(t *testing.T) {
 func TestShardsWaitForOwner(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
-		next := set("b", "b", "c").Owner(streamKey(n).String()).Name
+		owner, _ := ownership.Among(set("b", "b", "c"), eventing.Key.String).Owner(streamKey(n))
+		next := owner.Name
 		other := "b"
 		if next == "b" {
 			other = "c"

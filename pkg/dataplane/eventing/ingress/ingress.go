@@ -194,7 +194,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 		}
 	}
 	err = h.acceptBody(r, start, to, body)
-	if !errors.Is(err, ErrNotOwner) {
+	if !errors.Is(err, eventing.ErrNotOwner) {
 		return err
 	}
 	if h.peers != nil && !forwarded {

@@ -18,12 +18,8 @@ type Peers interface {
 	Forward(ctx context.Context, method string, to eventing.Key, header http.Header, body []byte) error
 }
 
-var (
-	// ErrOwner is returned instead of forwarding a request that this replica must handle.
-	ErrOwner = errors.New("this replica owns the stream")
-	// ErrNotOwner is returned by Accept for a stream that another replica owns.
-	ErrNotOwner = errors.New("another replica owns the stream")
-)
+// ErrOwner is returned instead of forwarding a request that this replica must handle.
+var ErrOwner = errors.New("this replica owns the stream")
 
 // Forwarded returns the handler of requests that other replicas forward. It does not forward again: requests for streams of
 // other replicas are answered 421.

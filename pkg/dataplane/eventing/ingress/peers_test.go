@@ -65,7 +65,7 @@ func TestForwarded(t *testing.T) {
 		code int
 	}{
 		"owned":     {path: "/default/orders", code: 202},
-		"not owned": {path: "/default/orders", err: ErrNotOwner, code: 421},
+		"not owned": {path: "/default/orders", err: eventing.ErrNotOwner, code: 421},
 		"missing":   {path: "/default/missing", code: 404},
 	} {
 		t.Run(name, func(t *testing.T) {

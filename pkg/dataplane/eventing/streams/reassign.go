@@ -1,6 +1,9 @@
 package streams
 
 import (
+	"context"
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -8,139 +11,172 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 )
 
 const (
-	// atATime is how many streams change hands at a time.
-	atATime = 16
-	// retry is the time after which the log is asked again for a stream that could not be taken.
-	retry = time.Second
-	// listTimeout bounds a call of Options.Subscribed.
-	listTimeout = 10 * time.Second
-	// lookAfter is when the log is looked at again after a change: who had a stream before, and does not know yet that it
-	// has not any more, may have left something by then.
-	lookAfter = 15 * time.Second
-	// watchEvery is how often the log is looked at unasked.
-	watchEvery = 30 * time.Second
+	// HandoverElement begins the paths by which a replica notifies another one of a stream that it released. Manager.Handover
+	// serves them.
+	HandoverElement = "handover"
+	// parallel is how many streams are acquired or released at a time.
+	parallel = 16
+	// recheckAfter is when the log of gained streams is read again: a former owner that learned late of the change may have
+	// appended until then.
+	recheckAfter = 15 * time.Second
+	// watchInterval is how often the logs of all streams of this replica are read without a reason.
+	watchInterval = 30 * time.Second
 )
 
-// settleSoon has streams change hands.
-func (s *Shards) settleSoon() {
-	select {
-	case s.turn <- struct{}{}:
-	default:
+// move hands streams over after a change of owners, as ownership.Table.Follow requires.
+func (m *Manager) move(before, after ownership.Owners[eventing.Key]) (moved bool) {
+	if after.Equal(before) {
+		return m.reassign()
 	}
+	gained := after.Gained(before)
+	if m.options.Gained != nil {
+		m.options.Gained(gained)
+	}
+	moved = m.reassign()
+	m.recheck(gained)
+	return moved
 }
 
-// follow has streams change hands until Stop. before are the members of which that was done already.
-func (s *Shards) follow(before *membership.Set) {
-	for {
-		select {
-		case <-s.turn:
-			before = s.settle(before)
-		case <-s.stopping:
-			return
-		}
-	}
-}
-
-// settle has streams change hands by the members that there are, and returns those. before are the members by which it
-// was done last; nil for none.
-func (s *Shards) settle(before *membership.Set) *membership.Set {
-	current := s.options.Members.Current()
-	gained := func(stream eventing.Key) bool {
-		return current.Owns(stream.String()) && before != nil && !before.Owns(stream.String())
-	}
-	if s.options.Gained != nil && before != nil && before != current {
-		s.options.Gained(gained)
-	}
+// reassign acquires the streams that this replica owns and releases all others. It returns false if it could not acquire all.
+func (m *Manager) reassign() bool {
 	var failed atomic.Bool
 	var group errgroup.Group
-	group.SetLimit(atATime)
-	s.shards.Range(func(key, _ any) bool {
+	group.SetLimit(parallel)
+	m.catalog.each(func(st *stream) bool {
 		group.Go(func() error {
-			if err := s.turnOver(key.(eventing.Key)); err != nil {
+			if err := m.reassignOne(st); err != nil {
 				failed.Store(true)
-				klog.FromContext(s.ctx).Info("Trying again to take a stream", "stream", key.(eventing.Key).String(), "reason", err.Error())
+				klog.FromContext(m.ctx).Info("Failed to acquire a stream; retrying", "stream", st.key.String(), "reason", err.Error())
 			}
 			return nil
 		})
-		return s.ctx.Err() == nil
+		return m.ctx.Err() == nil
 	})
-	group.Wait() //nolint:errcheck // none fails
-	if failed.Load() {
-		s.options.Clock.AfterFunc(retry, s.settleSoon)
-	}
-	if before != nil && before != current {
-		s.lookAgain(gained)
-	}
-	return current
+	group.Wait() //nolint:errcheck // it returns no error
+	return !failed.Load()
 }
 
-// turnOver takes or leaves a stream.
-func (s *Shards) turnOver(key eventing.Key) error {
-	found, ok := s.shards.Load(key)
-	if !ok {
-		return nil
-	}
-	sh := found.(*shard)
-	sh.changing.Lock()
-	defer sh.changing.Unlock()
+func (m *Manager) reassignOne(st *stream) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	switch {
-	case sh.forgotten || sh.spec == nil:
+	case st.obsolete || st.spec == nil:
 		return nil
-	case s.Owns(key):
-		return s.take(s.ctx, sh)
+	case m.options.Owners.Owns(st.key):
+		return m.acquire(m.ctx, st)
 	default:
-		s.release(sh)
+		m.release(st)
 		return nil
 	}
 }
 
-// lookAgain looks at the log after a while for what is left there of streams that were gained, and of those that were
-// deleted while they were nobody's.
-func (s *Shards) lookAgain(gained func(eventing.Key) bool) {
-	s.options.Clock.AfterFunc(lookAfter, func() {
-		if s.ctx.Err() != nil {
+// acquire makes the broker serve a stream with all its consumers, if this replica owns it, and opens its gate. It returns
+// errBehind while a consumer is missing. The stream's mu is held.
+func (m *Manager) acquire(ctx context.Context, st *stream) error {
+	owners := m.options.Owners.Current()
+	if st.served || !owners.Owns(st.key) {
+		return nil
+	}
+	if st.spec == nil {
+		return errNotReady(st.key)
+	}
+	if err := m.subscriptions.require(ctx, st, owners); err != nil {
+		return err
+	}
+	consumers := make([]eventing.Consumer, 0, len(st.consumers))
+	for _, c := range st.consumers {
+		if c.StreamUID == st.spec.UID {
+			consumers = append(consumers, c)
+		}
+	}
+	served, err := m.options.Broker.TakeStream(ctx, *st.spec, consumers)
+	if !served {
+		return err
+	}
+	if err != nil {
+		// Their own status says so.
+		klog.FromContext(ctx).V(2).Info("Failed to set some consumers", "stream", st.key.String(), "reason", err.Error())
+	}
+	st.served = true
+	st.gate.set(true)
+	return nil
+}
+
+// release closes the gate of a stream, makes the broker release it and notifies the owner. The stream's mu is held.
+func (m *Manager) release(st *stream) {
+	if !st.served {
+		return
+	}
+	st.gate.set(false)
+	m.options.Broker.ReleaseStream(st.key)
+	st.served = false
+	m.handover.Released(st.key)
+}
+
+// recheck, after a while, delivers what the logs of gained streams have by then, and deletes the events of streams that were
+// removed while they had no owner.
+func (m *Manager) recheck(gained func(eventing.Key) bool) {
+	time.AfterFunc(recheckAfter, func() {
+		if m.ctx.Err() != nil {
 			return
 		}
-		logger := klog.FromContext(s.ctx)
 		if gained != nil {
-			s.refresh(gained)
+			m.refresh(gained)
 		}
-		if err := s.options.Broker.Prune(s.ctx); err != nil && s.ctx.Err() == nil {
-			logger.Info("What the event log has of objects that are gone is deleted later", "reason", err.Error())
-			s.lookAgain(nil)
+		if err := m.options.Broker.Prune(m.ctx); err != nil && m.ctx.Err() == nil {
+			klog.FromContext(m.ctx).Info("Deleting the events of removed objects later", "reason", err.Error())
+			m.recheck(nil)
 		}
 	})
 }
 
-// watch looks at the logs of this replica's streams from time to time. An append that was told to have failed may have come
-// through all the same, here or at the replica that had the stream before, and nothing tells of that. Each look is one
-// question to the log for each stream.
-func (s *Shards) watch() {
+// watch reads the logs of this replica's streams periodically, until Stop. An append that was reported as failed may
+// have succeeded, here or at the former owner, and causes no notification. Each look is one request to the log for each stream.
+func (m *Manager) watch() {
+	ticks := time.NewTicker(watchInterval)
+	defer ticks.Stop()
 	for {
-		timer := s.options.Clock.NewTimer(watchEvery)
 		select {
-		case <-s.stopping:
-			timer.Stop()
+		case <-m.stopping:
 			return
-		case <-timer.C():
+		case <-ticks.C:
 		}
-		s.refresh(s.Owns)
+		m.refresh(m.options.Owners.Owns)
 	}
 }
 
-// refresh has what is left in the logs of some streams delivered.
-func (s *Shards) refresh(which func(eventing.Key) bool) {
-	s.shards.Range(func(key, _ any) bool {
-		if !which(key.(eventing.Key)) {
+// refresh delivers what the logs of some streams have.
+func (m *Manager) refresh(which func(eventing.Key) bool) {
+	m.catalog.each(func(st *stream) bool {
+		if !which(st.key) {
 			return true
 		}
-		if err := s.options.Broker.Refresh(s.ctx, key.(eventing.Key)); err != nil && s.ctx.Err() == nil {
-			klog.FromContext(s.ctx).Info("Looking for events that are left in the log failed", "reason", err.Error())
+		if err := m.options.Broker.Refresh(m.ctx, st.key); err != nil && m.ctx.Err() == nil {
+			klog.FromContext(m.ctx).Info("Failed to look for events in the log", "stream", st.key.String(), "reason", err.Error())
 		}
-		return s.ctx.Err() == nil
+		return m.ctx.Err() == nil
 	})
+}
+
+// Handover returns the handler of notifications that other replicas released a stream, below HandoverElement.
+func (m *Manager) Handover() http.Handler {
+	return ownership.HandoverHandler(parseKey, m.options.Broker.Refresh)
+}
+
+// handoverPath returns the path of a notification.
+func handoverPath(key eventing.Key) string {
+	return "/" + HandoverElement + "/" + string(key.Kind) + "/" + key.Namespace + "/" + key.Name
+}
+
+// parseKey is the inverse of handoverPath, without the element.
+func parseKey(path string) (eventing.Key, bool) {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if len(parts) != 3 {
+		return eventing.Key{}, false
+	}
+	return eventing.Key{Kind: eventing.Kind(parts[0]), Namespace: parts[1], Name: parts[2]}, true
 }
