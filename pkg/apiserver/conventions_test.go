@@ -71,8 +71,8 @@ var (
 	camelCase  = regexp.MustCompile(`^[a-z][A-Za-z0-9]*$`)
 )
 
-// TestFieldTypes checks the names and types of all fields of our kinds (conventions Primitive Types-1 to -3, conventions
-// Units-1 and -2, conventions Naming-1 to -3).
+// TestFieldTypes checks the names and types of all fields of our kinds (conventions Primitive Types-1 to -3, conventions Lists
+// over Maps-1, conventions Units-1 and -2, conventions Naming-1 to -4).
 func TestFieldTypes(t *testing.T) {
 	scheme := newPublishedScheme()
 	seen := map[reflect.Type]bool{}
@@ -121,6 +121,14 @@ func checkField(t *testing.T, owner reflect.Type, name string, fieldType reflect
 		t.Errorf("%s.%s must be in camelCase", owner, name)
 	}
 	switch fieldType.Kind() {
+	case reflect.Map:
+		if kind := fieldType.Elem().Kind(); kind == reflect.Struct || kind == reflect.Pointer {
+			t.Errorf("%s.%s must be a list of named objects", owner, name)
+		}
+	case reflect.Bool:
+		if strings.HasPrefix(name, "is") {
+			t.Errorf("%s.%s must be named without is", owner, name)
+		}
 	case reflect.Float32, reflect.Float64:
 		t.Errorf("%s.%s must not be a floating-point number", owner, name)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
@@ -144,7 +152,7 @@ func checkField(t *testing.T, owner reflect.Type, name string, fieldType reflect
 func TestEnumerations(t *testing.T) {
 	prescribed := []string{"linear", "exponential", "json", "binary"}
 	enumerations := 0
-	for model, definition := range openapi.GetOpenAPIDefinitions(func(path string) spec.Ref { return spec.MustCreateRef(path) }) {
+	for model, definition := range openapi.GetOpenAPIDefinitions(spec.MustCreateRef) {
 		if !strings.Contains(model, "knative") {
 			continue
 		}

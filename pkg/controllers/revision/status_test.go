@@ -162,6 +162,7 @@ func TestObserveKeepsStarted(t *testing.T) {
 
 // TestObserveDetails covers serving 9.4.3-4 and 9.4.3-7: logUrl, container statuses and replicas are what the
 // runtime says, and stay where it does not say anything.
+// It covers serving 6-16.
 func TestObserveDetails(t *testing.T) {
 	revision := newRevision()
 	state := &workload.State{Desired: 2, Ready: 1, LogURL: "file:///logs", Containers: []servingv1.ContainerStatus{{Name: "a", ImageDigest: "a@sha256:1"}}}
@@ -202,6 +203,7 @@ func TestObserveDeadline(t *testing.T) {
 // TestObserveImages has the digests of images told, and that one runs by its tag, which keeps nothing from being ready
 // (serving 9.4.3-8).
 // It covers serving 10.1-1 and 10.1-2.
+// It covers serving 9.4.3-6.
 func TestObserveImages(t *testing.T) {
 	revision := newRevision()
 	resolved := []servingv1.ContainerStatus{{Name: "user-container", ImageDigest: "cart@sha256:1"}}

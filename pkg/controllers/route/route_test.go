@@ -23,6 +23,7 @@ const ingress, allAssigned = servingv1.RouteConditionIngressReady, servingv1.Rou
 
 // TestReconcile covers serving 9.3.3-1, 9.3.3-6 and 9.3.3-8: a Route that waits, then serves, in two writes, and
 // none after a restart, which fills the gateway again.
+// It covers serving 9.3.3-2.
 func TestReconcile(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	f := newFixture(t, newRoute("hello", follow("hello", 100)), newConfiguration("hello", ""), newRevision("hello", 1))
@@ -284,6 +285,7 @@ func TestHeld(t *testing.T) {
 }
 
 // TestReconcileReferences covers serving 7.4-2: Revisions say which Routes refer to them, whoever they are.
+// It covers serving 7.4-1.
 func TestReconcileReferences(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	f := newFixture(t, newRoute("a", pin("hello-2", 100)), newRoute("b", follow("hello", 100)), newConfiguration("hello", "hello-2", isReady),

@@ -397,6 +397,7 @@ func TestRemove(t *testing.T) {
 }
 
 // TestHealth reports that deliveries fail, why and since when, and that they succeed again, without a word in Ready.
+// It covers eventing Error Signalling-11 and -13.
 func TestHealth(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.reconcile(t)

@@ -194,6 +194,7 @@ func TestBodyWithoutEvent(t *testing.T) {
 // TestSubscriptionReplies checks that the reply of a Subscription's subscriber is sent to its reply destination. If that
 // rejects it, the whole delivery is retried, and finally the reply becomes a dead letter; without a destination it is dropped
 // (eventing Event Delivery-5 to -8; eventing Topology Based Routing-5).
+// It covers eventing Event Delivery-11.
 func TestSubscriptionReplies(t *testing.T) {
 	for _, tt := range []struct {
 		name string

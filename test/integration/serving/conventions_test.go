@@ -1,11 +1,13 @@
 package serving
 
 import (
+	"encoding/json"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
@@ -17,8 +19,8 @@ var (
 )
 
 // TestKeysOfTheServer checks that the labels and annotations that the server adds to objects have a prefix of Knative's, and
-// none of Kubernetes' (conventions Labels and Annotations-2 and -3), and that conditions and their reasons are in CamelCase
-// (conventions Conditions-5 and -7).
+// none of Kubernetes' (conventions Labels and Annotations-2 and -3, serving 5.1-3), and that conditions and their reasons
+// (conventions Conditions-5 and -7), and the reasons of Events (conventions Events-2), are in CamelCase.
 func TestKeysOfTheServer(t *testing.T) {
 	t.Parallel()
 	ns := namespace()
@@ -51,6 +53,16 @@ func TestKeysOfTheServer(t *testing.T) {
 					t.Errorf("%s %s has the reason %q", kind.Kind, obj.GetName(), reason)
 				}
 			}
+		}
+	}
+	response := shared.Do(t, harness.Request{Method: http.MethodGet, Path: "/api/v1/namespaces/" + ns + "/events"})
+	var events corev1.EventList
+	if err := json.Unmarshal(response.Body, &events); err != nil || len(events.Items) == 0 {
+		t.Fatalf("%d Events, code %d, %v", len(events.Items), response.Code, err)
+	}
+	for i := range events.Items {
+		if e := &events.Items[i]; !camelCase.MatchString(e.Reason) {
+			t.Errorf("an Event of %s has the reason %q", e.InvolvedObject.Name, e.Reason)
 		}
 	}
 }

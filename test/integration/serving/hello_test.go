@@ -29,6 +29,7 @@ const helloWithin = 2 * time.Second
 // TestHello checks that the sample becomes ready soon after it is applied, that its URL works unchanged, that an update and a
 // rollback by name take effect, and that deletion leaves no objects and no processes (serving 7.0.1-4, 7.2-2, 8-4, 8-7,
 // 9.1.3-6, 9.1.3-7, 10.2-1). It does not run in parallel, because it measures time.
+// It covers serving 6-8.
 func TestHello(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)

@@ -21,6 +21,7 @@ import (
 // and that its status aggregates their statuses (serving 7.0.1-1, 7.1-1, 7.1-2, 7.1-4, 7.1-6, 7.1-7, 9.1.1-1, 9.1.1-2, 9.1.2-1,
 // 9.1.2-2, 9.1.3-1, 9.1.3-3, 9.1.3-5, 9.1.3-9 to 9.1.3-12, 6-1, 6-2, 6-4, 6-5, 6-11).
 // It covers serving 10.29-1.
+// It covers serving 9.1.3-2.
 func TestServiceChildren(t *testing.T) {
 	t.Parallel()
 	ns := namespace()

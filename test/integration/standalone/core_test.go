@@ -103,6 +103,7 @@ func TestKubectlAppliesCoreKinds(t *testing.T) {
 	}
 }
 
+// TestCoreKindsRejectBadInput covers conventions Namespaces-1.
 func TestCoreKindsRejectBadInput(t *testing.T) {
 	kubectl := harness.NewKubectl(t, server.Kubeconfig, namespace(t))
 	for name, test := range map[string]struct{ input, want string }{

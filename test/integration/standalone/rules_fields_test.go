@@ -31,6 +31,7 @@ func unknownFields(k harness.Kind, namespace string) map[string]harness.Request 
 	return requests
 }
 
+// TestUnknownFields covers serving 9-6, eventing Detailed Resources-7.
 func TestUnknownFields(t *testing.T) {
 	eachUserKind(t, func(t *testing.T, k harness.Kind) {
 		for name := range unknownFields(k, "") {

@@ -29,6 +29,7 @@ const firstContainer = "spec.template.spec.containers[0]"
 // (eventing Trigger-1, -2, Subscription-1, Subscription Lifecycle-1, -8, KReference-1, -2, Detailed Resources-3).
 // It covers conventions Optional and Required-2, conventions HTTP Status Codes-10, conventions Response Status-10,
 // conventions Validation-1.
+// It covers eventing Detailed Resources-5.
 func TestFaults(t *testing.T) {
 	sink := object{"uri": "http://sink.example.com/"}
 	trigger := func(fields object) object {

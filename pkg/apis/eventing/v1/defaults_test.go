@@ -47,6 +47,7 @@ func TestBrokerDefaults(t *testing.T) {
 }
 
 // Class and config are populated when a Broker is created (eventing Broker Lifecycle-7, -8).
+// It covers eventing Broker Lifecycle-10.
 func TestBrokerCreateDefaults(t *testing.T) {
 	options := func(namespace string) BrokerOptions {
 		return BrokerOptions{Config: reference(namespace), Delivery: sink("")}

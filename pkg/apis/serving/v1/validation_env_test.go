@@ -9,6 +9,7 @@ import (
 func ref(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 
 // TestEnv covers serving 10.5-1, 10.5-2, 10.6-1 and 10.6-2.
+// It covers serving 10.5-1 and 10.5-2.
 func TestEnv(t *testing.T) {
 	env := func(env ...corev1.EnvVar) func(*RevisionSpec) {
 		return container(func(c *corev1.Container) { c.Env = env })

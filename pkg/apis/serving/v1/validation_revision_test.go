@@ -11,6 +11,7 @@ import (
 )
 
 // TestRevisionNumbers covers serving 9.4.2-3 and 9.4.2-4.
+// It covers serving 5.1-4 and 9-5.
 func TestRevisionNumbers(t *testing.T) {
 	numbers := func(change func(s *RevisionSpec)) func(*RevisionSpec) { return change }
 	runTemplateCases(t, []templateCase{
