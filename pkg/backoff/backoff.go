@@ -14,7 +14,7 @@ import (
 // Delay returns the delay after so many consecutive failures: 0 after none, first after 1, and twice as much with each
 // further one, up to limit.
 func Delay(failures int, first, limit time.Duration) time.Duration {
-	if failures <= 0 {
+	if failures <= 0 || first <= 0 {
 		return 0
 	}
 	delay := first

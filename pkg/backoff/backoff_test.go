@@ -17,6 +17,7 @@ func TestDelay(t *testing.T) {
 	}{
 		{failures: -1, first: 1, limit: 10, want: 0},
 		{failures: 0, first: 1, limit: 10, want: 0},
+		{failures: math.MaxInt, first: 0, limit: 10, want: 0},
 		{failures: 1, first: 1, limit: 10, want: 1},
 		{failures: 2, first: 1, limit: 10, want: 2},
 		{failures: 3, first: 1, limit: 10, want: 4},

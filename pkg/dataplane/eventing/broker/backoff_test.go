@@ -36,7 +36,7 @@ func TestBackoff(t *testing.T) {
 		"nothing said":                   {eventing.Delivery{}, 5, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if have := backoff(test.delivery, test.n, test.retryAfter); have != test.want {
+			if have := retryDelay(test.delivery, test.n, test.retryAfter); have != test.want {
 				t.Errorf("%v, want %v", have, test.want)
 			}
 		})
@@ -48,7 +48,7 @@ func TestDefaultDeliveryOutlastsANight(t *testing.T) {
 	d := eventing.DefaultDelivery()
 	var total time.Duration
 	for n := range d.Retry {
-		delay := backoff(d, n, 0)
+		delay := retryDelay(d, n, 0)
 		if delay > time.Minute {
 			t.Fatalf("retry %d comes after %v, want at most a minute", n, delay)
 		}

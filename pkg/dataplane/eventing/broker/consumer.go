@@ -152,7 +152,7 @@ func (c *consumer) deliver(ctx context.Context, d *delivery.Delivery) delivery.O
 	case retry:
 		c.counts.retried.Add(1)
 		o.Event = delivery.Failed
-		o.Backoff = backoff(config.Delivery, d.Attempts, o.RetryAfter)
+		o.Backoff = retryDelay(config.Delivery, d.Attempts, o.RetryAfter)
 	case config.DeadLetter == (eventing.Endpoint{}):
 		c.counts.dropped.Add(1)
 		klog.FromContext(ctx).V(2).Info("Dropped undeliverable event", "reason", result.Err.Error())

@@ -66,7 +66,7 @@ func (c *consumer) sendDeadLetter(ctx context.Context, d *delivery.Delivery) del
 	o := congestion(result, config.Delivery)
 	o.Unanswered = false
 	if result.Retryable && d.Attempts < config.Delivery.Retry {
-		o.Event, o.Backoff = delivery.Failed, backoff(config.Delivery, d.Attempts, o.RetryAfter)
+		o.Event, o.Backoff = delivery.Failed, retryDelay(config.Delivery, d.Attempts, o.RetryAfter)
 		return o
 	}
 	c.counts.dropped.Add(1)

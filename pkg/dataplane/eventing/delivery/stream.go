@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
@@ -204,7 +205,7 @@ func (s *Stream) retry(retries []write) {
 	done()
 	if err != nil {
 		klog.FromContext(s.ctx).V(2).Info("Failed to write retries; keeping them in memory", "reason", err.Error())
-		sleep(s.ctx, s.config.Clock, rewriteDelay)
+		backoff.Sleep(s.ctx, s.config.Clock, rewriteDelay)
 	} else {
 		s.Retries.Notify(s.ctx)
 	}
@@ -241,16 +242,6 @@ func Drain(ctx context.Context, queues []*Queue) {
 		storing.Go(func() { q.drain(ctx) })
 	}
 	storing.Wait()
-}
-
-// sleep waits for d, or until ctx is canceled.
-func sleep(ctx context.Context, c clock.WithDelayedExecution, d time.Duration) {
-	timer := c.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-ctx.Done():
-	}
 }
 
 var errTransition = errors.New("event cannot occur in this state")

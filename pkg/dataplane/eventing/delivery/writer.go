@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
@@ -67,7 +68,7 @@ func (w *writer) run(ctx context.Context) {
 				klog.FromContext(ctx).V(2).Info("Failed to append to event log queue; keeping deliveries in memory", "queue", w.queue.config.Name, "reason", err.Error())
 				// A full log has room after deliveries, so these continue from memory: their current records are durable. The pause keeps
 				// repeated failures from loading the processor.
-				sleep(ctx, w.queue.stream.config.Clock, rewriteDelay)
+				backoff.Sleep(ctx, w.queue.stream.config.Clock, rewriteDelay)
 				w.queue.written(writes, err)
 				break
 			}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
@@ -107,7 +108,7 @@ func (r *Reader) run(ctx context.Context) {
 	if outdated && r.Close() {
 		r.Notify(ctx)
 	}
-	for !stopped && sleep(ctx, r.Clock, IdleTimeout) {
+	for !stopped && backoff.Sleep(ctx, r.Clock, IdleTimeout) {
 		stopped = r.replaced(consumer) || r.empty(ctx) && r.closeIfIdle()
 	}
 	consumer.Stop()
@@ -166,7 +167,7 @@ func (r *Reader) open(ctx context.Context) Consumer {
 			return consumer
 		}
 		klog.FromContext(ctx).Error(err, "Failed to consume event log queue; retrying", "queue", r.Queue)
-		if !sleep(ctx, r.Clock, time.Second) {
+		if !backoff.Sleep(ctx, r.Clock, time.Second) {
 			return nil
 		}
 	}
@@ -189,15 +190,3 @@ func (r *Reader) Halt() Consumer {
 
 // Wait waits for the goroutines of a stopped Reader, whose context has ended.
 func (r *Reader) Wait() { r.running.Wait() }
-
-// sleep waits for d, and returns false if ctx ended before.
-func sleep(ctx context.Context, c clock.WithDelayedExecution, d time.Duration) bool {
-	timer := c.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
