@@ -1,4 +1,6 @@
-package gateway
+// Package fairness keeps the requests of one namespace from delaying other requests: it bounds how many requests a
+// namespace has in the gateway and, while processors are scarce, how many of them are forwarded at a time.
+package fairness
 
 import (
 	"context"
@@ -12,59 +14,61 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow/pressure"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 const (
-	// maxInFlight bounds the requests in a gateway, which are as many as memory allows but not less than minInFlight.
-	// Beyond it, a namespace that has more than its share gets no more.
+	// minInFlight and maxInFlight bound the number of requests in a gateway, which memory limits otherwise. Beyond it, a
+	// namespace with more than its share is rejected.
 	minInFlight, maxInFlight = 1 << 10, 1 << 16
-	// unlimited is the limit of a tenant that is not held back.
+	// requestSize is the memory of a request that fits into buffers of the usual sizes, in bytes.
+	requestSize = 16 << 10
+	// unlimited is the limit of a tenant that is not throttled.
 	unlimited = math.MaxInt64
-	// activeTurns is for how many intervals a namespace without requests counts as one of those that share.
+	// activeTurns is the number of intervals for which a namespace without requests counts as one that shares.
 	activeTurns = int64(flow.ActiveFor / flow.ThrottleInterval)
-	// leastRate is how many requests a tenant gets answered per second and processor, at least: so that one whose
-	// requests take long is not kept to a few of them.
+	// leastRate is the number of requests per second and processor that a tenant gets answered at least, so that a tenant
+	// whose requests take long is not limited to a few of them.
 	leastRate = 1000
-	// weight is that of a turn in averages.
+	// weight is the weight of a turn in averages.
 	weight = 0.05
-	// releasedAt is the limit from which on a tenant is not held back.
+	// releasedAt is the limit from which on a tenant is not throttled.
 	releasedAt = 1 << 12
 )
 
-var overShare = &http1.Refusal{Status: http.StatusServiceUnavailable, Body: "the namespace has more than its share of requests", RetryAfter: time.Second}
+// OverShare rejects a request of a namespace that has more than its share.
+var OverShare = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "the namespace has more than its share of requests", RetryAfter: time.Second}
 
-// fairness keeps one namespace's flood of requests from making another's slow. As long as there are processors for
-// all, it does nothing. When what is to run waits for one, those of several namespaces that send more than others get
-// fewer and fewer requests forwarded at a time, until it does not: requests are cheap while they wait, and those of
-// other namespaces do not wait behind them.
-type fairness struct {
+// Fairness admits requests by namespace. As long as processors are idle, it only counts them. When work waits for a
+// processor, the namespaces that send more than others get fewer and fewer requests forwarded at a time, until it does
+// not wait: requests are cheap while they wait, and other namespaces do not wait behind them.
+type Fairness struct {
 	budget, processors int64
-	// total is the number of requests, busy that of tenants which have some.
+	// total is the number of requests, busy the number of tenants that have some.
 	total, busy atomic.Int64
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	tenants map[string]*tenant
-	// awake are the tenants that have, or had of late, requests.
-	awake []*tenant
+	tenants map[string]*Tenant
+	// awake are the tenants that have requests, or had some recently.
+	awake []*Tenant
 	turn  int64
 }
 
-// tenant is the requests to the revisions of one namespace.
-type tenant struct {
-	fairness *fairness
+// Tenant is the requests to the Revisions of one namespace.
+type Tenant struct {
+	fairness *Fairness
 	name     string
-	// inFlight counts the requests, forwarding those that are on their way to an answer; begun those since the last
-	// turn, answered those whose answers began since then.
+	// inFlight counts the requests, forwarding the requests between Enter and Exit. begun counts the requests since the
+	// last turn, answered the responses that started since then.
 	inFlight, forwarding, begun, answered atomic.Int64
 	// limit bounds forwarding.
 	limit   atomic.Int64
 	waiting atomic.Int64
 	listed  atomic.Bool
 
-	// The fields below are guarded by fairness.mu: refs counts the pools, busy is the latest turn with requests; rate
-	// and level are averages of answered per second, and of forwarding.
+	// The fields below are guarded by fairness.mu: refs counts the calls of Tenant, busy is the latest turn with requests;
+	// rate and level are averages of answered per second, and of forwarding.
 	refs        int
 	busy        int64
 	rate, level float64
@@ -74,18 +78,18 @@ type tenant struct {
 	queue []chan struct{}
 }
 
-// newFairness returns a fairness for a process that may hold so many bytes for requests.
-func newFairness(memory int64) *fairness {
-	return &fairness{budget: min(max(memory/requestSize, minInFlight), maxInFlight), processors: int64(goruntime.GOMAXPROCS(0)), tenants: map[string]*tenant{}}
+// New returns a Fairness for a process with a budget of memory for requests, in bytes.
+func New(memory int64) *Fairness {
+	return &Fairness{budget: min(max(memory/requestSize, minInFlight), maxInFlight), processors: int64(goruntime.GOMAXPROCS(0)), tenants: map[string]*Tenant{}}
 }
 
-// tenant returns that of a namespace, to be released.
-func (f *fairness) tenant(namespace string) *tenant {
+// Tenant returns the tenant of a namespace, until Release.
+func (f *Fairness) Tenant(namespace string) *Tenant {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := f.tenants[namespace]
 	if t == nil {
-		t = &tenant{fairness: f, name: namespace}
+		t = &Tenant{fairness: f, name: namespace}
 		t.limit.Store(unlimited)
 		f.tenants[namespace] = t
 	}
@@ -93,8 +97,8 @@ func (f *fairness) tenant(namespace string) *tenant {
 	return t
 }
 
-// release forgets a tenant that nobody needs any more.
-func (f *fairness) release(t *tenant) {
+// Release ends the use of a tenant.
+func (f *Fairness) Release(t *Tenant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if t.refs--; t.refs == 0 {
@@ -102,8 +106,8 @@ func (f *fairness) release(t *tenant) {
 	}
 }
 
-// admit counts a request until done, or refuses it.
-func (t *tenant) admit() *http1.Refusal {
+// Admit admits a request until Done, and reports whether it may enter; OverShare rejects it otherwise.
+func (t *Tenant) Admit() bool {
 	f := t.fairness
 	n := t.inFlight.Add(1)
 	if n == 1 {
@@ -113,22 +117,22 @@ func (t *tenant) admit() *http1.Refusal {
 		}
 	}
 	if total := f.total.Add(1); total > f.budget && n > f.budget/max(f.busy.Load(), 1) {
-		t.done()
-		return overShare
+		t.Done()
+		return false
 	}
 	t.begun.Add(1)
-	return nil
+	return true
 }
 
-// done uncounts a request.
-func (t *tenant) done() {
+// Done ends what Admit began.
+func (t *Tenant) Done() {
 	if t.inFlight.Add(-1) == 0 {
 		t.fairness.busy.Add(-1)
 	}
 	t.fairness.total.Add(-1)
 }
 
-func (f *fairness) wake(t *tenant) {
+func (f *Fairness) wake(t *Tenant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !t.listed.Swap(true) {
@@ -137,17 +141,28 @@ func (f *fairness) wake(t *tenant) {
 	}
 }
 
-// tryEnter has a request forwarded, until leave, if it need not wait.
-func (t *tenant) tryEnter() bool {
+// Waiter is a request that enters.
+type Waiter interface {
+	// Wait is called if the request has to wait, until ctx ends. It is followed by stop.
+	Wait() (ctx context.Context, stop context.CancelFunc)
+}
+
+// Enter starts to forward a request, until Exit. A throttled tenant's requests wait, first come, first served. It reports
+// false if the request stopped waiting.
+func (t *Tenant) Enter(w Waiter) bool {
 	if t.forwarding.Add(1) <= t.limit.Load() {
 		return true
 	}
-	t.leave()
-	return false
+	t.uncount()
+	ctx, stop := w.Wait()
+	defer stop()
+	return t.wait(ctx)
 }
 
-// enter waits until a request may be forwarded, first come, first served. It returns false if ctx ends before.
-func (t *tenant) enter(ctx context.Context) bool {
+// Pass is Enter for a request that holds a backend: it does not wait, as no other request could use the backend meanwhile.
+func (t *Tenant) Pass() { t.forwarding.Add(1) }
+
+func (t *Tenant) wait(ctx context.Context) bool {
 	granted := make(chan struct{})
 	t.mu.Lock()
 	t.queue = append(t.queue, granted)
@@ -169,22 +184,27 @@ func (t *tenant) enter(ctx context.Context) bool {
 	return true
 }
 
-// leave ends what tryEnter or enter began.
-func (t *tenant) leave() {
+// Exit ends what Enter or Pass began: the response starts, or the request waits or ends.
+func (t *Tenant) Exit() {
+	t.answered.Add(1)
+	t.uncount()
+}
+
+func (t *Tenant) uncount() {
 	t.forwarding.Add(-1)
 	if t.waiting.Load() > 0 {
 		t.grant()
 	}
 }
 
-// grant lets those go that may.
-func (t *tenant) grant() {
+// grant lets requests enter up to the limit.
+func (t *Tenant) grant() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.grantLocked()
 }
 
-func (t *tenant) grantLocked() {
+func (t *Tenant) grantLocked() {
 	n := 0
 	for n < len(t.queue) && t.forwarding.Load() < t.limit.Load() {
 		t.forwarding.Add(1)
@@ -197,8 +217,8 @@ func (t *tenant) grantLocked() {
 	}
 }
 
-// run adjusts the limits until ctx ends.
-func (f *fairness) run(ctx context.Context) {
+// Run adjusts the limits until ctx ends.
+func (f *Fairness) Run(ctx context.Context) {
 	gauge := pressure.New()
 	defer gauge.Close()
 	last := time.Now()
@@ -217,8 +237,8 @@ func (f *fairness) run(ctx context.Context) {
 	}
 }
 
-// adjust decides who is held back, by whether processors are scarce, a time after it did so before. Without time, nobody is.
-func (f *fairness) adjust(scarce bool, elapsed time.Duration) {
+// adjust throttles tenants if processors are scarce. elapsed is the time since the previous call; 0 releases all tenants.
+func (f *Fairness) adjust(scarce bool, elapsed time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.turn++
@@ -248,9 +268,9 @@ func (f *fairness) adjust(scarce bool, elapsed time.Duration) {
 	}
 }
 
-// adjust sets the limit: pressed tells that processors are scarce, most that the tenant has more than an equal share
-// of the requests, free that there is nobody to share with.
-func (t *tenant) adjust(pressed, most, free bool) {
+// adjust sets the limit: pressed is true if processors are scarce, most if the tenant has more than an equal share of the
+// requests, free if it shares with no other tenant.
+func (t *Tenant) adjust(pressed, most, free bool) {
 	limit := t.limit.Load()
 	switch {
 	case free:
@@ -267,39 +287,11 @@ func (t *tenant) adjust(pressed, most, free bool) {
 	}
 }
 
-// least is the limit that is not undercut: by how long a request takes, so many that leastRate is possible.
-func (t *tenant) least() int64 {
+// least is the lowest limit: so many requests that leastRate is possible, given how long they take.
+func (t *Tenant) least() int64 {
 	processors := t.fairness.processors
 	if t.rate < 1 {
 		return unlimited
 	}
 	return max(processors, int64(min(leastRate*float64(processors)*t.level/t.rate, releasedAt)))
-}
-
-// tryEnter has the exchange forwarded, if it need not wait for others of its namespace.
-func (x *exchange) tryEnter() bool {
-	x.entered = x.entered || x.pool.tenant.tryEnter()
-	return x.entered
-}
-
-// enter waits until the exchange may be forwarded, or ctx ends.
-func (x *exchange) enter(ctx context.Context) {
-	x.entered = x.entered || x.pool.tenant.enter(ctx)
-}
-
-// pass has the exchange forwarded that has waited for an instance: nobody else could use that meanwhile.
-func (x *exchange) pass() {
-	if !x.entered {
-		x.pool.tenant.forwarding.Add(1)
-		x.entered = true
-	}
-}
-
-// leave ends that: its answer begins, or there is none.
-func (x *exchange) leave() {
-	if x.entered {
-		x.entered = false
-		x.pool.tenant.answered.Add(1)
-		x.pool.tenant.leave()
-	}
 }

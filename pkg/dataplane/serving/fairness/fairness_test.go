@@ -1,15 +1,13 @@
-package gateway
+package fairness
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 )
 
 // machine is a processor for the requests of tenants: each takes it for a time, one after the other.
@@ -45,19 +43,23 @@ func (m *machine) looked() time.Duration {
 	return late
 }
 
-// request has a request of a tenant use the machine, and then take some more time elsewhere.
-func (t *tenant) request(ctx context.Context, m *machine, work, elsewhere time.Duration) error {
-	if refusal := t.admit(); refusal != nil {
-		return errors.New(refusal.Body)
+// waiter waits until a context ends.
+type waiter struct{ ctx context.Context }
+
+func (w waiter) Wait() (context.Context, context.CancelFunc) { return w.ctx, func() {} }
+
+// request makes a request of a tenant use the machine, and then take some more time without it.
+func (t *Tenant) request(ctx context.Context, m *machine, work, idle time.Duration) error {
+	if !t.Admit() {
+		return OverShare
 	}
-	defer t.done()
-	if !t.tryEnter() && !t.enter(ctx) {
+	defer t.Done()
+	if !t.Enter(waiter{ctx}) {
 		return ctx.Err()
 	}
 	m.use(work)
-	<-time.After(elsewhere)
-	t.answered.Add(1)
-	t.leave()
+	<-time.After(idle)
+	t.Exit()
 	return nil
 }
 
@@ -65,10 +67,10 @@ func (t *tenant) request(ctx context.Context, m *machine, work, elsewhere time.D
 func TestFairness(t *testing.T) {
 	const work = 100 * time.Microsecond
 	for _, test := range []struct {
-		name      string
-		clients   int
-		elsewhere time.Duration
-		// quiet tells that the other namespace has no requests.
+		name    string
+		clients int
+		idle    time.Duration
+		// quiet is true if the other namespace has no requests.
 		quiet bool
 		// slowest is how long the other's requests may take once it is settled who is held back, least how many
 		// requests a second the flood gets done.
@@ -76,17 +78,17 @@ func TestFairness(t *testing.T) {
 		least   float64
 	}{
 		{name: "fast requests", clients: 64, slowest: 5 * work, least: 7500},
-		{name: "slow requests", clients: 1000, elsewhere: 500 * time.Millisecond, slowest: 10 * work, least: 800},
+		{name: "slow requests", clients: 1000, idle: 500 * time.Millisecond, slowest: 10 * work, least: 800},
 		{name: "alone", clients: 64, quiet: true, least: 9900},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f, m := newFairness(maxInFlight*requestSize), &machine{}
+				f, m := New(maxInFlight*requestSize), &machine{}
 				f.processors = 2
 				ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 				defer stop()
 				var running sync.WaitGroup
-				flood, other := f.tenant("flood"), f.tenant("other")
+				flood, other := f.Tenant("flood"), f.Tenant("other")
 				running.Go(func() {
 					ticker := time.NewTicker(flow.ThrottleInterval)
 					defer ticker.Stop()
@@ -101,7 +103,7 @@ func TestFairness(t *testing.T) {
 				for range test.clients {
 					running.Go(func() {
 						for ctx.Err() == nil {
-							if flood.request(ctx, m, work, test.elsewhere) == nil {
+							if flood.request(ctx, m, work, test.idle) == nil {
 								mu.Lock()
 								done++
 								mu.Unlock()
@@ -131,7 +133,7 @@ func TestFairness(t *testing.T) {
 				if rate := float64(done) / 10; rate < test.least {
 					t.Errorf("the flood got %.0f requests a second, want %.0f at least", rate, test.least)
 				}
-				for _, tenant := range []*tenant{flood, other} {
+				for _, tenant := range []*Tenant{flood, other} {
 					if n := tenant.forwarding.Load(); n != 0 || len(tenant.queue) > 0 || tenant.limit.Load() != unlimited {
 						t.Errorf("%s has %d requests forwarded, %d that wait, and limit %d left", tenant.name, n, len(tenant.queue), tenant.limit.Load())
 					}
@@ -142,52 +144,45 @@ func TestFairness(t *testing.T) {
 }
 
 // TestShareOfBudget covers that a namespace without its share of requests gets in when there are as many as there may
-// be, and that nobody is refused before.
+// be, and that no namespace is rejected before.
 func TestShareOfBudget(t *testing.T) {
-	f := newFairness(maxInFlight * requestSize)
+	f := New(maxInFlight * requestSize)
 	f.budget = 10
-	flood, other := f.tenant("flood"), f.tenant("other")
+	flood, other := f.Tenant("flood"), f.Tenant("other")
 	for i := range 11 {
-		var want *http1.Refusal
-		if i == 10 {
-			want = overShare
-		}
-		if got := flood.admit(); got != want {
+		want := i < 10
+		if got := flood.Admit(); got != want {
 			t.Errorf("request %d of the flood: %v, want %v", i, got, want)
 		}
 	}
 	for i := range 6 {
-		var want *http1.Refusal
-		if i == 5 {
-			want = overShare
-		}
-		if got := other.admit(); got != want {
+		want := i < 5
+		if got := other.Admit(); got != want {
 			t.Errorf("request %d of the other: %v, want %v", i, got, want)
 		}
 	}
 	for range 10 {
-		flood.done()
+		flood.Done()
 	}
-	if refusal := other.admit(); refusal != nil {
-		t.Errorf("after the flood: %v", refusal)
+	if !other.Admit() {
+		t.Error("rejected after the flood")
 	}
-	f.release(flood)
-	f.release(other)
+	f.Release(flood)
+	f.Release(other)
 	if len(f.tenants) != 0 {
 		t.Errorf("%d tenants are left", len(f.tenants))
 	}
 }
 
-// BenchmarkAdmit is what each request costs where nobody is held back.
+// BenchmarkAdmit is what each request costs while no tenant is throttled.
 func BenchmarkAdmit(b *testing.B) {
-	t := newFairness(maxInFlight * requestSize).tenant("a")
+	t := New(maxInFlight * requestSize).Tenant("a")
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if t.admit() == nil && t.tryEnter() {
-				t.answered.Add(1)
-				t.leave()
-				t.done()
+			if t.Admit() && t.Enter(nil) {
+				t.Exit()
+				t.Done()
 			}
 		}
 	})

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 )
 
@@ -53,30 +54,28 @@ type entry struct {
 	err                      error
 }
 
-// entry is the line about an exchange that has ended.
-func (x *exchange) entry(now time.Time, took time.Duration, result http1.Result) *entry {
+// entry returns the line about an exchange that has ended.
+func (x *exchange) entry(now time.Time, took time.Duration) *entry {
 	e := &entry{
-		time: now, took: took, head: x.head, request: x.request, peer: x.peer, trace: &x.trace,
-		namespace: x.pool.key.Namespace, revision: x.pool.key.Name, status: result.Status,
-		requestBytes: result.RequestBytes, answerSize: result.ResponseBytes, err: result.Err,
+		time: now, took: took, head: x.in.head, request: x.in.request, peer: x.in.peer, trace: &x.trace,
+		namespace: x.pool.Key().Namespace, revision: x.pool.Key().Name, instance: x.answeredBy, status: x.result.Status,
+		requestBytes: x.result.RequestBytes, answerSize: x.result.ResponseBytes, err: x.result.Err,
 	}
-	if x.instance != nil {
-		e.instance = x.instance.name
-	} else {
-		e.instance = x.answered
+	if x.backend != nil {
+		e.instance = x.backend.Name()
 	}
 	return e
 }
 
-// refused tells of a request that no revision got. Either head or request is set, or none.
-func (g *Gateway) refused(peer netip.AddrPort, refusal *http1.Refusal, head *http1.Head, request *http.Request) {
-	if refusal == notFound {
+// rejected records a request that no Revision gets.
+func (g *Gateway) rejected(in inbound, r *serving.Rejection) {
+	if r.Status == http.StatusNotFound {
 		g.unknownHosts.Inc()
 	} else {
-		g.instruments.refused.WithLabelValues(strconv.Itoa(refusal.Status)).Inc()
+		g.instruments.rejected.WithLabelValues(strconv.Itoa(r.Status)).Inc()
 	}
 	if g.log != nil {
-		g.log.write(&entry{time: g.options.Clock.Now(), peer: peer, status: refusal.Status, head: head, request: request})
+		g.log.write(&entry{time: g.options.Clock.Now(), peer: in.peer, status: r.Status, head: in.head, request: in.request})
 	}
 }
 

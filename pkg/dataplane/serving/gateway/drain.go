@@ -18,11 +18,12 @@ const (
 
 // InFlight returns the number of requests that this gateway has at an instance.
 func (g *Gateway) InFlight(revision routing.Key, instance string) int {
-	p := g.known(revision)
-	if p == nil {
+	p, ok := g.pools.Get(revision)
+	if !ok {
 		return 0
 	}
-	return p.held().Requests[instance]
+	requests, _ := p.InFlight()
+	return requests[instance]
 }
 
 // AwaitDrained returns once this gateway sends no more requests to an instance, and has none but long-lived ones there: it
@@ -30,11 +31,11 @@ func (g *Gateway) InFlight(revision routing.Key, instance string) int {
 func (g *Gateway) AwaitDrained(ctx context.Context, revision routing.Key, instance string) error {
 	settled := time.NewTimer(settleTime)
 	defer settled.Stop()
-	p := g.hold(revision)
-	defer g.unhold(p)
+	p := g.pools.Retain(revision)
+	defer g.pools.Release(p)
 	known := false
 	for {
-		drained, here, changed := p.drainedBy(instance)
+		drained, here, changed := p.Drained(instance)
 		known = known || here
 		if drained && known {
 			return nil
@@ -54,27 +55,13 @@ func (g *Gateway) AwaitDrained(ctx context.Context, revision routing.Key, instan
 	}
 }
 
-// drainedBy tells whether the pool is done with an instance, and whether it is known. changed is closed when this may
-// be different.
-func (p *pool) drainedBy(instance string) (drained, known bool, changed <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.changed == nil {
-		p.changed = make(chan struct{})
-	}
-	inst := p.all[instance]
-	gone := p.gone[instance]
-	drained = (gone == nil || gone.idle()) && (inst == nil || inst.draining && inst.idle())
-	return drained, inst != nil || gone != nil, p.changed
-}
-
 // AwaitDrainedEverywhere returns once no replica's gateway has ordinary requests at an instance, or sends more there, see
 // AwaitDrained. Replicas that do not answer count until they are members no longer. The error is ctx's.
 func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.Key, instance string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var asking sync.WaitGroup
-	for _, other := range g.others() {
+	for _, other := range g.holders.All() {
 		asking.Go(func() { g.awaitDrainedAt(ctx, other, revision, instance) })
 	}
 	err := g.AwaitDrained(ctx, revision, instance)
@@ -91,7 +78,7 @@ func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.K
 // awaitDrainedAt returns when another replica says so, is gone, or ctx ends.
 func (g *Gateway) awaitDrainedAt(ctx context.Context, member membership.Member, revision routing.Key, instance string) {
 	query := url.Values{"namespace": {revision.Namespace}, "revision": {revision.Name}, "instance": {instance}}
-	_ = g.askUntil(ctx, member, drainedPath, query, func(error) bool { return g.forget(member.Name) })
+	_ = g.askUntil(ctx, member, drainedPath, query, func(error) bool { return g.holders.Forget(member.Name) })
 }
 
 // serveDrained answers another replica once this gateway is done with an instance.

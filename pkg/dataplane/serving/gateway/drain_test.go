@@ -12,8 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
@@ -30,25 +29,25 @@ func TestAwaitDrained(t *testing.T) {
 		// act is called after a second, with a request in flight where busy is set.
 		busy  bool
 		known bool
-		act   func(g *Gateway, p *pool, inst *instance)
+		act   func(g *Gateway, p *pool.Pool, inst *pool.Backend)
 		want  time.Duration
 	}{
 		{name: "unknown", want: settleTime},
-		{name: "drains", known: true, want: time.Second, act: func(g *Gateway, _ *pool, _ *instance) { g.SetInstances(key("r"), draining()) }},
-		{name: "gone", known: true, want: time.Second, act: func(g *Gateway, _ *pool, _ *instance) { g.SetInstances(key("r"), nil) }},
-		{name: "gone with its revision", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool, inst *instance) {
+		{name: "drains", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Pool, _ *pool.Backend) { g.SetInstances(key("r"), draining()) }},
+		{name: "gone", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Pool, _ *pool.Backend) { g.SetInstances(key("r"), nil) }},
+		{name: "gone with its revision", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool.Pool, inst *pool.Backend) {
 			g.SetInstances(key("r"), nil)
 			g.DeleteRevision(key("r"))
 			<-time.After(time.Second)
-			p.end(inst, nil, time.Now())
+			p.End(inst, nil, time.Now())
 		}},
-		{name: "drains with a request", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool, inst *instance) {
+		{name: "drains with a request", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool.Pool, inst *pool.Backend) {
 			g.SetInstances(key("r"), draining())
 			<-time.After(time.Second)
-			p.end(inst, nil, time.Now())
+			p.End(inst, nil, time.Now())
 		}},
-		{name: "a request that ends is not enough", known: true, busy: true, want: 5 * time.Second, act: func(_ *Gateway, p *pool, inst *instance) {
-			p.end(inst, nil, time.Now())
+		{name: "a request that ends is not enough", known: true, busy: true, want: 5 * time.Second, act: func(_ *Gateway, p *pool.Pool, inst *pool.Backend) {
+			p.End(inst, nil, time.Now())
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -59,10 +58,10 @@ func TestAwaitDrained(t *testing.T) {
 					g.SetInstances(key("r"), ready("a"))
 				}
 				p := poolOf(g)
-				var inst *instance
+				var inst *pool.Backend
 				if test.busy {
-					p.begin(time.Now())
-					inst = p.tryAcquire()
+					p.Begin(time.Now())
+					inst = try(p)
 				}
 				if test.act != nil {
 					go func() {
@@ -79,61 +78,6 @@ func TestAwaitDrained(t *testing.T) {
 				}
 				if gone := test.want == 5*time.Second; (err != nil) != gone {
 					t.Errorf("AwaitDrained: %v", err)
-				}
-			})
-		})
-	}
-}
-
-// TestLongLivedRequests covers when a request is no longer waited for before the instance ends: at once where its response
-// has no end by nature, after some time where it just goes on.
-func TestLongLivedRequests(t *testing.T) {
-	for name, test := range map[string]struct {
-		at   []bool
-		gone bool
-		want time.Duration
-	}{
-		"upgraded":               {at: []bool{true}},
-		"long response":          {at: []bool{false}, want: longLivedAfter},
-		"both":                   {at: []bool{true, false}, want: longLivedAfter},
-		"upgraded, gone":         {at: []bool{true}, gone: true},
-		"both, instance is gone": {at: []bool{true, false}, gone: true, want: longLivedAfter},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := &hooks{}
-				g := New(h.options())
-				g.SetRevision(revision(0))
-				g.SetInstances(key("r"), ready("a"))
-				p := poolOf(g)
-				var streams []*stream
-				inst := p.all["a"]
-				for _, now := range test.at {
-					p.begin(time.Now())
-					p.tryAcquire()
-					streams = append(streams, p.stream(inst, now))
-				}
-				began := time.Now()
-				if test.gone {
-					g.SetInstances(key("r"), nil)
-				} else {
-					draining := ready("a")
-					draining[0].Draining = true
-					g.SetInstances(key("r"), draining)
-				}
-				if err := g.AwaitDrained(t.Context(), key("r"), "a"); err != nil || time.Since(began) != test.want {
-					t.Errorf("drained after %v, %v, want %v", time.Since(began), err, test.want)
-				}
-				synctest.Wait()
-				if told := len(h.drained) == 1; told == test.gone {
-					t.Errorf("drained %v", h.drained)
-				}
-				for _, s := range streams {
-					p.end(inst, s, time.Now())
-				}
-				<-time.After(time.Minute)
-				if inst.inFlight != 0 || inst.longLived != 0 || len(p.gone) > 0 || len(h.drained) > 1 {
-					t.Errorf("in the end %+v, gone %v, drained %v", inst, p.gone, h.drained)
 				}
 			})
 		})
@@ -162,7 +106,7 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 	})
 	drained := make(chan string, 1)
 	onPaths(t, Options{Drained: func(_ routing.Key, instance string) { drained <- instance }}, app, func(t *testing.T, b *bench, send func() *http.Request) {
-		spec := *poolOf(b.Gateway).spec.Load()
+		spec := specOf(b.Gateway)
 		if spec.Protocol != routing.H2C {
 			conn, reader := b.upgrade(t)
 			defer func() {
@@ -190,7 +134,7 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 			ordinary <- res.StatusCode
 		}()
 		<-asked
-		instances := []workload.Instance{{Name: "i-1", Address: poolOf(b.Gateway).all["i-1"].upstream.Address(), Draining: true}}
+		instances := []workload.Instance{{Name: "i-1", Address: b.app, Draining: true}}
 		b.SetInstances(spec.Key, instances)
 		select {
 		case <-drained:
@@ -209,24 +153,6 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 			t.Errorf("the event stream is %q, %v", body, err)
 		}
 	})
-}
-
-// TestReturnedInstance covers that an instance which was away for a moment still has its requests.
-func TestReturnedInstance(t *testing.T) {
-	g := New(Options{})
-	g.SetRevision(revision(1))
-	g.SetInstances(key("r"), ready("a"))
-	p := poolOf(g)
-	inst := p.tryAcquire()
-	g.SetInstances(key("r"), nil)
-	g.SetInstances(key("r"), ready("a"))
-	if p.tryAcquire() != nil {
-		t.Error("the instance gets more than it may have")
-	}
-	p.end(inst, nil, time.Now())
-	if p.tryAcquire() != inst {
-		t.Error("the instance gets nothing after its request has ended")
-	}
 }
 
 // TestDrainHandler covers that the answer waits for requests of all replicas.
@@ -270,44 +196,6 @@ func TestDrainHandler(t *testing.T) {
 	if code := <-answered; code != http.StatusOK {
 		t.Errorf("answered %d", code)
 	}
-}
-
-// TestReport covers that reports tell of revisions with requests, over the interval, and of no others.
-func TestReport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := New(Options{})
-		spec := revision(0)
-		spec.UID = "u"
-		g.SetRevision(spec)
-		for i := range 3 {
-			g.SetRevision(&routing.Revision{Key: key(fmt.Sprint("idle-", i))})
-		}
-		check := func(want ...Usage) {
-			t.Helper()
-			if diff := cmp.Diff(want, g.Report(time.Now())); diff != "" {
-				t.Error(diff)
-			}
-		}
-		check()
-		<-time.After(time.Hour)
-		check()
-		<-time.After(500 * time.Millisecond)
-		p := poolOf(g)
-		p.begin(time.Now())
-		<-time.After(500 * time.Millisecond)
-		check(Usage{Key: spec.Key, UID: "u", Concurrency: 0.5, RequestsPerSecond: 1})
-		<-time.After(time.Second)
-		check(Usage{Key: spec.Key, UID: "u", Concurrency: 1})
-		p.end(nil, nil, time.Now())
-		<-time.After(time.Second)
-		check()
-		if len(g.reports.pools) != 0 {
-			t.Errorf("%d revisions without requests are looked at", len(g.reports.pools))
-		}
-		p.begin(time.Now())
-		g.DeleteRevision(spec.Key)
-		check()
-	})
 }
 
 // TestServePublic covers that cluster-local hosts cannot be reached from outside.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
@@ -133,11 +134,11 @@ func TestRequestTrailers(t *testing.T) {
 // TestInvalidStatus covers that a status code which is none becomes 502 on each path.
 func TestInvalidStatus(t *testing.T) {
 	onPaths(t, Options{}, http.NotFoundHandler(), func(t *testing.T, b *bench, send func() *http.Request) {
-		spec := *poolOf(b.Gateway).spec.Load()
+		spec := specOf(b.Gateway)
 		spec.Protocol = routing.HTTP1
 		b.SetRevision(&spec)
 		rawApp(t, b, "HTTP/1.1 099 X\r\nContent-Length: 0\r\n\r\n")
-		if res, got := b.do(t, send()); res.StatusCode != http.StatusBadGateway || strings.TrimSpace(got) != badAnswer.Body {
+		if res, got := b.do(t, send()); res.StatusCode != http.StatusBadGateway || strings.TrimSpace(got) != serving.BadResponse.Body {
 			t.Errorf("%s %q, want 502", res.Status, got)
 		}
 	})
@@ -219,7 +220,7 @@ func TestUnfit(t *testing.T) {
 			r.Header.Set("Host", test.host)
 		}
 		w := httptest.NewRecorder()
-		g.ServeHTTP(w, r)
+		g.serveHTTP(w, r, false)
 		if w.Code != test.want {
 			t.Errorf("%s: %d, want %d", name, w.Code, test.want)
 		}

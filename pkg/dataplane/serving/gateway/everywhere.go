@@ -43,12 +43,12 @@ func (g *Gateway) ServedEverywhere(key routing.Key, then func()) bool {
 	if route == nil || route.everywhere {
 		return true
 	}
-	others := g.peers.members()
+	others := g.holders.Members()
 	if len(others) == 0 {
 		return true
 	}
 	if route.askNoMore == nil {
-		ctx, cancel := context.WithTimeout(g.base, routedPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), routedPatience)
 		route.askNoMore = cancel
 		go func() {
 			defer cancel()
@@ -80,7 +80,7 @@ func (g *Gateway) awaitRoutedAt(ctx context.Context, others []membership.Member,
 // there, and it knows all routes before it takes some again.
 func (g *Gateway) awaitRouted(ctx context.Context, other membership.Member, query url.Values) error {
 	return g.askUntil(ctx, other, routedPath, query, func(err error) bool {
-		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.peers.members(), other)
+		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.holders.Members(), other)
 	})
 }
 

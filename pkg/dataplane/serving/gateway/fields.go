@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 )
 
 // Names of the header fields that the gateway writes anew, in lower case.
@@ -133,4 +136,48 @@ func putHex(dst []byte, v uint64) {
 	for i := range 16 {
 		dst[i] = digits[v>>(60-4*i)&0xf]
 	}
+}
+
+// only returns the value of the only field of a name, or nil.
+func only(head *http1.Head, name string) (value []byte) {
+	found := false
+	for i := range head.Fields {
+		if f := &head.Fields[i]; string(f.Name) == name {
+			if found {
+				return nil
+			}
+			value, found = f.Value, true
+		}
+	}
+	return value
+}
+
+// appendJoined appends the values of all fields of a name, each followed by a comma, unless they cannot be extended.
+func appendJoined(dst []byte, head *http1.Head, name string) []byte {
+	size := len(dst)
+	for i := range head.Fields {
+		f := &head.Fields[i]
+		if string(f.Name) != name || len(f.Value) == 0 {
+			continue
+		}
+		if openQuote(f.Value) {
+			return dst[:size]
+		}
+		dst = append(dst, f.Value...)
+		dst = append(dst, ", "...)
+	}
+	return dst
+}
+
+// joined returns the values of all fields of a name that can be extended, each followed by a comma.
+func joined(header http.Header, name string) (all []byte) {
+	for _, value := range header.Values(name) {
+		if openQuote(value) {
+			return nil
+		}
+		if value != "" {
+			all = append(append(all, value...), ", "...)
+		}
+	}
+	return all
 }

@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"io"
 	"net/http"
-	"net/http/httputil"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,10 +15,21 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/fairness"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+)
+
+const (
+	// defaultMemory is the budget without Options.Budget, largestRequest more than any request holds, in bytes.
+	defaultMemory, largestRequest = 256 << 20, 1 << 20
+	// defaultBurstCapacity is the target burst capacity without Options.TargetBurstCapacity.
+	defaultBurstCapacity = 211
 )
 
 // Options are what a Gateway needs.
@@ -47,6 +57,8 @@ type Options struct {
 	Budget *flow.Budget
 	// StopTimeout is how long requests in flight may go on when Serve is to end; 0 means 30 s.
 	StopTimeout time.Duration
+	// StandardOnly turns the fast path off: net/http forwards all requests.
+	StandardOnly bool
 	// Listeners is how many listeners are served, which share the connections that there may be; 0 means one.
 	Listeners int
 	// Members are the replicas, of which one has the requests to a revision with containerConcurrency (serving 8-7), by
@@ -58,38 +70,32 @@ type Options struct {
 	Forward http.RoundTripper
 }
 
-// Gateway routes and forwards requests. What it is told takes effect for the requests that come from then on, those
-// in flight end where they began. Its methods may be called concurrently.
+// Gateway routes and forwards requests. Changes take effect for the requests that come from then on; requests in flight end as they
+// began. Its methods may be called concurrently.
 type Gateway struct {
-	options      Options
+	options    Options
+	table      *routetable.Table[*pool.Pool]
+	pools      *pool.Pools
+	fairness   *fairness.Fairness
+	transports *proxy.Transports
+	holders    *ownership.Holders
+
 	instruments  *instruments
 	unknownHosts metrics.CounterMetric
 	log          *accessLog
-	proxy        *httputil.ReverseProxy
-	table        *routetable.Table[*pool]
-	fairness     *fairness
-	reports      reports
-	peers        peerSet
-	// seed makes the order of instances differ between replicas. It is zero where there is only this one.
-	seed maphash.Seed
-	// base is what questions to other replicas derive their contexts from: no request asks for itself alone.
-	base context.Context
-	// retired tells that connections end with the next answer.
-	retired atomic.Bool
-	// tending tells that fairness is run by a call of Serve.
-	tending atomic.Bool
+	// retired is true once connections end with the next response, adjusting while a call of Serve runs fairness.
+	retired, adjusting atomic.Bool
 
-	// mu guards the fields below. Requests take it only where they come from other replicas.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	routes map[routing.Key]*assigned
-	pools  map[routing.Key]*pool
-	// changes are those of routes that other replicas wait for.
+	// changes are the changes of routes that other replicas wait for.
 	changes map[routing.Key]*change
 }
 
 // assigned is a route of the table, with the pools that it refers to.
 type assigned struct {
-	pools []*pool
+	pools []*pool.Pool
 	// form identifies what it was given as, everywhere tells that the other replicas serve it in that form. askNoMore ends
 	// the questions to them, if there are any.
 	form       string
@@ -128,29 +134,26 @@ func New(options Options) *Gateway {
 	}
 	set := options.Members.Current()
 	g := &Gateway{
-		options:     options,
-		base:        context.Background(),
-		fairness:    newFairness(options.Budget.Limit()),
-		reports:     reports{pools: map[*pool]struct{}{}},
-		peers:       peerSet{set: set, left: map[string]membership.Member{}},
-		table:       routetable.New[*pool](),
-		instruments: newInstruments(options.Register),
-		routes:      map[routing.Key]*assigned{},
-		pools:       map[routing.Key]*pool{},
-		changes:     map[routing.Key]*change{},
+		options: options, table: routetable.New[*pool.Pool](), fairness: fairness.New(options.Budget.Limit()), transports: proxy.New(),
+		holders: ownership.NewHolders(set), instruments: newInstruments(options.Register),
+		routes: map[routing.Key]*assigned{}, changes: map[routing.Key]*change{},
 	}
+	var seed maphash.Seed
+	if set.Self() != "" {
+		seed = maphash.MakeSeed()
+	}
+	g.pools = pool.New(pool.Options{
+		Activate: options.Activate, Drained: options.Drained, TargetBurstCapacity: options.TargetBurstCapacity, Clock: options.Clock,
+		Fairness: g.fairness, Owners: owners{g}, Seed: seed, Register: options.Register,
+	})
 	g.unknownHosts = g.instruments.unknownHosts.WithLabelValues()
 	if options.AccessLog != nil {
 		dropped := g.instruments.logLinesDropped.WithLabelValues()
 		g.log = &accessLog{to: options.AccessLog, dropped: dropped.Inc}
 	}
-	if set.Self() != "" {
-		g.seed = maphash.MakeSeed()
-	}
-	g.proxy = newProxy(relays{members: options.Members, forward: options.Forward})
-	options.Members.Subscribe(g.follow)
-	// What changed meanwhile.
-	g.follow(options.Members.Current())
+	options.Members.Subscribe(g.membersChanged)
+	// Changes since Current.
+	g.membersChanged(options.Members.Current())
 	return g
 }
 
@@ -165,9 +168,8 @@ func (g *Gateway) SetRoute(route *routing.Route) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := &assigned{form: form}
-	g.table.Set(route, func(key routing.Key) *pool {
-		p := g.pool(key)
-		p.routes++
+	g.table.Set(route, func(key routing.Key) *pool.Pool {
+		p := g.pools.Retain(key)
 		next.pools = append(next.pools, p)
 		return p
 	})
@@ -193,8 +195,7 @@ func (g *Gateway) assign(key routing.Key, next *assigned) {
 		g.routes[key] = next
 	}
 	for _, p := range before.pools {
-		p.routes--
-		g.drop(p)
+		g.pools.Release(p)
 	}
 	if before.askNoMore != nil {
 		before.askNoMore()
@@ -202,82 +203,22 @@ func (g *Gateway) assign(key routing.Key, next *assigned) {
 	g.rerouted(key)
 }
 
-// SetRevision makes a revision known, or tells what it wants now.
-func (g *Gateway) SetRevision(revision *routing.Revision) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.pool(revision.Key).setSpec(revision)
-}
+// SetRevision adds or changes a Revision.
+func (g *Gateway) SetRevision(revision *routing.Revision) { g.pools.SetRevision(revision) }
 
-// DeleteRevision forgets a revision. Requests wait for another of its name while a route refers to it; where none
-// does, those that wait get 503.
-func (g *Gateway) DeleteRevision(key routing.Key) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.pools[key]
-	if p == nil {
-		return
-	}
-	p.setSpec(nil)
-	g.drop(p)
-}
+// DeleteRevision makes a Revision unknown. Requests wait for another one of its name while a route refers to it, and are rejected
+// with 503 otherwise.
+func (g *Gateway) DeleteRevision(key routing.Key) { g.pools.DeleteRevision(key) }
 
-// SetInstances says which instances of a revision there are.
+// SetInstances sets the backends of a Revision.
 func (g *Gateway) SetInstances(key routing.Key, instances []workload.Instance) {
-	g.setInstances(key, instances)()
+	g.pools.SetBackends(key, instances)
 }
 
-func (g *Gateway) setInstances(key routing.Key, instances []workload.Instance) (notify func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.pools[key]
-	if p == nil {
-		if len(instances) == 0 {
-			return func() {}
-		}
-		p = g.pool(key)
-	}
-	notify = p.setInstances(instances)
-	g.drop(p)
-	return notify
-}
-
-// Sample returns what there was at a revision since the previous call: the average number of requests in flight,
-// those that waited included, and the requests that came per second; besides the number of those that wait now.
-// It is false where the gateway does not know the revision.
+// Sample returns the usage of a Revision since the previous call, see pool.Pools.
 func (g *Gateway) Sample(key routing.Key, now time.Time) (concurrency, rps float64, waiting int, ok bool) {
-	g.mu.Lock()
-	p := g.pools[key]
-	g.mu.Unlock()
-	if p == nil {
-		return 0, 0, 0, false
-	}
-	concurrency, rps, waiting = p.sample(now)
-	return concurrency, rps, waiting, true
+	return g.pools.Sample(key, now)
 }
 
-// pool returns that of a revision, and makes it if need be. g.mu is held.
-func (g *Gateway) pool(key routing.Key) *pool {
-	p := g.pools[key]
-	if p == nil {
-		p = newPool(key, g)
-		g.pools[key] = p
-	}
-	return p
-}
-
-// emptied drops a pool whose last instance that had gone has no requests any more.
-func (g *Gateway) emptied(p *pool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.drop(p)
-}
-
-// drop forgets a pool that nobody knows anything of any more. g.mu is held.
-func (g *Gateway) drop(p *pool) {
-	if g.pools[p.key] != p || p.routes > 0 || p.spec.Load() != nil || p.instances() > 0 {
-		return
-	}
-	delete(g.pools, p.key)
-	p.close()
-}
+// Report returns the usage of Revisions with requests since the previous call, see pool.Pools.
+func (g *Gateway) Report(now time.Time) []pool.Usage { return g.pools.Report(now) }

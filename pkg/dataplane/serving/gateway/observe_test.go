@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
@@ -187,6 +189,11 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// patient waits for ever.
+type patient struct{}
+
+func (patient) Queued() (context.Context, context.CancelFunc) { return context.Background(), func() {} }
+
 // TestForwardingEndsWithFirstByte covers that the last phase of a cold start is over when the answer begins.
 func TestForwardingEndsWithFirstByte(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
@@ -194,12 +201,20 @@ func TestForwardingEndsWithFirstByte(t *testing.T) {
 	g := New(Options{Register: registry.MustRegister, Clock: fake})
 	g.SetRevision(revision(0))
 	p := poolOf(g)
-	x := g.begin(p, netip.AddrPort{}, "")
-	x.first, p.start.ready = true, fake.Now()
+	x := g.begin(inbound{head: &http1.Head{}}, p, nil)
+	grants := make(chan pool.Grant)
+	go func() { grants <- p.Acquire(patient{}, false) }()
+	for p.Waiting() == 0 {
+		<-time.After(time.Millisecond)
+	}
+	g.SetInstances(key("r"), ready("a"))
+	grant := <-grants
+	x.backend, x.coldStart = grant.Backend, grant.ColdStart
 	fake.SetTime(fake.Now().Add(time.Second))
-	x.Answered()
+	x.ResponseStarted()
 	fake.SetTime(fake.Now().Add(time.Minute))
-	x.Done(http1.Result{Status: http.StatusOK})
+	x.result.Status = http.StatusOK
+	x.end()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -234,11 +249,14 @@ func TestTagHeader(t *testing.T) {
 	}{{"t", true, "tagged"}, {"t", false, "r"}, {"u", true, "r"}, {"", true, "r"}} {
 		enabled = test.enabled
 		head := &http1.Head{Host: []byte("x"), Fields: []http1.Field{{Name: []byte(tagField), Value: []byte(test.tag)}}}
-		x, refusal := g.Begin(head, netip.AddrPort{})
-		if refusal != nil || x.(*exchange).pool.key.Name != test.want {
-			t.Errorf("%+v: %v, %v", test, x, refusal)
+		in := inbound{head: head}
+		host, known := g.lookup(&in)
+		if !known || !g.fast(host, &in) {
+			t.Fatalf("%+v: not for the fast path", test)
 		}
-		x.Done(http1.Result{Status: 200})
+		if got := g.choose(host, &in).Key().Name; got != test.want {
+			t.Errorf("%+v: chose %s", test, got)
+		}
 	}
 }
 
@@ -254,8 +272,8 @@ func TestMixedProtocols(t *testing.T) {
 		if spec != nil {
 			g.SetRevision(spec)
 		}
-		if x, refusal := g.Begin(&http1.Head{Host: []byte("h")}, netip.AddrPort{}); x != nil || refusal != nil {
-			t.Errorf("got %v, %v, want neither", x, refusal)
+		if g.serve(inbound{head: &http1.Head{Host: []byte("h")}}, nil) {
+			t.Error("the fast path serves the request")
 		}
 	}
 	if n := routetable.Lookup(g.table, "h").Choices(); n != 0 {

@@ -8,11 +8,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -30,75 +29,11 @@ const (
 	askRetry = 100 * time.Millisecond
 )
 
-// peerSet is the other replicas.
-type peerSet struct {
-	// mu guards the fields below.
-	mu  sync.Mutex
-	set *membership.Set
-	// left are those that went away, by name: while they answer, they may have requests.
-	left map[string]membership.Member
-}
-
-func (p *peerSet) follow(set *membership.Set) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range p.set.Members() {
-		p.left[m.Name] = m
-	}
-	for _, m := range set.Members() {
-		delete(p.left, m.Name)
-	}
-	delete(p.left, set.Self())
-	p.set = set
-}
-
-// others returns all replicas but this one, with those that left and may have requests.
-func (g *Gateway) others() []membership.Member {
-	p := &g.peers
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	others := p.present()
-	for _, m := range p.left {
-		others = append(others, m)
-	}
-	return others
-}
-
-// members returns all replicas but this one, without those that left.
-func (p *peerSet) members() []membership.Member {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.present()
-}
-
-// present is members with mu held.
-func (p *peerSet) present() []membership.Member {
-	var others []membership.Member
-	for _, m := range p.set.Members() {
-		if m.Name != p.set.Self() {
-			others = append(others, m)
-		}
-	}
-	return others
-}
-
-// forget takes a replica that does not answer for gone. It returns false if it is a member still.
-func (g *Gateway) forget(name string) bool {
-	p := &g.peers
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if slices.ContainsFunc(p.set.Members(), func(m membership.Member) bool { return m.Name == name }) {
-		return false
-	}
-	delete(p.left, name)
-	return true
-}
-
 // PeerHandler serves the other replicas, below PeerPath, which is to be stripped: requests to revisions that belong to this one, and questions
 // about those in flight. Who may reach it is to be authenticated before.
 func (g *Gateway) PeerHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc(requestPath, g.serveRelayed)
+	mux.HandleFunc(requestPath, g.serveForwarded)
 	mux.HandleFunc("GET "+heldPath, g.serveHeld)
 	mux.HandleFunc("GET "+drainedPath, g.serveDrained)
 	mux.HandleFunc("GET "+routedPath, g.serveRouted)
@@ -108,25 +43,21 @@ func (g *Gateway) PeerHandler() http.Handler {
 // serveHeld tells which requests to a revision are in flight.
 func (g *Gateway) serveHeld(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	answer := &held{}
-	if p := g.known(routing.Key{Namespace: query.Get("namespace"), Name: query.Get("revision")}); p != nil {
-		answer = p.held()
+	var usage ownership.Usage
+	if p, ok := g.pools.Get(routing.Key{Namespace: query.Get("namespace"), Name: query.Get("revision")}); ok {
+		usage.Requests, usage.Owner = p.InFlight()
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(answer) //nolint:errcheck,errchkjson // who asked may have left
+	json.NewEncoder(w).Encode(usage) //nolint:errcheck,errchkjson // who asked may have left
 }
 
-// askHeld asks another replica which requests to a revision it has in flight. It returns nil where that does not answer.
-func (g *Gateway) askHeld(ctx context.Context, member membership.Member, key routing.Key) *held {
+// askHeld asks another replica which requests to a Revision it has in flight.
+func (g *Gateway) askHeld(ctx context.Context, member membership.Member, key routing.Key) (usage ownership.Usage, err error) {
 	query := url.Values{"namespace": {key.Namespace}, "revision": {key.Name}}
-	answer := &held{}
-	err := g.get(ctx, member, heldPath, query, func(body io.Reader) error {
-		return json.NewDecoder(io.LimitReader(body, maxHeld)).Decode(answer)
+	err = g.get(ctx, member, heldPath, query, func(body io.Reader) error {
+		return json.NewDecoder(io.LimitReader(body, maxHeld)).Decode(&usage)
 	})
-	if err != nil {
-		return nil
-	}
-	return answer
+	return usage, err
 }
 
 var errNoPeers = errors.New("there is no way to other replicas")
@@ -174,11 +105,4 @@ func (g *Gateway) askUntil(ctx context.Context, member membership.Member, path s
 			return err
 		}
 	}
-}
-
-// known returns the pool of a revision, or nil.
-func (g *Gateway) known(key routing.Key) *pool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.pools[key]
 }

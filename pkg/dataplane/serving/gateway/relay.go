@@ -1,26 +1,23 @@
 package gateway
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
-	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/utils/clock"
-
-	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// Header fields between replicas, which go neither in nor out. They say what the request is on its way to the
-// instance, and what a proxy would not keep.
+// Header fields between replicas, which neither clients nor backends get. They have what a proxy would not keep of the request
+// to the backend.
 const (
 	relayPrefix = "Knative-Gateway-"
 	// revisionHeader is namespace/name, pathHeader the names of the replicas it came through.
@@ -31,80 +28,102 @@ const (
 	// methodHeader and upgradeHeader are for requests that become a tunnel.
 	methodHeader  = relayPrefix + "Method"
 	upgradeHeader = relayPrefix + "Upgrade"
-	// tunnelHeader of an answer tells that what follows is a connection; instanceHeader is who answered.
+	// tunnelHeader of a response means that a connection follows; instanceHeader is the backend that answered.
 	tunnelHeader   = relayPrefix + "Tunnel"
 	instanceHeader = relayPrefix + "Instance"
 )
 
-const (
-	// ownerPatience is how long a request waits for an owner that cannot be reached.
-	ownerPatience = 3 * time.Second
-	// maxHops bounds the replicas that a request goes through while they do not agree on its owner.
-	maxHops = 16
-	// firstOwnerPause and lastOwnerPause are between attempts to reach one.
-	firstOwnerPause, lastOwnerPause = 10 * time.Millisecond, 200 * time.Millisecond
-)
+// maxHops bounds the replicas that a request goes through while they do not agree on its owner.
+const maxHops = 16
+
+// ownerPacing is how long, and how often, a request waits for an owner that cannot be reached.
+var ownerPacing = ownership.Pacing{Patience: 3 * time.Second, FirstPause: 10 * time.Millisecond, LastPause: 200 * time.Millisecond}
 
 var (
-	noOwner     = &http1.Refusal{Status: http.StatusServiceUnavailable, Body: "the replica that the revision belongs to is not reachable", RetryAfter: time.Second}
-	badRelaying = &http1.Refusal{Status: http.StatusBadRequest, Body: "not a request of another replica"}
+	noOwner      = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "the replica that the revision belongs to is not reachable", RetryAfter: time.Second}
+	badForwarded = &serving.Rejection{Status: http.StatusBadRequest, Body: "not a request of another replica"}
 )
 
-// relays takes the requests to revisions of other replicas there.
-type relays struct {
-	members *membership.View
-	forward http.RoundTripper
+// ForwardToOwner implements Forwarder.
+func (f *standardForwarder) ForwardToOwner(owner *membership.Member) serving.Result {
+	x := f.exchange
+	if waited, err := f.attempts.WaitBeforeReturn(f.Context(), owner.Name); waited {
+		return f.retry(err, nil)
+	}
+	x.entered = x.entered || x.pool.Tenant().Enter(x)
+	result := f.Request.Forward(f.sendToOwner(owner))
+	if result.Outcome != serving.Unreached {
+		return result
+	}
+	x.exit()
+	return f.retry(f.attempts.Wait(f.Context(), nil), result.Err)
 }
 
-// send sends a request to the owner of its revision. ok is false where that is not possible now, and nothing was sent.
-func (t *relays) send(r *http.Request, x *exchange, body *meteredRequest, owner *membership.Member) (res *http.Response, ok bool, err error) {
-	if t.forward == nil || len(x.path) >= maxHops {
-		return nil, false, nil
+// retry returns the result of an attempt that reached no owner because of cause, after a wait that ended with err.
+func (f *standardForwarder) retry(err, cause error) serving.Result {
+	switch {
+	case err == nil:
+		return serving.Result{Outcome: serving.Unreached, Err: cause}
+	case errors.Is(err, ownership.ErrUnreachable):
+		return serving.Result{Outcome: serving.Rejected, Rejection: noOwner, Err: fmt.Errorf("%w: %w", noOwner, cause)}
 	}
-	reached := false
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached = true }}
-	out := r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
-	out.URL = &url.URL{Scheme: "https", Host: owner.Address, Path: PeerPath + requestPath}
-	out.Host = ""
-	out.Header = r.Header.Clone()
-	out.Header.Set(revisionHeader, x.pool.key.String())
-	out.Header.Set(pathHeader, strings.Join(append(x.path[:len(x.path):len(x.path)], t.members.Current().Self()), ","))
-	out.Header.Set(targetHeader, r.URL.RequestURI())
-	out.Header.Set(hostHeader, r.Host)
-	if body != nil {
-		out.Body = body
-	}
-	if upgrade := r.Header.Get("Upgrade"); upgrade != "" && body == nil {
-		res, err = t.tunnel(out, upgrade)
-	} else {
-		// A body before the upgrade has no place in a tunnel: the instance answers as if it were not asked for one.
-		out.Header.Del("Connection")
-		out.Header.Del("Upgrade")
-		res, err = t.forward.RoundTrip(out)
-	}
-	if err != nil {
-		return nil, reached || body != nil && body.begun.Load(), err
-	}
-	x.answered = res.Header.Get(instanceHeader)
-	for name := range res.Header {
-		if strings.HasPrefix(name, relayPrefix) && !x.relayed {
-			delete(res.Header, name)
+	return f.Failed(err)
+}
+
+// sendToOwner returns a Send to another replica.
+func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
+	x, options := f.exchange, &f.gateway.options
+	return func(r *http.Request) (*http.Response, error) {
+		if options.Forward == nil || len(x.in.path) >= maxHops {
+			return nil, proxy.Unreached(errNoPeers)
 		}
+		reached := false
+		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached = true }}
+		out := r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
+		out.URL = &url.URL{Scheme: "https", Host: owner.Address, Path: PeerPath + requestPath}
+		out.Host = ""
+		out.Header = r.Header.Clone()
+		out.Header.Set(revisionHeader, x.pool.Key().String())
+		path := append(x.in.path[:len(x.in.path):len(x.in.path)], options.Members.Current().Self())
+		out.Header.Set(pathHeader, strings.Join(path, ","))
+		out.Header.Set(targetHeader, r.URL.RequestURI())
+		out.Header.Set(hostHeader, r.Host)
+		var res *http.Response
+		var err error
+		if upgrade := r.Header.Get("Upgrade"); upgrade != "" && !f.HasBody() {
+			res, err = tunnel(options.Forward, out, upgrade)
+		} else {
+			// A body before the upgrade has no place in a tunnel: the backend answers as if the client had not asked for one.
+			out.Header.Del("Connection")
+			out.Header.Del("Upgrade")
+			res, err = options.Forward.RoundTrip(out)
+		}
+		if err != nil {
+			if reached {
+				return nil, err
+			}
+			return nil, proxy.Unreached(err)
+		}
+		x.answeredBy = res.Header.Get(instanceHeader)
+		for name := range res.Header {
+			if strings.HasPrefix(name, relayPrefix) && !x.in.forwarded() {
+				delete(res.Header, name)
+			}
+		}
+		return res, nil
 	}
-	return res, true, nil
 }
 
-// serveRelayed serves a request that another replica got, to a revision of this one.
-func (g *Gateway) serveRelayed(w http.ResponseWriter, r *http.Request) {
+// serveForwarded serves a request that another replica has routed to a Revision of this one.
+func (g *Gateway) serveForwarded(w http.ResponseWriter, r *http.Request) {
 	namespace, name, _ := strings.Cut(r.Header.Get(revisionHeader), "/")
 	target, err := url.ParseRequestURI(r.Header.Get(targetHeader))
 	if err != nil || namespace == "" || name == "" {
-		answer(w, badRelaying)
+		proxy.Reject(w, badForwarded)
 		return
 	}
 	in := r.WithContext(r.Context())
 	in.URL, in.RequestURI, in.Host = target, r.Header.Get(targetHeader), r.Header.Get(hostHeader)
-	path := strings.Split(r.Header.Get(pathHeader), ",")
 	upgrade, method := r.Header.Get(upgradeHeader), r.Header.Get(methodHeader)
 	in.Header = r.Header.Clone()
 	for field := range in.Header {
@@ -118,76 +137,10 @@ func (g *Gateway) serveRelayed(w http.ResponseWriter, r *http.Request) {
 		in.Header.Set("Upgrade", upgrade)
 		w = &tunnelWriter{ResponseWriter: w, in: r.Body}
 	}
-	key := routing.Key{Namespace: namespace, Name: name}
-	p := g.hold(key)
-	defer g.unhold(p)
-	if refusal := p.tenant.admit(); refusal != nil {
-		answer(w, refusal)
-		return
-	}
-	x := g.begin(p, netip.AddrPort{}, r.Header.Get(traceparentField))
-	x.request, x.relayed, x.path = in, true, path
-	if x.series != nil {
-		// The replica that took the request in counts it.
-		x.series.inFlight.Dec()
-		x.series = nil
-	}
-	if !x.Hold(memoryOf(in)) {
-		answer(w, http1.OverBudget)
-		x.Done(http1.Result{Status: http1.OverBudget.Status})
-		return
-	}
-	g.forward(w, in, x)
-}
-
-// hold returns the pool of a revision, which stays until unhold even if nothing else is known of it.
-func (g *Gateway) hold(key routing.Key) *pool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.pool(key)
-	p.routes++
-	return p
-}
-
-func (g *Gateway) unhold(p *pool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p.routes--
-	g.drop(p)
-}
-
-// reach is the patience of a request with owners that cannot be reached.
-type reach struct {
-	until time.Time
-	// attempts is the number of attempts that failed.
-	attempts int
-	// turned tells that the request has waited because it would go back.
-	turned bool
-}
-
-// back waits, once, if the owner is a replica that took the request for another one's: one of both does not know the
-// members of now.
-func (p *reach) back(ctx context.Context, x *exchange, owner *membership.Member) (waited bool, err error) {
-	if p.turned || !slices.Contains(x.path, owner.Name) {
-		return false, nil
-	}
-	p.turned = true
-	p.attempts = len(x.path) / 2
-	return true, p.wait(ctx, nil)
-}
-
-// wait waits before the next attempt, and returns an error when there is none.
-func (p *reach) wait(ctx context.Context, cause error) error {
-	now := time.Now()
-	if p.until.IsZero() {
-		p.until = now.Add(ownerPatience)
-	}
-	if !now.Before(p.until) {
-		return errors.Join(refusedError{noOwner}, cause)
-	}
-	p.attempts++
-	if !backoff.Sleep(ctx, clock.RealClock{}, backoff.Delay(p.attempts, firstOwnerPause, lastOwnerPause)) {
-		return context.Cause(ctx)
-	}
-	return nil
+	p := g.pools.Retain(routing.Key{Namespace: namespace, Name: name})
+	defer g.pools.Release(p)
+	f := g.standard(w, in)
+	defer f.End()
+	f.attempts.Path = strings.Split(r.Header.Get(pathHeader), ",")
+	g.serve(inbound{request: in, revision: p, path: f.attempts.Path}, f)
 }

@@ -206,10 +206,10 @@ func TestLimitAcrossReplicas(t *testing.T) {
 	}
 	for _, name := range names {
 		// Clients have their answers a moment before the gateways are done with them.
-		left := poolOf(all[name].Gateway).held().Requests
+		left := inFlight(all[name].Gateway)
 		for deadline := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(deadline); {
 			<-time.After(10 * time.Millisecond)
-			left = poolOf(all[name].Gateway).held().Requests
+			left = inFlight(all[name].Gateway)
 		}
 		if len(left) > 0 {
 			t.Errorf("%s has %v left", name, left)
@@ -247,7 +247,7 @@ func TestOwnershipMoves(t *testing.T) {
 	go get()
 	<-began
 	go get()
-	for poolOf(first.Gateway).waiting() == 0 {
+	for poolOf(first.Gateway).Waiting() == 0 {
 		<-time.After(time.Millisecond)
 	}
 	second.view.Set(setOf(all, other, other))
@@ -255,13 +255,13 @@ func TestOwnershipMoves(t *testing.T) {
 		t.Fatal(answer)
 	}
 	first.view.Set(setOf(all, owner, other))
-	for poolOf(second.Gateway).waiting() == 0 {
+	for poolOf(second.Gateway).Waiting() == 0 {
 		<-time.After(time.Millisecond)
 	}
 	select {
 	case <-began:
 		t.Fatal("the instance got a second request")
-	case <-time.After(4 * askInterval):
+	case <-time.After(200 * time.Millisecond):
 	}
 	goOn <- true
 	<-began
@@ -275,10 +275,10 @@ func TestOwnershipMoves(t *testing.T) {
 
 func nothing(io.Reader) error { return nil }
 
-func (p *pool) waiting() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.queue.length
+// inFlight returns the requests that a gateway has in flight by backend.
+func inFlight(g *Gateway) map[string]int {
+	requests, _ := poolOf(g).InFlight()
+	return requests
 }
 
 // TestOwnerUnreachable covers that nothing goes to instances while their owner cannot be reached, and that requests

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 )
 
@@ -42,17 +43,16 @@ const (
 // head and between requests; when all are taken, others wait in the listener's backlog. So clients that open
 // connections and send nothing, or byte by byte, do not lock out others.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
-	return g.serve(ctx, listener, g, g)
+	return g.serveListener(ctx, listener, false)
 }
 
 // ServePublic is Serve for requests from outside: hosts that are cluster-local are unknown there.
 func (g *Gateway) ServePublic(ctx context.Context, listener net.Listener) error {
-	p := &public{g}
-	return g.serve(ctx, listener, p, p)
+	return g.serveListener(ctx, listener, true)
 }
 
-func (g *Gateway) serve(ctx context.Context, listener net.Listener, router http1.Router, standard http.Handler) error {
-	s := newServing(g, router, standard)
+func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, public bool) error {
+	s := newListening(g, entrance{gateway: g, public: public})
 	var running sync.WaitGroup
 	defer running.Wait()
 	logging, stopLogging := context.WithCancel(context.WithoutCancel(ctx))
@@ -60,10 +60,10 @@ func (g *Gateway) serve(ctx context.Context, listener net.Listener, router http1
 	if g.log != nil {
 		running.Go(func() { g.log.run(logging) })
 	}
-	if g.tending.CompareAndSwap(false, true) {
+	if g.adjusting.CompareAndSwap(false, true) {
 		running.Go(func() {
-			defer g.tending.Store(false)
-			g.fairness.run(logging)
+			defer g.adjusting.Store(false)
+			g.fairness.Run(logging)
 		})
 	}
 	serving, stop := context.WithCancel(ctx)
@@ -80,8 +80,8 @@ func (g *Gateway) serve(ctx context.Context, listener net.Listener, router http1
 	return fmt.Errorf("accepting connections at %s: %w", listener.Addr(), err)
 }
 
-// serving is one call of Serve.
-type serving struct {
+// listening is one call of Serve.
+type listening struct {
 	// patient and hurried differ in their timeouts.
 	patient, hurried http1.Server
 	standard         *http.Server
@@ -94,28 +94,47 @@ type serving struct {
 	conns map[*clientConn]struct{}
 }
 
-func newServing(g *Gateway, router http1.Router, standard http.Handler) *serving {
-	s := &serving{
+// entrance is where requests of a listener enter the chain.
+type entrance struct {
+	gateway *Gateway
+	// public is true if they come from outside the cluster.
+	public bool
+}
+
+// ServeHTTP1 implements http1.Handler.
+func (e entrance) ServeHTTP1(x *http1.Exchange) bool {
+	if e.gateway.options.StandardOnly {
+		return false
+	}
+	return e.gateway.serve(inbound{peer: x.Peer(), public: e.public, head: x.Head()}, fastForwarder{x})
+}
+
+// ServeHTTP implements http.Handler.
+func (e entrance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.gateway.serveHTTP(w, r, e.public)
+}
+
+func newListening(g *Gateway, requests entrance) *listening {
+	s := &listening{
 		handedOver: &connListener{conns: make(chan net.Conn), closed: make(chan struct{})},
 		places:     make(chan struct{}, max(connectionLimit()/max(g.options.Listeners, 1), minConnections)),
 		conns:      map[*clientConn]struct{}{},
 	}
-	refused := func(peer netip.AddrPort, refusal *http1.Refusal, head *http1.Head) {
-		g.refused(peer, refusal, head, nil)
+	rejected := func(peer netip.AddrPort, r *serving.Rejection, head *http1.Head) {
+		g.rejected(inbound{peer: peer, head: head}, r)
 	}
-	s.patient = http1.Server{
-		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired, Budget: g.options.Budget,
-		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+	server := func(headerTimeout, idleTimeout time.Duration) http1.Server {
+		return http1.Server{
+			Handler: requests, Standard: s.handedOver.add, Rejected: rejected, Retired: &g.retired, Budget: g.options.Budget,
+			MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		}
 	}
-	s.hurried = http1.Server{
-		Router: router, Standard: s.handedOver.add, Refused: refused, Retired: &g.retired, Budget: g.options.Budget,
-		MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: hurriedTimeout, IdleTimeout: hurriedTimeout,
-	}
+	s.patient, s.hurried = server(headerTimeout, idleTimeout), server(hurriedTimeout, hurriedTimeout)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.standard = &http.Server{
-		Handler: standard, Protocols: protocols, ConnState: http1.ConnState,
+		Handler: requests, Protocols: protocols, ConnState: http1.ConnState,
 		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
@@ -137,7 +156,7 @@ func connectionLimit() int {
 }
 
 // accept serves connections until the listener is closed or ctx ends.
-func (s *serving) accept(ctx context.Context, listener net.Listener) error {
+func (s *listening) accept(ctx context.Context, listener net.Listener) error {
 	failures := 0
 	for {
 		select {
@@ -161,7 +180,7 @@ func (s *serving) accept(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-func (s *serving) serve(ctx context.Context, conn net.Conn) {
+func (s *listening) serve(ctx context.Context, conn net.Conn) {
 	c := &clientConn{Conn: conn, serving: s}
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
@@ -178,7 +197,7 @@ func (s *serving) serve(ctx context.Context, conn net.Conn) {
 }
 
 // stop ends all connections: idle ones at once, others after their request or when time is up.
-func (s *serving) stop(ctx context.Context, within time.Duration) {
+func (s *listening) stop(ctx context.Context, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	s.standard.Shutdown(ctx) //nolint:errcheck // what is left is closed below
@@ -206,7 +225,7 @@ func (s *serving) stop(ctx context.Context, within time.Duration) {
 // clientConn is a connection that takes a place until it is closed.
 type clientConn struct {
 	net.Conn
-	serving *serving
+	serving *listening
 	once    sync.Once
 }
 

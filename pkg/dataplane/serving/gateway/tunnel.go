@@ -13,8 +13,8 @@ import (
 // sends after it. The body of the answer is what the instance sends: the head of its answer, and all that follows. So
 // it needs nothing of HTTP/2 that is not everywhere.
 
-// tunnel sends such a request. It changes out.
-func (t *relays) tunnel(out *http.Request, upgrade string) (*http.Response, error) {
+// tunnel sends such a request by a transport. It changes out.
+func tunnel(forward http.RoundTripper, out *http.Request, upgrade string) (*http.Response, error) {
 	asked := *out
 	from, to := io.Pipe()
 	out.Header.Set(methodHeader, out.Method)
@@ -22,7 +22,7 @@ func (t *relays) tunnel(out *http.Request, upgrade string) (*http.Response, erro
 	out.Header.Del("Connection")
 	out.Header.Del("Upgrade")
 	out.Method, out.Body, out.ContentLength = http.MethodPost, from, -1
-	res, err := t.forward.RoundTrip(out)
+	res, err := forward.RoundTrip(out)
 	if err != nil {
 		to.Close()
 		return nil, err

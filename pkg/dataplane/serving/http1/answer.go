@@ -7,26 +7,27 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // answer reads the instance's answer, of which resp[:conn.n] is there, and sends it to the client. A refusal is
 // for a client that got nothing yet.
-func (c *conn) answer() (*Refusal, error) {
-	x := &c.x
-	x.Answered()
-	size, have, err := c.readHead()
+func (x *Exchange) answer() (*serving.Rejection, error) {
+	x.observer.ResponseStarted()
+	size, have, err := x.readHead()
 	if err != nil {
 		if isInvalid(err) {
-			return badResponse, err
+			return serving.BadResponse, err
 		}
 		if errors.Is(err, errOverBudget) {
-			return OverBudget, err
+			return serving.OverBudget, err
 		}
-		return x.failed(err)
+		return failed(err)
 	}
 	x.started = true
 	res, rest := &x.res, x.resp[size:have]
-	x.closes = c.closing()
+	x.closes = x.c.closing()
 	x.out = res.appendTo(x.out[:0], x.closes)
 	take, done := len(rest), false
 	switch res.framing {
@@ -38,7 +39,7 @@ func (c *conn) answer() (*Refusal, error) {
 	case byChunks:
 		x.body = chunks{name: x.body.name[:0]}
 		if take, done, err = x.body.feed(rest); err != nil {
-			return badResponse, err
+			return serving.BadResponse, err
 		}
 	case byClose:
 		if take > 0 {
@@ -52,20 +53,20 @@ func (c *conn) answer() (*Refusal, error) {
 	}
 	if done {
 		// Others can use the connection while the client takes its answer.
-		c.keep(!res.close && take == len(rest))
+		x.keep(!res.close && take == len(rest))
 	}
-	if err := c.sendAnswer(x.out, take); err != nil {
+	if err := x.sendAnswer(x.out, take); err != nil {
 		return nil, err
 	}
-	x.result.Status = res.status
+	x.status = res.status
 	if done {
 		return nil, nil
 	}
 	if res.eventStream() {
 		x.streaming = true
-		x.Streaming(true)
+		x.observer.Streaming(true)
 	}
-	return nil, c.stream(res.length - int64(take))
+	return nil, x.stream(res.length - int64(take))
 }
 
 // isInvalid tells whether an error is about what an instance sent.
@@ -80,8 +81,7 @@ func isInvalid(err error) bool {
 
 // readHead reads the head of the answer, and passes interim answers on before it. The head is resp[:size] then, and
 // resp[size:have] what came with it.
-func (c *conn) readHead() (size, have int, err error) {
-	x := &c.x
+func (x *Exchange) readHead() (size, have int, err error) {
 	have = x.conn.n
 	for scanned, interim := 0, 0; ; {
 		size, malformed := headSize(x.resp[:have], scanned)
@@ -94,19 +94,19 @@ func (c *conn) readHead() (size, have int, err error) {
 				if have >= maxResponseHead {
 					return 0, 0, errHeadSize
 				}
-				if !x.Hold(have) {
+				if !x.observer.Hold(have) {
 					return 0, 0, errOverBudget
 				}
 				x.resp = append(x.resp, make([]byte, have)...)
 			}
 			x.conn.in = x.resp[have:]
-			if err := c.await(); err != nil {
+			if err := x.await(); err != nil {
 				return 0, 0, early(err)
 			}
 			have += x.conn.n
 			continue
 		}
-		if err := x.res.parse(x.resp[:size], c.isHead()); err != nil {
+		if err := x.res.parse(x.resp[:size], x.c.isHead()); err != nil {
 			return 0, 0, err
 		}
 		if x.res.status >= http.StatusOK {
@@ -117,7 +117,7 @@ func (c *conn) readHead() (size, have int, err error) {
 		}
 		// Nobody waits for a 100 (Continue): the request had all of its body.
 		if x.res.status != http.StatusContinue {
-			if err := c.sendAnswer(x.res.appendTo(x.out[:0], false), 0); err != nil {
+			if err := x.sendAnswer(x.res.appendTo(x.out[:0], false), 0); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -126,27 +126,26 @@ func (c *conn) readHead() (size, have int, err error) {
 }
 
 // stream passes the rest of a body on as it comes. left is what is left of one by length.
-func (c *conn) stream(left int64) error {
-	x := &c.x
+func (x *Exchange) stream(left int64) error {
 	buf := x.resp[:min(len(x.resp), streamSize)]
 	for {
 		// The deadline of the connection is moved only once it is over: see await.
 		x.last = time.Now()
 		if x.watch != nil && !x.streaming {
 			x.streaming = true
-			x.Streaming(false)
+			x.observer.Streaming(false)
 		}
 		in := buf[chunkHeadRoom : len(buf)-2]
 		if x.res.framing == byLength {
 			in = in[:min(left, int64(len(in)))]
 		}
 		x.conn.in = in
-		if err := c.await(); err != nil {
+		if err := x.await(); err != nil {
 			if x.res.framing != byClose || !errors.Is(err, io.EOF) {
 				return early(err)
 			}
-			c.keep(false)
-			return c.sendAnswer([]byte(lastChunk), 0)
+			x.keep(false)
+			return x.sendAnswer([]byte(lastChunk), 0)
 		}
 		n, size, done := x.conn.n, x.conn.n, false
 		out := in[:n]
@@ -164,12 +163,12 @@ func (c *conn) stream(left int64) error {
 			out = frame(buf, n)
 		}
 		if done {
-			c.keep(!x.res.close && size == n)
+			x.keep(!x.res.close && size == n)
 		}
-		if err := c.sendAnswer(out, size); err != nil || done {
+		if err := x.sendAnswer(out, size); err != nil || done {
 			return err
 		}
-		if n == len(in) && len(buf) < streamSize && x.Hold(streamSize) {
+		if n == len(in) && len(buf) < streamSize && x.observer.Hold(streamSize) {
 			big := streamPool.Get().(*[streamSize]byte)
 			defer streamPool.Put(big)
 			buf = big[:]
@@ -186,22 +185,22 @@ func early(err error) error {
 }
 
 // sendAnswer sends a part of the answer, with some bytes of its body where it has no chunks.
-func (c *conn) sendAnswer(b []byte, body int) error {
-	within := c.x.timeouts.Stall
-	if limit := c.x.limit(); !c.x.started && !limit.IsZero() {
+func (x *Exchange) sendAnswer(b []byte, body int) error {
+	within := x.timeouts.Stall
+	if limit := x.limit(); !x.started && !limit.IsZero() {
 		within = max(time.Until(limit), time.Nanosecond)
 	}
-	err := c.send(b, within)
+	err := x.c.send(b, within)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errTimeout
+		return serving.ErrTimeout
 	}
 	if err != nil {
 		return errors.Join(errClientGone, err)
 	}
-	if c.x.res.framing == byChunks {
-		c.x.result.ResponseBytes = c.x.body.data
+	if x.res.framing == byChunks {
+		x.received = x.body.data
 	} else {
-		c.x.result.ResponseBytes += int64(body)
+		x.received += int64(body)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func TestEvents(t *testing.T) {
 	router := newFakeRouter(app.Listener.Addr().String())
 	next0 := func() { next <- 0 }
 	go next0()
-	resp, err := http.Get("http://" + serve(t, &Server{Router: router}))
+	resp, err := http.Get("http://" + serve(t, &Server{Handler: router}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestLargeAnswers(t *testing.T) {
 		}
 	}))
 	defer app.Close()
-	addr := serve(t, &Server{Router: newFakeRouter(app.Listener.Addr().String())})
+	addr := serve(t, &Server{Handler: newFakeRouter(app.Listener.Addr().String())})
 	var wg sync.WaitGroup
 	for _, path := range []string{"/length", "/chunks", "/close", "/length", "/chunks"} {
 		wg.Go(func() {
@@ -92,7 +92,7 @@ func TestManyClients(t *testing.T) {
 		say(w, r.URL.RawQuery+string(body))
 	}))
 	defer app.Close()
-	addr := serve(t, &Server{Router: newFakeRouter(app.Listener.Addr().String())})
+	addr := serve(t, &Server{Handler: newFakeRouter(app.Listener.Addr().String())})
 	var wg sync.WaitGroup
 	for client := range 20 {
 		wg.Go(func() {

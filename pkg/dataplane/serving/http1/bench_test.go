@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -15,26 +14,27 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// openRouter sends all requests to one upstream, with no cost of its own.
+// openRouter forwards all requests to one upstream, at no cost of its own.
 type openRouter struct{ openExchange }
 
-func (r *openRouter) Begin(*Head, netip.AddrPort) (Exchange, *Refusal) { return &r.openExchange, nil }
+func (r *openRouter) ServeHTTP1(x *Exchange) bool {
+	x.Begin(&r.openExchange)
+	return x.Forward(r.upstream).Outcome == serving.Responded
+}
 
 type openExchange struct{ upstream *Upstream }
 
-func (e *openExchange) TryAcquire() *Upstream                         { return e.upstream }
-func (e *openExchange) Acquire(context.Context) (*Upstream, *Refusal) { return e.upstream, nil }
-func (e *openExchange) Unreachable(*Upstream)                         {}
-func (e *openExchange) Timeouts() Timeouts {
-	return Timeouts{Start: 5 * time.Minute, Stall: 10 * time.Minute}
+func (e *openExchange) Timeouts() serving.Timeouts {
+	return serving.Timeouts{Start: 5 * time.Minute, Stall: 10 * time.Minute}
 }
 func (e *openExchange) Passes([]byte) bool { return true }
-func (e *openExchange) Answered()          {}
+func (e *openExchange) ResponseStarted()   {}
 func (e *openExchange) Streaming(bool)     {}
 func (e *openExchange) Hold(int) bool      { return true }
-func (e *openExchange) Done(Result)        {}
 
 func (e *openExchange) AppendFields(dst []byte) []byte {
 	return append(dst, "X-Forwarded-Proto: http\r\n"...)
@@ -55,7 +55,7 @@ func BenchmarkForward(b *testing.B) {
 			}
 		}
 	})
-	conn := dial(b, serve(b, &Server{Router: &openRouter{openExchange{NewUpstream(app)}}}))
+	conn := dial(b, serve(b, &Server{Handler: &openRouter{openExchange{NewUpstream(app)}}}))
 	_ = conn.SetDeadline(time.Time{})
 	request, buf := []byte("GET / HTTP/1.1\r\nHost: a.example\r\nUser-Agent: a\r\nAccept: */*\r\n\r\n"), make([]byte, 4096)
 	b.ReportAllocs()
@@ -154,7 +154,7 @@ func serveRole(role, upstream string) error {
 		proxy.Transport = &http.Transport{MaxIdleConnsPerHost: maxIdle}
 		return http.Serve(l, proxy)
 	case "http1":
-		s := &Server{Router: &openRouter{openExchange{NewUpstream(upstream)}}, Standard: func(c net.Conn) { c.Close() }}
+		s := &Server{Handler: &openRouter{openExchange{NewUpstream(upstream)}}, Standard: func(c net.Conn) { c.Close() }}
 		for {
 			conn, err := l.Accept()
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 func TestPartialHeads(t *testing.T) {
 	const limit, clients = 1 << 20, 100
 	budget := flow.NewBudget(limit, 0)
-	s := &Server{Router: newFakeRouter(answering(t, hi, nil)), Budget: budget, HeaderTimeout: patience}
+	s := &Server{Handler: newFakeRouter(answering(t, hi, nil)), Budget: budget, HeaderTimeout: patience}
 	address := serve(t, s)
 	most := int64(0)
 	conns := make([]net.Conn, clients)
@@ -52,7 +52,7 @@ func TestLargeResponseHead(t *testing.T) {
 	app := answering(t, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 3*respSize)+"\r\nContent-Length: 0\r\n\r\n", nil)
 	router := newFakeRouter(app)
 	router.budget = flow.NewBudget(respSize, 0)
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	got := make([]byte, len("HTTP/1.1 503"))
 	if _, err := conn.Read(got); err != nil || string(got) != "HTTP/1.1 503" {

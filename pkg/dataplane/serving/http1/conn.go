@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 const (
@@ -71,22 +73,22 @@ type conn struct {
 	n                            int
 	err                          error
 
-	x exchange
+	x Exchange
 }
 
 // serve serves requests until the connection ends or is handed over.
 func (c *conn) serve() {
-	var refusal *Refusal
+	var rejection *serving.Rejection
 	var err error
 	for {
-		if refusal, err = c.next(); err != nil {
+		if rejection, err = c.next(); err != nil {
 			break
 		}
-		if refusal == nil && c.in.req.preface && c.answered {
-			refusal = badVersion
+		if rejection == nil && c.in.req.preface && c.answered {
+			rejection = badVersion
 		}
-		if refusal != nil {
-			c.refused(refusal)
+		if rejection != nil {
+			c.rejected(rejection)
 			break
 		}
 		then := handOver
@@ -110,21 +112,44 @@ func (c *conn) serve() {
 	c.conn.Close()
 }
 
-// refused answers a request that is refused for its form, as the connection's last.
-func (c *conn) refused(refusal *Refusal) {
-	c.refuse(refusal, false, true) //nolint:errcheck // the connection ends anyway
-	if c.server.Refused == nil {
+// serveRequest handles a request that has arrived completely.
+func (c *conn) serveRequest() next {
+	c.now = time.Now()
+	x := &c.x
+	*x = Exchange{c: c, start: c.now}
+	size := x.size()
+	served := c.server.Handler.ServeHTTP1(x)
+	x.unwatch()
+	closing := x.closes
+	if x.output != nil {
+		x.output.release()
+	}
+	*x = Exchange{}
+	if !served {
+		return handOver
+	}
+	c.in.skip(size)
+	if closing {
+		return endConn
+	}
+	return goOn
+}
+
+// rejected answers a request that is rejected for its form, as the connection's last.
+func (c *conn) rejected(rejection *serving.Rejection) {
+	c.reject(rejection, false, true) //nolint:errcheck // the connection ends anyway
+	if c.server.Rejected == nil {
 		return
 	}
 	var head *Head
 	if c.size > 0 {
 		head = &c.in.req.Head
 	}
-	c.server.Refused(c.peer, refusal, head)
+	c.server.Rejected(c.peer, rejection, head)
 }
 
 // next reads and parses the next head. The error tells that the connection ended.
-func (c *conn) next() (*Refusal, error) {
+func (c *conn) next() (*serving.Rejection, error) {
 	limit := c.server.maxHeaderBytes()
 	scanned := 0
 	c.size = 0
@@ -143,13 +168,13 @@ func (c *conn) next() (*Refusal, error) {
 			skipped, scanned = true, 0
 			continue
 		}
-		size, refusal := 0, (*Refusal)(nil)
+		size, rejection := 0, (*serving.Rejection)(nil)
 		if skipped || string(unread) != "\r" {
-			size, refusal = headSize(unread, scanned)
+			size, rejection = headSize(unread, scanned)
 		}
 		switch {
-		case refusal != nil:
-			return refusal, nil
+		case rejection != nil:
+			return rejection, nil
 		case size > limit || size == 0 && len(unread) >= limit:
 			return tooLarge, nil
 		case size > 0:
@@ -178,12 +203,12 @@ func (c *conn) next() (*Refusal, error) {
 }
 
 // parse parses the head, and reads what has arrived of the body if a buffer will do for it.
-func (c *conn) parse() (*Refusal, error) {
+func (c *conn) parse() (*serving.Rejection, error) {
 	req := &c.in.req
 	for {
-		refusal := req.parse(c.in.unread()[:c.size])
-		if refusal != nil || req.other || c.whole() || req.length > int64(maxBody-c.size) {
-			return refusal, nil
+		rejection := req.parse(c.in.unread()[:c.size])
+		if rejection != nil || req.other || c.whole() || req.length > int64(maxBody-c.size) {
+			return rejection, nil
 		}
 		// As the head moves, it has to be parsed again.
 		if size := c.in.sizeFor(c.size + int(req.length)); size > inSize && !c.reserve(size) {
@@ -346,9 +371,9 @@ func (c *conn) write(fd uintptr) bool {
 	return true
 }
 
-// refuse answers with a refusal.
-func (c *conn) refuse(r *Refusal, head, closing bool) error {
-	return c.send(r.appendTo(nil, head, closing), c.server.headerTimeout())
+// reject writes a rejection.
+func (c *conn) reject(r *serving.Rejection, head, closing bool) error {
+	return c.send(appendRejection(nil, r, head, closing), c.server.headerTimeout())
 }
 
 // linger ends what is written, and reads on for a while: closing a connection with something unread makes the

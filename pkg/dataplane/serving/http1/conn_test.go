@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 const hi = "HTTP/1.1 200 OK\r\nDate: " + someDate + "\r\nContent-Length: 2\r\n\r\nhi"
@@ -30,7 +32,7 @@ func TestPipelining(t *testing.T) {
 		}
 	})
 	router := newFakeRouter(app)
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	var requests, answers strings.Builder
 	for i := range 300 {
 		body := strings.Repeat("b", i)
@@ -45,7 +47,7 @@ func TestPipelining(t *testing.T) {
 // TestByteByByte has a head arrive in the smallest pieces.
 func TestByteByByte(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	for range 2 {
 		for i := range len(getA) {
 			write(t, conn, getA[i:i+1])
@@ -57,7 +59,7 @@ func TestByteByByte(t *testing.T) {
 // TestConnectionClose expects a connection to end when the client asks for it, and what follows to be ignored.
 func TestConnectionClose(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Close\r\n\r\n"+getA)
 	expectEnd(t, conn, strings.Replace(hi, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
 	if n := len(router.begun()); n != 1 {
@@ -68,8 +70,8 @@ func TestConnectionClose(t *testing.T) {
 // TestRefusals expects the router's refusals to be answered, on a connection that stays.
 func TestRefusals(t *testing.T) {
 	router := newFakeRouter("")
-	router.refusal = &Refusal{Status: 503, Body: "pending request queue full", RetryAfter: 1500 * time.Millisecond}
-	conn := dial(t, serve(t, &Server{Router: router}))
+	router.rejection = &serving.Rejection{Status: 503, Body: "pending request queue full", RetryAfter: 1500 * time.Millisecond}
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	want := strings.Replace(refused("503 Service Unavailable", "pending request queue full", false), "Content-Length", "Retry-After: 2\r\nContent-Length", 1)
 	write(t, conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody")
 	expect(t, conn, want)
@@ -79,7 +81,7 @@ func TestRefusals(t *testing.T) {
 
 // TestHeaderTimeout expects a head that does not arrive in time to be refused, however busy its sender looks.
 func TestHeaderTimeout(t *testing.T) {
-	conn := dial(t, serve(t, &Server{Router: newFakeRouter(""), HeaderTimeout: 100 * time.Millisecond}))
+	conn := dial(t, serve(t, &Server{Handler: newFakeRouter(""), HeaderTimeout: 100 * time.Millisecond}))
 	write(t, conn, "GET / HTTP/1.1\r\n")
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -101,7 +103,7 @@ func TestHeaderTimeout(t *testing.T) {
 // TestIdleTimeout expects a connection without requests to end.
 func TestIdleTimeout(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
-	addr := serve(t, &Server{Router: router, IdleTimeout: 50 * time.Millisecond})
+	addr := serve(t, &Server{Handler: router, IdleTimeout: 50 * time.Millisecond})
 	expectEnd(t, dial(t, addr), "")
 	conn := dial(t, addr)
 	write(t, conn, getA)
@@ -120,7 +122,7 @@ func TestStop(t *testing.T) {
 		}
 	})
 	l := listen(t)
-	s := &Server{Router: newFakeRouter(app), HeaderTimeout: time.Minute}
+	s := &Server{Handler: newFakeRouter(app), HeaderTimeout: time.Minute}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{}, 3)
 	connect := func() net.Conn {
@@ -184,7 +186,7 @@ func TestHandOver(t *testing.T) {
 				if read == "" {
 					read = tc.request
 				}
-				s := &Server{Router: router, Standard: func(conn net.Conn) {
+				s := &Server{Handler: router, Standard: func(conn net.Conn) {
 					defer conn.Close()
 					expect(t, conn, read)
 					say(conn, "standard")
@@ -209,7 +211,7 @@ func TestRouterHandsOver(t *testing.T) {
 	router := newFakeRouter("")
 	router.standard = true
 	const request = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nab"
-	conn := dial(t, serve(t, &Server{Router: router, Standard: func(conn net.Conn) {
+	conn := dial(t, serve(t, &Server{Handler: router, Standard: func(conn net.Conn) {
 		defer conn.Close()
 		expect(t, conn, request)
 	}}))
@@ -220,7 +222,7 @@ func TestRouterHandsOver(t *testing.T) {
 // TestLatePreface expects the start of HTTP/2 to be refused on a connection that had a request.
 func TestLatePreface(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	expect(t, conn, hi+refused("505 HTTP Version Not Supported", badVersion.Body, true))
 }
@@ -244,7 +246,7 @@ func TestEmptyLineFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			router := newFakeRouter(answering(t, hi, nil))
-			conn := dial(t, serve(t, &Server{Router: router}))
+			conn := dial(t, serve(t, &Server{Handler: router}))
 			for _, piece := range pieces {
 				write(t, conn, piece)
 				if strings.Contains(piece, getA) {

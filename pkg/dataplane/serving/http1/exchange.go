@@ -1,56 +1,148 @@
 package http1
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"net/netip"
 	"os"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-const (
-	// watchAfter is how long an answer is waited for before the client is watched: most are there earlier.
-	watchAfter = 50 * time.Millisecond
-	// firstPause and lastPause are the waits between attempts to reach an instance; each is twice the one before.
-	firstPause, lastPause = 5 * time.Millisecond, 320 * time.Millisecond
-	// maxReach bounds these attempts where the exchange has no bound.
-	maxReach = time.Minute
-)
+// watchAfter is how long a response may take before the client is watched: most are there earlier.
+const watchAfter = 50 * time.Millisecond
 
-var (
-	errTimeout = errors.New("request timeout")
-	// errHandedOver is why an exchange ends that the standard path begins anew.
-	errHandedOver = errors.New("handed over")
-	errEOF        = fmt.Errorf("the instance closed its connection: %w", io.ErrUnexpectedEOF)
+var errEOF = fmt.Errorf("the instance closed its connection: %w", io.ErrUnexpectedEOF)
 
-	timedOut    = &Refusal{Status: http.StatusGatewayTimeout, Body: "request timeout"}
-	brokenOff   = &Refusal{Status: http.StatusBadGateway, Body: "the instance closed the connection without an answer"}
-	badResponse = &Refusal{Status: http.StatusBadGateway, Body: "the instance's answer is not valid HTTP"}
-	unavailable = &Refusal{Status: http.StatusServiceUnavailable, Body: "no instance is available"}
-)
-
-// exchange is the state of the current request.
-type exchange struct {
-	Exchange
+// Exchange is one request and its response. One goroutine uses it.
+type Exchange struct {
 	*output
-	// start is when it began, sent when it went to the instance, last when something came from the instance, or went
-	// to a client that had to be waited for.
+	c        *conn
+	observer Observer
+	timeouts serving.Timeouts
+	// start is the time when it began, sent when it was sent to the backend, last when something came from the backend, or was
+	// written to a client that had to be waited for.
 	start, sent, last time.Time
-	timeouts          Timeouts
-	// started is true once the response has started, streaming once the Exchange was told that it takes a while.
+	// started is true once the response has started, streaming once the observer knows that it takes a while.
 	started, streaming bool
-	// closes is whether the client was told that its connection ends.
+	// closes is true if the connection of the client ends with the response.
 	closes bool
 
 	upstream *Upstream
 	conn     *upstreamConn
 	watch    *watch
-	result   Result
+	// status is the status code that the client got, received the size of the response's body so far.
+	status   int
+	received int64
+}
+
+// Head returns the head of the request.
+func (x *Exchange) Head() *Head { return &x.c.in.req.Head }
+
+// Peer returns the address of the client.
+func (x *Exchange) Peer() netip.AddrPort { return x.c.peer }
+
+// Memory returns the bytes that the request holds beyond buffers of the usual sizes. What the server reserved for them while the
+// request arrived is released: the caller reserves it now.
+func (x *Exchange) Memory() int {
+	x.c.unreserve()
+	return max(x.c.in.beyond(x.size()), 0)
+}
+
+// Begin sets the observer, before Wait and Forward.
+func (x *Exchange) Begin(o Observer) {
+	x.observer, x.timeouts = o, o.Timeouts()
+}
+
+// Wait returns a context that ends when the client closes its connection, or the response should have started.
+func (x *Exchange) Wait() (context.Context, context.CancelFunc) {
+	ctx := x.watching().ctx
+	if x.timeouts.Start > 0 {
+		return context.WithDeadlineCause(ctx, x.start.Add(x.timeouts.Start), serving.ErrTimeout)
+	}
+	return ctx, func() {}
+}
+
+// Forward sends the request to a backend, and its response to the client.
+func (x *Exchange) Forward(upstream *Upstream) serving.Result {
+	x.sent = x.c.now
+	if x.watch != nil || x.output != nil {
+		x.sent = time.Now()
+	}
+	x.last, x.upstream = x.sent, upstream
+	if x.watch != nil && x.watch.left() {
+		return x.Failed(errClientGone)
+	}
+	if x.output == nil {
+		x.output = outputPool.Get().(*output)
+		x.out = append(x.c.in.req.appendTo(x.out[:0], x.observer), x.c.in.unread()[x.c.size:x.size()]...)
+	}
+	err := x.send(upstream)
+	if errors.Is(err, errNotSent) {
+		if limit := x.limit(); limit.IsZero() || time.Now().Before(limit) {
+			return serving.Result{Outcome: serving.Unreached, Err: err}
+		}
+		err = errors.Join(serving.ErrTimeout, err)
+	}
+	if err != nil {
+		return x.Failed(err)
+	}
+	return x.result(x.answer())
+}
+
+// Failed returns the result of a request that ended by an error before its response, such as the cause of the context of Wait.
+func (x *Exchange) Failed(err error) serving.Result { return x.result(failed(err)) }
+
+// result ends an attempt. A rejection is for a client that got nothing yet.
+func (x *Exchange) result(rejection *serving.Rejection, err error) serving.Result {
+	if x.conn != nil {
+		x.conn.conn.Close()
+		x.conn = nil
+	}
+	r := serving.Result{Rejection: rejection, Status: x.status, RequestBytes: x.requestBytes(), ResponseBytes: x.received, Err: err}
+	switch {
+	case rejection != nil:
+		r.Outcome = serving.Rejected
+	case err == nil:
+	case errors.Is(err, errClientGone):
+		r.Outcome = serving.Canceled
+		fallthrough
+	default:
+		x.closes = true
+	}
+	return r
+}
+
+// Reject answers the request with a rejection.
+func (x *Exchange) Reject(r *serving.Rejection) error {
+	// What the client still gets is not bounded by the exchange, whose time may be over.
+	closing := x.c.closing()
+	err := x.c.reject(r, x.c.isHead(), closing)
+	x.closes = closing || err != nil
+	return err
+}
+
+func (x *Exchange) requestBytes() int64 { return max(x.c.in.req.length, 0) }
+
+// size returns the size of the request with its body, which has arrived completely.
+func (x *Exchange) size() int { return x.c.size + int(x.requestBytes()) }
+
+// failed returns the rejection for an error before the response.
+func failed(err error) (*serving.Rejection, error) {
+	switch {
+	case errors.Is(err, errClientGone):
+		return nil, err
+	case errors.Is(err, serving.ErrTimeout):
+		return serving.TimedOut, err
+	}
+	return serving.BrokenOff, early(err)
 }
 
 // limit is when the exchange has to end, unless something comes before. The zero time is never.
-func (x *exchange) limit() (limit time.Time) {
+func (x *Exchange) limit() (limit time.Time) {
 	t := &x.timeouts
 	if x.started {
 		if t.Stall > 0 {
@@ -78,86 +170,9 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// serveRequest forwards the request that has arrived, and answers it.
-func (c *conn) serveRequest() next {
-	req := &c.in.req
-	c.now = time.Now()
-	ex, refusal := c.server.Router.Begin(&req.Head, c.peer)
-	if ex == nil && refusal == nil {
-		return handOver
-	}
-	size := c.size + int(max(req.length, 0))
-	if ex == nil {
-		closing := c.closing()
-		err := c.refuse(refusal, c.isHead(), closing)
-		return c.finish(size, closing || err != nil)
-	}
-	x := &c.x
-	*x = exchange{Exchange: ex, start: c.now, result: Result{RequestBytes: max(req.length, 0)}}
-	x.timeouts = ex.Timeouts()
-	closing, err := c.proxy(c.in.unread()[c.size:size])
-	c.unwatch()
-	handed := errors.Is(err, errHandedOver)
-	if x.output != nil {
-		x.output.release()
-	}
-	if handed {
-		*x = exchange{}
-		ex.Done(Result{})
-		return handOver
-	}
-	x.result.Err = err
-	result := x.result
-	*x = exchange{}
-	ex.Done(result)
-	return c.finish(size, closing)
-}
-
-// finish takes a request of size bytes as dealt with.
-func (c *conn) finish(size int, closing bool) next {
-	c.in.skip(size)
-	if closing {
-		return endConn
-	}
-	return goOn
-}
-
-// proxy gets the request answered. It tells whether the client's connection ends, and why the exchange ended early.
-func (c *conn) proxy(body []byte) (closing bool, err error) {
-	x := &c.x
-	var refusal *Refusal
-	c.unreserve()
-	if more := c.in.beyond(c.size + len(body)); more > 0 && !x.Hold(more) {
-		refusal = OverBudget
-	} else {
-		refusal, err = c.dispatch(body)
-	}
-	if err == nil && refusal == nil {
-		refusal, err = c.answer()
-	}
-	if x.conn != nil {
-		x.conn.conn.Close()
-		x.conn = nil
-	}
-	switch refusal {
-	case nil:
-		return err != nil || x.closes, err
-	case HandOver:
-		return false, errHandedOver
-	}
-	// What the client still gets is not bounded by the exchange, whose time may be over.
-	closing = c.closing()
-	if refused := c.refuse(refusal, c.isHead(), closing); refused != nil {
-		return true, errors.Join(err, refused)
-	}
-	x.result.Status = refusal.Status
-	return closing, err
-}
-
-// await has the connection do its next step: it reads at least a byte. It begins to watch the client if that
-// takes long.
-func (c *conn) await() error {
-	x := &c.x
+// await does the next step of the connection to the backend: it reads at least a byte. It starts to watch the client if
+// that takes long.
+func (x *Exchange) await() error {
 	conn := x.conn
 	for {
 		err := conn.raw.Read(conn.stepFunc)
@@ -175,12 +190,12 @@ func (c *conn) await() error {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			limit := x.limit()
 			if !limit.IsZero() && !time.Now().Before(limit) {
-				return errTimeout
+				return serving.ErrTimeout
 			}
-			c.watching().attach(conn.conn)
+			x.watching().attach(conn.conn)
 			conn.setReadDeadline(limit)
 		case errors.Is(err, errPartial):
-			if err := c.sendRest(); err != nil {
+			if err := x.sendRest(); err != nil {
 				return err
 			}
 		default:
@@ -189,12 +204,11 @@ func (c *conn) await() error {
 	}
 }
 
-// keep gives the connection to the instance back for the next request, or ends it.
-func (c *conn) keep(reusable bool) {
-	x := &c.x
+// keep keeps the connection to the backend for the next request, or closes it.
+func (x *Exchange) keep(reusable bool) {
 	conn := x.conn
 	x.conn = nil
-	now := c.now
+	now := x.c.now
 	if x.watch != nil {
 		now = time.Now()
 		reusable = x.watch.detach() && reusable
@@ -206,21 +220,22 @@ func (c *conn) keep(reusable bool) {
 	x.upstream.put(conn, now)
 }
 
-// watching returns the watch of the client, which it starts if there is none.
-func (c *conn) watching() *watch {
-	if c.x.watch == nil {
-		c.x.watch = startWatch(c.base, c.conn, c.in.buf[c.in.end:])
+// watching returns the watch of the client, and starts it if it does not run.
+func (x *Exchange) watching() *watch {
+	if x.watch == nil {
+		x.watch = startWatch(x.c.base, x.c.conn, x.c.in.buf[x.c.in.end:])
 	}
-	return c.x.watch
+	return x.watch
 }
 
-// unwatch ends the watch, if there is one. What came meanwhile is input.
-func (c *conn) unwatch() {
-	if c.x.watch == nil {
+// unwatch ends the watch, if it runs. Bytes that came meanwhile are input.
+func (x *Exchange) unwatch() {
+	if x.watch == nil {
 		return
 	}
-	c.in.end += c.x.watch.stop()
-	c.x.watch = nil
+	c := x.c
+	c.in.end += x.watch.stop()
+	x.watch = nil
 	c.now = time.Now()
 	c.readDeadline = longAgo
 	c.setReadDeadline(time.Time{})

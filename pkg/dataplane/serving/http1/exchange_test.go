@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // TestUnreachable has instances that take no connection, until one does.
@@ -18,23 +21,23 @@ func TestUnreachable(t *testing.T) {
 	gone.Close()
 	router := newFakeRouter("")
 	app, n := NewUpstream(answering(t, hi, nil)), 0
-	router.acquire = func(context.Context) (*Upstream, *Refusal) {
+	router.acquire = func(context.Context) (*Upstream, *serving.Rejection) {
 		if n++; n < 4 {
 			return NewUpstream(gone.Addr().String()), nil
 		}
 		return app, nil
 	}
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	expect(t, conn, hi)
 	if r := router.result(t); r.Err != nil || router.unreachable != 3 {
 		t.Errorf("result %+v after %d attempts", r, router.unreachable)
 	}
 	// Without one that does, the total timeout ends it.
-	n, router.timeouts.Start = -1000, 100*time.Millisecond
+	n, router.timeouts.Start = math.MinInt, 100*time.Millisecond
 	write(t, conn, getA)
 	expect(t, conn, refused("504 Gateway Timeout", "request timeout", false))
-	if r := router.result(t); !errors.Is(r.Err, errTimeout) || r.Status != 504 {
+	if r := router.result(t); !errors.Is(r.Err, serving.ErrTimeout) || r.Status != 504 {
 		t.Errorf("result %+v", r)
 	}
 }
@@ -42,14 +45,16 @@ func TestUnreachable(t *testing.T) {
 // TestAcquire expects what Acquire says to be done.
 func TestAcquire(t *testing.T) {
 	router := newFakeRouter("")
-	router.acquire = func(context.Context) (*Upstream, *Refusal) { return nil, &Refusal{Status: 503, Body: "full"} }
-	conn := dial(t, serve(t, &Server{Router: router}))
+	router.acquire = func(context.Context) (*Upstream, *serving.Rejection) {
+		return nil, &serving.Rejection{Status: 503, Body: "full"}
+	}
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	expect(t, conn, refused("503 Service Unavailable", "full", false))
 	if r := router.result(t); r.Status != 503 || r.Err != nil {
 		t.Errorf("result %+v", r)
 	}
-	router.acquire = func(ctx context.Context) (*Upstream, *Refusal) { <-ctx.Done(); return nil, nil }
+	router.acquire = func(ctx context.Context) (*Upstream, *serving.Rejection) { <-ctx.Done(); return nil, nil }
 	router.timeouts.Start = 20 * time.Millisecond
 	write(t, conn, getA)
 	expect(t, conn, refused("504 Gateway Timeout", "request timeout", false))
@@ -58,7 +63,7 @@ func TestAcquire(t *testing.T) {
 	waits, found := make(chan struct{}), make(chan struct{})
 	app := NewUpstream(answering(t, hi, nil))
 	router.timeouts.Start = 0
-	router.acquire = func(context.Context) (*Upstream, *Refusal) {
+	router.acquire = func(context.Context) (*Upstream, *serving.Rejection) {
 		waits <- struct{}{}
 		<-found
 		return app, nil
@@ -83,8 +88,8 @@ func TestResultBytes(t *testing.T) {
 			say(conn, answer)
 		})
 		router := newFakeRouter(app)
-		write(t, dial(t, serve(t, &Server{Router: router})), "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
-		if diff := cmp.Diff(Result{Status: 200, RequestBytes: 3, ResponseBytes: 2}, router.result(t)); diff != "" {
+		write(t, dial(t, serve(t, &Server{Handler: router})), "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+		if diff := cmp.Diff(serving.Result{Status: 200, RequestBytes: 3, ResponseBytes: 2}, router.result(t)); diff != "" {
 			t.Errorf("result of %q (-want +got):\n%s", answer, diff)
 		}
 	}
@@ -117,7 +122,7 @@ func TestTimeouts(t *testing.T) {
 			})
 			router := newFakeRouter(app)
 			tc.set(router)
-			conn := dial(t, serve(t, &Server{Router: router}))
+			conn := dial(t, serve(t, &Server{Handler: router}))
 			begin := time.Now()
 			write(t, conn, getA)
 			if tc.answer == head {
@@ -128,7 +133,7 @@ func TestTimeouts(t *testing.T) {
 			if took := time.Since(begin); took < 10*time.Millisecond || took > 2*time.Second {
 				t.Errorf("took %v", took)
 			}
-			if r := router.result(t); !errors.Is(r.Err, errTimeout) {
+			if r := router.result(t); !errors.Is(r.Err, serving.ErrTimeout) {
 				t.Errorf("result %+v", r)
 			}
 			<-ended
@@ -146,8 +151,8 @@ func TestResponseStartPasses(t *testing.T) {
 		say(conn, hi[len(hi)-1:])
 	})
 	router := newFakeRouter(app)
-	router.timeouts = Timeouts{Start: time.Second, ResponseStart: time.Second, Idle: time.Second, Stall: patience}
-	conn := dial(t, serve(t, &Server{Router: router}))
+	router.timeouts = serving.Timeouts{Start: time.Second, ResponseStart: time.Second, Idle: time.Second, Stall: patience}
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	expect(t, conn, hi[:len(hi)-1])
 	time.AfterFunc(1500*time.Millisecond, func() { close(finish) })
@@ -163,9 +168,9 @@ func TestStalledClient(t *testing.T) {
 	})
 	router := newFakeRouter(app)
 	router.timeouts.Stall = 200 * time.Millisecond
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
-	if r := router.result(t); !errors.Is(r.Err, errTimeout) || r.Status != 200 {
+	if r := router.result(t); !errors.Is(r.Err, serving.ErrTimeout) || r.Status != 200 {
 		t.Errorf("result %+v", r)
 	}
 }
@@ -179,8 +184,8 @@ func TestInterimIsNoStart(t *testing.T) {
 		untilClosed(r)
 	})
 	router := newFakeRouter(app)
-	router.timeouts = Timeouts{Start: 100 * time.Millisecond, Stall: patience}
-	conn := dial(t, serve(t, &Server{Router: router}))
+	router.timeouts = serving.Timeouts{Start: 100 * time.Millisecond, Stall: patience}
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	expect(t, conn, hint+refused("504 Gateway Timeout", "request timeout", false))
 }

@@ -3,9 +3,10 @@ package http1
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,20 +18,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// fakeRouter sends all requests to one upstream, as its fields say.
+// fakeRouter forwards all requests to one upstream, as its fields say.
 type fakeRouter struct {
 	upstream *Upstream
-	// refusal answers all requests, if not nil; standard hands all over.
-	refusal  *Refusal
-	standard bool
-	// acquire takes the place of TryAcquire, which finds nothing then.
-	acquire  func(ctx context.Context) (*Upstream, *Refusal)
-	timeouts Timeouts
-	// budget bounds the memory of exchanges, if not nil. It is not given back.
+	// rejection answers all requests, if not nil; standard declines all.
+	rejection *serving.Rejection
+	standard  bool
+	// acquire takes the place of upstream, if not nil. Without upstream and rejection, the request gave up.
+	acquire  func(ctx context.Context) (*Upstream, *serving.Rejection)
+	timeouts serving.Timeouts
+	// budget bounds the memory of exchanges, if not nil. It is not released.
 	budget *flow.Budget
-	// streaming is what Streaming was told last.
+	// streaming is the last argument of Streaming.
 	streaming atomic.Bool
 	drop, add string
 
@@ -39,52 +41,78 @@ type fakeRouter struct {
 	unreachable int
 	answered    int
 	// done gets the results.
-	done chan Result
+	done chan serving.Result
 }
 
 func newFakeRouter(address string) *fakeRouter {
-	return &fakeRouter{upstream: NewUpstream(address), done: make(chan Result, 10000)}
+	return &fakeRouter{upstream: NewUpstream(address), done: make(chan serving.Result, 10000)}
 }
 
-func (r *fakeRouter) Begin(head *Head, _ netip.AddrPort) (Exchange, *Refusal) {
+func (r *fakeRouter) ServeHTTP1(x *Exchange) bool {
+	head := x.Head()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.heads = append(r.heads, string(head.Method)+" "+string(head.Target)+" "+string(head.Host))
-	switch {
-	case r.standard:
-		return nil, nil
-	case r.refusal != nil:
-		return nil, r.refusal
+	r.mu.Unlock()
+	if r.standard {
+		return false
 	}
-	return &fakeExchange{router: r}, nil
+	if r.rejection != nil {
+		_ = x.Reject(r.rejection)
+		return true
+	}
+	result := serving.Result{}
+	defer func() {
+		if fault := recover(); fault != nil {
+			r.done <- serving.Result{Err: fmt.Errorf("panic: %v", fault)}
+			panic(fault)
+		}
+		r.done <- result
+	}()
+	x.Begin(&fakeExchange{r})
+	result = r.forward(x)
+	if result.Outcome == serving.Rejected {
+		result.Status = result.Rejection.Status
+		_ = x.Reject(result.Rejection)
+	}
+	return true
+}
+
+func (r *fakeRouter) forward(x *Exchange) serving.Result {
+	for {
+		upstream, rejection := r.upstream, (*serving.Rejection)(nil)
+		if r.acquire != nil {
+			ctx, stop := x.Wait()
+			upstream, rejection = r.acquire(ctx)
+			err := context.Cause(ctx)
+			stop()
+			switch {
+			case rejection != nil:
+				return serving.Result{Outcome: serving.Rejected, Rejection: rejection}
+			case errors.Is(err, serving.ErrTimeout):
+				return serving.Result{Outcome: serving.Rejected, Rejection: serving.TimedOut, Err: err}
+			case upstream == nil:
+				return serving.Result{Outcome: serving.Canceled, Err: err}
+			}
+		}
+		result := x.Forward(upstream)
+		if result.Outcome != serving.Unreached {
+			return result
+		}
+		r.mu.Lock()
+		r.unreachable++
+		r.mu.Unlock()
+	}
 }
 
 type fakeExchange struct{ router *fakeRouter }
 
-func (e *fakeExchange) TryAcquire() *Upstream {
-	if e.router.acquire != nil {
-		return nil
-	}
-	return e.router.upstream
-}
-
-func (e *fakeExchange) Acquire(ctx context.Context) (*Upstream, *Refusal) {
-	return e.router.acquire(ctx)
-}
-
-func (e *fakeExchange) Unreachable(*Upstream) {
-	e.router.mu.Lock()
-	defer e.router.mu.Unlock()
-	e.router.unreachable++
-}
-
-func (e *fakeExchange) Timeouts() Timeouts { return e.router.timeouts }
+func (e *fakeExchange) Timeouts() serving.Timeouts { return e.router.timeouts }
 
 func (e *fakeExchange) Passes(name []byte) bool { return string(name) != e.router.drop }
 
 func (e *fakeExchange) AppendFields(dst []byte) []byte { return append(dst, e.router.add...) }
 
-func (e *fakeExchange) Answered() {
+func (e *fakeExchange) ResponseStarted() {
 	e.router.mu.Lock()
 	defer e.router.mu.Unlock()
 	e.router.answered++
@@ -95,8 +123,6 @@ func (e *fakeExchange) Streaming(endless bool) { e.router.streaming.Store(endles
 func (e *fakeExchange) Hold(bytes int) bool {
 	return e.router.budget == nil || e.router.budget.Reserve("app", int64(bytes))
 }
-
-func (e *fakeExchange) Done(r Result) { e.router.done <- r }
 
 // listen returns a listener on loopback, which the test closes.
 func listen(t testing.TB) net.Listener {
@@ -231,14 +257,14 @@ func undated(s string) string { return date.ReplaceAllString(s, "Date: "+someDat
 const someDate = "Sat, 01 Jan 2000 00:00:00 GMT"
 
 // result waits for the result of the exchange that ends next.
-func (r *fakeRouter) result(t testing.TB) Result {
+func (r *fakeRouter) result(t testing.TB) serving.Result {
 	t.Helper()
 	select {
 	case result := <-r.done:
 		return result
 	case <-time.After(patience):
 		t.Fatal("the exchange did not end")
-		return Result{}
+		return serving.Result{}
 	}
 }
 

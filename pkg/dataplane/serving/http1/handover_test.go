@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // conns is a listener of the connections that are sent to it.
@@ -88,7 +90,7 @@ func TestComesBack(t *testing.T) {
 			}
 			t.Run(tc.name+" in pieces of "+strconv.Itoa(size), func(t *testing.T) {
 				router := newFakeRouter(answering(t, hi, nil))
-				conn := dial(t, serve(t, &Server{Router: router, Standard: standard(t, echoing)}))
+				conn := dial(t, serve(t, &Server{Handler: router, Standard: standard(t, echoing)}))
 				all := strings.Repeat(getA+tc.request, 2) + getA
 				go func() {
 					for len(all) > 0 {
@@ -116,7 +118,7 @@ func TestStrictAfterHandOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var refusals []string
 			told := make(chan struct{})
-			s := &Server{Router: newFakeRouter(""), Standard: standard(t, echoing), Refused: func(_ netip.AddrPort, r *Refusal, h *Head) {
+			s := &Server{Handler: newFakeRouter(""), Standard: standard(t, echoing), Rejected: func(_ netip.AddrPort, r *serving.Rejection, h *Head) {
 				refusals = append(refusals, strconv.Itoa(r.Status)+" "+string(h.Target))
 				close(told)
 			}}
@@ -150,7 +152,7 @@ func TestMalformedChunks(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				router := newFakeRouter("")
 				begun := make(chan struct{}, 1)
-				conn := dial(t, serve(t, &Server{Router: router, Standard: standard(t, func(w http.ResponseWriter, r *http.Request) {
+				conn := dial(t, serve(t, &Server{Handler: router, Standard: standard(t, func(w http.ResponseWriter, r *http.Request) {
 					begun <- struct{}{}
 					echoing(w, r)
 				})}))
@@ -225,7 +227,7 @@ func TestMalformedAnywhere(t *testing.T) {
 // TestExpectContinue expects a client to be told to go on, and its connection to come back.
 func TestExpectContinue(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
-	conn := dial(t, serve(t, &Server{Router: router, Standard: standard(t, echoing)}))
+	conn := dial(t, serve(t, &Server{Handler: router, Standard: standard(t, echoing)}))
 	write(t, conn, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
 	expect(t, conn, "HTTP/1.1 100 Continue\r\n\r\n")
 	write(t, conn, "body"+getA)
@@ -236,7 +238,7 @@ func TestExpectContinue(t *testing.T) {
 func TestUnreadBody(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
 	begun := make(chan struct{})
-	conn := dial(t, serve(t, &Server{Router: router, Standard: standard(t, func(w http.ResponseWriter, r *http.Request) {
+	conn := dial(t, serve(t, &Server{Handler: router, Standard: standard(t, func(w http.ResponseWriter, r *http.Request) {
 		close(begun)
 		r.Body = http.NoBody
 		echoing(w, r)
@@ -255,7 +257,7 @@ func TestFarAhead(t *testing.T) {
 	const n = 1000
 	router := newFakeRouter(answering(t, hi, nil))
 	finish := make(chan struct{})
-	conn := dial(t, serve(t, &Server{Router: router, Standard: standard(t, func(w http.ResponseWriter, r *http.Request) {
+	conn := dial(t, serve(t, &Server{Handler: router, Standard: standard(t, func(w http.ResponseWriter, r *http.Request) {
 		<-finish
 		echoing(w, r)
 	})}))
@@ -273,7 +275,7 @@ func TestClientGoneOnStandardPath(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun, ended := make(chan struct{}), make(chan error, 1)
-			conn := dial(t, serve(t, &Server{Router: newFakeRouter(""), Standard: standard(t, func(_ http.ResponseWriter, r *http.Request) {
+			conn := dial(t, serve(t, &Server{Handler: newFakeRouter(""), Standard: standard(t, func(_ http.ResponseWriter, r *http.Request) {
 				close(begun)
 				untilClosed(r.Body)
 				<-r.Context().Done()
@@ -296,7 +298,7 @@ func TestClientGoneOnStandardPath(t *testing.T) {
 
 // TestHijacked expects a connection that is upgraded to be the standard path's, with what the client sent ahead.
 func TestHijacked(t *testing.T) {
-	conn := dial(t, serve(t, &Server{Router: newFakeRouter(""), Standard: standard(t, func(w http.ResponseWriter, _ *http.Request) {
+	conn := dial(t, serve(t, &Server{Handler: newFakeRouter(""), Standard: standard(t, func(w http.ResponseWriter, _ *http.Request) {
 		tunnel, buf, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -316,7 +318,7 @@ func TestHijacked(t *testing.T) {
 
 // TestPanicOnStandardPath expects a panic to end no more than its connection.
 func TestPanicOnStandardPath(t *testing.T) {
-	addr := serve(t, &Server{Router: newFakeRouter(answering(t, hi, nil)), Standard: standard(t, func(http.ResponseWriter, *http.Request) {
+	addr := serve(t, &Server{Handler: newFakeRouter(answering(t, hi, nil)), Standard: standard(t, func(http.ResponseWriter, *http.Request) {
 		panic(http.ErrAbortHandler)
 	})})
 	conn := dial(t, addr)

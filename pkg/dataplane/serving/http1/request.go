@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 const (
@@ -13,22 +15,22 @@ const (
 	maxOptions = 32
 )
 
-// The refusals of requests that are not HTTP/1.1 as RFC 9112 has it.
+// The rejections of requests that are not HTTP/1.1 as RFC 9112 has it.
 var (
-	badLine     = &Refusal{Status: http.StatusBadRequest, Body: "malformed line end"}
-	badRequest  = &Refusal{Status: http.StatusBadRequest, Body: "malformed request line"}
-	badMethod   = &Refusal{Status: http.StatusBadRequest, Body: "malformed method"}
-	badTarget   = &Refusal{Status: http.StatusBadRequest, Body: "malformed request target"}
-	badField    = &Refusal{Status: http.StatusBadRequest, Body: "malformed header field"}
-	badHost     = &Refusal{Status: http.StatusBadRequest, Body: "missing or malformed Host header"}
-	badLength   = &Refusal{Status: http.StatusBadRequest, Body: "malformed Content-Length header"}
-	badCoding   = &Refusal{Status: http.StatusBadRequest, Body: "unsupported Transfer-Encoding header"}
-	badOptions  = &Refusal{Status: http.StatusBadRequest, Body: "malformed Connection header"}
-	badExpect   = &Refusal{Status: http.StatusExpectationFailed, Body: "unsupported Expect header"}
-	badVersion  = &Refusal{Status: http.StatusHTTPVersionNotSupported, Body: "unsupported HTTP version"}
-	tooLarge    = &Refusal{Status: http.StatusRequestHeaderFieldsTooLarge, Body: "request header too large"}
-	headTimeout = &Refusal{Status: http.StatusRequestTimeout, Body: "request header did not arrive in time"}
-	overloaded  = &Refusal{Status: http.StatusServiceUnavailable, Body: "too many requests are arriving", RetryAfter: time.Second}
+	badLine     = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed line end"}
+	badRequest  = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed request line"}
+	badMethod   = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed method"}
+	badTarget   = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed request target"}
+	badField    = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed header field"}
+	badHost     = &serving.Rejection{Status: http.StatusBadRequest, Body: "missing or malformed Host header"}
+	badLength   = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed Content-Length header"}
+	badCoding   = &serving.Rejection{Status: http.StatusBadRequest, Body: "unsupported Transfer-Encoding header"}
+	badOptions  = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed Connection header"}
+	badExpect   = &serving.Rejection{Status: http.StatusExpectationFailed, Body: "unsupported Expect header"}
+	badVersion  = &serving.Rejection{Status: http.StatusHTTPVersionNotSupported, Body: "unsupported HTTP version"}
+	tooLarge    = &serving.Rejection{Status: http.StatusRequestHeaderFieldsTooLarge, Body: "request header too large"}
+	headTimeout = &serving.Rejection{Status: http.StatusRequestTimeout, Body: "request header did not arrive in time"}
+	overloaded  = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "too many requests are arriving", RetryAfter: time.Second}
 	crlf        = []byte("\r\n")
 	crlfcrlf    = []byte("\r\n\r\n")
 )
@@ -51,7 +53,7 @@ type request struct {
 
 // headSize returns the size of the head that b starts with, 0 if it is not there as a whole. b was looked at up
 // to scanned before.
-func headSize(b []byte, scanned int) (int, *Refusal) {
+func headSize(b []byte, scanned int) (int, *serving.Rejection) {
 	if len(b) > 0 && lowerToken[b[0]] == 0 {
 		return 0, badRequest
 	}
@@ -71,14 +73,14 @@ func headSize(b []byte, scanned int) (int, *Refusal) {
 }
 
 // parse parses a whole head, up to the empty line. It changes the names of fields in b to lower case.
-func (r *request) parse(b []byte) *Refusal {
+func (r *request) parse(b []byte) *serving.Rejection {
 	*r = request{Head: Head{Fields: r.Fields[:0]}, length: -1, options: r.options[:0]}
 	line, rest, ok := cutLine(b, bytes.IndexByte(b, '\n'))
 	if !ok {
 		return badLine
 	}
-	if refusal := r.parseLine(line); refusal != nil || r.preface {
-		return refusal
+	if rejection := r.parseLine(line); rejection != nil || r.preface {
+		return rejection
 	}
 	for {
 		line, rest, ok = cutLine(rest, bytes.IndexByte(rest, '\n'))
@@ -88,8 +90,8 @@ func (r *request) parse(b []byte) *Refusal {
 		if len(line) == 0 {
 			break
 		}
-		if refusal := r.parseField(line); refusal != nil {
-			return refusal
+		if rejection := r.parseField(line); rejection != nil {
+			return rejection
 		}
 	}
 	if r.Host == nil && !r.old {
@@ -108,7 +110,7 @@ func (r *request) parse(b []byte) *Refusal {
 }
 
 // parseLine parses the request line.
-func (r *request) parseLine(line []byte) *Refusal {
+func (r *request) parseLine(line []byte) *serving.Rejection {
 	sp := bytes.IndexByte(line, ' ')
 	if sp < 0 {
 		return badRequest
@@ -138,7 +140,7 @@ func (r *request) parseLine(line []byte) *Refusal {
 }
 
 // checkTarget tells targets in other than origin form, and malformed ones.
-func (r *request) checkTarget() *Refusal {
+func (r *request) checkTarget() *serving.Rejection {
 	t := r.Target
 	if !all(t, &targetByte) {
 		return badTarget
@@ -161,7 +163,7 @@ func (r *request) checkTarget() *Refusal {
 }
 
 // checkAbsolute refuses a target that is no URL with a host: net/http would take the Host header's instead.
-func checkAbsolute(target []byte) *Refusal {
+func checkAbsolute(target []byte) *serving.Rejection {
 	_, rest, ok := bytes.Cut(target, []byte("://"))
 	if end := bytes.IndexAny(rest, "/?"); end >= 0 {
 		rest = rest[:end]
@@ -173,7 +175,7 @@ func checkAbsolute(target []byte) *Refusal {
 }
 
 // checkEscapes refuses a path with a percent sign that two hexadecimal digits do not follow.
-func checkEscapes(path []byte) *Refusal {
+func checkEscapes(path []byte) *serving.Rejection {
 	for {
 		i := bytes.IndexByte(path, '%')
 		if i < 0 {
@@ -186,7 +188,7 @@ func checkEscapes(path []byte) *Refusal {
 }
 
 // parseField parses a line of the head.
-func (r *request) parseField(line []byte) *Refusal {
+func (r *request) parseField(line []byte) *serving.Rejection {
 	colon := 0
 	for colon < len(line) {
 		c := lowerToken[line[colon]]
@@ -238,7 +240,7 @@ func (r *request) parseField(line []byte) *Refusal {
 	return nil
 }
 
-func (r *request) parseConnection(value []byte) *Refusal {
+func (r *request) parseConnection(value []byte) *serving.Rejection {
 	options, closing, ok := appendOptions(r.options, value)
 	if !ok {
 		return badOptions
@@ -278,7 +280,7 @@ func named(options [][]byte, name []byte) bool {
 
 // appendTo appends the request as it goes to an instance, but for its body. It is written anew from what was
 // parsed, so that nothing a parser could read in another way goes on.
-func (r *request) appendTo(b []byte, exchange Exchange) []byte {
+func (r *request) appendTo(b []byte, o Observer) []byte {
 	b = append(b, r.Method...)
 	b = append(b, ' ')
 	b = append(b, r.Target...)
@@ -292,7 +294,7 @@ func (r *request) appendTo(b []byte, exchange Exchange) []byte {
 			"proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade":
 			continue
 		}
-		if named(r.options, f.Name) || !exchange.Passes(f.Name) {
+		if named(r.options, f.Name) || !o.Passes(f.Name) {
 			continue
 		}
 		b = appendCanonical(b, f.Name)
@@ -300,7 +302,7 @@ func (r *request) appendTo(b []byte, exchange Exchange) []byte {
 		b = append(b, f.Value...)
 		b = append(b, "\r\n"...)
 	}
-	b = exchange.AppendFields(b)
+	b = o.AppendFields(b)
 	if r.length >= 0 {
 		b = append(b, "Content-Length: "...)
 		b = strconv.AppendInt(b, r.length, 10)

@@ -106,7 +106,7 @@ func TestRefusedRequests(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			router := newFakeRouter("")
-			s := &Server{Router: router, Standard: func(conn net.Conn) {
+			s := &Server{Handler: router, Standard: func(conn net.Conn) {
 				t.Error("handed over")
 				conn.Close()
 			}}
@@ -157,7 +157,7 @@ func TestForwardedRequests(t *testing.T) {
 			})
 			router := newFakeRouter(app)
 			router.drop, router.add = "x-dropped", "X-Added: 1\r\n"
-			conn := dial(t, serve(t, &Server{Router: router}))
+			conn := dial(t, serve(t, &Server{Handler: router}))
 			write(t, conn, tc.request)
 			expect(t, conn, "HTTP/1.1 204 No Content\r\nDate: "+someDate+"\r\n\r\n")
 			if r := router.result(t); r.Status != 204 || r.Err != nil {

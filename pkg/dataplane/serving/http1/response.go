@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // maxResponseHead bounds the head of an answer, in bytes; maxInterim the interim answers before it.
@@ -241,8 +243,8 @@ func appendHeadEnd(b []byte, close bool) []byte {
 	return append(b, "\r\n"...)
 }
 
-// appendTo appends the refusal as an answer. head tells whether it answers a HEAD request: then without body.
-func (r *Refusal) appendTo(b []byte, head, close bool) []byte {
+// appendRejection appends a rejection as a response, without body if it answers a HEAD request.
+func appendRejection(b []byte, r *serving.Rejection, head, close bool) []byte {
 	b = appendStatus(b, r.Status, []byte(http.StatusText(r.Status)))
 	b = append(b, "Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"...)
 	b = appendDate(b)

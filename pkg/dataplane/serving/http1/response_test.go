@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 const (
@@ -16,8 +18,8 @@ const (
 // TestAnswers has an application send bytes and close, and expects those that the client gets, and whether the
 // exchange was whole (RFC 9112 4, 6 and 7).
 func TestAnswers(t *testing.T) {
-	invalid := refused("502 Bad Gateway", badResponse.Body, false)
-	broken := refused("502 Bad Gateway", brokenOff.Body, false)
+	invalid := refused("502 Bad Gateway", serving.BadResponse.Body, false)
+	broken := refused("502 Bad Gateway", serving.BrokenOff.Body, false)
 	for _, tc := range []struct {
 		name, method, answer, want string
 		// failed is what the exchange ended with, ended whether the client's connection did too.
@@ -89,7 +91,7 @@ func TestAnswers(t *testing.T) {
 				}
 			})
 			router := newFakeRouter(app)
-			conn := dial(t, serve(t, &Server{Router: router}))
+			conn := dial(t, serve(t, &Server{Handler: router}))
 			method := tc.method
 			if method == "" {
 				method = "GET"

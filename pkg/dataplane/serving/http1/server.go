@@ -2,7 +2,6 @@ package http1
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"runtime/debug"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // What holds where a Server says nothing else.
@@ -24,16 +24,16 @@ const (
 
 // Server serves connections of clients. Its fields may not change once it does.
 type Server struct {
-	// Router decides about the requests.
-	Router Router
+	// Handler handles the requests.
+	Handler Handler
 	// Standard takes over connections with what this package does not do: HTTP/2, HTTP/1.0, upgrades, bodies that
 	// are still arriving, CONNECT, targets in absolute form. It has an http.Server serve them whose ConnState is
 	// that of this package. They have the one request, with the names of its header fields in lower case; after its
 	// answer they go on here. HTTP/2 and what was hijacked is Standard's for good.
 	Standard func(net.Conn)
-	// Refused, if not nil, is told of requests that are refused for their form. head is nil where that was not
-	// read, may be incomplete, and is valid until Refused returns.
-	Refused func(peer netip.AddrPort, refusal *Refusal, head *Head)
+	// Rejected, if not nil, is called for requests that are rejected for their form. head is nil if it was not read, may be
+	// incomplete, and is valid until Rejected returns.
+	Rejected func(peer netip.AddrPort, rejection *serving.Rejection, head *Head)
 	// Retired, if not nil, tells that connections end with their next answer.
 	Retired *atomic.Bool
 	// Budget, if not nil, bounds the memory of requests whose heads have not arrived yet. They belong to no namespace.
@@ -77,9 +77,6 @@ func (c *conn) contain() {
 	c.conn.Close()
 	if c.x.conn != nil {
 		c.x.conn.conn.Close()
-	}
-	if c.x.Exchange != nil {
-		c.x.Done(Result{Err: fmt.Errorf("panic: %v", fault)})
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // TestPanic has a fault of one request end that request and its connection, and nothing else.
@@ -14,15 +16,15 @@ func TestPanic(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	t.Cleanup(klog.ClearLogger)
 	router := newFakeRouter(answering(t, hi, nil))
-	addr := serve(t, &Server{Router: router})
+	addr := serve(t, &Server{Handler: router})
 	other := dial(t, addr)
 	write(t, other, getA)
 	expect(t, other, hi)
 	router.result(t)
 
 	faulty := newFakeRouter("")
-	faulty.acquire = func(context.Context) (*Upstream, *Refusal) { panic("a fault") }
-	conn := dial(t, serve(t, &Server{Router: faulty}))
+	faulty.acquire = func(context.Context) (*Upstream, *serving.Rejection) { panic("a fault") }
+	conn := dial(t, serve(t, &Server{Handler: faulty}))
 	write(t, conn, getA)
 	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 		t.Errorf("the client got %q, %v", rest, err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // fakeConn is a connection that tells whether it was closed.
@@ -93,7 +95,7 @@ func TestReuse(t *testing.T) {
 		}
 	})
 	router := newFakeRouter(app)
-	addr := serve(t, &Server{Router: router})
+	addr := serve(t, &Server{Handler: router})
 	for range 3 {
 		conn := dial(t, addr)
 		for range 3 {
@@ -120,7 +122,7 @@ func TestClosedBetweenRequests(t *testing.T) {
 			closed <- struct{}{}
 		}
 	})
-	conn := dial(t, serve(t, &Server{Router: newFakeRouter(app)}))
+	conn := dial(t, serve(t, &Server{Handler: newFakeRouter(app)}))
 	for range 20 {
 		write(t, conn, getA)
 		expect(t, conn, hi)
@@ -140,7 +142,7 @@ func TestSurplusBetweenRequests(t *testing.T) {
 		say(conn, strings.Replace(hi, "hi", "no", 1))
 		sent <- struct{}{}
 	})
-	conn := dial(t, serve(t, &Server{Router: newFakeRouter(app)}))
+	conn := dial(t, serve(t, &Server{Handler: newFakeRouter(app)}))
 	for range 3 {
 		write(t, conn, getA)
 		expect(t, conn, hi)
@@ -167,7 +169,7 @@ func TestSentOnce(t *testing.T) {
 			}
 		})
 		router := newFakeRouter(app)
-		conn := dial(t, serve(t, &Server{Router: router}))
+		conn := dial(t, serve(t, &Server{Handler: router}))
 		if first != "" {
 			write(t, conn, getA)
 			expect(t, conn, first)
@@ -175,7 +177,7 @@ func TestSentOnce(t *testing.T) {
 		}
 		before := requests.Load()
 		write(t, conn, getA)
-		expect(t, conn, refused("502 Bad Gateway", brokenOff.Body, false))
+		expect(t, conn, refused("502 Bad Gateway", serving.BrokenOff.Body, false))
 		if r := router.result(t); r.Status != 502 || !errors.Is(r.Err, io.ErrUnexpectedEOF) {
 			t.Errorf("result %+v", r)
 		}
@@ -195,7 +197,7 @@ func TestUpstreamClose(t *testing.T) {
 		ended <- struct{}{}
 	})
 	router := newFakeRouter(app)
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	expect(t, conn, hi)
 	router.result(t)

@@ -25,7 +25,7 @@ type watch struct {
 	done chan struct{}
 	// ctx ends when the client goes away.
 	ctx      context.Context
-	cancel   context.CancelFunc
+	cancel   context.CancelCauseFunc
 	stopping atomic.Bool
 
 	// mu guards what follows.
@@ -38,7 +38,7 @@ type watch struct {
 // startWatch watches conn until stop. ctx is what the watch's own context derives from.
 func startWatch(ctx context.Context, conn net.Conn, buf []byte) *watch {
 	w := &watch{conn: conn, buf: buf, done: make(chan struct{})}
-	w.ctx, w.cancel = context.WithCancel(ctx)
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	conn.SetReadDeadline(time.Time{}) //nolint:errcheck // fails on closed connections only, as does the read
 	go w.run()
 	return w
@@ -54,20 +54,20 @@ func (w *watch) run() {
 			continue
 		}
 		if !w.stopping.Load() {
-			w.leave()
+			w.closed()
 		}
 		return
 	}
 }
 
-func (w *watch) leave() {
+func (w *watch) closed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone = true
 	if w.upstream != nil {
 		w.upstream.Close()
 	}
-	w.cancel()
+	w.cancel(errClientGone)
 }
 
 // attach has a connection to an instance closed when the client goes away.
@@ -100,6 +100,6 @@ func (w *watch) stop() int {
 	w.stopping.Store(true)
 	w.conn.SetReadDeadline(longAgo) //nolint:errcheck // fails on closed connections only, as does the read
 	<-w.done
-	w.cancel()
+	w.cancel(nil)
 	return w.end
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // TestFullBuffer has the client of a request that takes all of a buffer go away, which is to be noticed as well.
@@ -16,12 +18,12 @@ func TestFullBuffer(t *testing.T) {
 	for size := inSize - watchRoom - 2; size <= inSize+2; size++ {
 		waits := make(chan struct{})
 		router := newFakeRouter("")
-		router.acquire = func(ctx context.Context) (*Upstream, *Refusal) {
+		router.acquire = func(ctx context.Context) (*Upstream, *serving.Rejection) {
 			close(waits)
 			<-ctx.Done()
 			return nil, nil
 		}
-		conn := dial(t, serve(t, &Server{Router: router}))
+		conn := dial(t, serve(t, &Server{Handler: router}))
 		head := "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + strconv.Itoa(inSize/2) + "\r\nX: "
 		write(t, conn, head+strings.Repeat("a", size-len(head)-4-inSize/2)+"\r\n\r\n"+strings.Repeat("b", inSize/2))
 		<-waits
@@ -44,12 +46,12 @@ func TestClientGone(t *testing.T) {
 		t.Run("while it waits, "+how, func(t *testing.T) {
 			waits := make(chan struct{})
 			router := newFakeRouter("")
-			router.acquire = func(ctx context.Context) (*Upstream, *Refusal) {
+			router.acquire = func(ctx context.Context) (*Upstream, *serving.Rejection) {
 				close(waits)
 				<-ctx.Done()
 				return nil, nil
 			}
-			conn := dial(t, serve(t, &Server{Router: router})).(*net.TCPConn)
+			conn := dial(t, serve(t, &Server{Handler: router})).(*net.TCPConn)
 			write(t, conn, getA)
 			<-waits
 			leave(conn)
@@ -68,7 +70,7 @@ func TestClientGone(t *testing.T) {
 					close(ended)
 				})
 				router := newFakeRouter(app)
-				conn := dial(t, serve(t, &Server{Router: router})).(*net.TCPConn)
+				conn := dial(t, serve(t, &Server{Handler: router})).(*net.TCPConn)
 				write(t, conn, getA)
 				<-waits
 				leave(conn)
@@ -96,7 +98,7 @@ func TestClientGoneAfterSlowRequest(t *testing.T) {
 	})
 	router := newFakeRouter(app)
 	router.timeouts.Start = time.Minute
-	conn := dial(t, serve(t, &Server{Router: router}))
+	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	expect(t, conn, hi)
 	router.result(t)

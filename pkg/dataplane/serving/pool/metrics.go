@@ -1,4 +1,4 @@
-package gateway
+package pool
 
 import (
 	"slices"
@@ -12,23 +12,16 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// instruments are the metrics of a Gateway. Those of a revision have the labels namespace, service, configuration
-// and revision, and go with it.
+// instruments are the metrics of Revisions, with the labels namespace, service, configuration and revision. The series of a
+// Revision are removed with it.
 type instruments struct {
 	requests                    *metrics.CounterVec
-	unknownHosts, refused       *metrics.CounterVec
 	latency, waiting, coldStart *metrics.HistogramVec
 	queued, inFlight            *metrics.GaugeVec
-	logLinesDropped             *metrics.CounterVec
 }
 
 func newInstruments(register func(...metrics.Registerable)) *instruments {
 	labels := []string{"namespace", "service", "configuration", "revision"}
-	counter := func(name, help string, labels ...string) *metrics.CounterVec {
-		return metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "knative", Subsystem: "gateway", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
-		}, labels)
-	}
 	gauge := func(name, help string) *metrics.GaugeVec {
 		return metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace: "knative", Subsystem: "gateway", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
@@ -41,20 +34,19 @@ func newInstruments(register func(...metrics.Registerable)) *instruments {
 		}, append(labels[:len(labels):len(labels)], more...))
 	}
 	i := &instruments{
-		requests:     counter("requests_total", "Number of requests that were answered, by status code; 0 where the client got none.", append(labels, "code")...),
-		unknownHosts: counter("unknown_host_requests_total", "Number of requests to host names that no Route has."),
-		refused:      counter("refused_requests_total", "Number of requests that were refused for their form, by status code.", "code"),
-		latency:      histogram("request_duration_seconds", "Time from a request's arrival to the end of its answer."),
-		waiting:      histogram("queue_wait_seconds", "Time that requests waited for an instance; those that did not wait are not counted."),
-		coldStart: histogram("cold_start_seconds", "Time that the first request to a revision without instance spent by phase: "+
-			"scheduling (until scale was asked for), starting (until an instance was ready), forwarding (until the answer began).", "phase"),
-		queued:   gauge("queued_requests", "Number of requests that wait for an instance."),
-		inFlight: gauge("in_flight_requests", "Number of requests that are not answered yet, those that wait included."),
-
-		logLinesDropped: counter("access_log_lines_dropped_total", "Number of lines of the access log that were dropped, as its writer was too slow."),
+		requests: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "knative", Subsystem: "gateway", Name: "requests_total", StabilityLevel: metrics.ALPHA,
+			Help: "Number of requests answered, by status code; 0 if the client got no response.",
+		}, append(labels[:len(labels):len(labels)], "code")),
+		latency: histogram("request_duration_seconds", "Time from the arrival of a request to the end of its response, in seconds."),
+		waiting: histogram("queue_wait_seconds", "Time that requests waited for a backend, in seconds; requests that did not wait are not counted."),
+		coldStart: histogram("cold_start_seconds", "Time that the first request to a Revision without backend spent, in seconds, by phase: "+
+			"scheduling (until the Revision was activated), starting (until a backend was ready), forwarding (until the response started).", "phase"),
+		queued:   gauge("queued_requests", "Number of requests that wait for a backend."),
+		inFlight: gauge("in_flight_requests", "Number of requests in flight, including waiting ones."),
 	}
 	if register != nil {
-		register(i.requests, i.unknownHosts, i.refused, i.latency, i.waiting, i.coldStart, i.queued, i.inFlight, i.logLinesDropped)
+		register(i.requests, i.latency, i.waiting, i.coldStart, i.queued, i.inFlight)
 	}
 	return i
 }
@@ -66,11 +58,11 @@ const (
 	forwarding = "forwarding"
 )
 
-// series are the metrics of one revision.
-type series struct {
+// Series are the metrics of one Revision.
+type Series struct {
 	instruments *instruments
 	labels      map[string]string
-	// values are those of labels, in order.
+	// values are the values of labels, in order.
 	values                           []string
 	latency, waiting                 metrics.ObserverMetric
 	scheduling, starting, forwarding metrics.ObserverMetric
@@ -87,12 +79,12 @@ type codeCounter struct {
 	counter metrics.CounterMetric
 }
 
-func (i *instruments) series(spec *routing.Revision) *series {
+func (i *instruments) series(spec *routing.Revision) *Series {
 	values := []string{spec.Key.Namespace, spec.Service, spec.Configuration, spec.Key.Name}
 	phase := func(name string) metrics.ObserverMetric {
 		return i.coldStart.WithLabelValues(append(values[:4:4], name)...)
 	}
-	s := &series{
+	s := &Series{
 		instruments: i, values: values,
 		labels: map[string]string{
 			"namespace": values[0], "service": values[1], "configuration": values[2], "revision": values[3],
@@ -105,26 +97,43 @@ func (i *instruments) series(spec *routing.Revision) *series {
 	return s
 }
 
-// measured returns the series of the pool's revision, or nil where that is unknown.
-func (p *pool) measured() *series {
+// Series returns the series of the pool's Revision, or nil if that is unknown.
+func (p *Pool) Series() *Series {
 	if series := p.series.Load(); series != nil {
 		return series
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if spec := p.spec.Load(); spec != nil && p.series.Load() == nil {
-		p.series.Store(p.instruments.series(spec))
+	if revision := p.revision.Load(); revision != nil && p.series.Load() == nil {
+		p.series.Store(p.pools.instruments.series(revision))
 	}
 	return p.series.Load()
 }
 
-// same tells whether these are the series of a revision.
-func (s *series) same(spec *routing.Revision) bool {
+// same reports whether these are the series of a Revision.
+func (s *Series) same(spec *routing.Revision) bool {
 	return s.values[1] == spec.Service && s.values[2] == spec.Configuration
 }
 
-// done counts a request.
-func (s *series) done(code int, took time.Duration) {
+// Begin counts a request in flight until Done or Cancel. A nil Series counts nothing.
+func (s *Series) Begin() {
+	if s != nil {
+		s.inFlight.Inc()
+	}
+}
+
+// Cancel ends what Begin began without a result.
+func (s *Series) Cancel() {
+	if s != nil {
+		s.inFlight.Dec()
+	}
+}
+
+// Done ends a request with the status code that the client got.
+func (s *Series) Done(code int, took time.Duration) {
+	if s == nil {
+		return
+	}
 	s.inFlight.Dec()
 	s.latency.Observe(took.Seconds())
 	for _, c := range *s.codes.Load() {
@@ -145,7 +154,7 @@ func (s *series) done(code int, took time.Duration) {
 }
 
 // remove deletes the series.
-func (s *series) remove() {
+func (s *Series) remove() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removed = true
@@ -169,13 +178,21 @@ func (s *series) remove() {
 	i.inFlight.Delete(s.labels)
 }
 
-// coldStart is the progress of a pool from no instance to the first one.
-type coldStart struct {
-	// began is when the first request waited, asked when scale was asked for, ready when it got an instance.
-	began, asked, ready time.Time
+// measurements are the measurements of a pool besides its series.
+type measurements struct {
+	start coldStart
+	usage usage
+	// reported is true if the next report includes the pool.
+	reported bool
 }
 
-// begin begins a cold start, unless there is one.
+// coldStart is the progress of a pool from no backend to the first one.
+type coldStart struct {
+	// began is when the first request waited, activated when the Revision was activated, ready when the request got a backend.
+	began, activated, ready time.Time
+}
+
+// begin begins a cold start. It reports false if there is one already.
 func (c *coldStart) begin(now time.Time) bool {
 	if !c.began.IsZero() {
 		return false
@@ -184,52 +201,55 @@ func (c *coldStart) begin(now time.Time) bool {
 	return true
 }
 
-// scheduled notes that scale was asked for.
-func (p *pool) scheduled() {
-	now := p.clock.Now()
+// scheduled notes that the Revision was activated.
+func (p *Pool) scheduled() {
+	now := p.pools.options.Clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.start.began.IsZero() || !p.start.asked.IsZero() {
+	start := &p.metrics.start
+	if start.began.IsZero() || !start.activated.IsZero() {
 		return
 	}
-	p.start.asked = now
+	start.activated = now
 	if series := p.series.Load(); series != nil {
-		series.scheduling.Observe(now.Sub(p.start.began).Seconds())
+		series.scheduling.Observe(now.Sub(start.began).Seconds())
 	}
 }
 
-// started notes that a request got an instance. p.mu is held.
-func (p *pool) started() {
-	if p.start.began.IsZero() {
+// started notes that a request got a backend. p.mu is held.
+func (p *Pool) started() {
+	start := &p.metrics.start
+	if start.began.IsZero() {
 		return
 	}
-	now := p.clock.Now()
-	since := p.start.asked
+	now := p.pools.options.Clock.Now()
+	since := start.activated
 	if since.IsZero() {
-		since = p.start.began
+		since = start.began
 	}
-	p.start = coldStart{ready: now}
+	*start = coldStart{ready: now}
 	if series := p.series.Load(); series != nil {
 		series.starting.Observe(now.Sub(since).Seconds())
 	}
 }
 
-// forwarded notes that the answer to the first request of a cold start begins.
-func (p *pool) forwarded() {
-	now := p.clock.Now()
+// Forwarded ends a cold start: the response to its first request starts.
+func (p *Pool) Forwarded() {
+	now := p.pools.options.Clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.start.ready.IsZero() {
+	start := &p.metrics.start
+	if start.ready.IsZero() {
 		return
 	}
 	if series := p.series.Load(); series != nil {
-		series.forwarding.Observe(now.Sub(p.start.ready).Seconds())
+		series.forwarding.Observe(now.Sub(start.ready).Seconds())
 	}
-	p.start.ready = time.Time{}
+	start.ready = time.Time{}
 }
 
-// observeQueue shows the length of the queue. p.mu is held.
-func (p *pool) observeQueue() {
+// observeQueue publishes the length of the queue. p.mu is held.
+func (p *Pool) observeQueue() {
 	if series := p.series.Load(); series != nil {
 		series.queued.Set(float64(p.queue.length))
 	}

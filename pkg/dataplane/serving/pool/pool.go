@@ -1,399 +1,390 @@
-package gateway
+package pool
 
 import (
-	"cmp"
-	"hash/maphash"
+	"context"
+	"errors"
 	"math"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/utils/clock"
-
-	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/fairness"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-const (
-	// largeQueue is how many requests may wait for a revision whose ready capacity is below its burst capacity.
-	largeQueue = 10_000
-	// defaultBurstCapacity is the target burst capacity of revisions where nobody sets one.
-	defaultBurstCapacity = 211
-	// queueDepth is how many requests may wait per unit of capacity beyond that.
-	queueDepth = 10
-	// firstAvoid and lastAvoid are how long an instance that took no connection is avoided: twice as long each time.
-	firstAvoid, lastAvoid = 20 * time.Millisecond, time.Second
-)
-
 var (
-	queueFull = &http1.Refusal{Status: http.StatusServiceUnavailable, Body: "pending request queue full", RetryAfter: time.Second}
-	noLonger  = &http1.Refusal{Status: http.StatusServiceUnavailable, Body: "revision is gone", RetryAfter: time.Second}
-	tooLate   = &http1.Refusal{Status: http.StatusGatewayTimeout, Body: "request timeout"}
+	queueFull    = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "pending request queue full", RetryAfter: time.Second}
+	revisionGone = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "revision is gone", RetryAfter: time.Second}
 )
 
-// instance is one of a revision's. Its pool's lock guards it, besides name and upstream, which do not change.
-type instance struct {
-	name     string
-	upstream *http1.Upstream
-	inFlight int
-	// longLived counts the requests in flight that do not hold up the end of the instance, see stream.
-	longLived int
-	// draining tells that it gets no requests, told that the pool's drained was called for it.
-	draining, told bool
-	// failures counts the connections it did not take since the last request; until avoid it is left alone.
-	failures int
-	avoid    time.Time
-}
-
-// pool has the instances of a revision and the requests that wait for them (serving 8-7): first come, first
-// served; to the instance that has the fewest; never more than containerConcurrency at one.
-type pool struct {
-	gateway  *Gateway
-	owners   owners
-	key      routing.Key
-	clock    clock.PassiveClock
-	activate func(routing.Key)
-	drained  func(routing.Key, string)
-	tenant   *tenant
-	// owner is the other replica that the requests are for, or nil where they are for this one.
+// Pool is the backends of a Revision with the requests that wait for one (serving 8-7): first come, first served; at the
+// backend with the fewest requests; never more than containerConcurrency at one.
+type Pool struct {
+	pools  *Pools
+	key    routing.Key
+	tenant *fairness.Tenant
+	// owner is the other replica that the requests are for, or nil if they are for this one.
 	owner atomic.Pointer[membership.Member]
-	// spec is nil while the revision is unknown: nothing is sent to its instances then.
-	spec atomic.Pointer[routing.Revision]
-	// series is nil until the first request: most revisions at rest never have one.
-	series      atomic.Pointer[series]
-	instruments *instruments
-	// routes counts the hosts and tags that refer to the pool; the gateway's lock guards it.
-	routes int
+	// revision is nil while the Revision is unknown: nothing is sent to its backends then.
+	revision atomic.Pointer[routing.Revision]
+	// series is nil until the first request: most Revisions at rest never have one.
+	series atomic.Pointer[Series]
+	// references counts the calls of Retain; the lock of Pools guards it.
+	references int
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// limit bounds the requests of one instance.
+	// limit bounds the requests of one backend.
 	limit int
 	// burst is the target burst capacity that the Revision sets, or nil if the operator's is in force.
-	burst *float64
-	all   map[string]*instance
-	// gone are those that are no longer, but still have requests.
-	gone map[string]*instance
-	// ready are those that do not drain; the search for one begins at next.
-	ready []*instance
-	next  int
-	queue queue
-	// large is true if the queue has grown under its large limit, which it keeps until it is short enough for the
-	// small one: those who wait are no reason to refuse the next when a backend gets ready.
-	large  bool
-	closed bool
-	claim  claim
-	// changed, where somebody waits for it, is closed when instances come, go, or have drained.
+	burst    *float64
+	backends backends
+	queue    queue
+	closed   bool
+	claim    ownership.Claim
+	metrics  measurements
+	// changed, if a drain waits for it, is closed when backends come, go, or have drained.
 	changed chan struct{}
-	start   coldStart
-	usage   usage
-	// reported tells that the gateway's next report tells of the pool.
-	reported bool
 }
 
-func newPool(key routing.Key, g *Gateway) *pool {
-	now := g.options.Clock.Now()
-	return &pool{
-		gateway: g, owners: g, key: key, clock: g.options.Clock, activate: g.options.Activate, drained: g.options.Drained,
-		instruments: g.instruments, tenant: g.fairness.tenant(key.Namespace),
-		limit: math.MaxInt, all: map[string]*instance{}, gone: map[string]*instance{},
-		usage: usage{sampled: now, changed: now},
+func newPool(key routing.Key, pools *Pools) *Pool {
+	now := pools.options.Clock.Now()
+	return &Pool{
+		pools: pools, key: key, tenant: pools.options.Fairness.Tenant(key.Namespace), limit: math.MaxInt,
+		backends: newBackends(pools.options.Clock), metrics: measurements{usage: usage{sampled: now, changed: now}},
 	}
 }
 
-// setSpec makes the revision known, or unknown by nil.
-func (p *pool) setSpec(spec *routing.Revision) {
+// Key returns the key of the Revision.
+func (p *Pool) Key() routing.Key { return p.key }
+
+// Tenant returns the tenant that the requests belong to.
+func (p *Pool) Tenant() *fairness.Tenant { return p.tenant }
+
+// Revision returns the Revision; known is false until it is set.
+func (p *Pool) Revision() (revision *routing.Revision, known bool) {
+	revision = p.revision.Load()
+	return revision, revision != nil
+}
+
+// Owner returns the other replica that the requests are for; other is false if they are for this one.
+func (p *Pool) Owner() (owner *membership.Member, other bool) {
+	owner = p.owner.Load()
+	return owner, owner != nil
+}
+
+// setRevision sets the Revision, or makes it unknown by nil.
+func (p *Pool) setRevision(revision *routing.Revision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.spec.Store(spec)
-	if series := p.series.Load(); series != nil && (spec == nil || !series.same(spec)) {
+	p.revision.Store(revision)
+	if series := p.series.Load(); series != nil && (revision == nil || !series.same(revision)) {
 		series.remove()
 		p.series.Store(nil)
 	}
 	p.limit, p.burst = math.MaxInt, nil
-	if spec != nil {
-		if spec.ContainerConcurrency > 0 {
-			p.limit = spec.ContainerConcurrency
+	if revision != nil {
+		if revision.ContainerConcurrency > 0 {
+			p.limit = revision.ContainerConcurrency
 		}
-		p.burst = spec.Autoscaling.BurstCapacity
+		p.burst = revision.Autoscaling.BurstCapacity
 	}
 	p.locate()
 	p.dispatch()
 }
 
-// setInstances says what instances there are. What it returns calls the gateway's owner, which needs no lock held.
-func (p *pool) setInstances(instances []workload.Instance) (notify func()) {
-	var idle []*instance
+// setBackends sets the backends. The function that it returns calls Options.Drained and Options.Activate, which need that
+// no lock is held.
+func (p *Pool) setBackends(instances []workload.Instance) (notify func()) {
 	p.mu.Lock()
-	before := p.all
-	p.all = make(map[string]*instance, len(instances))
-	p.ready = p.ready[:0:0]
-	for _, in := range instances {
-		inst := before[in.Name]
-		if inst == nil || inst.upstream.Address() != in.Address {
-			inst = p.returned(in)
-		} else {
-			delete(before, in.Name)
-		}
-		p.all[in.Name] = inst
-		if inst.draining = in.Draining; !inst.draining {
-			p.ready = append(p.ready, inst)
-			inst.told = false
-		}
-		if p.tell(inst) {
-			idle = append(idle, inst)
-		}
-	}
-	p.permute()
-	for name, gone := range before {
-		gone.upstream.Close()
-		if gone.inFlight > 0 {
-			p.gone[name] = gone
-		}
-	}
-	p.note()
-	if p.next >= len(p.ready) {
-		p.next = 0
-	}
+	drained := p.backends.set(instances, p.pools.options.Seed)
+	p.signal()
 	p.dispatch()
-	waits := p.queue.length > 0 && len(p.ready) == 0
+	waits := p.queue.length > 0 && len(p.backends.ready) == 0
 	if waits {
-		p.chill()
+		p.coldStart()
 	}
 	p.mu.Unlock()
 	return func() {
-		for _, inst := range idle {
-			p.drained(p.key, inst.name)
+		for _, b := range drained {
+			p.report(b, true)
 		}
 		if waits {
-			p.activate(p.key)
+			p.pools.options.Activate(p.key)
 		}
 	}
 }
 
-// returned is an instance that was not there before, or not until just now: then it has the requests that it had.
-func (p *pool) returned(in workload.Instance) *instance {
-	inst := p.gone[in.Name]
-	if inst == nil || inst.upstream.Address() != in.Address {
-		return &instance{name: in.Name, upstream: http1.NewUpstream(in.Address)}
-	}
-	delete(p.gone, in.Name)
-	inst.upstream.Reopen()
-	return inst
+// ownerChanged determines the owner once more.
+func (p *Pool) ownerChanged() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.locate()
+	p.dispatch()
 }
 
-// permute puts the instances in an order of this replica's own: each knows the requests only that it sent itself, and
-// not all are to send their first ones to the same instance.
-func (p *pool) permute() {
-	seed := p.gateway.seed
-	if seed == (maphash.Seed{}) {
-		return
-	}
-	slices.SortStableFunc(p.ready, func(a, b *instance) int {
-		return cmp.Compare(maphash.String(seed, a.name), maphash.String(seed, b.name))
-	})
+// close ends the pool: requests that wait are rejected.
+func (p *Pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.flush(Grant{Outcome: Rejected, Rejection: revisionGone})
+	p.mu.Unlock()
 }
 
-// note has those look again who wait for instances to drain.
-func (p *pool) note() {
+// Begin counts a request until End.
+func (p *Pool) Begin(now time.Time) {
+	p.mu.Lock()
+	if !p.metrics.reported {
+		p.metrics.reported = true
+		p.metrics.usage.since(p.pools.reports.add(p, now))
+	}
+	p.metrics.usage.begin(now)
+	p.mu.Unlock()
+}
+
+// End ends a request with its response in progress and releases its backend; both may be nil.
+func (p *Pool) End(b *Backend, r *Response, now time.Time) {
+	p.mu.Lock()
+	p.metrics.usage.end(now)
+	if r != nil {
+		r.end(b)
+	}
+	drained := false
+	if b != nil {
+		b.failures, b.avoid = 0, time.Time{}
+		drained = p.release(b)
+	}
+	p.mu.Unlock()
+	p.report(b, drained)
+}
+
+// Unreachable releases a backend that accepted no connection, and avoids it for a while.
+func (p *Pool) Unreachable(b *Backend) {
+	p.mu.Lock()
+	if pause := b.unreachable(p.pools.options.Clock.Now()); pause > 0 {
+		time.AfterFunc(pause, p.retry)
+	}
+	drained := p.release(b)
+	p.mu.Unlock()
+	p.report(b, drained)
+}
+
+// retry grants a backend that was avoided.
+func (p *Pool) retry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dispatch()
+}
+
+// release releases a backend. It reports whether that has drained thereby.
+func (p *Pool) release(b *Backend) bool {
+	b.inFlight--
+	p.dispatch()
+	drained := p.settle(b)
+	if p.backends.forget(b) {
+		// The lock of Pools comes before the lock of a pool.
+		go p.pools.drop(p)
+	}
+	return drained
+}
+
+// settle checks a backend that may be idle now. It reports whether Options.Drained is to be called for it.
+func (p *Pool) settle(b *Backend) bool {
+	if !b.idle() {
+		return false
+	}
+	if p.backends.gone[b.name] == b {
+		p.signal()
+	}
+	if p.backends.all[b.name] != b || !b.hasDrained() {
+		return false
+	}
+	p.signal()
+	return true
+}
+
+func (p *Pool) report(b *Backend, drained bool) {
+	if drained {
+		p.pools.options.Drained(p.key, b.name)
+	}
+}
+
+// signal wakes drains that wait for a change.
+func (p *Pool) signal() {
 	if p.changed != nil {
 		close(p.changed)
 		p.changed = nil
 	}
 }
 
-// tell says, once, whether the runtime is to be told that an instance has drained.
-func (p *pool) tell(inst *instance) bool {
-	if !inst.draining || inst.told || !inst.idle() {
-		return false
-	}
-	inst.told = true
-	return true
-}
-
-// close ends the pool: what waits is refused.
-func (p *pool) close() {
+// Acquire grants a request a backend. If all are busy, the request waits, at the front if it has waited before.
+func (p *Pool) Acquire(w Waiter, before bool) Grant {
 	p.mu.Lock()
-	p.closed = true
-	p.refuse(noLonger)
+	if p.queue.length == 0 || before {
+		if b := p.choose(); b != nil {
+			p.mu.Unlock()
+			return Grant{Backend: b}
+		}
+	}
+	usable := p.usable()
+	full := p.queue.full(capacity{perBackend: p.limit, usable: usable, burst: p.burstCapacity()})
+	switch {
+	case p.closed:
+		p.mu.Unlock()
+		return Grant{Outcome: Rejected, Rejection: revisionGone}
+	case p.owner.Load() != nil:
+		p.mu.Unlock()
+		return Grant{Outcome: Moved}
+	case full && !before:
+		p.mu.Unlock()
+		return Grant{Outcome: Rejected, Rejection: queueFull}
+	}
+	in := newWaiting()
+	p.queue.push(in, before)
+	p.observeQueue()
+	first := usable == 0 && p.coldStart()
 	p.mu.Unlock()
-	p.gateway.reports.remove(p)
-	p.gateway.fairness.release(p.tenant)
+	ctx, stop := w.Queued()
+	defer stop()
+	began := p.pools.options.Clock.Now()
+	if usable == 0 {
+		p.pools.options.Activate(p.key)
+		if first {
+			p.scheduled()
+		}
+	}
+	grant := p.wait(ctx, in)
+	if series := p.series.Load(); series != nil {
+		series.waiting.Observe(p.pools.options.Clock.Since(began).Seconds())
+	}
+	grant.Waited, grant.ColdStart = true, first
+	return grant
 }
 
-// refuse has all that wait refused. p.mu is held.
-func (p *pool) refuse(refusal *http1.Refusal) {
+// burstCapacity returns the target burst capacity of the Revision.
+func (p *Pool) burstCapacity() float64 {
+	if p.burst == nil {
+		return p.pools.options.TargetBurstCapacity()
+	}
+	return *p.burst
+}
+
+// wait waits until a request is granted a backend or ctx ends.
+func (p *Pool) wait(ctx context.Context, in *waiting) Grant {
+	select {
+	case grant := <-in.granted:
+		return grant
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	queued := in.queued
+	if queued {
+		p.queue.remove(in)
+		if p.queue.length == 0 && !p.metrics.start.began.IsZero() {
+			// No request waits for its end.
+			p.metrics.start = coldStart{}
+		}
+		p.queue.shrink(p.limit, p.usable())
+		p.observeQueue()
+	}
+	p.mu.Unlock()
+	if !queued {
+		// It was granted at this moment: the backend is for the next request.
+		if grant := <-in.granted; grant.Outcome == Granted {
+			p.mu.Lock()
+			drained := p.release(grant.Backend)
+			p.mu.Unlock()
+			p.report(grant.Backend, drained)
+		}
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return Grant{Outcome: Rejected, Rejection: serving.TimedOut, Err: cause}
+	}
+	return Grant{Outcome: Canceled, Err: cause}
+}
+
+// choose grants a slot of a backend, or returns nil.
+func (p *Pool) choose() *Backend {
+	if p.revision.Load() == nil || !p.claimed() {
+		return nil
+	}
+	return p.backends.choose(p.limit, &p.claim)
+}
+
+// usable returns the number of backends that accept requests.
+func (p *Pool) usable() int {
+	if p.revision.Load() == nil {
+		return 0
+	}
+	return p.backends.usable()
+}
+
+// dispatch grants backends to requests that wait.
+func (p *Pool) dispatch() {
+	if p.queue.length == 0 && !p.queue.large {
+		return
+	}
 	for p.queue.first != nil {
-		w := p.queue.first
-		p.queue.remove(w)
-		w.refusal = refusal
-		close(w.granted)
+		b := p.choose()
+		if b == nil {
+			break
+		}
+		p.queue.grant(Grant{Backend: b})
+		p.started()
+	}
+	p.queue.shrink(p.limit, p.usable())
+	p.observeQueue()
+}
+
+// flush ends the wait of all requests. p.mu is held.
+func (p *Pool) flush(grant Grant) {
+	for p.queue.first != nil {
+		p.queue.grant(grant)
 	}
 	p.observeQueue()
 }
 
-// begin counts a request.
-func (p *pool) begin(now time.Time) {
-	p.mu.Lock()
-	if !p.reported {
-		p.reported = true
-		p.usage.since(p.gateway.reports.add(p, now))
-	}
-	p.usage.begin(now)
-	p.mu.Unlock()
+// coldStart notes that requests wait without a backend. It reports whether a cold start begins thereby.
+func (p *Pool) coldStart() bool {
+	p.queue.large = true
+	return p.metrics.start.begin(p.pools.options.Clock.Now())
 }
 
-// end uncounts a request with its response in progress, which may be nil, and gives back its instance if it has one.
-func (p *pool) end(inst *instance, s *stream, now time.Time) {
-	p.mu.Lock()
-	p.usage.end(now)
-	if s != nil {
-		s.end(inst)
-	}
-	drained := false
-	if inst != nil {
-		inst.failures, inst.avoid = 0, time.Time{}
-		drained = p.release(inst)
-	}
-	p.mu.Unlock()
-	if drained {
-		p.drained(p.key, inst.name)
-	}
-}
-
-// release gives a slot back. It tells whether the instance has drained thereby.
-func (p *pool) release(inst *instance) bool {
-	inst.inFlight--
-	p.dispatch()
-	drained := p.settle(inst)
-	if inst.inFlight == 0 && p.gone[inst.name] == inst {
-		delete(p.gone, inst.name)
-		if len(p.gone) == 0 {
-			// Who holds the lock may not have the pool dropped.
-			go p.gateway.emptied(p)
-		}
-	}
-	return drained
-}
-
-// settle takes note of an instance that may be idle now. It reports whether the runtime is to be told that it has drained.
-func (p *pool) settle(inst *instance) bool {
-	if !inst.idle() {
-		return false
-	}
-	if p.gone[inst.name] == inst {
-		p.note()
-	}
-	if p.all[inst.name] != inst || !p.tell(inst) {
-		return false
-	}
-	p.note()
-	return true
-}
-
-// unreachable gives back the slot of an instance that took no connection, and avoids that for a while.
-func (p *pool) unreachable(inst *instance) {
-	now := p.clock.Now()
-	p.mu.Lock()
-	if !now.Before(inst.avoid) {
-		inst.failures++
-		pause := backoff.Delay(inst.failures, firstAvoid, lastAvoid)
-		inst.avoid = now.Add(pause)
-		time.AfterFunc(pause, p.retry)
-	}
-	drained := p.release(inst)
-	p.mu.Unlock()
-	if drained {
-		p.drained(p.key, inst.name)
-	}
-}
-
-// retry lets requests go to an instance that was avoided.
-func (p *pool) retry() {
+// InFlight returns the requests in flight by backend; owned is true if this replica owns the Revision and may send more.
+func (p *Pool) InFlight() (requests map[string]int, owned bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dispatch()
+	return p.backends.requests(), p.limit < math.MaxInt && p.owner.Load() == nil
 }
 
-// tryAcquire takes a slot of an instance if nobody waits for one.
-func (p *pool) tryAcquire() *instance {
+// Drained reports whether a backend gets no more requests and has only long-lived ones, and whether it is known. changed is
+// closed when this may be different.
+func (p *Pool) Drained(backend string) (drained, known bool, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.queue.length > 0 {
-		return nil
+	if p.changed == nil {
+		p.changed = make(chan struct{})
 	}
-	return p.pick()
+	drained, known = p.backends.drained(backend)
+	return drained, known, p.changed
 }
 
-// pick takes a slot of the instance that has the fewest requests, of several such of the next in turn.
-func (p *pool) pick() *instance {
-	if p.spec.Load() == nil || !p.claimed() {
-		return nil
-	}
-	var best *instance
-	fewest, at := p.limit, 0
-	for i := range p.ready {
-		j := p.next + i
-		if j >= len(p.ready) {
-			j -= len(p.ready)
-		}
-		inst := p.ready[j]
-		requests := inst.inFlight
-		if p.claim.open {
-			requests += p.claim.others[inst.name]
-		}
-		if requests >= fewest || p.avoids(inst) {
-			continue
-		}
-		best, fewest, at = inst, requests, j
-		if fewest == 0 {
-			break
-		}
-	}
-	if best == nil {
-		return nil
-	}
-	best.inFlight++
-	if p.next = at + 1; p.next >= len(p.ready) {
-		p.next = 0
-	}
-	return best
-}
-
-func (p *pool) avoids(inst *instance) bool {
-	return !inst.avoid.IsZero() && p.clock.Now().Before(inst.avoid)
-}
-
-// usable is the number of instances that take requests.
-func (p *pool) usable() int {
-	if p.spec.Load() == nil {
-		return 0
-	}
-	n := 0
-	for _, inst := range p.ready {
-		if !p.avoids(inst) {
-			n++
-		}
-	}
-	return n
-}
-
-// sample returns what is measured of the pool, see usage.sample, and the number of requests that wait.
-func (p *pool) sample(now time.Time) (concurrency, rps float64, waiting int) {
+// Waiting returns the number of requests that wait for a backend.
+func (p *Pool) Waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	concurrency, rps = p.usage.sample(now)
-	return concurrency, rps, p.queue.length
+	return p.queue.length
 }
 
-// instances is the number of instances, with those that drain, or are gone and have requests.
-func (p *pool) instances() int {
+// empty reports whether there is neither a backend nor a request at one.
+func (p *Pool) empty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.all) + len(p.gone)
+	return len(p.backends.all) == 0 && len(p.backends.gone) == 0
 }

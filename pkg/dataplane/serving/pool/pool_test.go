@@ -1,4 +1,4 @@
-package gateway
+package pool
 
 import (
 	"context"
@@ -9,30 +9,49 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/fairness"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// hooks records what a gateway tells its owner.
+// hooks records what pools report.
 type hooks struct {
 	mu        sync.Mutex
 	activated int
 	drained   []string
 }
 
-func (h *hooks) options() Options {
-	return Options{
+// alone is the only replica.
+type alone struct{}
+
+func (alone) Owner(routing.Key) (membership.Member, bool)     { return membership.Member{}, true }
+func (alone) Shared() bool                                    { return false }
+func (alone) Inquire(routing.Key, func(ownership.Round) bool) {}
+
+// pools returns an empty set that reports to h.
+func (h *hooks) pools() *Pools {
+	return New(Options{
 		Activate: func(routing.Key) { h.mu.Lock(); h.activated++; h.mu.Unlock() },
-		Drained: func(_ routing.Key, instance string) {
+		Drained: func(_ routing.Key, backend string) {
 			h.mu.Lock()
-			h.drained = append(h.drained, instance)
+			h.drained = append(h.drained, backend)
 			h.mu.Unlock()
 		},
-	}
+		TargetBurstCapacity: func() float64 { return 211 },
+		Clock:               clock.RealClock{}, Fairness: fairness.New(1 << 30), Owners: alone{},
+	})
 }
+
+func newPools() *Pools { return new(hooks).pools() }
+
+func key(name string) routing.Key { return routing.Key{Namespace: "default", Name: name} }
 
 func revision(concurrency int) *routing.Revision {
 	return &routing.Revision{Key: key("r"), ContainerConcurrency: concurrency, Timeout: time.Minute}
@@ -46,67 +65,84 @@ func ready(names ...string) []workload.Instance {
 	return instances
 }
 
-func poolOf(g *Gateway) *pool { return g.pools[key("r")] }
+func poolOf(s *Pools) *Pool { return s.pools[key("r")] }
+
+// waiter waits until a context ends.
+type waiter struct{ ctx context.Context }
+
+func (w waiter) Queued() (context.Context, context.CancelFunc) { return w.ctx, func() {} }
+
+func (p *Pool) acquire(ctx context.Context, before bool) Grant { return p.Acquire(waiter{ctx}, before) }
+
+// try grants a backend if there is one and no request waits.
+func (p *Pool) try() *Backend {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.queue.length > 0 {
+		return nil
+	}
+	return p.choose()
+}
 
 // waiters starts requests one after the other, which note in order when they got an instance, and keep it.
-func waiters(t *testing.T, p *pool, n int, got chan<- int) (refusals *[]*http1.Refusal) {
+func waiters(t *testing.T, p *Pool, n int, got chan<- int) (rejections *[]*serving.Rejection) {
 	t.Helper()
-	refusals = new([]*http1.Refusal)
+	rejections = new([]*serving.Rejection)
 	for i := range n {
 		go func() {
-			inst, _, refusal := p.acquire(t.Context(), false)
-			if refusal != nil {
-				*refusals = append(*refusals, refusal)
+			grant := p.acquire(t.Context(), false)
+			if grant.Outcome == Rejected {
+				*rejections = append(*rejections, grant.Rejection)
 			}
-			if inst != nil {
+			if grant.Outcome == Granted {
 				got <- i
 			}
 		}()
 		synctest.Wait()
 	}
-	return refusals
+	return rejections
 }
 
 // TestLeastLoaded covers which instance gets a request: the one with the fewest, each in turn where they are equal,
 // and none beyond containerConcurrency.
 func TestLeastLoaded(t *testing.T) {
-	g := New(Options{})
-	g.SetRevision(revision(2))
-	g.SetInstances(key("r"), ready("a", "b", "c"))
-	p := poolOf(g)
+	s := newPools()
+	s.SetRevision(revision(2))
+	s.SetBackends(key("r"), ready("a", "b", "c"))
+	p := poolOf(s)
 	counts := map[string]int{}
-	var held []*instance
+	var held []*Backend
 	for i := range 6 {
-		inst := p.tryAcquire()
-		held = append(held, inst)
-		counts[inst.name]++
-		if want := i/3 + 1; counts[inst.name] != want {
-			t.Errorf("request %d is number %d at %s, want %d", i, counts[inst.name], inst.name, want)
+		b := p.try()
+		held = append(held, b)
+		counts[b.name]++
+		if want := i/3 + 1; counts[b.name] != want {
+			t.Errorf("request %d is number %d at %s, want %d", i, counts[b.name], b.name, want)
 		}
 	}
-	if inst := p.tryAcquire(); inst != nil {
-		t.Errorf("a seventh request goes to %s, want none", inst.name)
+	if b := p.try(); b != nil {
+		t.Errorf("a seventh request is sent to %s, want none", b.name)
 	}
-	p.begin(time.Now())
-	p.end(held[4], nil, time.Now())
-	if inst := p.tryAcquire(); inst != held[4] {
-		t.Errorf("a request goes to %v, want the instance that is free", inst)
+	p.Begin(time.Now())
+	p.End(held[4], nil, time.Now())
+	if b := p.try(); b != held[4] {
+		t.Errorf("a request is sent to %v, want the instance that is free", b)
 	}
 }
 
 // TestFewerInstances covers that the turn of an instance which has gone is another one's.
 func TestFewerInstances(t *testing.T) {
-	g := New(Options{})
-	g.SetRevision(revision(0))
-	g.SetInstances(key("r"), ready("a", "b", "c", "d", "e"))
-	p := poolOf(g)
+	s := newPools()
+	s.SetRevision(revision(0))
+	s.SetBackends(key("r"), ready("a", "b", "c", "d", "e"))
+	p := poolOf(s)
 	for range 4 {
-		p.tryAcquire()
+		p.try()
 	}
-	g.SetInstances(key("r"), ready("a", "b"))
+	s.SetBackends(key("r"), ready("a", "b"))
 	for _, want := range []string{"a", "b"} {
-		if inst := p.tryAcquire(); inst == nil || inst.name != want {
-			t.Errorf("of two instances left %v got the request, want %s", inst, want)
+		if b := p.try(); b == nil || b.name != want {
+			t.Errorf("of two instances left %v got the request, want %s", b, want)
 		}
 	}
 }
@@ -116,32 +152,32 @@ func TestFewerInstances(t *testing.T) {
 func TestColdStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{}
-		g := New(h.options())
-		g.SetRevision(revision(1))
-		p := poolOf(g)
+		s := h.pools()
+		s.SetRevision(revision(1))
+		p := poolOf(s)
 		got := make(chan int, 501)
 		waiters(t, p, 500, got)
 		if h.activated == 0 {
 			t.Error("nothing was activated")
 		}
-		if _, _, waiting, ok := g.Sample(key("r"), time.Now()); waiting != 500 || !ok {
+		if _, _, waiting, ok := s.Sample(key("r"), time.Now()); waiting != 500 || !ok {
 			t.Errorf("%d wait, want 500", waiting)
 		}
-		g.SetInstances(key("r"), ready("a"))
-		refusals := waiters(t, p, 1, got)
-		if len(*refusals) != 0 {
-			t.Errorf("the request after the cold start is refused: %v", (*refusals)[0])
+		s.SetBackends(key("r"), ready("a"))
+		rejections := waiters(t, p, 1, got)
+		if len(*rejections) != 0 {
+			t.Errorf("the request after the cold start is rejected: %v", (*rejections)[0])
 		}
-		inst := p.all["a"]
+		b := p.backends.all["a"]
 		for want := range 500 {
 			if i := <-got; i != want {
 				t.Fatalf("request %d comes as number %d", i, want)
 			}
-			if inst.inFlight != 1 {
-				t.Fatalf("%d requests at an instance with containerConcurrency 1", inst.inFlight)
+			if b.inFlight != 1 {
+				t.Fatalf("%d requests at an instance with containerConcurrency 1", b.inFlight)
 			}
-			p.begin(time.Now())
-			p.end(inst, nil, time.Now())
+			p.Begin(time.Now())
+			p.End(b, nil, time.Now())
 		}
 	})
 }
@@ -171,26 +207,27 @@ func TestQueueBounds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := New(Options{TargetBurstCapacity: func() float64 { return test.operator }})
+				s := newPools()
+				s.options.TargetBurstCapacity = func() float64 { return test.operator }
 				spec := revision(test.concurrency)
 				spec.Autoscaling.BurstCapacity = test.burst
-				g.SetRevision(spec)
-				g.SetInstances(key("r"), test.instances)
-				p := poolOf(g)
-				for p.tryAcquire() != nil {
+				s.SetRevision(spec)
+				s.SetBackends(key("r"), test.instances)
+				p := poolOf(s)
+				for p.try() != nil {
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				for range test.want {
 					go func() {
-						if _, _, refusal := p.acquire(ctx, false); refusal != nil {
-							t.Errorf("refused below the bound: %v", refusal)
+						if grant := p.acquire(ctx, false); grant.Outcome == Rejected {
+							t.Errorf("rejected below the bound: %v", grant.Rejection)
 						}
 					}()
 				}
 				synctest.Wait()
-				if _, _, refusal := p.acquire(ctx, false); refusal != queueFull {
-					t.Errorf("refusal %v above the bound, want %v", refusal, queueFull)
+				if grant := p.acquire(ctx, false); grant.Rejection != queueFull {
+					t.Errorf("rejection %v above the bound, want %v", grant.Rejection, queueFull)
 				}
 				cancel()
 				synctest.Wait()
@@ -206,100 +243,100 @@ func TestQueueBounds(t *testing.T) {
 // beyond the target burst capacity, until the queue is short.
 func TestQueueKeepsLargeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Options{})
+		s := newPools()
 		spec := revision(1)
 		spec.Autoscaling.BurstCapacity = ptr.To(2.0)
-		g.SetRevision(spec)
-		g.SetInstances(key("r"), ready("a"))
-		p := poolOf(g)
-		held := []*instance{p.tryAcquire()}
+		s.SetRevision(spec)
+		s.SetBackends(key("r"), ready("a"))
+		p := poolOf(s)
+		held := []*Backend{p.try()}
 		got := make(chan int, 100)
-		wait := func(n int) []*http1.Refusal { return *waiters(t, p, n, got) }
-		if refusals := wait(50); len(refusals) != 0 {
-			t.Fatalf("refused below the target burst capacity: %v", refusals[0])
+		wait := func(n int) []*serving.Rejection { return *waiters(t, p, n, got) }
+		if rejections := wait(50); len(rejections) != 0 {
+			t.Fatalf("rejected below the target burst capacity: %v", rejections[0])
 		}
 		// Two of the fifty are forwarded.
-		g.SetInstances(key("r"), ready("a", "b", "c"))
-		if refusals := wait(10); len(refusals) != 0 || p.queue.length != 58 {
-			t.Fatalf("refusals %v, %d wait, want 58 of them", refusals, p.queue.length)
+		s.SetBackends(key("r"), ready("a", "b", "c"))
+		if rejections := wait(10); len(rejections) != 0 || p.queue.length != 58 {
+			t.Fatalf("rejections %v, %d wait, want 58 of them", rejections, p.queue.length)
 		}
 		for p.queue.length > 30 {
-			p.begin(time.Now())
-			p.end(held[0], nil, time.Now())
+			p.Begin(time.Now())
+			p.End(held[0], nil, time.Now())
 		}
-		if refusals := wait(1); len(refusals) != 1 || refusals[0] != queueFull {
-			t.Errorf("refusals %v with 30 that wait for three, want %v", refusals, queueFull)
+		if rejections := wait(1); len(rejections) != 1 || rejections[0] != queueFull {
+			t.Errorf("rejections %v with 30 that wait for three, want %v", rejections, queueFull)
 		}
 		for p.queue.length > 0 {
-			p.begin(time.Now())
-			p.end(held[0], nil, time.Now())
+			p.Begin(time.Now())
+			p.End(held[0], nil, time.Now())
 		}
 	})
 }
 
-// TestWaitEnds covers that a request leaves the queue when its time is up or its client goes away, and passes a slot
+// TestWaitEnds covers that a request leaves the queue when its time is up or its client closes the connection, and passes a slot
 // on that it got too late.
 func TestWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Options{})
-		g.SetRevision(revision(1))
-		p := poolOf(g)
+		s := newPools()
+		s.SetRevision(revision(1))
+		p := poolOf(s)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, refusal := p.acquire(ctx, false); refusal != tooLate {
-			t.Errorf("refusal %v, want %v", refusal, tooLate)
+		if grant := p.acquire(ctx, false); grant.Rejection != serving.TimedOut {
+			t.Errorf("rejection %v, want %v", grant.Rejection, serving.TimedOut)
 		}
-		gone, leave := context.WithCancelCause(t.Context())
-		leave(errors.New("client gone"))
-		if inst, _, refusal := p.acquire(gone, false); inst != nil || refusal != nil {
-			t.Errorf("got %v, %v, want neither", inst, refusal)
+		gone, closed := context.WithCancelCause(t.Context())
+		closed(errors.New("client gone"))
+		if grant := p.acquire(gone, false); grant.Outcome != Canceled || grant.Backend != nil {
+			t.Errorf("got %+v, want neither a backend nor a rejection", grant)
 		}
 		if p.queue.length != 0 {
 			t.Errorf("%d are left in the queue", p.queue.length)
 		}
-		w := &waiter{granted: make(chan *instance, 1)}
+		w := newWaiting()
 		p.mu.Lock()
 		p.queue.push(w, false)
 		p.mu.Unlock()
-		g.SetInstances(key("r"), ready("a"))
+		s.SetBackends(key("r"), ready("a"))
 		late, end := context.WithCancel(t.Context())
 		end()
-		if inst, _ := p.wait(late, w); inst == nil && p.all["a"].inFlight != 0 {
-			t.Errorf("%d slots are lost", p.all["a"].inFlight)
+		if grant := p.wait(late, w); grant.Outcome != Granted && p.backends.all["a"].inFlight != 0 {
+			t.Errorf("%d slots are lost", p.backends.all["a"].inFlight)
 		}
 	})
 }
 
-// TestDraining covers that a draining instance gets no requests, and that it is told once that it has none left.
+// TestDraining covers that a draining instance gets no requests, and that it is reported once it has none left.
 func TestDraining(t *testing.T) {
 	h := &hooks{}
-	g := New(h.options())
-	g.SetRevision(revision(0))
-	g.SetInstances(key("r"), ready("a", "b"))
-	p := poolOf(g)
-	first, second := p.tryAcquire(), p.tryAcquire()
+	s := h.pools()
+	s.SetRevision(revision(0))
+	s.SetBackends(key("r"), ready("a", "b"))
+	p := poolOf(s)
+	first, second := p.try(), p.try()
 	draining := ready("a", "b", "c")
 	draining[0].Draining, draining[2].Draining = true, true
-	g.SetInstances(key("r"), draining)
-	g.SetInstances(key("r"), draining)
+	s.SetBackends(key("r"), draining)
+	s.SetBackends(key("r"), draining)
 	if fmt.Sprint(h.drained) != "[c]" {
 		t.Errorf("drained %v, want c, which never had a request", h.drained)
 	}
 	for range 10 {
-		if inst := p.tryAcquire(); inst.name != "b" {
-			t.Errorf("a request goes to %s", inst.name)
+		if b := p.try(); b.name != "b" {
+			t.Errorf("a request is sent to %s", b.name)
 		}
 	}
-	for _, inst := range []*instance{first, second} {
-		p.begin(time.Now())
-		p.end(inst, nil, time.Now())
+	for _, b := range []*Backend{first, second} {
+		p.Begin(time.Now())
+		p.End(b, nil, time.Now())
 	}
 	if fmt.Sprint(h.drained) != "[c a]" {
 		t.Errorf("drained %v, want [c a]", h.drained)
 	}
-	g.SetInstances(key("r"), nil)
-	p.begin(time.Now())
-	p.end(p.all["b"], nil, time.Now())
+	s.SetBackends(key("r"), nil)
+	p.Begin(time.Now())
+	p.End(p.backends.all["b"], nil, time.Now())
 	if fmt.Sprint(h.drained) != "[c a]" {
 		t.Errorf("drained %v after the last instance is gone", h.drained)
 	}
@@ -310,24 +347,24 @@ func TestDraining(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{}
-		g := New(h.options())
-		g.SetRevision(revision(0))
-		g.SetInstances(key("r"), ready("a", "b"))
-		p := poolOf(g)
-		p.unreachable(p.tryAcquire())
+		s := h.pools()
+		s.SetRevision(revision(0))
+		s.SetBackends(key("r"), ready("a", "b"))
+		p := poolOf(s)
+		p.Unreachable(p.try())
 		for range 4 {
-			if inst := p.tryAcquire(); inst.name != "b" {
-				t.Errorf("a request goes to %s", inst.name)
+			if b := p.try(); b.name != "b" {
+				t.Errorf("a request is sent to %s", b.name)
 			}
 		}
-		p.unreachable(p.all["b"])
-		if inst := p.tryAcquire(); inst != nil {
-			t.Errorf("a request goes to %s, want it to wait", inst.name)
+		p.Unreachable(p.backends.all["b"])
+		if b := p.try(); b != nil {
+			t.Errorf("a request is sent to %s, want it to wait", b.name)
 		}
 		began := time.Now()
-		inst, _, refusal := p.acquire(t.Context(), true)
-		if inst == nil || refusal != nil || time.Since(began) != firstAvoid {
-			t.Errorf("got %v, %v after %v, want an instance after %v", inst, refusal, time.Since(began), firstAvoid)
+		grant := p.acquire(t.Context(), true)
+		if grant.Outcome != Granted || grant.Backend == nil || time.Since(began) != firstAvoid {
+			t.Errorf("got %+v after %v, want a backend after %v", grant, time.Since(began), firstAvoid)
 		}
 		if h.activated != 1 {
 			t.Errorf("activated %d times, want once", h.activated)
@@ -338,21 +375,21 @@ func TestUnreachable(t *testing.T) {
 // TestDeletedRevision covers that requests to a revision that is gone, with the routes to it, do not wait for ever.
 func TestDeletedRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Options{})
-		g.SetRevision(revision(0))
-		g.SetRoute(routeTo("x", "x", routing.Target{Revision: key("r"), Percent: 100}))
-		refusals := waiters(t, poolOf(g), 1, make(chan int, 1))
-		g.DeleteRevision(key("r"))
+		s := newPools()
+		s.SetRevision(revision(0))
+		p := s.Retain(key("r"))
+		rejections := waiters(t, p, 1, make(chan int, 1))
+		s.DeleteRevision(key("r"))
 		synctest.Wait()
-		if len(*refusals) != 0 {
-			t.Fatalf("refused while a route refers to the revision: %v", *refusals)
+		if len(*rejections) != 0 {
+			t.Fatalf("rejected while a route refers to the revision: %v", *rejections)
 		}
-		g.DeleteRoute(key("x"))
+		s.Release(p)
 		synctest.Wait()
-		if len(*refusals) != 1 || (*refusals)[0] != noLonger {
-			t.Errorf("refusals %v, want %v", *refusals, noLonger)
+		if len(*rejections) != 1 || (*rejections)[0] != revisionGone {
+			t.Errorf("rejections %v, want %v", *rejections, revisionGone)
 		}
-		if _, _, _, ok := g.Sample(key("r"), time.Now()); ok {
+		if _, _, _, ok := s.Sample(key("r"), time.Now()); ok {
 			t.Error("the revision is still known")
 		}
 	})
@@ -361,35 +398,153 @@ func TestDeletedRevision(t *testing.T) {
 // TestSample covers that concurrency is an average over time.
 func TestSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(Options{})
-		g.SetRevision(revision(0))
-		p := poolOf(g)
-		p.begin(time.Now())
-		p.begin(time.Now())
+		s := newPools()
+		s.SetRevision(revision(0))
+		p := poolOf(s)
+		p.Begin(time.Now())
+		p.Begin(time.Now())
 		<-time.After(time.Second)
-		p.end(nil, nil, time.Now())
+		p.End(nil, nil, time.Now())
 		<-time.After(3 * time.Second)
-		concurrency, rps, _, _ := g.Sample(key("r"), time.Now())
+		concurrency, rps, _, _ := s.Sample(key("r"), time.Now())
 		if concurrency != 1.25 || rps != 0.5 {
 			t.Errorf("concurrency %v, rps %v, want 1.25, 0.5", concurrency, rps)
 		}
 		<-time.After(time.Second)
-		concurrency, rps, _, _ = g.Sample(key("r"), time.Now())
+		concurrency, rps, _, _ = s.Sample(key("r"), time.Now())
 		if concurrency != 1 || rps != 0 {
 			t.Errorf("concurrency %v, rps %v, want 1, 0", concurrency, rps)
 		}
 	})
 }
 
+// TestReturnedBackend covers that a backend which was away for a moment still has its requests.
+func TestReturnedBackend(t *testing.T) {
+	s := newPools()
+	s.SetRevision(revision(1))
+	s.SetBackends(key("r"), ready("a"))
+	p := poolOf(s)
+	b := p.try()
+	s.SetBackends(key("r"), nil)
+	s.SetBackends(key("r"), ready("a"))
+	if p.try() != nil {
+		t.Error("the backend gets more than it may have")
+	}
+	p.End(b, nil, time.Now())
+	if p.try() != b {
+		t.Error("the backend gets nothing after its request has ended")
+	}
+}
+
+// TestReport covers that reports have revisions with requests, over the interval, and no others.
+func TestReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPools()
+		spec := revision(0)
+		spec.UID = "u"
+		s.SetRevision(spec)
+		for i := range 3 {
+			s.SetRevision(&routing.Revision{Key: key(fmt.Sprint("idle-", i))})
+		}
+		check := func(want ...Usage) {
+			t.Helper()
+			if diff := cmp.Diff(want, s.Report(time.Now())); diff != "" {
+				t.Error(diff)
+			}
+		}
+		check()
+		<-time.After(time.Hour)
+		check()
+		<-time.After(500 * time.Millisecond)
+		p := poolOf(s)
+		p.Begin(time.Now())
+		<-time.After(500 * time.Millisecond)
+		check(Usage{Key: spec.Key, UID: "u", Concurrency: 0.5, RequestsPerSecond: 1})
+		<-time.After(time.Second)
+		check(Usage{Key: spec.Key, UID: "u", Concurrency: 1})
+		p.End(nil, nil, time.Now())
+		<-time.After(time.Second)
+		check()
+		if len(s.reports.pools) != 0 {
+			t.Errorf("%d revisions without requests are looked at", len(s.reports.pools))
+		}
+		p.Begin(time.Now())
+		s.DeleteRevision(spec.Key)
+		check()
+	})
+}
+
+// awaitDrained returns once a backend has drained.
+func (p *Pool) awaitDrained(backend string) {
+	for drained, _, changed := p.Drained(backend); !drained; drained, _, changed = p.Drained(backend) {
+		<-changed
+	}
+}
+
+// TestLongLivedRequests covers when a request does not delay the end of its backend any more: at once where its response
+// has no end by nature, after some time where it just goes on.
+func TestLongLivedRequests(t *testing.T) {
+	for name, test := range map[string]struct {
+		at   []bool
+		gone bool
+		want time.Duration
+	}{
+		"upgraded":              {at: []bool{true}},
+		"long response":         {at: []bool{false}, want: longLivedAfter},
+		"both":                  {at: []bool{true, false}, want: longLivedAfter},
+		"upgraded, gone":        {at: []bool{true}, gone: true},
+		"both, backend is gone": {at: []bool{true, false}, gone: true, want: longLivedAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hooks{}
+				s := h.pools()
+				s.SetRevision(revision(0))
+				s.SetBackends(key("r"), ready("a"))
+				p := poolOf(s)
+				var streams []*Response
+				b := p.backends.all["a"]
+				for _, now := range test.at {
+					p.Begin(time.Now())
+					p.try()
+					streams = append(streams, p.Respond(b, now))
+				}
+				began := time.Now()
+				if test.gone {
+					s.SetBackends(key("r"), nil)
+				} else {
+					draining := ready("a")
+					draining[0].Draining = true
+					s.SetBackends(key("r"), draining)
+				}
+				if p.awaitDrained("a"); time.Since(began) != test.want {
+					t.Errorf("drained after %v, want %v", time.Since(began), test.want)
+				}
+				synctest.Wait()
+				if reported := len(h.drained) == 1; reported == test.gone {
+					t.Errorf("drained %v", h.drained)
+				}
+				for _, r := range streams {
+					p.End(b, r, time.Now())
+				}
+				<-time.After(time.Minute)
+				if b.inFlight != 0 || b.longLived != 0 || len(p.backends.gone) > 0 || len(h.drained) > 1 {
+					t.Errorf("in the end %+v, gone %v, drained %v", b, p.backends.gone, h.drained)
+				}
+			})
+		})
+	}
+}
+
 func BenchmarkPool(b *testing.B) {
-	g := New(Options{})
-	g.SetRevision(revision(10))
-	g.SetInstances(key("r"), ready("a", "b", "c", "d"))
-	p := poolOf(g)
+	s := newPools()
+	s.SetRevision(revision(10))
+	s.SetBackends(key("r"), ready("a", "b", "c", "d"))
+	p := poolOf(s)
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		p.begin(now)
-		p.end(p.tryAcquire(), nil, now)
+		p.Begin(now)
+		p.End(p.try(), nil, now)
 	}
 }

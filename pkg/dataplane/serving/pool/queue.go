@@ -1,31 +1,72 @@
-package gateway
+package pool
 
 import (
 	"context"
-	"errors"
 	"math"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// waiter is a request that waits for an instance. It is in a queue until it is granted one or leaves.
-type waiter struct {
-	// granted gets the instance, whose slot is the waiter's then. It is closed where there will be none: refusal
-	// says why.
-	granted    chan *instance
-	refusal    *http1.Refusal
-	prev, next *waiter
+const (
+	// largeQueue is the number of requests that may wait for a Revision whose ready capacity is below its burst capacity.
+	largeQueue = 10_000
+	// queueDepth is the number of requests that may wait per unit of capacity beyond that.
+	queueDepth = 10
+)
+
+// Outcome is the outcome of Acquire.
+type Outcome int
+
+const (
+	// Granted means that the request has a backend.
+	Granted Outcome = iota
+	// Rejected means that it may not wait.
+	Rejected
+	// Moved means that another replica owns the Revision now.
+	Moved
+	// Canceled means that the context of the request ended.
+	Canceled
+)
+
+// Grant is the result of Acquire.
+type Grant struct {
+	Outcome Outcome
+	// Backend is set if the request was granted it, Rejection if it was rejected.
+	Backend   *Backend
+	Rejection *serving.Rejection
+	// Err is the reason why the request stopped waiting, if it did.
+	Err error
+	// Waited is true if the request was in the queue, ColdStart if a cold start began with it.
+	Waited, ColdStart bool
+}
+
+// Waiter is a request that acquires a backend.
+type Waiter interface {
+	// Queued is called if the request has to wait for a backend, until ctx ends. It is followed by stop.
+	Queued() (ctx context.Context, stop context.CancelFunc)
+}
+
+// waiting is a request in a queue.
+type waiting struct {
+	// granted gets the result.
+	granted    chan Grant
+	prev, next *waiting
 	queued     bool
 }
 
-// queue has waiters in the order in which they came.
+func newWaiting() *waiting { return &waiting{granted: make(chan Grant, 1)} }
+
+// queue is the requests that wait, in the order in which they came.
 type queue struct {
-	first, last *waiter
+	first, last *waiting
 	length      int
+	// large is true if the queue has grown under its large limit, which it keeps until it is short enough for the small one:
+	// the requests that wait are no reason to reject the next one when a backend gets ready.
+	large bool
 }
 
-// push adds a waiter: at the front if it has waited before.
-func (q *queue) push(w *waiter, front bool) {
+// push adds a request: at the front if it has waited before.
+func (q *queue) push(w *waiting, front bool) {
 	w.queued = true
 	q.length++
 	switch {
@@ -40,8 +81,8 @@ func (q *queue) push(w *waiter, front bool) {
 	}
 }
 
-// remove takes a queued waiter out.
-func (q *queue) remove(w *waiter) {
+// remove removes a request.
+func (q *queue) remove(w *waiting) {
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
@@ -56,138 +97,46 @@ func (q *queue) remove(w *waiter) {
 	q.length--
 }
 
-// queueLimit returns how many requests may wait while some instances are usable: the large limit while their capacity is
-// below the target burst capacity, of which 0 is none and -1 any, and queueDepth per unit of capacity beyond it.
-func (p *pool) queueLimit(usable int) int {
-	if p.limit == math.MaxInt || usable == 0 {
-		return largeQueue
-	}
-	burst := p.gateway.options.TargetBurstCapacity()
-	if p.burst != nil {
-		burst = *p.burst
-	}
-	capacity := p.limit * usable
-	if burst < 0 || float64(capacity) < burst {
-		return largeQueue
-	}
-	return queueDepth * capacity
+// grant removes the first request and passes it its result.
+func (q *queue) grant(grant Grant) {
+	w := q.first
+	q.remove(w)
+	w.granted <- grant
 }
 
-// acquire takes a slot of an instance, or waits for one. again tells that the request has waited before: it comes
-// first then. Without instance and refusal, the client went away.
-func (p *pool) acquire(ctx context.Context, again bool) (inst *instance, first bool, refusal *http1.Refusal) {
-	p.mu.Lock()
-	if p.queue.length == 0 || again {
-		if inst := p.pick(); inst != nil { //nolint:contextcheck // what it may ask other replicas is for all that wait
-			p.mu.Unlock()
-			return inst, false, nil
-		}
+// capacity is what the limit of a queue depends on.
+type capacity struct {
+	// perBackend is the number of requests that one backend may have, or math.MaxInt; usable the number of backends.
+	perBackend, usable int
+	// burst is the target burst capacity: 0 is none, -1 any.
+	burst float64
+}
+
+// limit returns how many requests may wait: the large limit while the capacity is below the target burst capacity, and
+// queueDepth per unit of capacity beyond it.
+func (c capacity) limit() int {
+	if c.perBackend == math.MaxInt || c.usable == 0 {
+		return largeQueue
 	}
-	usable := p.usable()
-	limit := p.queueLimit(usable)
-	if p.large = p.large || limit == largeQueue; p.large {
+	ready := c.perBackend * c.usable
+	if c.burst < 0 || float64(ready) < c.burst {
+		return largeQueue
+	}
+	return queueDepth * ready
+}
+
+// full reports whether no further request may wait.
+func (q *queue) full(c capacity) bool {
+	limit := c.limit()
+	if q.large = q.large || limit == largeQueue; q.large {
 		limit = max(limit, largeQueue)
 	}
-	switch {
-	case p.closed:
-		refusal = noLonger
-	case p.owner.Load() != nil:
-		refusal = http1.HandOver
-	case p.queue.length >= limit && !again:
-		refusal = queueFull
-	}
-	if refusal != nil {
-		p.mu.Unlock()
-		return nil, false, refusal
-	}
-	w := &waiter{granted: make(chan *instance, 1)}
-	p.queue.push(w, again)
-	p.observeQueue()
-	if usable == 0 {
-		first = p.chill()
-	}
-	p.mu.Unlock()
-	began := p.clock.Now()
-	if usable == 0 {
-		p.activate(p.key)
-		if first {
-			p.scheduled()
-		}
-	}
-	inst, refusal = p.wait(ctx, w)
-	if series := p.series.Load(); series != nil {
-		series.waiting.Observe(p.clock.Since(began).Seconds())
-	}
-	return inst, first, refusal
+	return q.length >= limit
 }
 
-// wait waits until the waiter gets an instance or ctx ends.
-func (p *pool) wait(ctx context.Context, w *waiter) (*instance, *http1.Refusal) {
-	select {
-	case inst := <-w.granted:
-		if inst == nil {
-			return nil, w.refusal
-		}
-		return inst, nil
-	case <-ctx.Done():
-	}
-	p.mu.Lock()
-	queued := w.queued
-	if queued {
-		p.queue.remove(w)
-		if p.queue.length == 0 && !p.start.began.IsZero() {
-			// Nobody waits for its end.
-			p.start = coldStart{}
-		}
-		p.shrink()
-		p.observeQueue()
-	}
-	p.mu.Unlock()
-	if !queued {
-		// It was granted at this moment: the slot is the next one's.
-		if inst := <-w.granted; inst != nil {
-			p.mu.Lock()
-			drained := p.release(inst)
-			p.mu.Unlock()
-			if drained {
-				p.drained(p.key, inst.name)
-			}
-		}
-	}
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return nil, tooLate
-	}
-	return nil, nil
-}
-
-// dispatch grants free slots to those who wait.
-func (p *pool) dispatch() {
-	if p.queue.length == 0 && !p.large {
-		return
-	}
-	for p.queue.first != nil {
-		inst := p.pick()
-		if inst == nil {
-			break
-		}
-		w := p.queue.first
-		p.queue.remove(w)
-		w.granted <- inst
-		p.started()
-	}
-	p.shrink()
-	p.observeQueue()
-}
-
-// chill notes that requests wait without an instance. It tells whether a cold start begins thereby.
-func (p *pool) chill() bool {
-	p.large = true
-	return p.start.begin(p.clock.Now())
-}
-
-// shrink takes the large limit from the queue once it is short enough for the small one.
-func (p *pool) shrink() {
-	if p.large {
-		p.large = p.queue.length > 0 && (p.limit == math.MaxInt || p.queue.length > queueDepth*p.limit*p.usable())
+// shrink ends the large limit once the queue is short enough for the small one.
+func (q *queue) shrink(perBackend, usable int) {
+	if q.large {
+		q.large = q.length > 0 && (perBackend == math.MaxInt || q.length > queueDepth*perBackend*usable)
 	}
 }

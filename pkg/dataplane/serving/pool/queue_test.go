@@ -1,24 +1,26 @@
-package gateway
+package pool
 
 import (
 	"context"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// TestColdStartGivenUp covers that a cold start which nobody waits for any more is not measured on: the next request
+// TestColdStartGivenUp covers that a cold start which no request waits for any more is not measured on: the next request
 // begins one of its own.
 func TestColdStartGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{}
-		g := New(h.options())
-		g.SetRevision(revision(1))
-		p := poolOf(g)
+		s := h.pools()
+		s.SetRevision(revision(1))
+		p := poolOf(s)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if inst, first, refusal := p.acquire(ctx, false); inst != nil || !first || refusal != tooLate {
-				t.Errorf("got %v, %v, %v, want the first request of a cold start to be too late", inst, first, refusal)
+			if grant := p.acquire(ctx, false); grant.Backend != nil || !grant.ColdStart || grant.Rejection != serving.TimedOut {
+				t.Errorf("got %+v, want the first request of a cold start to time out", grant)
 			}
 			cancel()
 		}

@@ -1,4 +1,4 @@
-package gateway
+package pool
 
 import (
 	"slices"
@@ -11,29 +11,29 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// reportInterval is how long an interval between reports is, at most, as far as averages are concerned.
+// reportInterval is the longest interval between reports that averages take into account.
 const reportInterval = time.Second
 
-// Usage is what there was at a revision between two reports.
+// Usage is the usage of a Revision between two reports.
 type Usage struct {
 	Key routing.Key
 	UID types.UID
-	// Concurrency is the average number of requests in flight, those that waited included, RequestsPerSecond those
-	// that came, Waiting the number of those that wait for an instance now.
+	// Concurrency is the average number of requests in flight, including waiting ones, RequestsPerSecond the rate of
+	// arrivals, Waiting the number of requests that wait for a backend now.
 	Concurrency, RequestsPerSecond float64
 	Waiting                        int
 }
 
-// reports has the pools that the next report tells of: those that had requests.
+// reports has the pools that the next report includes: those with requests.
 type reports struct {
 	mu    sync.Mutex
-	pools map[*pool]struct{}
-	// last is when the last report was.
+	pools map[*Pool]struct{}
+	// last is the time of the last report.
 	last time.Time
 }
 
-// add has the next report tell of a pool that gets its first request since long. It returns when the interval began.
-func (r *reports) add(p *pool, now time.Time) time.Time {
+// add adds a pool whose first request in a while has arrived. It returns the start of the interval.
+func (r *reports) add(p *Pool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pools[p] = struct{}{}
@@ -43,18 +43,18 @@ func (r *reports) add(p *pool, now time.Time) time.Time {
 	return r.last
 }
 
-func (r *reports) remove(p *pool) {
+func (r *reports) remove(p *Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pools, p)
 }
 
-// Report returns what there was at revisions since the previous call, of those that had requests. All others had
-// none. Like Sample, it begins a new interval: only one of both may be used at a time.
-func (g *Gateway) Report(now time.Time) []Usage {
-	r := &g.reports
+// Report returns the usage of Revisions with requests since the previous call. Like Sample, it begins a new interval: only
+// one of both may be used at a time.
+func (s *Pools) Report(now time.Time) []Usage {
+	r := &s.reports
 	r.mu.Lock()
-	pools := make([]*pool, 0, len(r.pools))
+	pools := make([]*Pool, 0, len(r.pools))
 	for p := range r.pools {
 		pools = append(pools, p)
 	}
@@ -62,7 +62,7 @@ func (g *Gateway) Report(now time.Time) []Usage {
 	r.mu.Unlock()
 	var all []Usage
 	for _, p := range pools {
-		if u, ok := p.report(now); ok {
+		if u, ok := p.usage(now); ok {
 			all = append(all, u)
 		}
 	}
@@ -70,20 +70,27 @@ func (g *Gateway) Report(now time.Time) []Usage {
 	return all
 }
 
-// report returns what there was at the pool, and false if there was nothing: then it is not asked again until
-// something comes.
-func (p *pool) report(now time.Time) (Usage, bool) {
+// usage returns the usage of the pool. Without requests, ok is false, and reports leave the pool out until its next request.
+func (p *Pool) usage(now time.Time) (u Usage, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	u := Usage{Key: p.key, Waiting: p.queue.length}
-	if spec := p.spec.Load(); spec != nil {
-		u.UID = spec.UID
+	u = Usage{Key: p.key, Waiting: p.queue.length}
+	if revision := p.revision.Load(); revision != nil {
+		u.UID = revision.UID
 	}
-	u.Concurrency, u.RequestsPerSecond = p.usage.sample(now)
-	if u.Concurrency == 0 && u.RequestsPerSecond == 0 && p.usage.inFlight == 0 {
-		p.reported = false
-		p.gateway.reports.remove(p)
+	u.Concurrency, u.RequestsPerSecond = p.metrics.usage.sample(now)
+	if u.Concurrency == 0 && u.RequestsPerSecond == 0 && p.metrics.usage.inFlight == 0 {
+		p.metrics.reported = false
+		p.pools.reports.remove(p)
 		return Usage{}, false
 	}
 	return u, true
+}
+
+// sample returns the usage of the pool since the previous call, and the number of requests that wait.
+func (p *Pool) sample(now time.Time) (concurrency, rps float64, waiting int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	concurrency, rps = p.metrics.usage.sample(now)
+	return concurrency, rps, p.queue.length
 }

@@ -1,66 +1,52 @@
-package gateway
+package pool
 
 import "time"
 
-// longLivedAfter is how long a response goes on until its request counts as long-lived. Responses that are done sooner are
-// not cut by applications that end at once when they are told to.
+// longLivedAfter is how long a response takes until its request counts as long-lived. Responses that end sooner are not cut
+// by applications that exit at once when they are stopped.
 const longLivedAfter = 5 * time.Second
 
-// stream is a response in progress. Its request is long-lived at once if it was upgraded or answered with an event stream,
-// and otherwise after longLivedAfter. Long-lived requests do not hold up the end of an instance: the application is told
-// that it ends, and can end them in its own way.
-//
-// The pool's lock guards the fields.
-type stream struct {
+// Response is a response in progress. Its request is long-lived at once if it was upgraded or answered with an event
+// stream, and otherwise after longLivedAfter. Long-lived requests do not delay the end of a backend: the application gets
+// its signal, and can end them in its own way. The lock of the pool guards the fields.
+type Response struct {
 	timer            *time.Timer
 	longLived, ended bool
 }
 
-// idle reports whether an instance has none but long-lived requests.
-func (i *instance) idle() bool { return i.inFlight == i.longLived }
-
-// stream begins a response of an instance, which is long-lived now or later.
-func (p *pool) stream(inst *instance, now bool) *stream {
-	s := &stream{}
-	if now {
-		p.outlive(inst, s)
-		return s
+// Respond begins a response of a backend that takes a while; endless is true if it has no end by nature.
+func (p *Pool) Respond(b *Backend, endless bool) *Response {
+	r := &Response{}
+	if endless {
+		p.outlive(b, r)
+		return r
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.timer = time.AfterFunc(longLivedAfter, func() { p.outlive(inst, s) })
-	return s
+	r.timer = time.AfterFunc(longLivedAfter, func() { p.outlive(b, r) })
+	return r
 }
 
 // outlive makes a request long-lived.
-func (p *pool) outlive(inst *instance, s *stream) {
+func (p *Pool) outlive(b *Backend, r *Response) {
 	p.mu.Lock()
 	drained := false
-	if !s.ended {
-		s.longLived = true
-		inst.longLived++
-		drained = p.settle(inst)
+	if !r.ended {
+		r.longLived = true
+		b.longLived++
+		drained = p.settle(b)
 	}
 	p.mu.Unlock()
-	if drained {
-		p.drained(p.key, inst.name)
-	}
+	p.report(b, drained)
 }
 
-// end ends the response. The pool's lock is held.
-func (s *stream) end(inst *instance) {
-	s.ended = true
-	if s.timer != nil {
-		s.timer.Stop()
+// end ends the response. The lock of the pool is held.
+func (r *Response) end(b *Backend) {
+	r.ended = true
+	if r.timer != nil {
+		r.timer.Stop()
 	}
-	if s.longLived {
-		inst.longLived--
-	}
-}
-
-// Streaming implements http1.Exchange.
-func (x *exchange) Streaming(endless bool) {
-	if x.instance != nil && x.stream == nil {
-		x.stream = x.pool.stream(x.instance, endless)
+	if r.longLived {
+		b.longLived--
 	}
 }

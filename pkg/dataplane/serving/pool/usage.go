@@ -1,26 +1,27 @@
-package gateway
+package pool
 
 import "time"
 
 // usage measures the requests of a pool between samples.
 type usage struct {
-	// inFlight is the number of requests begun and not done; arrivals that of those begun since the last sample.
+	// inFlight is the number of requests begun and not ended; arrivals the number of those begun since the last sample.
 	inFlight, arrivals int
-	// sampled is when the last sample was, changed until when area counts.
+	// sampled is the time of the last sample; area counts until changed.
 	sampled, changed time.Time
 	// area is the sum of the time that requests were in flight.
 	area time.Duration
 }
 
 func (u *usage) advance(now time.Time) {
-	// Callers read the clock before they take the lock.
+	// Callers read the clock before they lock the pool.
 	if elapsed := now.Sub(u.changed); elapsed > 0 {
 		u.area += time.Duration(u.inFlight) * elapsed
 		u.changed = now
 	}
 }
 
-// since has the next sample begin at a time before which there were no requests, if the previous one was earlier.
+// since starts the interval of the next sample at a time before which there were no requests, if the previous sample was
+// earlier.
 func (u *usage) since(start time.Time) {
 	if u.inFlight == 0 && u.sampled.Before(start) {
 		u.sampled, u.changed, u.area, u.arrivals = start, start, 0, 0

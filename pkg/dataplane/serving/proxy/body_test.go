@@ -1,13 +1,14 @@
-package gateway
+package proxy
 
 import (
 	"errors"
 	"io"
 	"net/http"
-	"net/netip"
+	"net/http/httptest"
+	"net/http/httputil"
 	"testing"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // lateBody ends when its request has been answered.
@@ -20,25 +21,31 @@ func (b lateBody) Read([]byte) (int, error) {
 
 func (b lateBody) Close() error { return nil }
 
-// TestBodyOutlivesExchange covers that the transport may read the end of a body, with its trailers, after the request
-// has been answered and its exchange serves another one.
-func TestBodyOutlivesExchange(t *testing.T) {
-	g := New(Options{})
-	g.SetRevision(revision(0))
-	p := poolOf(g)
-	if refusal := p.tenant.admit(); refusal != nil {
-		t.Fatal(refusal)
-	}
-	x := g.begin(p, netip.AddrPort{}, "")
-	in := &http.Request{Trailer: http.Header{"X-T": nil}}
-	x.request = in
-	f := &forward{exchange: x}
-	out := &http.Request{Trailer: http.Header{"X-T": nil}, Body: lateBody{func() {
+// unlimited observes a request without limits.
+type unlimited struct{}
+
+func (unlimited) Timeouts() serving.Timeouts     { return serving.Timeouts{} }
+func (unlimited) Hold(int) bool                  { return true }
+func (unlimited) ResponseStarted()               {}
+func (unlimited) Streaming(bool)                 {}
+func (unlimited) Rewrite(*httputil.ProxyRequest) {}
+func (unlimited) Respond(http.Header)            {}
+
+// TestBodyOutlivesRequest covers that the transport may read the end of a body, with its trailers, after the request has been
+// answered and its exchange serves another one.
+func TestBodyOutlivesRequest(t *testing.T) {
+	in := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	in.ContentLength, in.Trailer = -1, http.Header{"X-T": nil}
+	f := New().NewRequest(httptest.NewRecorder(), in, false)
+	in.Body = lateBody{func() {
 		in.Trailer.Set("X-T", "end")
-		x.Done(http1.Result{})
-	}}}
-	body := newMeteredRequest(f, in, out)
-	if _, err := body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		f.End()
+		f.observer = nil
+	}}
+	f.Begin(unlimited{})
+	out := &http.Request{Trailer: http.Header{"X-T": nil}}
+	f.rewrite(&httputil.ProxyRequest{In: f.in, Out: &http.Request{URL: in.URL, Trailer: out.Trailer}})
+	if _, err := f.body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the body ends with %v", err)
 	}
 	if got := out.Trailer.Get("X-T"); got != "end" {

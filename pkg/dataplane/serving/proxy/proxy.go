@@ -1,66 +1,91 @@
-package gateway
+// Package proxy forwards requests of net/http: HTTP/2 (serving 8-2), upgrades, bodies that stream. It is the standard path,
+// by httputil.ReverseProxy. What it adds are time limits for each part of a request, counted bytes, WebSockets that end
+// with a close frame, and the certainty that a request of which something was sent is not sent once more.
+package proxy
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 )
 
 var (
-	noTunnel  = &http1.Refusal{Status: http.StatusMethodNotAllowed, Body: "CONNECT is not supported"}
-	badTarget = &http1.Refusal{Status: http.StatusBadRequest, Body: "malformed request target"}
-	badHost   = &http1.Refusal{Status: http.StatusBadRequest, Body: "the Host header differs from the authority"}
-	badBody   = &http1.Refusal{Status: http.StatusBadRequest, Body: "the request body is not valid"}
-	badAnswer = &http1.Refusal{Status: http.StatusBadGateway, Body: "the instance's answer is not valid HTTP"}
-	brokenOff = &http1.Refusal{Status: http.StatusBadGateway, Body: "the instance closed the connection without an answer"}
+	badBody = &serving.Rejection{Status: http.StatusBadRequest, Body: "the request body is not valid"}
 
-	errTimeout = fmt.Errorf("request timeout: %w", context.DeadlineExceeded)
-	errBroken  = errors.New("the answer broke off")
+	errBroken = errors.New("the answer broke off")
 
 	// longAgo is a deadline that ends reads at once.
 	longAgo = time.Unix(1, 0)
-
-	_ http.Handler = &Gateway{}
-	_ http.Handler = &public{}
+	// discard drops messages about failed requests: the access log has them.
+	discard = log.New(io.Discard, "", 0)
 )
 
-// unblockAfter is how long after a timeout a connection stops waiting for a peer that does not read: the refusal, or the end
-// of a tunnel, is written meanwhile.
+// unblockAfter is the time after a timeout at which a connection stops waiting for a peer that does not read: the rejection,
+// or the end of a tunnel, is written meanwhile.
 const unblockAfter = time.Second
 
-// forward is the way of a request through the standard path. What reads and writes bodies may outlive it.
-type forward struct {
-	exchange *exchange
-	client   context.Context
-	cancel   context.CancelCauseFunc
+// Observer is the request as Request.Forward sees it.
+type Observer interface {
+	serving.Observer
+	// Rewrite writes the header of the request to the backend.
+	Rewrite(r *httputil.ProxyRequest)
+	// Respond changes the header of the response to the client.
+	Respond(header http.Header)
+}
+
+// Send sends a request to a backend, or another replica that forwards it to one. The error wraps an UnreachedError if nothing was
+// sent.
+type Send func(out *http.Request) (*http.Response, error)
+
+// UnreachedError is the error of a request of which nothing was sent.
+type UnreachedError struct{ error }
+
+// Unreached returns the error of a request of which nothing was sent, because of err.
+func Unreached(err error) error { return &UnreachedError{err} }
+
+// Unwrap returns the cause.
+func (e *UnreachedError) Unwrap() error { return e.error }
+
+// Request forwards one request. Readers and writers of bodies may outlive it.
+type Request struct {
+	transports *Transports
+	observer   Observer
+	w          http.ResponseWriter
+	in         *http.Request
+	client     context.Context
+	cancel     context.CancelCauseFunc
+	control    *http.ResponseController
+	// body is the body of the request, nil if there is none.
+	body *body
+	// retiring is true if connections end with their next response.
+	retiring bool
+
 	// start ends the request if its response does not start in time; nil if there is no such limit.
 	start *time.Timer
-	// began is when the request came here, last how long after that the latest byte of a body came.
+	// began is the time of Begin, last how long after that the latest byte of a body came.
 	began time.Time
 	last  atomic.Int64
-	// sent and received count the bodies' bytes; badBody tells that the client's was not valid.
+	// sent and received count the bodies' bytes.
 	sent, received atomic.Int64
-	badBody        atomic.Bool
-	// body is that of the request once it is about to be sent, nil where there is none.
-	body   *meteredRequest
+
+	// send sends the current attempt; status is the status code of the response, err the reason why it ended early.
+	send   Send
 	status int
 	err    error
+	// aborted is true if the connection of the client must end without a complete response.
+	aborted bool
 
-	control *http.ResponseController
 	// mu guards the fields below.
 	mu sync.Mutex
 	// ended is true once control may not be used any more.
@@ -68,120 +93,195 @@ type forward struct {
 	// silence limits the time without a byte, 0 does not. quiet is the timer for it; nil until there is a limit.
 	silence time.Duration
 	quiet   *time.Timer
-	// tunnel is the upgraded connection to the instance, nil for other requests.
+	// tunnel is the upgraded connection to the backend, nil for other requests.
 	tunnel *meteredTunnel
 }
 
-type forwardKey struct{}
-
-func forwardOf(r *http.Request) *forward { return r.Context().Value(forwardKey{}).(*forward) }
-
-// refusedError is the error of a request that the gateway answers itself.
-type refusedError struct{ *http1.Refusal }
-
-func (e refusedError) Error() string { return e.Body }
-
-// ServeHTTP serves a request by the standard path: HTTP/2 (serving 8-2), upgrades, bodies that stream.
-func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.serveStandard(w, r, false) }
-
-// ServeHTTP is that of the Gateway, for public hosts.
-func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.gateway.serveStandard(w, r, true)
-}
-
-func (g *Gateway) serveStandard(w http.ResponseWriter, r *http.Request, public bool) {
-	// An invalid one is the zero value, which stands for an unknown peer.
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
-	h := routetable.Lookup(g.table, r.Host)
-	if h != nil && h.ClusterLocal && public {
-		h = nil
-	}
-	refusal := unfit(r)
-	if refusal == nil && h == nil {
-		refusal = notFound
-	}
-	if refusal != nil {
-		g.refused(peer, refusal, nil, r)
-		g.endConnection(w.Header(), r)
-		answer(w, refusal)
-		return
-	}
-	p := g.tagged(h, r.Header.Get(tagField))
-	if p == nil {
-		p = h.Choose()
-	}
-	traceparent := ""
-	if values := r.Header.Values(traceparentField); len(values) == 1 {
-		traceparent = values[0]
-	}
-	if refusal := p.tenant.admit(); refusal != nil {
-		g.refused(peer, refusal, nil, r)
-		g.endConnection(w.Header(), r)
-		answer(w, refusal)
-		return
-	}
-	x := g.begin(p, peer, traceparent)
-	x.request = r
+// NewRequest returns a request of a client, which ends with End. If retiring is true, its connection ends with the response.
+func (t *Transports) NewRequest(w http.ResponseWriter, r *http.Request, retiring bool) *Request {
 	if !r.ProtoAtLeast(1, 1) {
 		w = finalWriter{w}
 	}
-	if !x.Hold(memoryOf(r)) {
-		g.endConnection(w.Header(), r)
-		answer(w, http1.OverBudget)
-		x.Done(http1.Result{Status: http1.OverBudget.Status})
-		return
-	}
-	g.forward(w, r, x)
+	f := &Request{transports: t, w: w, in: r, client: r.Context(), retiring: retiring}
+	return f
 }
 
-// unfit says why a request is not forwarded, or returns nil: what HTTP/2 lets pass may not be so for HTTP/1.
-func unfit(r *http.Request) *http1.Refusal {
-	if r.Method == http.MethodConnect {
-		return noTunnel
-	}
-	if r.RequestURI == "*" && r.Method != http.MethodOptions {
-		return badTarget
-	}
-	for _, host := range r.Header["Host"] {
-		if !strings.EqualFold(host, r.Host) {
-			return badHost
-		}
-	}
-	return nil
-}
-
-// finalWriter drops interim answers, which clients of HTTP/1.0 do not know (RFC 9110 15.2).
-type finalWriter struct{ http.ResponseWriter }
-
-// WriteHeader implements http.ResponseWriter.
-func (w finalWriter) WriteHeader(status int) {
-	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
-		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-// Unwrap is for http.ResponseController.
-func (w finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
-	f := &forward{exchange: x, client: r.Context(), began: time.Now(), control: http.NewResponseController(w)}
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), forwardKey{}, f))
+// Begin sets the observer, and starts the timeouts, before Wait and Forward.
+func (f *Request) Begin(o Observer) {
+	f.observer, f.began, f.control = o, time.Now(), http.NewResponseController(f.w)
+	ctx, cancel := context.WithCancelCause(f.client)
 	f.cancel = cancel
-	if limit := x.Timeouts().Start; limit > 0 {
+	f.in = f.in.WithContext(ctx)
+	if f.in.Body != nil && f.in.Body != http.NoBody && f.in.ContentLength != 0 {
+		f.body = &body{Reader: f.in.Body, request: f, received: f.in.Trailer}
+		f.in.Body = f.body
+	}
+	if limit := o.Timeouts().Start; limit > 0 {
 		f.start = time.AfterFunc(limit, f.expire)
 	}
 	f.err = f.control.EnableFullDuplex()
-	defer f.done()
-	// Not guessed where the instance does not say it.
-	w.Header()["Content-Type"] = nil
-	g.proxy.ServeHTTP(w, r.WithContext(ctx))
+	// Not guessed if the backend does not set it.
+	f.w.Header()["Content-Type"] = nil
 }
 
-// expire ends a request that takes too long. What reads its body is unblocked after that, not by a deadline set
-// before: an answer waits for it, and net/http takes a read that fails for a client that left. A tunnel ends with what it
+// Context returns a context that ends when the client closes its connection, or the response should have started.
+func (f *Request) Context() context.Context { return f.in.Context() }
+
+// Sent reports whether some of the body may have been sent.
+func (f *Request) Sent() bool { return f.body != nil && f.body.begun.Load() }
+
+// HasBody reports whether the request has a body.
+func (f *Request) HasBody() bool { return f.body != nil }
+
+// Forward sends the request, and its response to the client.
+func (f *Request) Forward(send Send) serving.Result {
+	f.send = send
+	var failure error
+	f.serve(&failure)
+	if failure != nil {
+		return f.Failed(failure)
+	}
+	return serving.Result{Status: f.status, RequestBytes: f.sent.Load(), ResponseBytes: f.received.Load(), Err: f.err}
+}
+
+// Failed returns the result of a request that ended by an error before its response, such as the cause of Context.
+func (f *Request) Failed(failure error) serving.Result {
+	r := serving.Result{RequestBytes: f.sent.Load(), ResponseBytes: f.received.Load(), Err: failure}
+	var unreached *UnreachedError
+	var rejection *serving.Rejection
+	ctx := f.in.Context()
+	switch {
+	case errors.As(failure, &unreached) && ctx.Err() == nil && !f.Sent():
+		r.Outcome = serving.Unreached
+		return r
+	case errors.As(failure, &rejection):
+	case errors.Is(context.Cause(ctx), serving.ErrTimeout):
+		rejection = serving.TimedOut
+	case f.client.Err() != nil:
+		f.aborted = true
+		r.Outcome = serving.Canceled
+		return r
+	case f.body != nil && f.body.malformed.Load():
+		rejection = badBody
+	default:
+		rejection = serving.BrokenOff
+	}
+	r.Outcome, r.Rejection = serving.Rejected, rejection
+	return r
+}
+
+// serve makes an attempt. It sets failure if there is no response.
+func (f *Request) serve(failure *error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			if fault != http.ErrAbortHandler { //nolint:errorlint // the value that net/http documents
+				panic(fault)
+			}
+			f.aborted = true
+			f.err = cmp.Or(f.err, errBroken)
+		}
+	}()
+	proxy := httputil.ReverseProxy{
+		Rewrite: f.rewrite, Transport: f.send, FlushInterval: -1, ErrorLog: discard, ModifyResponse: f.respond,
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { *failure = err },
+	}
+	proxy.ServeHTTP(f.w, f.in)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s Send) RoundTrip(out *http.Request) (*http.Response, error) { return s(out) }
+
+// Reject answers the request with a rejection.
+func (f *Request) Reject(r *serving.Rejection) error {
+	f.endConnection(f.w.Header())
+	Reject(f.w, r)
+	return nil
+}
+
+// Reject writes a rejection.
+func Reject(w http.ResponseWriter, r *serving.Rejection) {
+	if r.RetryAfter > 0 {
+		seconds := (r.RetryAfter + time.Second - 1) / time.Second
+		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
+	}
+	http.Error(w, r.Body, r.Status)
+}
+
+// End ends the request. It panics with http.ErrAbortHandler, for net/http to close the connection, if the response is not
+// complete.
+func (f *Request) End() {
+	if f.cancel == nil {
+		return
+	}
+	f.cancel(nil)
+	if f.start != nil {
+		f.start.Stop()
+	}
+	f.mu.Lock()
+	f.ended = true
+	if f.quiet != nil {
+		f.quiet.Stop()
+	}
+	f.mu.Unlock()
+	if f.aborted {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// rewrite makes the request to the backend.
+func (f *Request) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme, r.Out.URL.RawQuery = "http", r.In.URL.RawQuery
+	f.observer.Rewrite(r)
+	if len(r.Out.Trailer) > 0 {
+		// They need chunks, also if a client of HTTP/2 has sent the length.
+		r.Out.ContentLength = -1
+	}
+	if f.body != nil {
+		f.body.trailer = r.Out.Trailer
+	}
+}
+
+// respond makes the response to the client.
+func (f *Request) respond(res *http.Response) error {
+	if res.StatusCode < 100 || res.StatusCode > 999 {
+		return serving.BadResponse
+	}
+	f.status = res.StatusCode
+	f.observer.ResponseStarted()
+	f.observer.Respond(res.Header)
+	timeouts := f.observer.Timeouts()
+	if tunnel, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
+		metered := newMeteredTunnel(f, tunnel, res.Header.Get("Upgrade"))
+		res.Body = metered
+		f.mu.Lock()
+		f.tunnel = metered
+		f.mu.Unlock()
+		f.observer.Streaming(true)
+		f.started(cmp.Or(timeouts.Idle, timeouts.Start))
+		return nil
+	}
+	f.started(timeouts.Stall)
+	if res.ContentLength != 0 {
+		f.observer.Streaming(http1.IsEventStream(res.Header.Get("Content-Type")))
+	}
+	res.Body = &responseBody{ReadCloser: res.Body, request: f}
+	f.endConnection(res.Header)
+	return nil
+}
+
+// endConnection ends the connection with the response if connections end, or if the response begins before the request's
+// body has ended: if that turns out to be malformed, net/http would parse the rest as the next request.
+func (f *Request) endConnection(header http.Header) {
+	if f.retiring && f.in.Header.Get("Upgrade") == "" ||
+		f.cancel != nil && f.in.ProtoMajor == 1 && f.in.Body != http.NoBody && (f.body == nil || !f.body.ended.Load()) {
+		header.Set("Connection", "close")
+	}
+}
+
+// expire ends a request that takes too long. The read of its body is unblocked after that, not by a deadline set before: a
+// response waits for it, and net/http takes a failed read for a client that closed its connection. A tunnel ends with what it
 // still sends.
-func (f *forward) expire() {
+func (f *Request) expire() {
 	f.mu.Lock()
 	tunnel := f.tunnel
 	f.mu.Unlock()
@@ -190,7 +290,7 @@ func (f *forward) expire() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.cancel(errTimeout)
+	f.cancel(serving.ErrTimeout)
 	if f.ended {
 		return
 	}
@@ -202,7 +302,7 @@ func (f *forward) expire() {
 }
 
 // started notes that the response has started: from now on only its stalling is limited.
-func (f *forward) started(stall time.Duration) {
+func (f *Request) started(stall time.Duration) {
 	if f.start != nil {
 		f.start.Stop()
 	}
@@ -210,7 +310,7 @@ func (f *forward) started(stall time.Duration) {
 }
 
 // limitSilence ends the request when no byte comes for some time; 0 is no limit.
-func (f *forward) limitSilence(limit time.Duration) {
+func (f *Request) limitSilence(limit time.Duration) {
 	f.touch()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,8 +324,8 @@ func (f *forward) limitSilence(limit time.Duration) {
 	}
 }
 
-// checkSilence ends the request if no byte came for too long, and looks again later otherwise: so a byte costs no timer.
-func (f *forward) checkSilence() {
+// checkSilence ends the request if no byte came for too long, and checks later otherwise: so a byte costs no timer.
+func (f *Request) checkSilence() {
 	f.mu.Lock()
 	left := f.silence - (time.Since(f.began) - time.Duration(f.last.Load()))
 	over := left <= 0 && f.silence > 0 && !f.ended
@@ -238,176 +338,18 @@ func (f *forward) checkSilence() {
 	}
 }
 
-// done ends the exchange; where the answer breaks off, by a panic that goes on.
-func (f *forward) done() {
-	broken := recover()
-	if broken != nil && f.err == nil {
-		f.err = errBroken
-	}
-	f.cancel(nil)
-	if f.start != nil {
-		f.start.Stop()
-	}
-	f.mu.Lock()
-	f.ended = true
-	if f.quiet != nil {
-		f.quiet.Stop()
-	}
-	f.mu.Unlock()
-	f.exchange.Done(http1.Result{
-		Status: f.status, RequestBytes: f.sent.Load(), ResponseBytes: f.received.Load(), Err: f.err,
-	})
-	if broken != nil {
-		panic(broken)
-	}
-}
-
 // touch notes that a byte came.
-func (f *forward) touch() { f.last.Store(int64(time.Since(f.began))) }
+func (f *Request) touch() { f.last.Store(int64(time.Since(f.began))) }
 
-// newProxy returns the proxy of the standard path. Its requests carry a forward.
-func newProxy(relays relays) *httputil.ReverseProxy {
-	return &httputil.ReverseProxy{
-		Rewrite:       rewrite,
-		Transport:     newTransports(relays),
-		FlushInterval: -1,
-		// Why a request failed is in the access log.
-		ErrorLog:       log.New(io.Discard, "", 0),
-		ModifyResponse: meter,
-		ErrorHandler:   fail,
+// finalWriter drops interim responses, which clients of HTTP/1.0 do not know (RFC 9110 15.2).
+type finalWriter struct{ http.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w finalWriter) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		w.ResponseWriter.WriteHeader(status)
 	}
 }
 
-// rewrite makes the header of the request to the instance.
-func rewrite(r *httputil.ProxyRequest) {
-	x := forwardOf(r.In).exchange
-	r.Out.URL.Scheme, r.Out.URL.RawQuery = "http", r.In.URL.RawQuery
-	header := r.Out.Header
-	for name := range header {
-		if !passes(strings.ToLower(name)) {
-			delete(header, name)
-		}
-	}
-	if strings.EqualFold(header.Get("Upgrade"), "h2c") {
-		// What comes after such an upgrade would be requests that nobody routes.
-		header.Del("Upgrade")
-		header.Del("Connection")
-		header.Del("Http2-Settings")
-	}
-	for name := range r.Out.Trailer {
-		if !passes(strings.ToLower(name)) {
-			delete(r.Out.Trailer, name)
-		}
-	}
-	if len(r.Out.Trailer) > 0 {
-		// They need chunks, also where a client of HTTP/2 has told the length.
-		r.Out.ContentLength = -1
-	}
-	if x.relayed {
-		// The replica that the request came through has written them.
-		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Traceparent"} {
-			header[name] = r.In.Header[name]
-		}
-		return
-	}
-	if x.begins {
-		header.Del(tracestateField)
-	}
-	header.Set(forwardedForField, string(x.appendPeer(joined(r.In.Header, forwardedForField))))
-	header.Set(forwardedHostField, r.In.Host)
-	header.Set(forwardedProtoField, "http")
-	header.Set(forwardedField, string(appendForwarded(joined(r.In.Header, forwardedField), x.peer.Addr(), r.In.Host)))
-	header.Set(traceparentField, string(x.trace[:]))
-}
-
-// joined returns the values of all fields of a name that can be extended, each followed by a comma.
-func joined(header http.Header, name string) (all []byte) {
-	for _, value := range header.Values(name) {
-		if openQuote(value) {
-			return nil
-		}
-		if value != "" {
-			all = append(append(all, value...), ", "...)
-		}
-	}
-	return all
-}
-
-// meter has the bytes of an answer counted.
-func meter(res *http.Response) error {
-	f := forwardOf(res.Request)
-	if res.StatusCode < 100 || res.StatusCode > 999 {
-		return refusedError{badAnswer}
-	}
-	f.status = res.StatusCode
-	f.exchange.Answered()
-	if x := f.exchange; x.relayed && x.instance != nil {
-		res.Header.Set(instanceHeader, x.instance.name)
-	}
-	timeouts := f.exchange.Timeouts()
-	if tunnel, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
-		metered := newMeteredTunnel(f, tunnel, res.Header.Get("Upgrade"))
-		res.Body = metered
-		f.mu.Lock()
-		f.tunnel = metered
-		f.mu.Unlock()
-		f.exchange.Streaming(true)
-		f.started(cmp.Or(timeouts.Idle, timeouts.Start))
-		return nil
-	}
-	f.started(timeouts.Stall)
-	if res.ContentLength != 0 {
-		f.exchange.Streaming(http1.IsEventStream(res.Header.Get("Content-Type")))
-	}
-	res.Body = &meteredAnswer{ReadCloser: res.Body, forward: f}
-	f.endConnection(res.Header)
-	return nil
-}
-
-// endConnection has a connection end with the answer that begins before the request's body has ended: if that
-// turns out to be malformed, net/http would take what follows for the next request.
-func (f *forward) endConnection(header http.Header) {
-	in := f.exchange.request
-	f.exchange.gateway.endConnection(header, in)
-	if in.ProtoMajor == 1 && in.Body != http.NoBody && (f.body == nil || !f.body.ended.Load()) {
-		header.Set("Connection", "close")
-	}
-}
-
-// endConnection has a connection end with the current answer when the gateway is about to stop.
-func (g *Gateway) endConnection(header http.Header, r *http.Request) {
-	if g.retired.Load() && r.Header.Get("Upgrade") == "" {
-		header.Set("Connection", "close")
-	}
-}
-
-// fail answers a request that got no answer.
-func fail(w http.ResponseWriter, r *http.Request, err error) {
-	f := forwardOf(r)
-	f.err = err
-	refusal := brokenOff
-	var refused refusedError
-	switch {
-	case errors.As(err, &refused):
-		refusal = refused.Refusal
-	case errors.Is(context.Cause(r.Context()), errTimeout):
-		refusal = tooLate
-	case f.client.Err() != nil:
-		f.status = 0
-		panic(http.ErrAbortHandler)
-	case f.badBody.Load():
-		refusal = badBody
-	}
-	f.status = refusal.Status
-	f.endConnection(w.Header())
-	answer(w, refusal)
-}
-
-// answer sends a refusal.
-func answer(w http.ResponseWriter, refusal *http1.Refusal) {
-	if refusal.RetryAfter > 0 {
-		seconds := (refusal.RetryAfter + time.Second - 1) / time.Second
-		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
-	}
-	http.Error(w, refusal.Body, refusal.Status)
-}
+// Unwrap is for http.ResponseController.
+func (w finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

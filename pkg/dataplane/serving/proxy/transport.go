@@ -1,4 +1,4 @@
-package gateway
+package proxy
 
 import (
 	"context"
@@ -11,24 +11,22 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow/idleconn"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
 const (
 	dialTimeout = 2 * time.Second
-	// keepIdle is how long connections to instances are kept: less than the 5 s after which common servers close
-	// theirs, as a request that meets the close on its way is lost.
+	// keepIdle is how long idle connections to backends are kept: less than the 5 s after which common servers close
+	// theirs, as a request that crosses the close is lost.
 	keepIdle = 4 * time.Second
 )
 
-// transports send requests to instances, by the protocol of their revision, or to the replica that has these.
-type transports struct {
+// Transports are the connections to backends, by the protocol of their Revision.
+type Transports struct {
 	http1, h2c *http.Transport
-	relays     relays
 }
 
-func newTransports(relays relays) *transports {
+// New returns Transports without connections.
+func New() *Transports {
 	plain := &http.Transport{
 		DialContext:           dial,
 		DisableCompression:    true,
@@ -41,19 +39,14 @@ func newTransports(relays relays) *transports {
 	h2c := plain.Clone()
 	h2c.Protocols = new(http.Protocols)
 	h2c.Protocols.SetUnencryptedHTTP2(true)
-	return &transports{http1: plain, h2c: h2c, relays: relays}
+	return &Transports{http1: plain, h2c: h2c}
 }
 
-// dialError is why an instance took no connection: nothing was sent to it.
-type dialError struct{ error }
-
-func (e *dialError) Unwrap() error { return e.error }
-
-// countedConn counts what was written to an instance.
+// countedConn counts the bytes written to a backend.
 type countedConn struct {
 	net.Conn
 	written atomic.Int64
-	// doubted tells that the next write is the start of a request on a connection that was used before.
+	// doubted is true if the next write is the start of a request on a connection that was used before.
 	doubted atomic.Bool
 	idle    *idleconn.Checker
 }
@@ -68,7 +61,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends what goes to the instance.
+// CloseWrite ends the stream to the backend.
 func (c *countedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -80,85 +73,29 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, &dialError{err}
+		return nil, Unreached(err)
 	}
 	return &countedConn{Conn: conn, idle: idleconn.NewChecker(conn)}, nil
 }
 
-// RoundTrip sends the request of a forward to an instance, as soon as there is one. Only what was not sent yet is
-// sent again.
-func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
-	f := forwardOf(r)
-	x := f.exchange
-	ctx := r.Context()
-	body := newMeteredRequest(f, x.request, r)
-	f.body = body
-	var reach reach
-	for {
-		if owner := x.pool.owner.Load(); owner != nil {
-			x.uncount()
-			if waited, err := reach.back(ctx, x, owner); waited {
-				if err != nil {
-					return nil, err
-				}
-				continue
-			}
-			x.enter(ctx)
-			res, ok, err := t.relays.send(r, x, body, owner)
-			if err == nil && ok {
-				return res, nil
-			}
-			if ok || ctx.Err() != nil {
-				return nil, err
-			}
-			x.leave()
-			if err := reach.wait(ctx, err); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		x.count()
-		upstream := x.TryAcquire() //nolint:contextcheck // what it may ask other replicas is for all that wait
-		if upstream == nil {
-			next, refusal := x.Acquire(ctx)
-			if refusal == http1.HandOver {
-				continue
-			}
-			if refusal != nil {
-				return nil, refusedError{refusal}
-			}
-			if next == nil {
-				return nil, context.Cause(ctx)
-			}
-			upstream = next
-		}
+// Backend returns a Send to a backend that speaks HTTP/1.1, or h2c.
+func (f *Request) Backend(address string, h2c bool) Send {
+	return func(out *http.Request) (*http.Response, error) {
 		for {
-			res, unsent, err := t.send(r, f, body, upstream.Address())
-			if err == nil {
-				return res, nil
-			}
-			var unreached *dialError
-			if ctx.Err() != nil || body != nil && body.begun.Load() {
-				return nil, err
-			}
-			if errors.As(err, &unreached) {
-				x.Unreachable(upstream)
-				break
-			}
-			if !unsent {
-				return nil, err
+			res, unsent, err := f.sendOnce(out, address, h2c)
+			if err == nil || !unsent || out.Context().Err() != nil || f.Sent() {
+				return res, err
 			}
 		}
 	}
 }
 
-// send sends a request to an instance. unsent tells, after an error, that nothing was written to a connection
-// that had been used before.
-func (t *transports) send(r *http.Request, f *forward, body *meteredRequest, address string) (res *http.Response, unsent bool, err error) {
+// sendOnce sends a request to a backend. unsent is true, after an error, if nothing was written to a connection that had been
+// used before.
+func (f *Request) sendOnce(r *http.Request, address string, h2c bool) (res *http.Response, unsent bool, err error) {
 	var conn *countedConn
 	var written int64
-	spec := f.exchange.pool.spec.Load()
-	multiplexed := spec != nil && spec.Protocol == routing.H2C && r.Header.Get("Upgrade") == ""
+	multiplexed := h2c && r.Header.Get("Upgrade") == ""
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		if c, ok := info.Conn.(*countedConn); ok && info.Reused && !multiplexed {
 			conn, written = c, c.written.Load()
@@ -169,16 +106,13 @@ func (t *transports) send(r *http.Request, f *forward, body *meteredRequest, add
 	url := *r.URL
 	url.Host = address
 	out.URL = &url
-	if body != nil {
-		out.Body = body
-	}
-	via := t.http1
+	via := f.transports.http1
 	if multiplexed {
-		via = t.h2c
+		via = f.transports.h2c
 	} else {
 		once(out)
 	}
-	timeouts := f.exchange.Timeouts()
+	timeouts := f.observer.Timeouts()
 	if timeouts.ResponseStart > 0 {
 		timer := time.AfterFunc(timeouts.ResponseStart, f.expire)
 		defer timer.Stop()
@@ -192,7 +126,7 @@ func (t *transports) send(r *http.Request, f *forward, body *meteredRequest, add
 func once(r *http.Request) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := r.Header[name]; ok {
-			// It looks for the canonical name; the case of names means nothing to the instance.
+			// It looks for the canonical name; backends ignore the case of names.
 			delete(r.Header, name)
 			r.Header[strings.ToLower(name)] = values
 		}

@@ -1,4 +1,4 @@
-package gateway
+package proxy
 
 import (
 	"errors"
@@ -7,68 +7,70 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // The close frames (RFC 6455 5.5.1) that end a WebSocket without traffic, with the status code 1001 (going away): to the
-// client, and to the instance, which needs a mask.
+// client, and to the backend, which needs a mask.
 const (
-	closeClient   = "\x88\x02\x03\xe9"
-	closeInstance = "\x88\x82\x00\x00\x00\x00\x03\xe9"
+	closeClient  = "\x88\x02\x03\xe9"
+	closeBackend = "\x88\x82\x00\x00\x00\x00\x03\xe9"
 )
 
-// meteredTunnel is the connection to the instance after an upgrade.
+// meteredTunnel is the connection to the backend after an upgrade.
 type meteredTunnel struct {
 	io.ReadWriteCloser
-	forward   *forward
+	request   *Request
 	webSocket bool
-	// silent is true once the tunnel ends for want of traffic; closed, which Read alone uses, once the client was told.
+	// silent is true once the tunnel ends because of silence; closed, which Read alone uses, once the client got its close frame.
 	silent atomic.Bool
 	closed bool
-	// received follows what comes from the instance. Read alone uses it.
+	// received follows what comes from the backend. Read alone uses it.
 	received frames
 
-	// mu guards writing to the instance and sent, which follows what is written.
+	// mu guards writing to the backend and sent, which follows what is written.
 	mu   sync.Mutex
 	sent frames
 }
 
-func newMeteredTunnel(f *forward, tunnel io.ReadWriteCloser, protocol string) *meteredTunnel {
-	return &meteredTunnel{ReadWriteCloser: tunnel, forward: f, webSocket: strings.EqualFold(protocol, "websocket")}
+func newMeteredTunnel(f *Request, tunnel io.ReadWriteCloser, protocol string) *meteredTunnel {
+	return &meteredTunnel{ReadWriteCloser: tunnel, request: f, webSocket: strings.EqualFold(protocol, "websocket")}
 }
 
-// Read reads from the instance. A WebSocket that ends for want of traffic ends with a close frame, unless that would become
+// Read reads from the backend. A WebSocket that ends because of silence ends with a close frame, unless that would become
 // a part of another one.
 func (t *meteredTunnel) Read(p []byte) (int, error) {
 	n, err := t.ReadWriteCloser.Read(p)
-	t.forward.received.Add(int64(n))
+	t.request.received.Add(int64(n))
 	if n == 0 && err != nil && t.silent.Load() {
 		if t.webSocket && !t.closed && t.received.between() {
 			t.closed = true
 			return copy(p, closeClient), nil
 		}
-		return 0, errTimeout
+		return 0, serving.ErrTimeout
 	}
-	t.forward.touch()
+	t.request.touch()
 	if t.webSocket {
 		t.received.feed(p[:n])
 	}
 	return n, err
 }
 
-// Write writes to the instance.
+// Write writes to the backend.
 func (t *meteredTunnel) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n, err := t.ReadWriteCloser.Write(p)
-	t.forward.sent.Add(int64(n))
-	t.forward.touch()
+	t.request.sent.Add(int64(n))
+	t.request.touch()
 	if t.webSocket {
 		t.sent.feed(p[:n])
 	}
 	return n, err
 }
 
-// CloseWrite ends what goes to the instance, where that is possible.
+// CloseWrite ends what goes to the backend, where that is possible.
 func (t *meteredTunnel) CloseWrite() error {
 	if half, ok := t.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -76,15 +78,15 @@ func (t *meteredTunnel) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// end ends a tunnel for want of traffic: the instance is told, and Read tells the client.
+// end ends a tunnel because of silence: the backend gets a close frame, and Read sends one to the client.
 func (t *meteredTunnel) end() {
 	t.silent.Store(true)
-	// Where it reads nothing, writing ends with the connection.
+	// If it reads nothing, writing ends with the connection.
 	timer := time.AfterFunc(unblockAfter, func() { t.Close() })
 	defer timer.Stop()
 	if t.webSocket && t.mu.TryLock() {
 		if t.sent.between() {
-			io.WriteString(t.ReadWriteCloser, closeInstance) //nolint:errcheck // it ends anyway
+			io.WriteString(t.ReadWriteCloser, closeBackend) //nolint:errcheck // it ends anyway
 		}
 		t.mu.Unlock()
 	}
@@ -93,16 +95,16 @@ func (t *meteredTunnel) end() {
 
 // frames follows the frames of a WebSocket in one direction (RFC 6455 5.2).
 type frames struct {
-	// have is how much of a frame's header is read, need its size, extended that of the long form of its length.
+	// have is how much of a frame's header is read, need its size, extended the size of the long form of its length.
 	have, need, extended int
-	// length is that of the payload, as far as it is read, left what is left of it.
+	// length is the length of the payload, as far as it is read, left the unread rest of it.
 	length, left uint64
 }
 
 // between reports whether no frame has begun and not ended.
 func (f *frames) between() bool { return f.have == 0 && f.left == 0 }
 
-// feed takes note of the next bytes.
+// feed follows the next bytes.
 func (f *frames) feed(b []byte) {
 	for len(b) > 0 {
 		if n := min(f.left, uint64(len(b))); n > 0 {
@@ -115,7 +117,7 @@ func (f *frames) feed(b []byte) {
 	}
 }
 
-// header takes note of the next byte of a header.
+// header follows the next byte of a header.
 func (f *frames) header(c byte) {
 	f.have++
 	switch {

@@ -1,0 +1,242 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/fairness"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+)
+
+// Forwarder forwards one request by a protocol stack. There are two: fast for plain HTTP/1.1 requests that have arrived
+// completely, and standard, on net/http, for all.
+type Forwarder interface {
+	// Memory returns the bytes that the request holds.
+	Memory() int
+	// Begin sets the exchange, and starts its timeouts, before the methods below.
+	Begin(x *exchange)
+	// Wait returns a context that ends when the request gives up. It is followed by stop.
+	Wait() (ctx context.Context, stop context.CancelFunc)
+	// Forward sends the request to a backend, and its response to the client.
+	Forward(b *pool.Backend) serving.Result
+	// ForwardToOwner sends the request to the replica that owns its Revision, and its response to the client.
+	ForwardToOwner(owner *membership.Member) serving.Result
+	// Failed returns the result of a request that ended by an error before it was forwarded.
+	Failed(err error) serving.Result
+	// Reject answers the client with a rejection.
+	Reject(r *serving.Rejection) error
+}
+
+// inbound is a request as it arrives.
+type inbound struct {
+	peer netip.AddrPort
+	// public is true if the request comes from outside the cluster.
+	public bool
+	// head is set on the fast path, request on the standard path.
+	head    *http1.Head
+	request *http.Request
+	// revision is set if another replica has routed the request, with path, the names of the replicas that it came through.
+	revision *pool.Pool
+	path     []string
+}
+
+// forwarded reports whether another replica has forwarded the request.
+func (in *inbound) forwarded() bool { return in.revision != nil }
+
+// serve takes a request through all steps, whatever its protocol. It returns false if f cannot forward the request, and
+// nothing has been sent: then net/http serves it, with the standard forwarder.
+//
+// A connection belongs to one protocol stack at a time, so the forwarder is chosen before the choice of a Revision counts,
+// which keeps traffic splits exact. Admission comes after routing because the tenant is the namespace of the Revision.
+func (g *Gateway) serve(in inbound, f Forwarder) (served bool) {
+	// Route.
+	host, known := g.lookup(&in)
+	if !known {
+		return g.reject(in, f, notFound)
+	}
+	if in.head != nil && !g.fast(host, &in) {
+		return false
+	}
+	revision := g.choose(host, &in)
+
+	// Admit.
+	if !revision.Tenant().Admit() {
+		return g.reject(in, f, fairness.OverShare)
+	}
+	x := g.begin(in, revision, f)
+	// Observe.
+	defer x.end()
+	if !x.Hold(f.Memory()) {
+		return x.reject(serving.OverBudget)
+	}
+	f.Begin(x)
+
+	for {
+		if owner, other := revision.Owner(); other {
+			// Own: the replica that owns the Revision acquires the backend.
+			x.uncount()
+			x.result = f.ForwardToOwner(owner)
+		} else if grant := x.acquire(); grant.Outcome == pool.Granted {
+			// Acquire, and forward.
+			x.result = f.Forward(grant.Backend)
+		} else {
+			x.result = x.failed(grant)
+		}
+		if x.result.Outcome != serving.Unreached {
+			break
+		}
+		if x.unreached() {
+			return x.reject(serving.TimedOut)
+		}
+	}
+	switch x.result.Outcome {
+	case serving.Rejected:
+		return x.reject(x.result.Rejection)
+	case serving.Declined:
+		return false
+	}
+	return true
+}
+
+// lookup returns the host of a request; known is false if the request may not know it. The host is nil if another replica
+// has routed the request.
+func (g *Gateway) lookup(in *inbound) (host *routetable.Host[*pool.Pool], known bool) {
+	switch {
+	case in.forwarded():
+		return nil, true
+	case in.head != nil:
+		host = routetable.Lookup(g.table, in.head.Host)
+	default:
+		host = routetable.Lookup(g.table, in.request.Host)
+	}
+	return host, host != nil && !(in.public && host.ClusterLocal)
+}
+
+// fast reports whether the fast path can forward all requests to a host: each Revision that may be chosen speaks HTTP/1.1
+// and is this replica's.
+func (g *Gateway) fast(host *routetable.Host[*pool.Pool], in *inbound) bool {
+	if p, ok := g.tagged(host, in); ok {
+		return plain(p)
+	}
+	return host.All(plain)
+}
+
+func plain(p *pool.Pool) bool {
+	revision, known := p.Revision()
+	_, other := p.Owner()
+	return known && revision.Protocol != routing.H2C && !other
+}
+
+// choose returns the Revision of a request, by its tag or the traffic split.
+func (g *Gateway) choose(host *routetable.Host[*pool.Pool], in *inbound) *pool.Pool {
+	if in.forwarded() {
+		return in.revision
+	}
+	if p, ok := g.tagged(host, in); ok {
+		return p
+	}
+	return host.Choose()
+}
+
+// tagged returns the Revision that the tag header names.
+func (g *Gateway) tagged(host *routetable.Host[*pool.Pool], in *inbound) (p *pool.Pool, ok bool) {
+	var tag string
+	if in.head != nil {
+		tag = string(in.head.Get(tagField))
+	} else {
+		tag = in.request.Header.Get(tagField)
+	}
+	if tag == "" || !g.options.TagHeader() {
+		return nil, false
+	}
+	return host.Tagged(tag)
+}
+
+// reject answers a request that no Revision gets.
+func (g *Gateway) reject(in inbound, f Forwarder, r *serving.Rejection) (served bool) {
+	if !in.forwarded() {
+		g.rejected(in, r)
+	}
+	f.Reject(r) //nolint:errcheck // the client may be gone
+	return true
+}
+
+// acquire waits until the tenant may forward one more request, and for a backend.
+func (x *exchange) acquire() pool.Grant {
+	x.count()
+	if !x.waited && !x.entered {
+		x.entered = x.pool.Tenant().Enter(x)
+	}
+	grant := x.pool.Acquire(x, x.waited)
+	x.waited = x.waited || grant.Waited
+	x.coldStart = x.coldStart || grant.ColdStart
+	if grant.Outcome == pool.Granted {
+		x.backend = grant.Backend
+		if !x.entered {
+			x.pool.Tenant().Pass()
+			x.entered = true
+		}
+	}
+	return grant
+}
+
+// failed returns the result of a request that got no backend.
+func (x *exchange) failed(grant pool.Grant) serving.Result {
+	switch grant.Outcome {
+	case pool.Moved:
+		return serving.Result{Outcome: serving.Unreached}
+	case pool.Canceled:
+		return x.forwarder.Failed(grant.Err)
+	}
+	return serving.Result{Outcome: serving.Rejected, Rejection: grant.Rejection, Err: grant.Err}
+}
+
+// maxReach bounds the attempts to reach a backend of a Revision without timeout.
+const maxReach = time.Minute
+
+// unreached prepares the next attempt after one that reached no backend. It reports whether there is no time left for it.
+func (x *exchange) unreached() (late bool) {
+	x.exit()
+	if x.backend == nil {
+		return false
+	}
+	x.pool.Unreachable(x.backend)
+	x.backend, x.waited = nil, true
+	return x.Timeouts().Start == 0 && x.gateway.options.Clock.Since(x.begun) > maxReach
+}
+
+// reject answers the request with a rejection.
+func (x *exchange) reject(r *serving.Rejection) (served bool) {
+	if x.result.Err == nil {
+		x.result.Err = r
+	}
+	x.result.Status = r.Status
+	if err := x.forwarder.Reject(r); err != nil {
+		x.result.Status, x.result.Err = 0, err
+	}
+	return true
+}
+
+// fastForwarder is the fast path.
+type fastForwarder struct{ exchange *http1.Exchange }
+
+func (f fastForwarder) Memory() int       { return f.exchange.Memory() }
+func (f fastForwarder) Begin(x *exchange) { f.exchange.Begin(x) }
+func (f fastForwarder) Wait() (context.Context, context.CancelFunc) {
+	return f.exchange.Wait()
+}
+func (f fastForwarder) Forward(b *pool.Backend) serving.Result {
+	return f.exchange.Forward(b.Upstream())
+}
+func (f fastForwarder) Failed(err error) serving.Result   { return f.exchange.Failed(err) }
+func (f fastForwarder) Reject(r *serving.Rejection) error { return f.exchange.Reject(r) }
+func (f fastForwarder) ForwardToOwner(*membership.Member) serving.Result {
+	return serving.Result{Outcome: serving.Declined}
+}

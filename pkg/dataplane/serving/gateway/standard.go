@@ -1,0 +1,102 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
+)
+
+// How much memory requests on the standard path are taken to hold, in bytes.
+const (
+	// standardSize is for the goroutines of a request, and the buffers of both connections.
+	standardSize = 64 << 10
+	// fieldSize is the size of a header field beside its name and value, headCopies how often a head is held.
+	fieldSize, headCopies = 64, 4
+)
+
+var (
+	noTunnel  = &serving.Rejection{Status: http.StatusMethodNotAllowed, Body: "CONNECT is not supported"}
+	badTarget = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed request target"}
+	badHost   = &serving.Rejection{Status: http.StatusBadRequest, Body: "the Host header differs from the authority"}
+)
+
+// standardForwarder is the standard path.
+type standardForwarder struct {
+	*proxy.Request
+	gateway  *Gateway
+	exchange *exchange
+	in       *http.Request
+	attempts ownership.Attempts
+}
+
+func (g *Gateway) standard(w http.ResponseWriter, r *http.Request) *standardForwarder {
+	return &standardForwarder{
+		Request: g.transports.NewRequest(w, r, g.retired.Load()), gateway: g, in: r, attempts: ownership.Attempts{Pacing: ownerPacing},
+	}
+}
+
+// serveHTTP serves a request of net/http.
+func (g *Gateway) serveHTTP(w http.ResponseWriter, r *http.Request, public bool) {
+	// An invalid one is the zero value, which stands for an unknown peer.
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	in := inbound{peer: netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), public: public, request: r}
+	f := g.standard(w, r)
+	defer f.End()
+	if rejection, malformed := unfit(r); malformed {
+		g.reject(in, f, rejection)
+		return
+	}
+	g.serve(in, f)
+}
+
+// unfit returns the rejection of a request that is not forwarded because it would be malformed in HTTP/1.1, although it is
+// valid in HTTP/2.
+func unfit(r *http.Request) (rejection *serving.Rejection, malformed bool) {
+	if r.Method == http.MethodConnect {
+		return noTunnel, true
+	}
+	if r.RequestURI == "*" && r.Method != http.MethodOptions {
+		return badTarget, true
+	}
+	for _, host := range r.Header["Host"] {
+		if !strings.EqualFold(host, r.Host) {
+			return badHost, true
+		}
+	}
+	return nil, false
+}
+
+// Memory implements Forwarder.
+func (f *standardForwarder) Memory() int {
+	head := len(f.in.RequestURI) + len(f.in.Host)
+	for name, values := range f.in.Header {
+		for _, value := range values {
+			head += len(name) + len(value) + fieldSize
+		}
+	}
+	return standardSize + headCopies*head
+}
+
+// Begin implements Forwarder.
+func (f *standardForwarder) Begin(x *exchange) {
+	f.exchange = x
+	f.Request.Begin(x)
+}
+
+// Wait implements Forwarder.
+func (f *standardForwarder) Wait() (context.Context, context.CancelFunc) {
+	return f.Context(), func() {}
+}
+
+// Forward implements Forwarder.
+func (f *standardForwarder) Forward(b *pool.Backend) serving.Result {
+	revision, known := f.exchange.pool.Revision()
+	return f.Request.Forward(f.Backend(b.Upstream().Address(), known && revision.Protocol == routing.H2C))
+}
