@@ -56,7 +56,7 @@ func NewElection(client coordinationclient.LeasesGetter, namespace, name, identi
 	}
 	// What is wrong with the configuration is told here, not by Run.
 	if _, err := leaderelection.NewLeaderElector(e.config); err != nil {
-		return nil, fmt.Errorf("preparing the election by Lease %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("create elector for Lease %s/%s: %w", namespace, name, err)
 	}
 	return e, nil
 }
@@ -85,7 +85,7 @@ func (e *Election) Run(ctx context.Context) {
 		elector, err := leaderelection.NewLeaderElector(e.config)
 		if err != nil {
 			// NewElection has tried.
-			klog.FromContext(ctx).Error(err, "Taking part in an election", "lease", e.config.Name)
+			klog.FromContext(ctx).Error(err, "Failed to run leader election", "lease", e.config.Name)
 			return
 		}
 		// It returns when leading is lost, which does not end the candidacy.

@@ -120,7 +120,7 @@ func (m *Membership) Synced(ctx context.Context) error {
 	case <-m.synced:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("looking for the Leases of other replicas in namespace %s: %w", m.options.Namespace, context.Cause(ctx))
+		return fmt.Errorf("list Leases of replicas in namespace %s: %w", m.options.Namespace, context.Cause(ctx))
 	}
 }
 
@@ -135,7 +135,7 @@ func (m *Membership) Join(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		klog.FromContext(ctx).Info("Trying again to make this replica known to the others", "reason", err.Error())
+		klog.FromContext(ctx).Info("Failed to create Lease; retrying", "reason", err.Error())
 		select {
 		case <-m.options.Clock.After(renewEvery / 2):
 		case <-ctx.Done():
@@ -157,7 +157,7 @@ func (m *Membership) Leave(ctx context.Context) error {
 	}
 	err := m.client().Delete(ctx, m.lease.Name, *metav1.NewPreconditionDeleteOptions(string(m.lease.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("giving up the Lease %s/%s: %w", m.lease.Namespace, m.lease.Name, err)
+		return fmt.Errorf("release Lease %s/%s: %w", m.lease.Namespace, m.lease.Name, err)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (m *Membership) keep(ctx context.Context) {
 			continue
 		}
 		if err := m.renew(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Renewing the Lease of this replica failed, all members are taken to stay", "reason", err.Error())
+			klog.FromContext(ctx).Info("Failed to renew Lease; keeping last known membership", "reason", err.Error())
 		}
 		m.deleteOrphaned(ctx)
 	}
@@ -221,7 +221,7 @@ func (m *Membership) renew(ctx context.Context) error {
 	if err != nil {
 		// What is there now is looked at the next time.
 		m.lease = nil
-		return fmt.Errorf("writing the Lease %s/%s: %w", m.options.Namespace, leasePrefix+m.options.Self.Name, err)
+		return fmt.Errorf("write Lease %s/%s: %w", m.options.Namespace, leasePrefix+m.options.Self.Name, err)
 	}
 	m.lease = written
 	return nil

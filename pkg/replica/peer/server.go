@@ -113,7 +113,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, stopTimeout t
 	failure := server.ServeTLS(listener, "", "")
 	if stop() {
 		// Nobody asked for the end.
-		return errors.Join(fmt.Errorf("serving other replicas at %s: %w", listener.Addr(), failure), server.Close())
+		return errors.Join(fmt.Errorf("serve peers at %s: %w", listener.Addr(), failure), server.Close())
 	}
 	<-stopped
 	return nil

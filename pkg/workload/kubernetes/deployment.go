@@ -38,7 +38,7 @@ func (r *revision) create(ctx context.Context, revision *servingv1.Revision, p p
 		r.refuse(&workload.Failure{Resources: true, Reason: reasonFailedCreate, Message: err.Error()})
 		return nil
 	default:
-		return fmt.Errorf("creating Deployment %q: %w", DeploymentName(r.Key.Name), err)
+		return fmt.Errorf("create Deployment %q: %w", DeploymentName(r.Key.Name), err)
 	}
 }
 
@@ -66,7 +66,7 @@ func (r *revision) delete(ctx context.Context, deployment *appsv1.Deployment) er
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting Deployment %q: %w", deployment.Name, err)
+		return fmt.Errorf("delete Deployment %q: %w", deployment.Name, err)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) er
 		r.asked = &replicas
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("scaling Deployment %q to %d: %w", of.Name, replicas, err)
+		return fmt.Errorf("scale Deployment %q to %d: %w", of.Name, replicas, err)
 	}
 	return nil
 }

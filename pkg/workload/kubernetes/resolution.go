@@ -59,7 +59,7 @@ func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
 		r.refuse(&workload.Failure{Reason: reasonContainerMissing, Message: missing.Error()})
 		return
 	}
-	r.runtime.logger.Error(err, "Resolving the images of a revision failed, trying again", "revision", r.Key)
+	r.runtime.logger.Error(err, "Failed to resolve images of Revision; retrying", "revision", r.Key)
 	r.refuse(r.refused)
 }
 
@@ -110,7 +110,7 @@ func (rt *Runtime) level(ctx context.Context, namespace string) (string, error) 
 	defer cancel()
 	found, err := rt.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("reading the Pod Security level of a namespace: %w", err)
+		return "", fmt.Errorf("read Pod Security level of a namespace: %w", err)
 	}
 	return found.Labels[enforceLabelKey], nil
 }

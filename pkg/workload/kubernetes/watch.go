@@ -26,18 +26,18 @@ func (rt *Runtime) Start(ctx context.Context) error {
 		func(d *appsv1.Deployment) { rt.deploymentChanged(d, true) },
 	))
 	if err != nil {
-		return fmt.Errorf("watching Deployments: %w", err)
+		return fmt.Errorf("watch Deployments: %w", err)
 	}
 	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(handler(
 		func(p *corev1.Pod) { rt.podChanged(p, false) },
 		func(p *corev1.Pod) { rt.podChanged(p, true) },
 	))
 	if err != nil {
-		return fmt.Errorf("watching Pods: %w", err)
+		return fmt.Errorf("watch Pods: %w", err)
 	}
 	factory.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), deployments.HasSynced, pods.HasSynced) {
-		return fmt.Errorf("watching Deployments and Pods: %w", context.Cause(ctx))
+		return fmt.Errorf("watch Deployments and Pods: %w", context.Cause(ctx))
 	}
 	return nil
 }

@@ -100,16 +100,16 @@ func (c *cgroups) create(instance, container string, limits corev1.ResourceList)
 		return nil, nil
 	}
 	if c.base == "" {
-		c.warn.Do(func() { c.logger.Info("Limits of memory and CPU are not enforced", "reason", c.why.Error()) })
+		c.warn.Do(func() { c.logger.Info("Memory and CPU limits are not enforced", "reason", c.why.Error()) })
 		return nil, nil
 	}
 	dir := filepath.Join(c.base, instance+"."+container)
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("limiting resources: %w", err)
+		return nil, fmt.Errorf("set resource limits: %w", err)
 	}
 	for file, value := range settings {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644); err != nil {
-			return nil, fmt.Errorf("limiting resources: %w", err)
+			return nil, fmt.Errorf("set resource limits: %w", err)
 		}
 	}
 	return os.Open(dir)

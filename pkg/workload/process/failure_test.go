@@ -170,7 +170,7 @@ func TestStartFailures(t *testing.T) {
 				return r
 			}(),
 			want: workload.Failure{Reason: "RunContainerError",
-				Message: "Starting true failed: changing to the working directory: stat /no/such/dir: no such file or directory."},
+				Message: "Starting true failed: change working directory: stat /no/such/dir: no such file or directory."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

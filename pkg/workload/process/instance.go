@@ -146,7 +146,7 @@ func (i *instance) refreshVolumes(ended <-chan struct{}) {
 		err := i.volumes.fill(i.plan, i.name, newInputs(ctx, i.runtime.objects, i.revision.Key.Namespace))
 		cancel()
 		if err != nil {
-			i.logger().Info("Volumes keep their files", "reason", err.Error())
+			i.logger().Info("Volumes are not updated", "reason", err.Error())
 		}
 	}
 }
@@ -219,7 +219,7 @@ func (i *instance) launch(c *container, port int) (*running, error) {
 		// The server may be allowed to create groups, but not to start processes in them.
 		cmd.cgroup = nil
 		if p, err = i.runtime.spawner.start(cmd); err == nil {
-			i.logger().Info("Limits of memory and CPU are not enforced: starting in a control group failed", "container", c.Name)
+			i.logger().Info("Failed to start container in its cgroup; memory and CPU limits are not enforced", "container", c.Name)
 		}
 	}
 	if err != nil {
@@ -354,7 +354,7 @@ func (i *instance) serve(port int, sidecars []*running) {
 				unready--
 			default:
 				unready++
-				i.logger().Info("Instance is not ready any more", "error", r.err.Error())
+				i.logger().Info("Backend is no longer ready", "error", r.err.Error())
 			}
 			i.revision.isReady(i, unready == 0)
 		}

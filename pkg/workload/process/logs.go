@@ -55,17 +55,17 @@ func (l *logs) path(key workload.Key, instance string, c *container, output stri
 // open creates the files of a container.
 func (l *logs) open(key workload.Key, instance string, c *container) (stdout, stderr *os.File, err error) {
 	if err := os.MkdirAll(l.dir(key), 0o700); err != nil {
-		return nil, nil, fmt.Errorf("creating the directory of logs: %w", err)
+		return nil, nil, fmt.Errorf("create directory of logs: %w", err)
 	}
 	// Appending, so that a file that was cut off goes on at its start.
 	const flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	stdout, err = os.OpenFile(l.path(key, instance, c, "stdout"), flags, 0o600)
 	if err != nil {
-		return nil, nil, fmt.Errorf("creating a log: %w", err)
+		return nil, nil, fmt.Errorf("create log: %w", err)
 	}
 	stderr, err = os.OpenFile(l.path(key, instance, c, "stderr"), flags, 0o600)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("creating a log: %w", err), stdout.Close())
+		return nil, nil, errors.Join(fmt.Errorf("create log: %w", err), stdout.Close())
 	}
 	return stdout, stderr, nil
 }

@@ -40,16 +40,16 @@ func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, optio
 	}
 	// The first instance may not have been started yet.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("creating the directory of logs: %w", err)
+		return fmt.Errorf("create directory of logs: %w", err)
 	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watching logs: %w", err)
+		return fmt.Errorf("watch logs: %w", err)
 	}
 	defer watcher.Close()
 	// The watch comes first: what is written while the files are read is read again.
 	if err := watcher.Add(dir); err != nil {
-		return fmt.Errorf("watching logs in %s: %w", dir, err)
+		return fmt.Errorf("watch logs in %s: %w", dir, err)
 	}
 	if err := reader.readAll(dir, true); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (r *logReader) readAll(dir string, first bool) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading logs: %w", err)
+		return fmt.Errorf("read logs: %w", err)
 	}
 	type file struct {
 		path     string
@@ -126,12 +126,12 @@ func (r *logReader) read(path string, first bool) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading a log: %w", err)
+		return fmt.Errorf("read log: %w", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return fmt.Errorf("reading a log: %w", err)
+		return fmt.Errorf("read log: %w", err)
 	}
 	offset := r.offsets[path]
 	if info.Size() < offset {
@@ -141,7 +141,7 @@ func (r *logReader) read(path string, first bool) error {
 	text := make([]byte, info.Size()-offset)
 	n, err := file.ReadAt(text, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading a log: %w", err)
+		return fmt.Errorf("read log: %w", err)
 	}
 	text = text[:n]
 	if r.options.Follow {

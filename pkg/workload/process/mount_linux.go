@@ -56,7 +56,7 @@ func become(in io.Reader) error {
 		return err
 	}
 	if err := os.Chdir(l.Dir); err != nil {
-		return fmt.Errorf("changing to the working directory: %w", err)
+		return fmt.Errorf("change working directory: %w", err)
 	}
 	if l.User != nil {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(int(l.User.GID)), syscall.Setuid(int(l.User.UID))); err != nil {

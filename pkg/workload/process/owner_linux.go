@@ -41,7 +41,7 @@ func newOwner(dir string) (*owner, error) {
 		return nil, fmt.Errorf("another server uses %s for its processes: stop it, or choose another directory", dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("locking the directory of processes: %w", err)
+		return nil, fmt.Errorf("lock directory of processes: %w", err)
 	}
 	o := &owner{lock: lock}
 	if err := o.load(dir); err != nil {
@@ -58,21 +58,21 @@ func (o *owner) load(dir string) error {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && len(id) == 0:
 		id = []byte(uuid.NewUUID())
 		if err := os.WriteFile(path, id, 0o600); err != nil {
-			return fmt.Errorf("writing the id of processes: %w", err)
+			return fmt.Errorf("write ID of processes: %w", err)
 		}
 	case err != nil:
-		return fmt.Errorf("reading the id of processes: %w", err)
+		return fmt.Errorf("read ID of processes: %w", err)
 	}
 	o.id = string(id)
 	o.mark = ownerVariable + "=" + o.id + "@" + dir + "/"
 	// Start times count from the start of the machine.
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return fmt.Errorf("reading the id of the machine's start: %w", err)
+		return fmt.Errorf("read boot ID: %w", err)
 	}
 	o.records = filepath.Join(dir, "processes", strings.TrimSpace(string(boot)))
 	if err := os.MkdirAll(o.records, 0o700); err != nil {
-		return fmt.Errorf("creating the records of processes: %w", err)
+		return fmt.Errorf("create records of processes: %w", err)
 	}
 	return nil
 }
@@ -117,19 +117,19 @@ func (o *owner) endLeftovers(logger klog.Logger) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		recorded, err := o.killRecorded()
 		if err != nil {
-			logger.Error(err, "Reading the records of processes failed")
+			logger.Error(err, "Failed to read records of processes")
 		}
 		marked := o.killMarked(func(string) bool { return false })
 		if recorded+marked == 0 {
 			break
 		}
 		if time.Now().After(deadline) {
-			logger.Info("Processes of an earlier server do not end", "recorded", recorded, "marked", marked)
+			logger.Info("Processes of an earlier server did not exit", "recorded", recorded, "marked", marked)
 			break
 		}
 	}
 	if err := o.forgetAll(); err != nil {
-		logger.Error(err, "Deleting the records of processes failed")
+		logger.Error(err, "Failed to delete records of processes")
 	}
 }
 
@@ -166,7 +166,7 @@ func (o *owner) forgetAll() error {
 // endStrays kills marked processes whose instance is not live.
 func (o *owner) endStrays(logger klog.Logger, live func(instance string) bool) {
 	if n := o.killMarked(live); n > 0 {
-		logger.Info("Ended processes that had left their instance", "count", n)
+		logger.Info("Killed orphaned processes", "count", n)
 	}
 }
 

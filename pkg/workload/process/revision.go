@@ -179,7 +179,7 @@ func (r *revision) failed(i *instance, failure *workload.Failure) {
 		s.crashes = 0
 	}
 	s.crashes++
-	i.logger().Info("Instance failed", "reason", failure.Reason, "message", failure.Message, "crashes", s.crashes)
+	i.logger().Info("Backend failed", "reason", failure.Reason, "message", failure.Message, "crashes", s.crashes)
 	if !wasReady || s.crashes > 1 {
 		r.failure, r.awaiting = failure, false
 	}
@@ -201,7 +201,7 @@ func (r *revision) awaits(i *instance, failure *workload.Failure) {
 	}
 	i.slot, s.instance = nil, nil
 	if r.failure == nil || *r.failure != *failure {
-		i.logger().Info("Instance cannot start", "reason", failure.Reason, "message", failure.Message)
+		i.logger().Info("Failed to start backend", "reason", failure.Reason, "message", failure.Message)
 	}
 	r.failure, r.awaiting = failure, true
 	if i.changes != r.changes {
@@ -273,7 +273,7 @@ func (r *revision) ended(i *instance) {
 		return slices.ContainsFunc(r.instances, func(other *instance) bool { return other.name == name })
 	}
 	if err := r.runtime.logs.prune(r.Key, live); err != nil {
-		i.logger().Error(err, "Deleting old logs failed")
+		i.logger().Error(err, "Failed to delete old logs")
 	}
 }
 

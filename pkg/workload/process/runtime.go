@@ -108,10 +108,10 @@ func New(o Options) (*Runtime, error) {
 	}
 	dir, err := filepath.Abs(o.DataDir)
 	if err != nil {
-		return nil, fmt.Errorf("finding the directory of processes: %w", err)
+		return nil, fmt.Errorf("resolve directory of processes: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("creating the directory of processes: %w", err)
+		return nil, fmt.Errorf("create directory of processes: %w", err)
 	}
 	owner, err := newOwner(dir)
 	if err != nil {
@@ -198,7 +198,7 @@ func (rt *Runtime) shutdown() {
 // when Apply returns.
 func (rt *Runtime) Apply(_ context.Context, revision *servingv1.Revision, _ bool) error {
 	if rt.stopping.Load() {
-		return fmt.Errorf("running revision %q: %w", revision.Name, errStopping)
+		return fmt.Errorf("run revision %q: %w", revision.Name, errStopping)
 	}
 	r := rt.revisions.LockOrCreate(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
 	defer r.Unlock()
@@ -266,7 +266,7 @@ func (rt *Runtime) boundLogs(ctx context.Context) {
 		rt.live.Range(func(_, value any) bool {
 			i := value.(*instance)
 			if err := rt.logs.bound(i.revision.Key, i.name); err != nil {
-				i.logger().Error(err, "Shortening a log failed")
+				i.logger().Error(err, "Failed to truncate log")
 			}
 			return ctx.Err() == nil
 		})

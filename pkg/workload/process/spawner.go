@@ -93,7 +93,7 @@ func (s *spawner) startPlain(c *command, stdin *os.File) (p *os.Process, pidfd i
 	// Starting the process would blame the program for a directory that is missing.
 	if c.dir != "" {
 		if info, err := os.Stat(c.dir); err != nil {
-			return nil, -1, fmt.Errorf("changing to the working directory: %w", err)
+			return nil, -1, fmt.Errorf("change working directory: %w", err)
 		} else if !info.IsDir() {
 			return nil, -1, &os.PathError{Op: "chdir", Path: c.dir, Err: syscall.ENOTDIR}
 		}

@@ -56,7 +56,7 @@ func (p *Pods) follow(ctx context.Context, namespace, selector string, container
 		UpdateFunc: func(_, current any) { f.take(ctx, current, false) },
 	})
 	if err != nil {
-		return fmt.Errorf("watching Pods: %w", err)
+		return fmt.Errorf("watch Pods: %w", err)
 	}
 	f.informer.RunWithContext(ctx)
 	f.mu.Lock()

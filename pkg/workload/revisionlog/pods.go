@@ -68,7 +68,7 @@ func (p *Pods) Copy(ctx context.Context, revision *servingv1.Revision, options *
 	selector := labels.Set{revisionUIDLabelKey: string(origin.UID(revision.UID))}.String()
 	pods, err := p.Client.CoreV1().Pods(revision.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return fmt.Errorf("listing the Pods of Revision \"%s/%s\": %w", revision.Namespace, revision.Name, err)
+		return fmt.Errorf("list Pods of Revision \"%s/%s\": %w", revision.Namespace, revision.Name, err)
 	}
 	containers := Containers(revision, options)
 	if options.Follow {

@@ -125,7 +125,7 @@ func CopyLines(r io.Reader, instance, container string, write func(Line) error) 
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("reading the log of %s: %w", instance, err)
+			return fmt.Errorf("read log of %s: %w", instance, err)
 		}
 		if err := write(Line{Instance: instance, Container: container, Text: text}); err != nil {
 			return err

@@ -40,12 +40,12 @@ func (b *Broker) stream(key eventing.Key) *stream {
 func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.Event) error {
 	s := b.stream(key)
 	if s == nil {
-		return eventing.Reject(eventing.ErrNotFound, "there is no %s", key)
+		return eventing.Reject(eventing.ErrNotFound, "%s does not exist", key)
 	}
 	if key.Kind == eventing.Broker {
 		for i, e := range events {
 			if events[i] = s.pass(e); events[i] == nil {
-				return eventing.Reject(eventing.ErrLoop, "the event went through too many Brokers: its %s must be greater than 1", event.TTL)
+				return eventing.Reject(eventing.ErrLoop, "the event passed too many Brokers: its %s must be greater than 1", event.TTL)
 			}
 		}
 	}
@@ -54,9 +54,9 @@ func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.E
 	case err == nil, ctx.Err() != nil, errors.Is(err, eventing.ErrTooLarge), errors.Is(err, eventing.ErrFull):
 		return err
 	case errors.Is(err, eventlog.ErrTooLarge):
-		return eventing.Reject(eventing.ErrTooLarge, "the event is larger than the event log takes")
+		return eventing.Reject(eventing.ErrTooLarge, "the event exceeds the maximum size of the event log")
 	case errors.Is(err, eventlog.ErrShareFull):
-		return eventing.Reject(eventing.ErrFull, "the Brokers and Channels of the namespace hold as much of the event log as they may")
+		return eventing.Reject(eventing.ErrFull, "the Brokers and Channels of the namespace reached their share of the event log")
 	case errors.Is(err, eventlog.ErrFull):
 		return eventing.Reject(eventing.ErrFull, "the event log is full")
 	default:
@@ -182,7 +182,7 @@ func (s *stream) append(ctx context.Context, events []*event.Event) error {
 	return nil
 }
 
-var errMemory = eventing.Reject(eventing.ErrFull, "the namespace holds too much memory for more events")
+var errMemory = eventing.Reject(eventing.ErrFull, "the namespace reached its share of the memory budget")
 
 // reservation is what one append holds of the budget.
 type reservation struct {

@@ -117,7 +117,7 @@ func (b *Broker) RemoveStream(ctx context.Context, key eventing.Key) error {
 		return true
 	})
 	if err := b.options.Log.DeleteStream(ctx, string(s.spec.UID)); err != nil {
-		return fmt.Errorf("deleting the event log of %s: %w", key, err)
+		return fmt.Errorf("delete event log of %s: %w", key, err)
 	}
 	b.streams.Delete(key)
 	b.addresses.Delete(b.options.Address(key))
@@ -137,7 +137,7 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 	}
 	passes, err := filter.Compile(config.Attributes, config.Filters)
 	if err != nil {
-		return fmt.Errorf("reading the filters of %s: %w", config.Key, err)
+		return fmt.Errorf("read filters of %s: %w", config.Key, err)
 	}
 	if before, ok := b.consumers.Load(config.Key); ok {
 		before := before.(*consumer)
@@ -197,7 +197,7 @@ func (b *Broker) RemoveConsumer(ctx context.Context, key eventing.Key) error {
 	c.remove()
 	for _, q := range c.queues() {
 		if err := s.log.DeleteQueue(ctx, q.Name()); err != nil && !s.removed.Load() {
-			return fmt.Errorf("deleting the events of %s: %w", key, err)
+			return fmt.Errorf("delete events of %s: %w", key, err)
 		}
 	}
 	s.byUID.Delete(uid)

@@ -22,11 +22,11 @@ func (b *Broker) open(ctx context.Context, spec eventing.Stream) (*stream, error
 		ID: string(spec.UID), Description: spec.Key.String(), Tenant: spec.Key.Namespace, Memory: spec.Memory,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the event log of %s: %w", spec.Key, err)
+		return nil, fmt.Errorf("create event log of %s: %w", spec.Key, err)
 	}
 	queues, err := log.Queues(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading the event log of %s: %w", spec.Key, err)
+		return nil, fmt.Errorf("read event log of %s: %w", spec.Key, err)
 	}
 	return newStream(b, spec, log, queues), nil
 }
@@ -105,7 +105,7 @@ func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
 	}
 	queues, err := s.log.Queues(ctx)
 	if err != nil {
-		return fmt.Errorf("reading the event log of %s: %w", key, err)
+		return fmt.Errorf("read event log of %s: %w", key, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,16 +20,16 @@ func describe() descriptions {
 		return metrics.NewDesc(metrics.BuildFQName("knative", "eventing", name), help, []string{"kind", "namespace", "name"}, nil, metrics.ALPHA, "")
 	}
 	return descriptions{
-		accepted:     desc("events_accepted_total", "Number of events that a Broker or Channel accepted, replies included."),
-		matched:      desc("events_matched_total", "Number of deliveries that accepted events gave rise to."),
-		unfiltered:   desc("events_unfiltered_total", "Number of events that a Trigger did not get because evaluating its filters exceeds the budget."),
-		looped:       desc("events_looped_total", "Number of events that were not accepted, as they had gone through too many Brokers."),
-		delivered:    desc("events_delivered_total", "Number of events that the subscriber took."),
-		retried:      desc("delivery_retries_total", "Number of attempts at a delivery that failed and were to be repeated."),
-		deadLettered: desc("events_dead_lettered_total", "Number of events that the dead letter sink took."),
-		dropped:      desc("events_dropped_total", "Number of events that neither the subscriber nor a dead letter sink took."),
-		inFlight:     desc("deliveries_in_flight", "Number of attempts that are under way."),
-		oldest:       desc("oldest_undelivered_event_seconds", "Time since the oldest event was accepted that is not delivered; 0 where there is none."),
+		accepted:     desc("events_accepted_total", "Number of accepted events, including replies."),
+		matched:      desc("events_matched_total", "Number of deliveries of accepted events."),
+		unfiltered:   desc("events_unfiltered_total", "Number of events that were not delivered because the evaluation of the filters exceeded its budget."),
+		looped:       desc("events_looped_total", "Number of events that were rejected because they passed too many Brokers."),
+		delivered:    desc("events_delivered_total", "Number of events that the subscriber accepted."),
+		retried:      desc("delivery_retries_total", "Number of failed delivery attempts that are retried."),
+		deadLettered: desc("events_dead_lettered_total", "Number of events that the dead letter sink accepted."),
+		dropped:      desc("events_dropped_total", "Number of events that neither the subscriber nor a dead letter sink accepted."),
+		inFlight:     desc("deliveries_in_flight", "Number of delivery attempts in flight."),
+		oldest:       desc("oldest_undelivered_event_seconds", "Age of the oldest undelivered event in seconds, 0 without one."),
 	}
 }
 

@@ -24,7 +24,7 @@ func (b *Broker) Prune(ctx context.Context) error {
 func (b *Broker) pruneStreams(ctx context.Context) error {
 	ids, err := b.options.Log.StreamIDs(ctx)
 	if err != nil {
-		return fmt.Errorf("listing the event log: %w", err)
+		return fmt.Errorf("list event log: %w", err)
 	}
 	uids := make([]types.UID, 0, len(ids))
 	for _, id := range ids {
@@ -35,9 +35,9 @@ func (b *Broker) pruneStreams(ctx context.Context) error {
 		return err
 	}
 	for uid := range gone {
-		klog.FromContext(ctx).Info("Deleting the events of a Broker or Channel that does not exist any more", "uid", uid)
+		klog.FromContext(ctx).Info("Deleting events of removed Broker or Channel", "uid", uid)
 		if err := b.options.Log.DeleteStream(ctx, string(uid)); err != nil {
-			return fmt.Errorf("deleting an event log: %w", err)
+			return fmt.Errorf("delete event log: %w", err)
 		}
 	}
 	return nil
@@ -65,7 +65,7 @@ func (b *Broker) pruneQueues(ctx context.Context) error {
 				continue
 			}
 			if err = s.log.DeleteQueue(ctx, queue); err != nil {
-				err = fmt.Errorf("deleting the events of a consumer that does not exist any more: %w", err)
+				err = fmt.Errorf("delete events of removed consumer: %w", err)
 				return false
 			}
 		}
@@ -92,7 +92,7 @@ func (b *Broker) gone(ctx context.Context, uids []types.UID) (sets.Set[types.UID
 	}
 	existing, err := b.options.Existing(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the objects that the event log has something of: %w", err)
+		return nil, fmt.Errorf("list objects in the event log: %w", err)
 	}
 	return gone.Difference(existing), nil
 }

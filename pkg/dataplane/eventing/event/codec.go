@@ -76,7 +76,7 @@ var errTruncated = errors.New("it ends early")
 func Decode(data []byte) (*Event, error) {
 	e, err := decode(data)
 	if err != nil {
-		return nil, fmt.Errorf("decoding an event of %d bytes: %w", len(data), err)
+		return nil, fmt.Errorf("decode event of %d bytes: %w", len(data), err)
 	}
 	return e, nil
 }

@@ -282,7 +282,7 @@ func (e *Event) MarshalStructured() ([]byte, error) {
 		if a.Type != String {
 			b.WriteString(a.Value)
 		} else if err := str(a.Value); err != nil {
-			return nil, fmt.Errorf("encoding attribute '%s': %w", a.Name, err)
+			return nil, fmt.Errorf("encode attribute '%s': %w", a.Name, err)
 		}
 	}
 	mediaType, typed := e.Get(DataContentType)
@@ -296,7 +296,7 @@ func (e *Event) MarshalStructured() ([]byte, error) {
 	case !encoded && typed && isText(mediaType) && utf8.Valid(e.Data):
 		b.WriteString(`,"` + dataMember + `":`)
 		if err := str(string(e.Data)); err != nil {
-			return nil, fmt.Errorf("encoding data: %w", err)
+			return nil, fmt.Errorf("encode data: %w", err)
 		}
 	default:
 		if e.V03 && !encoded {

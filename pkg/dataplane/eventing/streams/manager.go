@@ -188,7 +188,7 @@ func (m *Manager) Accept(ctx context.Context, stream eventing.Key, events []*eve
 		changed := m.options.Owners.Changed()
 		st := m.catalog.find(stream)
 		if st == nil || !st.exists.Load() {
-			return eventing.Reject(eventing.ErrNotFound, "there is no %s", stream)
+			return eventing.Reject(eventing.ErrNotFound, "%s does not exist", stream)
 		}
 		passed, opened, err := st.gate.pass(func() error { return m.options.Broker.Accept(ctx, stream, events) })
 		if passed {

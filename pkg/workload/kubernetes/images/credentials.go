@@ -25,7 +25,7 @@ func (r *Resolver) credentials(ctx context.Context, pull Pull, repository name.R
 	for _, secret := range r.secrets(ctx, pull) {
 		entries, err := parse(secret)
 		if err != nil {
-			r.options.Logger.Info("Reading a pull secret failed", "secret", secret.Name, "namespace", secret.Namespace, "error", err.Error())
+			r.options.Logger.Info("Failed to read pull secret", "secret", secret.Name, "namespace", secret.Namespace, "error", err.Error())
 		}
 		all = append(all, entries...)
 	}
@@ -49,7 +49,7 @@ func (r *Resolver) secrets(ctx context.Context, pull Pull) []*corev1.Secret {
 			names = append(names, secret.Name)
 		}
 	} else if !apierrors.IsNotFound(err) {
-		r.options.Logger.Info("Reading a service account for its pull secrets failed", "namespace", pull.Namespace, "error", err.Error())
+		r.options.Logger.Info("Failed to read pull secrets of service account", "namespace", pull.Namespace, "error", err.Error())
 	}
 	var secrets []*corev1.Secret
 	for i, name := range names {
@@ -60,7 +60,7 @@ func (r *Resolver) secrets(ctx context.Context, pull Pull) []*corev1.Secret {
 		if err == nil {
 			secrets = append(secrets, secret)
 		} else if !apierrors.IsNotFound(err) {
-			r.options.Logger.Info("Reading a pull secret failed", "secret", name, "namespace", pull.Namespace, "error", err.Error())
+			r.options.Logger.Info("Failed to read pull secret", "secret", name, "namespace", pull.Namespace, "error", err.Error())
 		}
 	}
 	return secrets
@@ -90,12 +90,12 @@ func parse(secret *corev1.Secret) ([]entry, error) {
 			Auths map[string]authn.AuthConfig `json:"auths"`
 		}
 		if err := json.Unmarshal(secret.Data[corev1.DockerConfigJsonKey], &file); err != nil {
-			return nil, fmt.Errorf("parsing %s: %w", corev1.DockerConfigJsonKey, err)
+			return nil, fmt.Errorf("parse %s: %w", corev1.DockerConfigJsonKey, err)
 		}
 		auths = file.Auths
 	case corev1.SecretTypeDockercfg:
 		if err := json.Unmarshal(secret.Data[corev1.DockerConfigKey], &auths); err != nil {
-			return nil, fmt.Errorf("parsing %s: %w", corev1.DockerConfigKey, err)
+			return nil, fmt.Errorf("parse %s: %w", corev1.DockerConfigKey, err)
 		}
 	default:
 		return nil, fmt.Errorf("type %q is not that of a pull secret", secret.Type)

@@ -55,19 +55,19 @@ func (r *Resolver) fetchAs(ctx context.Context, credential authn.Authenticator, 
 func userOf(descriptor *remote.Descriptor) (string, error) {
 	image, err := descriptor.Image()
 	if err != nil {
-		return "", fmt.Errorf("reading the manifest: %w", err)
+		return "", fmt.Errorf("read manifest: %w", err)
 	}
 	// Reading the configuration makes room for the size that the manifest states.
 	manifest, err := image.Manifest()
 	if err != nil {
-		return "", fmt.Errorf("reading the manifest: %w", err)
+		return "", fmt.Errorf("read manifest: %w", err)
 	}
 	if manifest.Config.Size > maxConfig {
-		return "", fmt.Errorf("reading the configuration of %d bytes: %w", manifest.Config.Size, errTooLarge)
+		return "", fmt.Errorf("read configuration of %d bytes: %w", manifest.Config.Size, errTooLarge)
 	}
 	config, err := image.ConfigFile()
 	if err != nil {
-		return "", fmt.Errorf("reading the configuration: %w", err)
+		return "", fmt.Errorf("read configuration: %w", err)
 	}
 	return config.Config.User, nil
 }

@@ -232,7 +232,7 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 	case isUnreachable(err):
 		r.avoid(registry)
 	}
-	r.options.Logger.Info("Resolving the tag of an image failed", "image", q.image, "namespace", q.pull.Namespace, "error", shortened(err.Error(), maxLogged))
+	r.options.Logger.Info("Failed to resolve image tag", "image", q.image, "namespace", q.pull.Namespace, "error", shortened(err.Error(), maxLogged))
 	return r.degraded(reference, reason(err).Error()), nil
 }
 
