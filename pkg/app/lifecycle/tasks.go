@@ -1,0 +1,56 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+)
+
+// Tasks are the goroutines of a module. A module that embeds Tasks is ready once it has started, and stops when they have ended.
+type Tasks struct {
+	ctx    context.Context //nolint:containedctx // It is the lifetime of the module, which no caller has.
+	cancel context.CancelFunc
+	fail   func(error)
+
+	// mu guards stopped, and orders Go before the Wait of Stop.
+	mu      sync.Mutex
+	stopped bool
+	running sync.WaitGroup
+}
+
+// Begin prepares for Go. Call it first in Module.Start. The goroutines get the values of ctx, and end with Stop.
+func (t *Tasks) Begin(ctx context.Context, fail func(error)) {
+	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	t.fail = fail
+}
+
+// Go runs a task until Stop cancels its context. The module fails with the error of a task that ends before.
+func (t *Tasks) Go(task func(ctx context.Context) error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
+		return
+	}
+	t.running.Go(func() {
+		if err := task(t.ctx); err != nil && t.ctx.Err() == nil {
+			t.fail(err)
+		}
+	})
+}
+
+// Run is Go for a task that cannot fail.
+func (t *Tasks) Run(task func(ctx context.Context)) {
+	t.Go(func(ctx context.Context) error { task(ctx); return nil })
+}
+
+// Ready implements Module.
+func (t *Tasks) Ready(context.Context) error { return nil }
+
+// Stop implements Module: it cancels the context of the tasks and waits until all have ended.
+func (t *Tasks) Stop(context.Context) error {
+	t.mu.Lock()
+	t.stopped = true
+	t.mu.Unlock()
+	t.cancel()
+	t.running.Wait()
+	return nil
+}
