@@ -143,7 +143,7 @@ func (l *listeners) close() {
 	}
 }
 
-// listen opens all ports before the server starts, so that a port in use is reported at once.
+// listen opens all ports.
 func (o *aggregatedOptions) listen(command *cobra.Command) (_ *listeners, err error) {
 	l := &listeners{}
 	defer func() {
@@ -175,70 +175,39 @@ func (o *aggregatedOptions) listen(command *cobra.Command) (_ *listeners, err er
 
 // run runs the server until the context of the command ends.
 func (o *completedAggregated) run(command *cobra.Command) error {
-	ctx, stop := context.WithCancel(command.Context())
-	defer stop()
-	host, err := o.api.HostConfig()
-	if err != nil {
-		return err
-	}
+	// Ports are opened before the server starts, so that a port in use is reported at once.
 	ports, err := o.listen(command)
 	if err != nil {
 		return err
 	}
 	defer ports.close()
-	replica, err := o.join(ctx, host, ports.peer)
+	config, err := o.config(command.Context(), ports)
 	if err != nil {
 		return err
 	}
-	options := app.AggregatedOptions{
-		Host:                host,
-		DataDir:             o.api.DataDir,
-		SystemNamespace:     o.systemNamespace,
-		ClusterDomain:       o.clusterDomain,
-		Replica:             replica,
-		AllowCrossNamespace: o.crossNamespace,
-		MemoryBudget:        int64(o.memory),
-		Destinations:        o.destinations.config(),
-		Stop:                stop,
-	}
-	options.Destinations.Own = o.replica.ownAddresses()
-	if o.components.has(componentControllers) || o.components.has(componentGateway) {
-		options.Serving = &app.ServingOptions{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog}
-	}
-	if o.components.has(componentBroker) {
-		if options.Broker, err = o.brokerConfig(ctx, replica); err != nil {
-			return err
-		}
-		options.Broker.Listener = ports.broker
-	}
-	knative, err := app.NewAggregated(ctx, options)
-	if err != nil {
-		return err
-	}
-	o.server.Settings = knative.APISettings
-	o.server.EventingSettings, o.server.MessagingSettings = knative.EventingSettings, knative.MessagingSettings
-	o.server.PodDefaults = knative.PodDefaults
-	o.server.Start = func(serving context.Context, server *apiserver.Server) error {
-		config := host
-		if !o.server.NoAPI {
-			config = server.ControllersConfig()
-		}
-		return knative.Start(serving, ctx, config)
-	}
-	return errors.Join(o.server.RunServer(ctx), knative.Wait())
+	return config.Run(command.Context())
 }
 
-// brokerConfig returns the configuration of Eventing without its listener.
-func (o *aggregatedOptions) brokerConfig(ctx context.Context, replica *app.Replica) (*app.BrokerOptions, error) {
-	broker, err := o.broker.config(ctx)
-	if err != nil {
-		return nil, err
+// config returns the configuration of the server with these ports.
+func (o *completedAggregated) config(ctx context.Context, ports *listeners) (*app.AggregatedConfig, error) {
+	config := &app.AggregatedConfig{
+		API:                 o.server,
+		ClusterDomain:       o.clusterDomain,
+		Certificates:        o.replica.certificates(),
+		Replica:             o.replica.replica(o.components, ports.peer),
+		MemoryBudget:        int64(o.memory),
+		AllowCrossNamespace: o.crossNamespace,
+		Destinations:        o.destinations.config(),
 	}
-	if o.embeddedEventLog() && o.replica.replicas > 1 {
-		if broker.Log.Cluster, err = o.eventLogCluster(replica); err != nil {
+	config.Destinations.Own = o.replica.ownAddresses()
+	if o.components.has(componentControllers) || o.components.has(componentGateway) {
+		config.Serving = &app.ServingConfig{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog}
+	}
+	if o.components.has(componentBroker) {
+		var err error
+		if config.Eventing, err = o.broker.config(ctx, ports.broker); err != nil {
 			return nil, err
 		}
-		broker.Log.Replicas = min(o.replica.replicas, 3)
 	}
-	return broker, nil
+	return config, nil
 }

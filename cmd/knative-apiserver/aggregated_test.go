@@ -2,11 +2,14 @@ package main
 
 import (
 	"maps"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 )
 
 // parseAggregated returns the options and flags of a command line.
@@ -28,7 +31,7 @@ func parseAggregated(t *testing.T, args ...string) (*aggregatedOptions, *pflag.F
 func TestAggregatedFlags(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
-		// want is part of the error; empty if there is none.
+		// want is part of the error; empty if the flags are valid.
 		want string
 	}{
 		"all":                   {},
@@ -38,7 +41,7 @@ func TestAggregatedFlags(t *testing.T) {
 		"replicas of what":      {[]string{"--replicas=3"}, "--replicas must be 1 without --pod-name"},
 		"even number":           {[]string{"--replicas=2", "--pod-name=server-0", "--pod-ip=192.0.2.1"}, "--replicas 2 must be 1, 3 or 5"},
 		"no address":            {[]string{"--replicas=3", "--pod-name=server-0"}, `--pod-ip "" must be an IP address`},
-		"no ordinal":            {[]string{"--replicas=3", "--pod-name=server", "--pod-ip=192.0.2.1"}, `--pod-name "server" must be that of a Pod of a StatefulSet`},
+		"no ordinal":            {[]string{"--replicas=3", "--pod-name=server", "--pod-ip=192.0.2.1"}, `--pod-name "server" must be the name of a Pod of a StatefulSet`},
 		"three replicas":        {args: []string{"--replicas=3", "--pod-name=server-2", "--pod-ip=192.0.2.1"}},
 		"no port":               {[]string{"--gateway-internal-port=70000"}, "--gateway-internal-port 70000 must be from 0 to 65535"},
 		"unknown component":     {[]string{"--components=apiserver,scheduler"}, `--components "scheduler" must be among`},
@@ -61,17 +64,29 @@ func TestAggregatedFlags(t *testing.T) {
 	}
 }
 
-// Replicas find each other by names under the domain of the cluster.
-func TestHostNames(t *testing.T) {
-	options, _ := parseAggregated(t, "--cluster-domain=corp.example", "--replicas=3", "--pod-name=server-2", "--system-namespace=kn")
-	got, err := options.hostNames()
-	want := []string{
-		"server-0.knative-apiserver-peers.kn.svc.corp.example",
-		"server-1.knative-apiserver-peers.kn.svc.corp.example",
-		"server-2.knative-apiserver-peers.kn.svc.corp.example",
+// The flags of a replica describe its Pod, its StatefulSet and the groups that it is in.
+func TestReplicaConfig(t *testing.T) {
+	args := []string{"--replicas=3", "--pod-name=server-2", "--pod-uid=u", "--pod-ip=192.0.2.7", "--components=apiserver,broker", "--certificate-settle-duration=1m"}
+	options, _ := parseAggregated(t, args...)
+	want := &app.ReplicaConfig{
+		PodName: "server-2", PodUID: "u", PodIP: "192.0.2.7", Group: "apiserver.broker", GatewayGroup: "gateway",
+		Members: app.MembersConfig{StatefulSet: "server", Replicas: 3, Service: "knative-apiserver-peers", EtcdPeerPort: 2380, EtcdClientPort: 2379, EventLogPort: 6222},
 	}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("hostNames returns %v, %v, want %v", got, err, want)
+	if diff := cmp.Diff(want, options.replica.replica(options.components, nil)); diff != "" {
+		t.Errorf("replica (-want +got):\n%s", diff)
+	}
+	certificates := &app.CertificatesConfig{PodIP: "192.0.2.7", PodName: "server-2", PeerService: "knative-apiserver-peers", Settle: time.Minute}
+	if diff := cmp.Diff(certificates, options.replica.certificates()); diff != "" {
+		t.Errorf("certificates (-want +got):\n%s", diff)
+	}
+
+	options, _ = parseAggregated(t, "--self-managed-certificates")
+	if replica, certificates := options.replica.replica(options.components, nil), options.replica.certificates(); replica != nil || certificates == nil || !certificates.Serving {
+		t.Errorf("without peers: replica %+v, certificates %+v", replica, certificates)
+	}
+	options, _ = parseAggregated(t)
+	if certificates := options.replica.certificates(); certificates != nil {
+		t.Errorf("with the certificates of flags: %+v", certificates)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
@@ -39,7 +40,7 @@ func (o *brokerOptions) addFlags(flags *pflag.FlagSet, port string) {
 	flags.StringVar(&o.log.URL, "nats-url", "",
 		"URLs of the servers of a NATS cluster with JetStream that stores the events, separated by commas. Empty stores them in the data directory.")
 	flags.StringVar(&o.log.CredentialsFile, "nats-credentials", "", "Path of the credentials for --nats-url. Empty sends none.")
-	flags.StringVar(&o.log.CAFile, "nats-ca-file", "", "Path of the CA certificates that verify --nats-url. Empty uses those of the system.")
+	flags.StringVar(&o.log.CAFile, "nats-ca-file", "", "Path of the CA certificates that verify --nats-url. Empty uses the CA certificates of the system.")
 	flags.StringVar(&o.log.CertFile, "nats-cert-file", "", "Path of the client certificate for --nats-url. Empty sends none.")
 	flags.StringVar(&o.log.KeyFile, "nats-key-file", "", "Path of the private key of --nats-cert-file.")
 	flags.IntVar(&o.log.Replicas, "nats-replicas", o.log.Replicas, "Number of servers of --nats-url that store each event, from 1 to 5.")
@@ -68,15 +69,15 @@ func (o *brokerOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// config returns the configuration of Eventing without its listener.
-func (o *brokerOptions) config(ctx context.Context) (*app.BrokerOptions, error) {
+// config returns the configuration of Eventing with a listener.
+func (o *brokerOptions) config(ctx context.Context, listener net.Listener) (*app.EventingConfig, error) {
 	tracing, err := o.tracing(ctx)
 	if err != nil {
 		return nil, err
 	}
 	log := o.log
 	log.MaxBytes, log.MaxStreamBytes = int64(o.maxBytes), int64(o.maxStream)
-	return &app.BrokerOptions{Log: log, MaxEventBytes: int64(o.maxEventSize), Tracing: tracing}, nil
+	return &app.EventingConfig{Listener: listener, Log: log, MaxEventBytes: int64(o.maxEventSize), Tracing: tracing}, nil
 }
 
 func (o *brokerOptions) tracing(ctx context.Context) (trace.TracerProvider, error) {

@@ -32,6 +32,14 @@ func (l componentList) has(component string) bool { return slices.Contains(l, co
 // group returns the name of the group of replicas that run these components.
 func (l componentList) group() string { return strings.Join(slices.Sorted(slices.Values(l)), ".") }
 
+// gatewayGroup returns the name of the group of replicas with a gateway: this group, or the group with only a gateway.
+func (l componentList) gatewayGroup() string {
+	if l.has(componentGateway) {
+		return l.group()
+	}
+	return componentList{componentGateway}.group()
+}
+
 func (l componentList) validate() error {
 	var errs []error
 	for _, component := range l {

@@ -41,7 +41,7 @@ func newEventsCommand() *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "restore {FILE | -}",
-			Short: "Add the events that save wrote to a file, or standard input, to those of the running server",
+			Short: "Add the events that save wrote to a file, or standard input, to the running server",
 			Long: "Adds the events to the Brokers and Channels that they were saved from. Restore the objects first, from a snapshot: it does\n" +
 				"not matter how often they were restored. Events of objects that do not exist are skipped, and reported as an error at\n" +
 				"the end. Events that were delivered since they were saved are delivered again.",

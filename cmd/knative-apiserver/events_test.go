@@ -10,7 +10,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
-// What is saved of a running server's events is there after it was restored to another one, whichever way the data go.
+// Events that are saved from a running server exist in another one after a restore, from a file or standard input.
 func TestEventsCommands(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	if _, err := execute(t, newEventsCommand(), nil, "save", "--data-dir="+dirs[0]); err == nil {

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// gcHeadroom is how much garbage, in bytes, the heap may hold before it is collected. What is live is small
-	// beside the garbage of serving requests, and at Go's default of 100 % a tenth of the processor time goes
-	// to collecting it while the heap is small; a percentage that suits a small heap wastes memory on a large one.
+	// gcHeadroom is the number of bytes of garbage on the heap at which it is collected. Live objects are few compared to the garbage
+	// of serving requests: with Go's default of 100 %, a server with a small heap spends a tenth of its processor time on collection.
+	// A percentage that suits a small heap wastes memory on a large one.
 	gcHeadroom = 80 << 20
-	// minGCPercent and maxGCPercent bound what that comes to.
+	// minGCPercent and maxGCPercent limit the percentage that follows from it.
 	minGCPercent, maxGCPercent = 40, 200
 )
 

@@ -10,7 +10,7 @@ func TestGCPercent(t *testing.T) {
 	}{
 		{"at the very start", 0, 200},
 		{"a small heap", 10 << 20, 200},
-		{"the headroom as much as what is live", 80 << 20, 100},
+		{"as many live bytes as headroom", 80 << 20, 100},
 		{"in steps of ten", 85 << 20, 90},
 		{"a large heap", 10 << 30, 40},
 	} {

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -14,15 +12,9 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
-	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 )
 
 // replicaOptions are the flags of a server that runs in several replicas, as Pods of a cluster.
@@ -115,116 +107,31 @@ func (o *replicaOptions) stateful() (string, error) {
 			return o.podName[:i], nil
 		}
 	}
-	return "", fmt.Errorf("--pod-name %q must be that of a Pod of a StatefulSet, such as knative-apiserver-0", o.podName)
+	return "", fmt.Errorf("--pod-name %q must be the name of a Pod of a StatefulSet, such as knative-apiserver-0", o.podName)
 }
 
-// hostName returns the DNS name of a Pod of the StatefulSet.
-func (o *aggregatedOptions) hostName(pod string) string {
-	return pod + "." + o.replica.peerService + "." + o.systemNamespace + ".svc." + o.clusterDomain
+// certificates returns the configuration of the certificates that the server issues itself, or nil if it issues none.
+func (o *replicaOptions) certificates() *app.CertificatesConfig {
+	if !o.several() && !o.selfManaged {
+		return nil
+	}
+	return &app.CertificatesConfig{Serving: o.selfManaged, PodIP: o.podIP, PodName: o.podName, PeerService: o.peerService, Settle: o.settle}
 }
 
-// hostNames returns the DNS names of all Pods of the StatefulSet.
-func (o *aggregatedOptions) hostNames() ([]string, error) {
-	set, err := o.replica.stateful()
-	if err != nil {
-		return nil, err
+// replica returns the configuration of this replica with some components, or nil without peers.
+func (o *replicaOptions) replica(components componentList, listener net.Listener) *app.ReplicaConfig {
+	if !o.several() {
+		return nil
 	}
-	names := make([]string, o.replica.replicas)
-	for i := range names {
-		names[i] = o.hostName(fmt.Sprintf("%s-%d", set, i))
+	// validate checks the name where it matters.
+	set, _ := o.stateful()
+	return &app.ReplicaConfig{
+		PodName: o.podName, PodUID: types.UID(o.podUID), PodIP: o.podIP, Listener: listener,
+		Group: components.group(), GatewayGroup: components.gatewayGroup(),
+		Leads: components.has(componentControllers),
+		Members: app.MembersConfig{
+			StatefulSet: set, Replicas: o.replicas, Service: o.peerService,
+			EtcdPeerPort: o.etcdPeerPort, EtcdClientPort: o.etcdClientPort, EventLogPort: o.eventLogPort,
+		},
 	}
-	return names, nil
-}
-
-// join makes the server one of several, which have certificates of the same authority, and a member of the embedded etcd
-// where it is one. It returns nil for a server that has no others.
-func (o *completedAggregated) join(ctx context.Context, host *rest.Config, listener net.Listener) (*app.Replica, error) {
-	if !o.replica.several() && !o.replica.selfManaged {
-		return nil, nil
-	}
-	r := &o.replica
-	var replica *app.Replica
-	var err error
-	if r.several() {
-		replica, err = app.NewReplica(host, o.systemNamespace, app.ReplicaOptions{
-			Name: r.podName, UID: types.UID(r.podUID), IP: r.podIP, Listener: listener,
-			Group:    o.components.group(),
-			Gateways: o.gatewayGroup(),
-			Leads:    o.components.has(componentControllers),
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	certificates, err := app.StartCertificates(ctx, host, o.systemNamespace, replica, certs.Options{
-		ClusterDomain: o.clusterDomain, PodName: r.podName, PeerService: r.peerService, IPs: []net.IP{net.ParseIP(r.podIP)}, Settle: r.settle,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if r.selfManaged {
-		o.server.Recommended.SecureServing.ServerCert.GeneratedCert = certificates.ServingCertificate()
-	}
-	if r.several() && o.embeddedEtcd() {
-		o.server.StartEtcd = func(ctx context.Context) (*etcd.Embedded, error) {
-			return o.startMember(ctx, host, certificates)
-		}
-	}
-	return replica, nil
-}
-
-// gatewayGroup returns the name of the replicas that have a gateway: those like this one, or else those that have nothing
-// else.
-func (o *aggregatedOptions) gatewayGroup() string {
-	if o.components.has(componentGateway) {
-		return o.components.group()
-	}
-	return componentList{componentGateway}.group()
-}
-
-// startMember starts this server's member of the embedded etcd.
-func (o *aggregatedOptions) startMember(ctx context.Context, host *rest.Config, certificates *certs.Manager) (*etcd.Embedded, error) {
-	client, err := kubernetes.NewForConfig(host)
-	if err != nil {
-		return nil, fmt.Errorf("create client of the host cluster: %w", err)
-	}
-	files, err := certificates.WriteEtcdFiles(ctx, filepath.Join(o.api.DataDir, "pki"))
-	if err != nil {
-		return nil, err
-	}
-	port := strconv.Itoa
-	member, err := etcd.StartMember(ctx, etcd.MemberOptions{
-		Dir:          o.api.DataDir,
-		Name:         o.replica.podName,
-		PeerAddress:  net.JoinHostPort(o.hostName(o.replica.podName), port(o.replica.etcdPeerPort)),
-		Listen:       net.JoinHostPort(o.replica.podIP, port(o.replica.etcdPeerPort)),
-		ListenClient: net.JoinHostPort(o.replica.podIP, port(o.replica.etcdClientPort)),
-		TLS:          etcd.TLSFiles{CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA},
-		Record:       etcd.NewConfigMapRecord(client, o.systemNamespace),
-		Logger:       klog.FromContext(ctx).WithName("etcd"),
-	})
-	if err != nil {
-		return nil, err
-	}
-	legacyregistry.CustomMustRegister(member.Metrics())
-	return member, nil
-}
-
-// eventLogCluster returns the configuration of this server's member of the embedded event log.
-func (o *aggregatedOptions) eventLogCluster(replica *app.Replica) (*eventlog.Cluster, error) {
-	hosts, err := o.hostNames()
-	if err != nil {
-		return nil, err
-	}
-	at := func(host string) string { return net.JoinHostPort(host, strconv.Itoa(o.replica.eventLogPort)) }
-	c := &eventlog.Cluster{
-		Name:       o.replica.podName,
-		ListenHost: o.replica.podIP, ListenPort: o.replica.eventLogPort,
-		Advertise: at(o.hostName(o.replica.podName)),
-		TLS:       replica.TLS(),
-	}
-	for _, host := range hosts {
-		c.Routes = append(c.Routes, at(host))
-	}
-	return c, nil
 }

@@ -138,7 +138,7 @@ func restoreSnapshot(path string, in io.Reader, options etcd.RestoreOptions) (as
 	if err := os.MkdirAll(options.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("create data directory: %w", err)
 	}
-	// Beside the data, where there is space for it.
+	// The file system of the data directory has space for a copy.
 	file, err := os.CreateTemp(options.Dir, ".snapshot-*")
 	if err != nil {
 		return "", fmt.Errorf("read snapshot: %w", err)

@@ -47,7 +47,7 @@ func run(t *testing.T, dir string, do func(client *clientv3.Client)) {
 	do(client)
 }
 
-// What is saved while the server runs is there again after a restore, and nothing that came later.
+// A restore brings back the objects that were saved while the server ran, and removes later ones.
 func TestSnapshotCommands(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "objects.db")
 	at := "--data-dir=" + dir

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"net"
 	"path/filepath"
@@ -125,57 +124,36 @@ func newStandaloneCommand() *cobra.Command {
 	return command
 }
 
+// run runs the server until the context of the command ends.
 func (o *completedStandalone) run(command *cobra.Command) error {
-	ctx, stop := context.WithCancel(command.Context())
-	defer stop()
-	if !o.components.has(componentControllers) {
-		o.api.Start = func(ctx context.Context, server *apiserver.Server) ([]string, error) {
-			return nil, app.StartNamespaces(ctx, server.ControllersConfig())
-		}
-		return o.api.RunServer(ctx, command.OutOrStdout())
-	}
-	options := app.StandaloneOptions{
-		MemoryBudget:  int64(o.memory),
-		DataDir:       o.api.DataDir,
+	config := app.StandaloneConfig{
+		API:           o.api,
 		ConfigDir:     o.configDir,
 		ClusterDomain: o.clusterDomain,
 		AccessLog:     o.accessLog,
+		MemoryBudget:  int64(o.memory),
 		Destinations:  o.destination.config(),
-		Stop:          stop,
 	}
 	// Ports are opened before the server starts, so that a port in use is reported at once.
-	var err error
 	if o.components.has(componentGateway) {
-		if options.Gateway, err = o.listen(command, "gateway-port", o.gatewayPort); err != nil {
+		listener, err := o.listen(command, "gateway-port", o.gatewayPort)
+		if err != nil {
 			return err
 		}
-		defer options.Gateway.Close()
+		defer listener.Close()
+		config.Gateway = listener
 	}
 	if o.components.has(componentBroker) {
-		if options.Broker, err = o.broker.config(ctx); err != nil {
+		listener, err := o.listen(command, "broker-port", o.broker.port)
+		if err != nil {
 			return err
 		}
-		if options.Broker.Listener, err = o.listen(command, "broker-port", o.broker.port); err != nil {
+		defer listener.Close()
+		if config.Eventing, err = o.broker.config(command.Context(), listener); err != nil {
 			return err
 		}
-		defer options.Broker.Listener.Close()
 	}
-	knative, err := app.NewStandalone(ctx, options)
-	if err != nil {
-		return err
-	}
-	o.api.Settings = knative.APISettings
-	o.api.EventingSettings, o.api.MessagingSettings = knative.EventingSettings, knative.MessagingSettings
-	o.api.Start = func(ctx context.Context, server *apiserver.Server) ([]string, error) {
-		if err := knative.Start(ctx, server.ControllersConfig()); err != nil {
-			return nil, err
-		}
-		if logs := knative.Logs(); logs != nil {
-			server.SetLogs(logs)
-		}
-		return knative.Addresses(), nil
-	}
-	return errors.Join(o.api.RunServer(ctx, command.OutOrStdout()), knative.Wait())
+	return config.Run(command.Context(), command.OutOrStdout())
 }
 
 // listen opens the port of a flag. If the default port is in use, it opens a free port.

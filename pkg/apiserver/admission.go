@@ -25,7 +25,7 @@ func addAdmissionPlugins(options *genericoptions.AdmissionOptions) {
 }
 
 // admissionInitializers returns the initializers of this server's plugins, in addition to the generic ones.
-func (o *Options) admissionInitializers(config *genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
+func admissionInitializers(config *genericapiserver.RecommendedConfig, defaults podtemplate.Defaults) ([]admission.PluginInitializer, error) {
 	// Each write of a template sends one request to the host. The host's priority and fairness limits them, not the
 	// client.
 	hostConfig := rest.CopyConfig(config.ClientConfig)
@@ -35,7 +35,7 @@ func (o *Options) admissionInitializers(config *genericapiserver.RecommendedConf
 	if err != nil {
 		return nil, fmt.Errorf("create client of the host cluster for admission: %w", err)
 	}
-	return []admission.PluginInitializer{podtemplate.Initializer(host, config.SharedInformerFactory, o.PodDefaults), quotaInitializer{}}, nil
+	return []admission.PluginInitializer{podtemplate.Initializer(host, config.SharedInformerFactory, defaults), quotaInitializer{}}, nil
 }
 
 // quotaInitializer configures object count quota: every resource of this server counts as count/<resource>.<group>.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/admission"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -23,10 +24,6 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/tracing"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/admission/podtemplate"
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 )
@@ -49,22 +46,9 @@ type Options struct {
 	SystemNamespace string
 	// NoAPI disables the API groups, etcd and admission, so that only health checks and metrics are served.
 	NoAPI bool
-	// StartEtcd starts the embedded etcd if no etcd servers are configured. Nil starts a single member on DataDir.
-	StartEtcd func(ctx context.Context) (*etcd.Embedded, error)
-	// Settings, EventingSettings and MessagingSettings return the current operator settings. Nil means the defaults.
-	Settings          func() servingv1.Settings
-	EventingSettings  func() eventingv1.Settings
-	MessagingSettings func() messagingv1.Settings
-	// PodDefaults returns the operator's defaults of the Pods of Revisions. Nil means no defaults.
-	PodDefaults podtemplate.Defaults
-	// Start starts the components that use the API, once the API is served. The context ends --shutdown-delay-duration
-	// after the shutdown of the server begins. An error stops the server. Nil starts nothing.
-	Start func(ctx context.Context, server *Server) error
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
-	// embedded is the embedded etcd, nil if etcd servers are configured.
-	embedded *etcd.Embedded
 }
 
 // NewOptions returns options with default values.
@@ -139,7 +123,7 @@ func (o *Options) Complete() CompletedOptions {
 func (o CompletedOptions) Validate() error {
 	var errs []error
 	recommended := *o.Recommended
-	if !o.NoAPI && len(recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
+	if o.embedsEtcd() {
 		if o.DataDir == "" {
 			errs = append(errs, errors.New("one of --etcd-servers and --data-dir must be set"))
 		}
@@ -161,37 +145,31 @@ const componentsCheck = "components"
 const embeddedEtcd = "embedded"
 
 // RunServer serves until ctx is canceled.
-func (o CompletedOptions) RunServer(ctx context.Context) error {
-	config := newConfig(o.scheme, o.codecs)
+func (o CompletedOptions) RunServer(ctx context.Context, d Dependencies) error {
+	config := newConfig(o.scheme, o.codecs, d.Settings)
 	config.Controllers.UserNames = o.ControllersUsers
-	if o.Settings != nil {
-		config.Settings = o.Settings
-	}
-	if o.EventingSettings != nil {
-		config.EventingSettings = o.EventingSettings
-	}
-	if o.MessagingSettings != nil {
-		config.MessagingSettings = o.MessagingSettings
-	}
 	config.NoAPI = o.NoAPI
-	if !o.NoAPI && len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0 {
-		stop, err := o.startEmbeddedEtcd(ctx)
+	if d.ServingCertificate != nil {
+		o.Recommended.SecureServing.ServerCert.GeneratedCert = d.ServingCertificate
+	}
+	if o.embedsEtcd() {
+		start := d.StartEtcd
+		if start == nil {
+			start = func(context.Context) (*etcd.Embedded, error) { return etcd.Start(o.DataDir) }
+		}
+		embedded, err := start(ctx)
 		if err != nil {
 			return err
 		}
-		defer stop()
+		defer embedded.Stop()
+		o.store(config, embedded)
 	}
 	if err := o.applyTo(config); err != nil {
 		return err
 	}
 	if !o.NoAPI {
-		if err := o.preflight(ctx, config); err != nil {
+		if err := o.prepareAPI(ctx, config); err != nil {
 			return err
-		}
-		if o.SystemNamespace != "" {
-			if err := o.completeRestore(ctx, config); err != nil {
-				return err
-			}
 		}
 	}
 	if err := awaitFrontProxyCA(ctx, &config.Generic.Config); err != nil {
@@ -199,18 +177,21 @@ func (o CompletedOptions) RunServer(ctx context.Context) error {
 	}
 	var started atomic.Bool
 	config.Generic.AddReadyzChecks(healthz.NamedCheck(componentsCheck, func(*http.Request) error {
-		if !started.Load() {
-			return errors.New("not started yet")
+		switch {
+		case started.Load():
+			return nil
+		case d.Components == nil:
+			return errNotStarted
 		}
-		return nil
+		return errors.Join(errNotStarted, d.Components.Ready())
 	}))
 	server, err := config.New()
 	if err != nil {
 		return err
 	}
 	return server.Run(ctx, func(ctx context.Context) error {
-		if o.Start != nil {
-			if err := o.Start(ctx, server); err != nil {
+		if d.Components != nil {
+			if err := d.Components.Start(ctx, server); err != nil {
 				return err
 			}
 		}
@@ -219,13 +200,27 @@ func (o CompletedOptions) RunServer(ctx context.Context) error {
 	})
 }
 
+// errNotStarted is the error of componentsCheck until the components have started.
+var errNotStarted = errors.New("not started yet")
+
+// embedsEtcd reports whether the server runs an etcd of its own.
+func (o CompletedOptions) embedsEtcd() bool {
+	return !o.NoAPI && len(o.Recommended.Etcd.StorageConfig.Transport.ServerList) == 0
+}
+
+// store configures an embedded etcd as the storage.
+func (o *Options) store(config *Config, embedded *etcd.Embedded) {
+	o.Recommended.Etcd.StorageConfig.Transport.ServerList = embedded.Endpoints()
+	config.Generic.AddReadyzChecks(healthz.NamedCheck("etcd-member", func(r *http.Request) error { return embedded.Health(r.Context()) }))
+}
+
 // HostConfig returns the client configuration of the host cluster, from --kubeconfig or the ServiceAccount.
 func (o *Options) HostConfig() (*rest.Config, error) {
 	return host.NewConfig(o.Recommended.CoreAPI.CoreAPIKubeconfigPath)
 }
 
-// preflight checks the host cluster before the API is served.
-func (o *Options) preflight(ctx context.Context, config *Config) error {
+// prepareAPI checks the host cluster and completes an interrupted restore before the API is served.
+func (o *Options) prepareAPI(ctx context.Context, config *Config) error {
 	hostClient, err := kubernetes.NewForConfig(config.Generic.ClientConfig)
 	if err != nil {
 		return err
@@ -239,22 +234,13 @@ func (o *Options) preflight(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	return checkNoCRDs(ctx, dynamicClient)
-}
-
-// startEmbeddedEtcd starts etcd on the data directory and configures it as the storage.
-func (o *Options) startEmbeddedEtcd(ctx context.Context) (stop func(), err error) {
-	start := o.StartEtcd
-	if start == nil {
-		start = func(context.Context) (*etcd.Embedded, error) { return etcd.Start(o.DataDir) }
+	if err := checkNoCRDs(ctx, dynamicClient); err != nil {
+		return err
 	}
-	embedded, err := start(ctx)
-	if err != nil {
-		return nil, err
+	if o.SystemNamespace == "" {
+		return nil
 	}
-	o.embedded = embedded
-	o.Recommended.Etcd.StorageConfig.Transport.ServerList = embedded.Endpoints()
-	return embedded.Stop, nil
+	return o.completeRestore(ctx, config)
 }
 
 // applyTo applies the options to config.
@@ -265,7 +251,9 @@ func (o *Options) applyTo(config *Config) error {
 	o.Recommended.FeatureGate = config.Generic.FeatureGate
 	if o.Recommended.Admission != nil {
 		// The initializers require a host cluster, which a standalone server does not have.
-		o.Recommended.ExtraAdmissionInitializers = o.admissionInitializers
+		o.Recommended.ExtraAdmissionInitializers = func(generic *genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
+			return admissionInitializers(generic, config.Settings.PodDefaults)
+		}
 	}
 	recommended := *o.Recommended
 	if recommended.CoreAPI != nil {
@@ -276,9 +264,6 @@ func (o *Options) applyTo(config *Config) error {
 	}
 	if err := recommended.ApplyTo(config.Generic); err != nil {
 		return fmt.Errorf("apply options: %w", err)
-	}
-	if o.embedded != nil {
-		config.Generic.AddReadyzChecks(healthz.NamedCheck("etcd-member", func(r *http.Request) error { return o.embedded.Health(r.Context()) }))
 	}
 	return nil
 }

@@ -18,8 +18,6 @@ import (
 	baseversion "k8s.io/component-base/version"
 
 	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
@@ -31,12 +29,8 @@ type Config struct {
 	Generic *genericapiserver.RecommendedConfig
 	// Controllers recognizes writes by controllers.
 	Controllers identity.Controllers
-	// Settings returns the current operator settings for Serving.
-	Settings func() servingv1.Settings
-	// EventingSettings returns the current operator settings for Eventing.
-	EventingSettings func() eventingv1.Settings
-	// MessagingSettings returns the current operator settings for Channels.
-	MessagingSettings func() messagingv1.Settings
+	// Settings returns the current operator settings.
+	Settings Settings
 	// NoAPI disables the API groups.
 	NoAPI bool
 	// Core serves Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events of core/v1. Otherwise the host cluster serves
@@ -56,19 +50,20 @@ type Server struct {
 	logs             *revisionlog.Late
 }
 
-// newConfig returns the configuration that does not depend on options.
-func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory) *Config {
+// newConfig returns the configuration that does not depend on options. Nil settings mean the defaults.
+func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory, settings Settings) *Config {
+	if settings == nil {
+		settings = defaultSettings{}
+	}
 	generic := genericapiserver.NewRecommendedConfig(codecs)
 	generic.BuildHandlerChainFunc = handlerChain(codecs)
 	generic.LongRunningFunc = longRunning
 	configureOpenAPI(&generic.Config, baseversion.Get().GitVersion)
 	return &Config{
-		Generic:           generic,
-		Settings:          servingv1.DefaultSettings,
-		EventingSettings:  eventingv1.DefaultSettings,
-		MessagingSettings: messagingv1.DefaultSettings,
-		scheme:            scheme,
-		codecs:            codecs,
+		Generic:  generic,
+		Settings: settings,
+		scheme:   scheme,
+		codecs:   codecs,
 	}
 }
 
@@ -89,7 +84,7 @@ func (c *Config) New() (*Server, error) {
 		namespaces = namespacelifecycle.New(c.Controllers, namespacelifecycle.Permanent()...)
 		c.Generic.AdmissionControl = namespaces
 	}
-	servingv1.RegisterSettings(c.scheme, c.Settings)
+	servingv1.RegisterSettings(c.scheme, c.Settings.API)
 	server, err := c.Generic.Complete().New("knative-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, err
@@ -107,9 +102,9 @@ func (c *Config) New() (*Server, error) {
 		codecs:      c.codecs,
 		getter:      c.Generic.RESTOptionsGetter,
 		controllers: c.Controllers,
-		settings:    c.Settings,
-		eventing:    c.EventingSettings,
-		messaging:   c.MessagingSettings,
+		settings:    c.Settings.API,
+		eventing:    c.Settings.Eventing,
+		messaging:   c.Settings.Messaging,
 		logs:        logs,
 		processes:   c.Core,
 		encoded:     newListCache(),

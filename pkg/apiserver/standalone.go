@@ -19,10 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver/standalone"
+	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 )
 
 // StandaloneOptions configure a server without a host cluster: the same server with an embedded etcd and self-signed
@@ -33,13 +31,6 @@ type StandaloneOptions struct {
 	SecurePort int
 	// ControllersUsers are further users that count as controllers; see identity.Controllers.
 	ControllersUsers []string
-	// Settings, EventingSettings and MessagingSettings return the current operator settings. Nil means the defaults.
-	Settings          func() servingv1.Settings
-	EventingSettings  func() eventingv1.Settings
-	MessagingSettings func() messagingv1.Settings
-	// Start starts the components that use the API, once the API is served, and returns further addresses of the server for
-	// the message that it is ready. Its context ends with the server. An error stops the server. Nil starts nothing.
-	Start func(ctx context.Context, server *Server) (addresses []string, err error)
 }
 
 // NewStandaloneOptions returns options with default values.
@@ -69,8 +60,8 @@ func (o *StandaloneOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// RunServer serves until ctx is canceled, and writes one line to out when it is ready.
-func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error {
+// RunServer serves until ctx is canceled, and writes one line to out when it is ready, which names further addresses of the process.
+func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Dependencies, addresses ...string) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.BindHost.String(), strconv.Itoa(o.SecurePort)))
 	if err != nil {
 		return fmt.Errorf("listen on --secure-port %d: %w", o.SecurePort, err)
@@ -80,29 +71,21 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 	options := NewOptions()
 	options.DataDir = o.DataDir
 	// etcd locks the data directory, so it starts before other components write there.
-	stopEtcd, err := options.startEmbeddedEtcd(ctx)
+	embedded, err := etcd.Start(o.DataDir)
 	if err != nil {
 		return err
 	}
-	defer stopEtcd()
+	defer embedded.Stop()
 	certificates, err := standalone.EnsureCertificates(filepath.Join(o.DataDir, "pki"), o.BindHost)
 	if err != nil {
 		return err
 	}
 	o.adjust(options, certificates, listener)
 
-	config := newConfig(options.scheme, options.codecs)
+	config := newConfig(options.scheme, options.codecs, d.Settings)
 	config.Core = true
 	config.Controllers.UserNames = o.ControllersUsers
-	if o.Settings != nil {
-		config.Settings = o.Settings
-	}
-	if o.EventingSettings != nil {
-		config.EventingSettings = o.EventingSettings
-	}
-	if o.MessagingSettings != nil {
-		config.MessagingSettings = o.MessagingSettings
-	}
+	options.store(config, embedded)
 	if err := options.applyTo(config); err != nil {
 		return err
 	}
@@ -119,15 +102,14 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer) error 
 		return err
 	}
 	return server.Run(ctx, func(ctx context.Context) error {
-		var others string
-		if o.Start != nil {
-			addresses, err := o.Start(ctx, server)
-			if err != nil {
+		if d.Components != nil {
+			if err := d.Components.Start(ctx, server); err != nil {
 				return err
 			}
-			if len(addresses) > 0 {
-				others = " (" + strings.Join(addresses, ", ") + ")"
-			}
+		}
+		var others string
+		if len(addresses) > 0 {
+			others = " (" + strings.Join(addresses, ", ") + ")"
 		}
 		fmt.Fprintf(out, "knative-apiserver is ready at %s, kubeconfig %s%s\n", address, kubeconfig, others)
 		return nil

@@ -2,189 +2,264 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
-	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
+	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
+	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// publicDomain ends the public names of Routes where config-domain says nothing.
+// publicDomain is the suffix of public host names of Routes unless config-domain specifies one.
 const publicDomain = "example.com"
 
-// AggregatedOptions are what Aggregated needs to know.
-type AggregatedOptions struct {
-	// Host reaches the host cluster as this server.
-	Host *rest.Config
-	// DataDir is where the embedded event log is kept.
-	DataDir string
-	// SystemNamespace is that of this server: of its Services, and of the ConfigMaps of the settings.
-	SystemNamespace string
+// longestRequest is the time that in-flight requests have to finish when the server stops: the longest timeout of a Revision.
+const longestRequest = 10 * time.Minute
+
+// AggregatedConfig configures a server that extends a host cluster: Revisions run as its Pods.
+type AggregatedConfig struct {
+	// API configures the API server, and the client of the host cluster.
+	API apiserver.CompletedOptions
 	// ClusterDomain is the DNS domain of the host cluster.
 	ClusterDomain string
-	// Replica is this server among others; nil if there are none.
-	Replica *Replica
-	// Serving runs Services; nil leaves them to others.
-	Serving *ServingOptions
-	// Broker takes events; nil leaves them to others.
-	Broker *BrokerOptions
-	// MemoryBudget bounds the bytes that requests, events and deliveries hold; 0 stands for flow.DefaultLimit.
+	// Certificates configures certificates that the server issues itself. Nil issues none.
+	Certificates *CertificatesConfig
+	// Replica configures the server as one of several replicas, which requires Certificates. Nil means no peers.
+	Replica *ReplicaConfig
+	// Serving runs Serving. Nil leaves it to other replicas.
+	Serving *ServingConfig
+	// Eventing runs Eventing. Nil leaves it to other replicas.
+	Eventing *EventingConfig
+	// MemoryBudget limits the bytes that requests, events and deliveries hold. 0 means flow.DefaultLimit.
 	MemoryBudget int64
-	// AllowCrossNamespace has references to other namespaces resolved that these do not allow.
+	// AllowCrossNamespace allows references to all other namespaces.
 	AllowCrossNamespace bool
-	// Destinations says which addresses events may be sent to, and which ones registries may have.
+	// Destinations decides which addresses tenants may name.
 	Destinations egress.Options
-	// Stop is called when a part has ended that should not have. It has the context of Start end. See Wait.
-	Stop func()
 }
 
-// ServingOptions are what Serving needs to know.
-type ServingOptions struct {
-	// Public takes requests from outside the cluster, Internal those of the cluster's Pods, Drain the questions of kubelets
-	// whether a Pod may end. They are nil where other replicas have the gateway.
+// ServingConfig configures Serving.
+type ServingConfig struct {
+	// Public accepts requests from outside the cluster, Internal requests of Pods, Drain requests of preStop hooks. They are nil if
+	// other replicas run the gateway.
 	Public, Internal, Drain net.Listener
-	// AccessLog is the path of the access log; "-" stands for standard error, nothing for none.
+	// AccessLog is the path of the access log; "-" means stderr. Empty disables it.
 	AccessLog string
 }
 
-// Aggregated is Knative beside an API server that extends a host cluster: revisions run as its Pods.
-type Aggregated struct {
-	options AggregatedOptions
-	host    kubernetes.Interface
-	// writer reaches the host cluster too, and writes only what this replica is to write.
+// Run runs the server until ctx is canceled and in-flight work has finished.
+func (c AggregatedConfig) Run(ctx context.Context) error {
+	ctx, shutdown := context.WithCancel(ctx)
+	defer shutdown()
+	a, err := newAggregated(ctx, c, shutdown)
+	if err != nil {
+		return err
+	}
+	foundation := lifecycle.NewRunner(stopTimeout, shutdown)
+	if err := foundation.Start(ctx, a.foundation()); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, a.runner.Retire)()
+	err = c.API.RunServer(ctx, a.dependencies())
+	shutdown()
+	return errors.Join(err, a.runner.Wait(), foundation.Wait())
+}
+
+// aggregated are the components of a server that extends a host cluster.
+type aggregated struct {
+	AggregatedConfig
+	registry metricsRegistry
+	runner   *lifecycle.Runner
+	// hostConfig is the configuration of clients of the host cluster, builtIn the one for Kubernetes' own kinds.
+	hostConfig, builtIn *rest.Config
+	host                kubernetes.Interface
+	// writer is like host, but rejects writes of what this replica does not own.
 	writer   kubernetes.Interface
 	settings *settings.Store
 	faults   *faults
 	budget   *flow.Budget
-	// guard decides which addresses that tenants name may be connected to.
-	guard *egress.Guard
-	parts
+	guard    *egress.Guard
+	// certificates is nil if the server issues none, replica without peers, members without replica.
+	certificates *certificates
+	replica      *replica
+	members      *members
 }
 
-// NewAggregated reads the settings from the host cluster and follows them until ctx ends.
-func NewAggregated(ctx context.Context, options AggregatedOptions) (*Aggregated, error) {
-	options.Host = host.BuiltIn(options.Host)
-	options.Host.QPS = -1
-	client, err := kubernetes.NewForConfig(options.Host)
+var _ apiserver.Components = (*aggregated)(nil)
+
+// newAggregated constructs what the API server depends on. Nothing runs yet.
+func newAggregated(ctx context.Context, c AggregatedConfig, shutdown func()) (*aggregated, error) {
+	config, err := c.API.HostConfig()
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
-	}
-	a := &Aggregated{
-		options:  options,
-		host:     client,
-		settings: settings.NewStore(settings.Default(publicDomain)),
-		faults:   newFaults(options.SystemNamespace),
-		budget:   newBudget(options.MemoryBudget, options.Broker),
-		parts:    parts{stop: options.Stop},
-	}
-	if a.guard, err = newGuard(options.Destinations, options.Host, options.Replica); err != nil {
 		return nil, err
 	}
-	if a.writer, err = kubernetes.NewForConfig(a.guarded(options.Host)); err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
+	registry := processMetrics{}
+	a := &aggregated{
+		AggregatedConfig: c,
+		registry:         registry,
+		hostConfig:       config,
+		builtIn:          host.BuiltIn(config),
+		runner:           lifecycle.NewRunner(longestRequest+stopTimeout, shutdown),
+		settings:         settings.NewStore(settings.Default(publicDomain)),
+		faults:           newFaults(c.API.SystemNamespace),
+		budget:           newBudget(registry, c.MemoryBudget, c.Eventing),
 	}
-	if err := a.settings.WatchConfigMaps(ctx, client, options.SystemNamespace, a.faults); err != nil {
-		return nil, fmt.Errorf("reading the settings: %w", err)
+	if err := a.join(ctx); err != nil {
+		return nil, err
 	}
-	return a, nil
+	a.builtIn.QPS = -1
+	if a.host, err = kubernetes.NewForConfig(a.builtIn); err != nil {
+		return nil, fmt.Errorf("create client of the host cluster: %w", err)
+	}
+	if a.writer, err = kubernetes.NewForConfig(a.guarded(a.builtIn)); err != nil {
+		return nil, fmt.Errorf("create client of the host cluster: %w", err)
+	}
+	a.guard, err = newGuard(registry, c.Destinations, a.builtIn, a.replica)
+	return a, err
 }
 
-// APISettings are the settings in force that the API depends on.
-func (a *Aggregated) APISettings() servingv1.Settings { return a.settings.API() }
-
-// EventingSettings are the settings in force that new Brokers depend on.
-func (a *Aggregated) EventingSettings() eventingv1.Settings { return a.settings.Eventing() }
-
-// MessagingSettings are the settings in force that new Channels depend on.
-func (a *Aggregated) MessagingSettings() messagingv1.Settings { return a.settings.Messaging() }
-
-// PodDefaults returns the operator's runtime class for Revisions with the given labels, and whether their Pods are spread
-// over nodes.
-func (a *Aggregated) PodDefaults(labels map[string]string) (runtimeClass string, spread bool) {
-	return a.settings.Get().PodDefaults(labels)
+// join constructs the certificates and the replica.
+func (a *aggregated) join(ctx context.Context) error {
+	if a.Certificates == nil {
+		return nil
+	}
+	namespace := a.API.SystemNamespace
+	options := certs.Options{
+		Namespace: namespace, ClusterDomain: a.ClusterDomain,
+		Register: a.registry.MustRegister, Logger: klog.FromContext(ctx).WithName("certificates"),
+	}
+	if a.Replica == nil {
+		var err error
+		a.certificates, err = newCertificates(*a.Certificates, a.hostConfig, options)
+		return err
+	}
+	election, err := newElection(a.hostConfig, namespace, *a.Replica)
+	if err != nil {
+		return err
+	}
+	options.Leading = election.Leading
+	if a.certificates, err = newCertificates(*a.Certificates, a.hostConfig, options); err != nil {
+		return err
+	}
+	a.members = &members{
+		MembersConfig: a.Replica.Members, podName: a.Replica.PodName, podIP: a.Replica.PodIP,
+		namespace: namespace, clusterDomain: a.ClusterDomain, registry: a.registry,
+	}
+	a.replica, err = newReplica(a.hostConfig, namespace, *a.Replica, election, a.certificates.PeerTLS())
+	return err
 }
 
-// Start starts controllers, gateway and broker, through the API server that config reaches as the controllers, and
-// returns once requests and events are taken. Everything ends with ctx; see Wait. From when stopping ends, which is some
-// time before, other replicas take over what this one owns.
-func (a *Aggregated) Start(ctx, stopping context.Context, config *rest.Config) error {
-	recorder, _, err := host.NewRecorder(ctx, a.options.Host, "knative-apiserver")
+// foundation returns the modules that the API server needs.
+func (a *aggregated) foundation() lifecycle.Stage {
+	var stage lifecycle.Stage
+	if a.certificates != nil {
+		stage = append(stage, a.certificates)
+	}
+	return append(stage, &settingsModule{store: a.settings, faults: a.faults, client: a.host})
+}
+
+// dependencies returns what the API server uses.
+func (a *aggregated) dependencies() apiserver.Dependencies {
+	d := apiserver.Dependencies{Settings: a.settings, Components: a}
+	if a.Certificates != nil && a.Certificates.Serving {
+		d.ServingCertificate = a.certificates.ServingCertificate()
+	}
+	if a.members != nil {
+		d.StartEtcd = func(ctx context.Context) (*etcd.Embedded, error) {
+			return a.members.startEtcd(ctx, a.host, a.certificates.Manager, a.API.DataDir)
+		}
+	}
+	return d
+}
+
+// Ready implements apiserver.Components.
+func (a *aggregated) Ready() error { return a.runner.Ready() }
+
+// Start implements apiserver.Components.
+func (a *aggregated) Start(ctx context.Context, server *apiserver.Server) error {
+	config := a.hostConfig
+	if !a.API.NoAPI {
+		config = server.ControllersConfig()
+	}
+	recorder, _, err := host.NewRecorder(ctx, a.builtIn, "knative-apiserver")
 	if err != nil {
 		return err
 	}
 	a.faults.recordBy(recorder)
-	a.options.Replica.follow(a.faults.lead)
+	if a.replica == nil {
+		a.faults.lead(true)
+	} else {
+		a.replica.election.Subscribe(a.faults.lead)
+	}
 	clients, err := newClients(a.guarded(config), recorder)
 	if err != nil {
 		return err
 	}
-	parts, err := a.all(ctx, stopping, clients)
+	stages, err := a.modules(ctx, clients)
 	if err != nil {
 		return err
 	}
-	if err := a.start(ctx, parts...); err != nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("Taking requests and events")
-	return nil
+	return startModules(ctx, a.runner, stages)
 }
 
-// all returns the parts of the server, in the order in which they are prepared: other replicas leave things to this one
-// when it can do them, and deliveries begin when it is known which ones are its own.
-func (a *Aggregated) all(ctx, stopping context.Context, clients *clients) ([]part, error) {
+// modules returns the modules in the order of their start. Peers forward to this replica once its controllers know everything, and
+// deliveries begin once it knows which streams it owns.
+func (a *aggregated) modules(ctx context.Context, clients *clients) ([]lifecycle.Stage, error) {
 	services, err := hostservice.NewInformer(a.host)
 	if err != nil {
 		return nil, err
 	}
-	parts := []part{{prepare: func(ctx context.Context, run func(func(context.Context))) error {
-		clients.informers.Start(ctx.Done())
-		if a.options.Serving != nil || a.options.Broker != nil {
-			run(services.RunWithContext)
-		}
-		if a.options.Replica == nil {
-			return nil
-		}
-		return a.options.Replica.start(ctx, stopping, run)
-	}}}
-	if a.options.Serving != nil {
-		serving, err := a.serving(ctx, stopping, clients, services)
+	shared := &informers{factories: []informerFactory{clients.informers}}
+	if a.Serving != nil || a.Eventing != nil {
+		shared.informers = []cache.SharedIndexInformer{services}
+	}
+	knowing, reconciling, accepting := lifecycle.Stage{shared}, lifecycle.Stage{}, lifecycle.Stage{}
+	if a.replica != nil {
+		knowing = append(knowing, newFollowing(a.replica))
+	}
+	if a.Serving != nil {
+		m, err := a.newServing(ctx, clients, services)
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, serving)
+		reconciling = append(reconciling, m.pods, m.serving)
+		if m.traffic != nil {
+			accepting = append(accepting, m.traffic)
+		}
 	}
-	var events []part
-	if a.options.Broker != nil {
-		eventing, err := a.eventing(ctx, clients, services)
+	if a.Eventing != nil {
+		m, err := a.newEventing(ctx, clients, services)
 		if err != nil {
 			return nil, err
 		}
-		context.AfterFunc(stopping, eventing.ingress.Retire)
-		events = eventing.parts(a.options.Broker.Listener)
-		parts = append(parts, events[0])
-		events = events[1:]
+		reconciling = append(reconciling, m.streams, m.consumers)
+		accepting = append(accepting, m.broker)
 	}
-	if a.options.Replica != nil {
-		parts = append(parts, a.options.Replica.part())
+	if a.replica != nil {
+		reconciling = append(reconciling, &joined{replica: a.replica})
 	}
-	return append(parts, events...), nil
+	return []lifecycle.Stage{knowing, reconciling, accepting}, nil
 }
 
-// guarded returns config for clients that write only what this replica is to write.
-func (a *Aggregated) guarded(config *rest.Config) *rest.Config {
-	if a.options.Replica == nil {
+// guarded returns config for clients that reject writes of what this replica does not own.
+func (a *aggregated) guarded(config *rest.Config) *rest.Config {
+	if a.replica == nil {
 		return config
 	}
 	config = rest.CopyConfig(config)
@@ -192,12 +267,25 @@ func (a *Aggregated) guarded(config *rest.Config) *rest.Config {
 	return config
 }
 
-// clusterID returns the name by which the event logs of a cluster are told from those of others in the same NATS. It
-// is the same for whichever machine the server runs on.
-func (a *Aggregated) clusterID(ctx context.Context) (string, error) {
+// clusterID returns the name by which event logs of several clusters in the same NATS are distinguished. All replicas have the
+// same.
+func (a *aggregated) clusterID(ctx context.Context) (string, error) {
 	namespace, err := a.host.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("naming the event logs of this cluster: %w", err)
+		return "", fmt.Errorf("name the event logs of the host cluster: %w", err)
 	}
 	return string(namespace.UID), nil
+}
+
+// serviceName returns the DNS name of a Service of the system namespace.
+func (a *aggregated) serviceName(service string) string {
+	return service + "." + a.API.SystemNamespace + ".svc." + a.ClusterDomain
+}
+
+// accessLog returns the access log at a path, or nil for an empty path.
+func accessLog(path string) io.WriteCloser {
+	if path == "" {
+		return nil
+	}
+	return openAccessLog(path)
 }

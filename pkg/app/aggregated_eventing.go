@@ -22,13 +22,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// ingressService is the name of the Service in the system namespace that leads to the broker.
+// ingressService is the name of the Service in the system namespace by which Pods reach the broker.
 const ingressService = "broker-ingress"
 
-// eventing makes the parts that deliver events. services has the core Services of the host cluster.
-func (a *Aggregated) eventing(ctx context.Context, clients *clients, services cache.SharedIndexInformer) (*eventingPart, error) {
-	o := a.options.Broker
-	cluster, err := a.hostCluster(a.guarded(a.options.Host))
+// newEventing returns the modules of Eventing. services has the core Services of the host cluster.
+func (a *aggregated) newEventing(ctx context.Context, clients *clients, services cache.SharedIndexInformer) (*eventingModules, error) {
+	cluster, err := a.hostCluster(a.guarded(a.builtIn))
 	if err != nil {
 		return nil, err
 	}
@@ -40,37 +39,37 @@ func (a *Aggregated) eventing(ctx context.Context, clients *clients, services ca
 	if err != nil {
 		return nil, err
 	}
-	log := o.Log
-	if log.URL == "" {
-		log.Dir = EventLogDir(a.options.DataDir)
+	config := *a.Eventing
+	if config.Log.URL == "" {
+		config.Log.Dir = EventLogDir(a.API.DataDir)
+		if a.members != nil && a.members.Replicas > 1 {
+			a.members.joinEventLog(&config.Log, a.certificates.PeerTLS())
+		}
 	}
-	if log.URL != "" || log.Cluster != nil {
-		if log.Installation, err = a.clusterID(ctx); err != nil {
+	if config.Log.URL != "" || config.Log.Cluster != nil {
+		if config.Log.Installation, err = a.clusterID(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return newEventing(ctx, eventingOptions{
-		clients: clients, clusterDomain: a.options.ClusterDomain, log: log, address: a.address, host: cluster,
+		EventingConfig: config, registry: a.registry, clients: clients, clusterDomain: a.ClusterDomain, address: a.address, host: cluster,
 		channelServices:     names,
-		allowCrossNamespace: a.options.AllowCrossNamespace,
-		network:             destination.Network{Namespace: a.options.SystemNamespace, Ingress: ingressService, Gateway: internalGateway},
-		replica:             a.options.Replica,
-		budget:              a.budget,
-		guard:               a.guard,
-		discloses:           sender.ClusterHosts(a.options.ClusterDomain, net.DefaultResolver.LookupCNAME, a.serviceName(internalGateway), a.serviceName(ingressService)),
-		maxBody:             o.MaxEventBytes, tracing: o.Tracing, stopTimeout: stopTimeout,
+		allowCrossNamespace: a.AllowCrossNamespace,
+		network:             destination.Network{Namespace: a.API.SystemNamespace, Ingress: ingressService, Gateway: internalGateway},
+		replica:             a.replica, budget: a.budget, guard: a.guard,
+		discloses: sender.ClusterHosts(a.ClusterDomain, net.DefaultResolver.LookupCNAME, a.serviceName(internalGateway), a.serviceName(ingressService)),
 	})
 }
 
-// hostCluster reaches objects of all kinds of the host cluster.
-func (a *Aggregated) hostCluster(config *rest.Config) (*destination.Host, error) {
+// hostCluster returns the clients for objects of all kinds of the host cluster.
+func (a *aggregated) hostCluster(config *rest.Config) (*destination.Host, error) {
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
+		return nil, fmt.Errorf("create client of the host cluster: %w", err)
 	}
 	kinds, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster's discovery: %w", err)
+		return nil, fmt.Errorf("create client of the host cluster's discovery: %w", err)
 	}
 	cached := memory.NewMemCacheClient(kinds)
 	return &destination.Host{
@@ -79,16 +78,16 @@ func (a *Aggregated) hostCluster(config *rest.Config) (*destination.Host, error)
 		Kinds:  cached,
 		// Not cached.
 		Discovery: kinds.RESTClient(),
-		// Every replica asks for itself.
+		// Each replica asks, whether it leads or not.
 		Access: a.host.AuthorizationV1().SelfSubjectAccessReviews(),
 		Clock:  clock.RealClock{},
 	}, nil
 }
 
-// address is where a stream accepts events from within the cluster.
-func (a *Aggregated) address(key eventing.Key) duckv1.Addressable {
+// address returns the address at which a stream accepts events of Pods.
+func (a *aggregated) address(key eventing.Key) duckv1.Addressable {
 	if key.Kind == eventing.Channel {
-		return duckv1.Addressable{URL: fmt.Sprintf("http://%s.%s.svc.%s", eventing.ChannelHost(key.Name), key.Namespace, a.options.ClusterDomain)}
+		return duckv1.Addressable{URL: fmt.Sprintf("http://%s.%s.svc.%s", eventing.ChannelHost(key.Name), key.Namespace, a.ClusterDomain)}
 	}
 	return addressOf(a.serviceName(ingressService), key)
 }

@@ -3,13 +3,14 @@ package app
 import (
 	"testing"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // Within a cluster, a Broker is a path of one host, a Channel a host of its own (eventing Broker Lifecycle, eventing
 // Channel Lifecycle), under the domain of the cluster.
 func TestClusterAddress(t *testing.T) {
-	a := &Aggregated{options: AggregatedOptions{SystemNamespace: "kn", ClusterDomain: "corp.example"}}
+	a := &aggregated{AggregatedConfig: AggregatedConfig{API: completedOptions("kn"), ClusterDomain: "corp.example"}}
 	for kind, want := range map[eventing.Kind]string{
 		eventing.Broker:  "http://broker-ingress.kn.svc.corp.example/shop/orders",
 		eventing.Channel: "http://orders-kn-channel.shop.svc.corp.example",
@@ -18,4 +19,11 @@ func TestClusterAddress(t *testing.T) {
 			t.Errorf("the %s is at %q, want %q", kind, got.URL, want)
 		}
 	}
+}
+
+// completedOptions returns the options of an API server in a namespace.
+func completedOptions(namespace string) apiserver.CompletedOptions {
+	o := apiserver.NewOptions()
+	o.SystemNamespace = namespace
+	return o.Complete()
 }

@@ -3,43 +3,65 @@ package app
 import (
 	"context"
 	"fmt"
+	"net"
+	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
 	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
 )
 
-// StartCertificates returns this server's certificates, once there are some. Until ctx ends they are kept current, and the
-// authority in those APIServices that ask for it. replica is nil for a server that has no others.
-func StartCertificates(ctx context.Context, host *rest.Config, namespace string, replica *Replica, o certs.Options) (*certs.Manager, error) {
+// CertificatesConfig configures the certificates that the server issues itself.
+type CertificatesConfig struct {
+	// Serving uses such a certificate for the API; otherwise they are for connections between replicas only.
+	Serving bool
+	// PodIP is the address of this replica, PodName the name of its Pod if it is one of several replicas.
+	PodIP, PodName string
+	// PeerService is the headless Service of the replicas.
+	PeerService string
+	// Settle is the duration of each step of a rotation of the authority.
+	Settle time.Duration
+}
+
+// certificates is the module that issues the certificates of this replica, and maintains the authority in APIServices.
+type certificates struct {
+	lifecycle.Tasks
+	*certs.Manager
+	bundles *certs.CABundles
+}
+
+// newCertificates returns the module for a server in a namespace of the host cluster. leading reports whether this replica
+// writes; nil means that it is the only one.
+func newCertificates(c CertificatesConfig, host *rest.Config, o certs.Options) (*certificates, error) {
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
+		return nil, fmt.Errorf("create client for certificates: %w", err)
 	}
 	objects, err := dynamic.NewForConfig(host)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster: %w", err)
+		return nil, fmt.Errorf("create client for certificates: %w", err)
 	}
-	o.Client, o.Namespace = client, namespace
-	o.Register, o.Logger = legacyregistry.MustRegister, klog.FromContext(ctx).WithName("certificates")
-	if replica != nil {
-		o.Leading = replica.Leading
-	}
+	o.Client, o.Settle = client, c.Settle
+	o.PodName, o.PeerService, o.IPs = c.PodName, c.PeerService, []net.IP{net.ParseIP(c.PodIP)}
 	manager, err := certs.New(o)
 	if err != nil {
 		return nil, err
 	}
-	bundles := manager.CABundles(objects)
-	if err := manager.Start(ctx); err != nil {
-		return nil, fmt.Errorf("getting certificates: %w", err)
+	return &certificates{Manager: manager, bundles: manager.CABundles(objects)}, nil
+}
+
+// Name implements lifecycle.Module.
+func (*certificates) Name() string { return "certificates" }
+
+// Start waits until there are certificates.
+func (m *certificates) Start(ctx context.Context, fail func(error)) error {
+	m.Begin(ctx, fail)
+	if err := m.Init(ctx, m.Manager.Start); err != nil {
+		return fmt.Errorf("issue certificates: %w", err)
 	}
-	go bundles.Run(ctx)
-	if replica != nil {
-		replica.secure(manager.PeerTLS())
-	}
-	return manager, nil
+	m.Run(m.bundles.Run)
+	return nil
 }

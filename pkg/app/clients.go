@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,10 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
 
-// workers is how many objects of a kind are reconciled at a time.
-const workers = 16
-
-// clients are what all controllers reach the API by.
+// clients are the clients of all controllers for the API.
 type clients struct {
 	config    *rest.Config
 	versioned versioned.Interface
@@ -33,13 +29,13 @@ func newClients(config *rest.Config, recorder record.EventRecorder) (*clients, e
 	config.QPS = -1
 	client, err := versioned.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the controllers' client: %w", err)
+		return nil, fmt.Errorf("create client of controllers: %w", err)
 	}
 	informers := externalversions.NewSharedInformerFactoryWithOptions(client, 0, externalversions.WithTransform(withoutManagedFields))
 	return &clients{config: config, versioned: client, informers: informers, recorder: recorder}, nil
 }
 
-// withoutManagedFields takes from cached objects what no controller reads, and what is a third of them. The
+// withoutManagedFields removes the managed fields from cached objects, a third of their size. No controller reads them, and the
 // server keeps the managed fields of objects that are written without.
 func withoutManagedFields(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
@@ -48,7 +44,7 @@ func withoutManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-// garbageCollector deletes objects whose owners are gone, where no host cluster does.
+// garbageCollector returns the controller that deletes objects whose owners are gone, which a host cluster does otherwise.
 func (c *clients) garbageCollector(core *coreKinds) (*reconciler.Controller, error) {
 	resources := append(garbage.Resources(),
 		garbage.Resource{GroupVersionResource: configMapResource, Kind: "ConfigMap"},
@@ -65,16 +61,4 @@ func (c *clients) garbageCollector(core *coreKinds) (*reconciler.Controller, err
 		}
 		return generic.Informer(), nil
 	}, resources)
-}
-
-// primed returns once controllers have reconciled all objects once that there are.
-func primed(ctx context.Context, all ...*reconciler.Controller) error {
-	for _, c := range all {
-		select {
-		case <-c.Primed():
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
 }

@@ -8,18 +8,16 @@ import (
 	"os"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
-	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
-// kubernetesServiceHost is the environment variable with the address of the Service kubernetes, which Pods have.
+// kubernetesServiceHost is the environment variable of Pods with the address of the Service kubernetes.
 const kubernetesServiceHost = "KUBERNETES_SERVICE_HOST"
 
 // newGuard returns the Guard of a server that extends the host cluster: the addresses of the API server and, in a Pod, of the
 // node are its own too, as are the addresses of all replicas.
-func newGuard(o egress.Options, host *rest.Config, replica *Replica) (*egress.Guard, error) {
+func newGuard(registry metricsRegistry, o egress.Options, host *rest.Config, replica *replica) (*egress.Guard, error) {
 	inPod := os.Getenv(kubernetesServiceHost)
 	for _, text := range []string{inPod, hostName(host.Host)} {
 		if addr, err := netip.ParseAddr(text); err == nil {
@@ -36,7 +34,7 @@ func newGuard(o egress.Options, host *rest.Config, replica *Replica) (*egress.Gu
 	if replica != nil {
 		o.Replicas = replica.addresses
 	}
-	o.Register = legacyregistry.MustRegister
+	o.Register = registry.MustRegister
 	return egress.New(o), nil
 }
 
@@ -49,17 +47,4 @@ func hostName(address string) string {
 		return host
 	}
 	return address
-}
-
-// addresses returns the addresses of the replicas.
-func (r *Replica) addresses() []netip.Addr {
-	var addresses []netip.Addr
-	for _, view := range []*membership.View{r.Members(), r.Gateways()} {
-		for _, member := range view.Current().Members() {
-			if at, err := netip.ParseAddrPort(member.Address); err == nil {
-				addresses = append(addresses, at.Addr().Unmap())
-			}
-		}
-	}
-	return addresses
 }

@@ -12,30 +12,26 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// SystemNamespace is that of the ConfigMaps that hold settings, unless another is said.
-const SystemNamespace = "knative-system"
-
 // Reasons of the Events about settings.
 const (
-	// ReasonInvalid means that a ConfigMap has a fault and keeps the settings that it last had.
-	ReasonInvalid = "InvalidSettings"
-	// ReasonValid means that a ConfigMap has no fault after it had one.
-	ReasonValid = "ValidSettings"
-	// ReasonUnused means that keys of a ConfigMap have no effect.
-	ReasonUnused = "UnusedSettings"
+	// reasonInvalid means that a ConfigMap is invalid and its last valid settings stay in force.
+	reasonInvalid = "InvalidSettings"
+	// reasonValid means that a ConfigMap is valid after it was not.
+	reasonValid = "ValidSettings"
+	// reasonUnused means that keys of a ConfigMap have no effect.
+	reasonUnused = "UnusedSettings"
 )
 
-// faults makes Events about faults of settings and keys without effect. All replicas see the same, and the one that leads
-// records it.
+// faults records Events about invalid settings and keys without effect. All replicas find the same, and the leader records it.
 type faults struct {
-	// namespace is that of the ConfigMaps.
+	// namespace is the namespace of the ConfigMaps.
 	namespace string
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu       sync.Mutex
 	recorder record.EventRecorder
 	leading  bool
-	// present are the Events about the present faults, unused those about keys without effect, by the name of the ConfigMap.
+	// present are the Events about invalid settings, unused the Events about keys without effect, by the name of the ConfigMap.
 	present, unused map[string]finding
 }
 
@@ -49,20 +45,20 @@ func newFaults(namespace string) *faults {
 	return &faults{namespace: namespace, present: map[string]finding{}, unused: map[string]finding{}}
 }
 
-// Fault records the fault of a ConfigMap, or nil once it has none.
+// Fault records the error of a ConfigMap, or nil if it is valid.
 func (f *faults) Fault(configMap string, uid types.UID, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
 		delete(f.present, configMap)
-		f.record(configMap, finding{uid, corev1.EventTypeNormal, ReasonValid, "The settings are in force"})
+		f.record(configMap, finding{uid, corev1.EventTypeNormal, reasonValid, "The settings are in force"})
 		return
 	}
-	f.present[configMap] = finding{uid, corev1.EventTypeWarning, ReasonInvalid, err.Error()}
+	f.present[configMap] = finding{uid, corev1.EventTypeWarning, reasonInvalid, err.Error()}
 	f.record(configMap, f.present[configMap])
 }
 
-// Unused records the keys of a ConfigMap that have no effect, or none once all have one.
+// Unused records the keys of a ConfigMap that have no effect, which may be none.
 func (f *faults) Unused(configMap string, uid types.UID, keys []settings.UnusedKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,18 +66,18 @@ func (f *faults) Unused(configMap string, uid types.UID, keys []settings.UnusedK
 		delete(f.unused, configMap)
 		return
 	}
-	f.unused[configMap] = finding{uid, corev1.EventTypeWarning, ReasonUnused, "Keys have no effect: " + settings.JoinUnused(keys)}
+	f.unused[configMap] = finding{uid, corev1.EventTypeWarning, reasonUnused, "Keys have no effect: " + settings.JoinUnused(keys)}
 	f.record(configMap, f.unused[configMap])
 }
 
-// recordBy sets the recorder of Events. It is used while this replica leads.
+// recordBy sets the recorder of Events, which is used while this replica leads.
 func (f *faults) recordBy(recorder record.EventRecorder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.recorder = recorder
 }
 
-// lead sets whether this replica leads. Findings from before any replica led are recorded then.
+// lead sets whether this replica leads. A new leader records all current findings.
 func (f *faults) lead(leading bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +89,7 @@ func (f *faults) lead(leading bool) {
 	}
 }
 
-// record makes an Event, if that is up to this replica. mu is held.
+// record records an Event if this replica leads. mu is held.
 func (f *faults) record(configMap string, of finding) {
 	if !f.leading || f.recorder == nil {
 		return

@@ -62,31 +62,27 @@ func (c *coreKinds) informer(resource schema.GroupVersionResource) cache.SharedI
 	return c.informers.ForResource(resource).Informer()
 }
 
-// ensureNamespaces creates the Namespaces that the server always has, and the missing Namespaces of stored objects.
-func (c *coreKinds) ensureNamespaces(ctx context.Context) error {
-	return namespace.Ensure(ctx, c.kubernetes, c.metadata, contained(), namespacelifecycle.Permanent()...)
+// namespaces is the module of the controller of Namespaces. Before, it creates the Namespaces that the server always has, and the
+// missing Namespaces of stored objects.
+type namespaces struct {
+	controllers
+	core *coreKinds
 }
 
-func (c *coreKinds) namespaces() (*reconciler.Controller, error) {
+func (c *coreKinds) newNamespaces() (*namespaces, error) {
 	informers := namespace.Informers{Namespaces: c.informer(namespaceResource), ServiceAccounts: c.informer(serviceAccountResource)}
 	r := &namespace.Reconciler{Kubernetes: c.kubernetes, Objects: c.metadata, Resources: contained(), Clock: clock.RealClock{}}
-	return r.Controller(informers)
+	controller, err := r.Controller(informers)
+	if err != nil {
+		return nil, err
+	}
+	return &namespaces{controllers{name: "namespaces", all: []*reconciler.Controller{controller}}, c}, nil
 }
 
-// StartNamespaces starts the controller of Namespaces alone, for a server that serves nothing but the API. It ends with ctx.
-func StartNamespaces(ctx context.Context, config *rest.Config) error {
-	core, err := newCoreKinds(config)
-	if err != nil {
+// Start implements lifecycle.Module.
+func (m *namespaces) Start(ctx context.Context, fail func(error)) error {
+	if err := namespace.Ensure(ctx, m.core.kubernetes, m.core.metadata, contained(), namespacelifecycle.Permanent()...); err != nil {
 		return err
 	}
-	if err := core.ensureNamespaces(ctx); err != nil {
-		return err
-	}
-	controller, err := core.namespaces()
-	if err != nil {
-		return err
-	}
-	core.informers.Start(ctx.Done())
-	go controller.Run(ctx, workers)
-	return nil
+	return m.controllers.Start(ctx, fail)
 }

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
+	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/autoscaler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
@@ -27,67 +29,82 @@ import (
 )
 
 const (
-	// leaderLease is the Lease of the replica whose controllers of Serving write.
+	// leaderLease is the name of the Lease that the leader holds.
 	leaderLease = "knative-apiserver-leader"
-	// leaveTimeout bounds how long the others are told that this replica goes.
-	leaveTimeout = 5 * time.Second
+	// announceTimeout limits the time of announcing the shutdown to peers.
+	announceTimeout = 5 * time.Second
 )
 
-// ReplicaOptions are what a server needs to know that is one of several.
-type ReplicaOptions struct {
-	// Name is that of its Pod.
-	Name string
-	// UID of its Pod; empty if it is not known.
-	UID types.UID
-	// IP is where the others reach it, at the port of Listener.
-	IP       string
+// ReplicaConfig configures a server that is one of several replicas.
+type ReplicaConfig struct {
+	// PodName and PodUID identify the replica's Pod. PodUID may be empty.
+	PodName string
+	PodUID  types.UID
+	// PodIP is the address at which peers reach Listener and the ports of etcd and the event log.
+	PodIP    string
 	Listener net.Listener
-	// Group tells replicas that run other components apart.
-	Group string
-	// Gateways is the group of those with a gateway.
-	Gateways string
-	// Leads tells whether it may lead.
+	// Group is the name of the replicas with the same components, GatewayGroup the name of the replicas with a gateway.
+	Group, GatewayGroup string
+	// Leads is true if the replica takes part in the election of the leader.
 	Leads bool
+	// Members configures the embedded etcd and event log that the replica is a member of.
+	Members MembersConfig
 }
 
-// Replica is this server among others of its installation.
-type Replica struct {
-	options    ReplicaOptions
+// replica is this replica with the connections to its peers.
+type replica struct {
+	config     ReplicaConfig
 	membership *membership.Membership
-	// gateways are the replicas that have a gateway; the same where all do.
+	// gateways is the membership of the replicas with a gateway, which may be the same.
 	gateways *membership.Membership
 	election *leader.Election
-	// tls is that of the connections to the others and from them.
-	tls    *tls.Config
-	client *peer.Client
-	server *peer.Server
+	client   *peer.Client
+	server   *peer.Server
 }
 
-// NewReplica returns a replica that the others do not know of before its components run. config reaches the cluster in
-// whose system namespace they meet.
-func NewReplica(config *rest.Config, systemNamespace string, o ReplicaOptions) (*Replica, error) {
-	leases, err := coordinationclient.NewForConfig(host.BuiltIn(config))
+// newElection returns the election of the leader in a namespace of the host cluster.
+func newElection(config *rest.Config, namespace string, c ReplicaConfig) (*leader.Election, error) {
+	leases, err := newLeases(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the host cluster's Leases: %w", err)
+		return nil, err
 	}
-	self := membership.Member{Name: o.Name, Address: net.JoinHostPort(o.IP, strconv.Itoa(port(o.Listener)))}
+	return leader.NewElection(leases, namespace, leaderLease, identity(c.self()))
+}
+
+// newReplica returns a replica that peers do not know before it joins, with TLS for the connections between replicas. The
+// memberships are Leases in a namespace of the host cluster.
+func newReplica(config *rest.Config, namespace string, c ReplicaConfig, election *leader.Election, tls *tls.Config) (*replica, error) {
+	leases, err := newLeases(config)
+	if err != nil {
+		return nil, err
+	}
 	group := func(name string) *membership.Membership {
 		return membership.New(membership.Options{
-			Client: leases, Namespace: systemNamespace, Installation: name, Self: self, PodUID: o.UID, Clock: clock.RealClock{},
+			Client: leases, Namespace: namespace, Installation: name, Self: c.self(), PodUID: c.PodUID, Clock: clock.RealClock{},
 		})
 	}
-	r := &Replica{options: o, membership: group(o.Group)}
-	if r.gateways = r.membership; o.Gateways != o.Group {
-		r.gateways = group(o.Gateways)
-	}
-	if r.election, err = leader.NewElection(leases, systemNamespace, leaderLease, identity(self)); err != nil {
-		return nil, err
+	r := &replica{config: c, membership: group(c.Group), election: election, client: peer.NewClient(tls), server: peer.NewServer(tls)}
+	if r.gateways = r.membership; c.GatewayGroup != c.Group {
+		r.gateways = group(c.GatewayGroup)
 	}
 	return r, nil
 }
 
-// identity is what a member is known by in the election, which tells also where it is reached. A process that was started
-// again in the same Pod is another one: it does not lead before it is ready to.
+func newLeases(config *rest.Config) (*coordinationclient.CoordinationV1Client, error) {
+	leases, err := coordinationclient.NewForConfig(host.BuiltIn(config))
+	if err != nil {
+		return nil, fmt.Errorf("create client of Leases: %w", err)
+	}
+	return leases, nil
+}
+
+// self returns the replica as a member.
+func (c *ReplicaConfig) self() membership.Member {
+	return membership.Member{Name: c.PodName, Address: net.JoinHostPort(c.PodIP, fmt.Sprint(port(c.Listener)))}
+}
+
+// identity returns the identity of a member in the election, which contains its address. A restarted process in the same Pod has
+// another identity, so that it does not lead before it is ready.
 func identity(m membership.Member) string { return m.Name + "@" + m.Address + "#" + rand.Text() }
 
 // memberOf is the inverse of identity.
@@ -97,28 +114,33 @@ func memberOf(identity string) (m membership.Member, ok bool) {
 	return m, ok
 }
 
-// secure sets the certificates of the connections to the others and from them.
-func (r *Replica) secure(config *tls.Config) {
-	r.tls, r.client, r.server = config, peer.NewClient(config), peer.NewServer(config)
+// Transport sends requests to peers by their addresses.
+func (r *replica) Transport() http.RoundTripper { return r.client }
+
+// Members returns the replicas with the same components.
+func (r *replica) Members() *membership.View { return r.membership.View() }
+
+// Gateways returns the replicas with a gateway.
+func (r *replica) Gateways() *membership.View { return r.gateways.View() }
+
+// Leading reports whether this replica writes objects of Serving.
+func (r *replica) Leading() bool { return r.election.Leading() }
+
+// addresses returns the addresses of all replicas.
+func (r *replica) addresses() []netip.Addr {
+	var addresses []netip.Addr
+	for _, view := range []*membership.View{r.Members(), r.Gateways()} {
+		for _, member := range view.Current().Members() {
+			if at, err := netip.ParseAddrPort(member.Address); err == nil {
+				addresses = append(addresses, at.Addr().Unmap())
+			}
+		}
+	}
+	return addresses
 }
 
-// TLS returns the configuration of the connections to the others and from them.
-func (r *Replica) TLS() *tls.Config { return r.tls }
-
-// Transport takes requests to the others, by their addresses.
-func (r *Replica) Transport() http.RoundTripper { return r.client }
-
-// Members are the replicas that run the same components.
-func (r *Replica) Members() *membership.View { return r.membership.View() }
-
-// Gateways are the replicas that have a gateway.
-func (r *Replica) Gateways() *membership.View { return r.gateways.View() }
-
-// Leading tells whether this replica writes what is not of Eventing.
-func (r *Replica) Leading() bool { return r.election.Leading() }
-
-// lead has controllers write while this replica leads.
-func (r *Replica) lead(all ...*reconciler.Controller) {
+// lead makes controllers write while this replica leads.
+func (r *replica) lead(all ...*reconciler.Controller) {
 	for _, c := range all {
 		c.Lead(func(types.NamespacedName) bool { return r.Leading() })
 	}
@@ -132,63 +154,105 @@ func (r *Replica) lead(all ...*reconciler.Controller) {
 	})
 }
 
-// follow has fn called with each change of whether this replica leads, which one that is alone does for good.
-func (r *Replica) follow(fn func(leading bool)) {
-	if r == nil {
-		fn(true)
-		return
-	}
-	r.election.Subscribe(fn)
-}
-
-// errNoLeader is why nothing is told to the replica that leads.
+// errNoLeader is the error of a report without a known leader.
 var errNoLeader = errors.New("no replica leads")
 
-// report tells the replica that leads.
-func (r *Replica) report(ctx context.Context, report *autoscaler.Report) error {
+// report sends a report to the leader.
+func (r *replica) report(ctx context.Context, report *autoscaler.Report) error {
 	to, ok := memberOf(r.election.Leader())
 	if !ok {
 		return errNoLeader
 	}
-	report.Member = r.options.Name
+	report.Member = r.config.PodName
 	return report.Post(ctx, r.client, to)
 }
 
-// start follows the others until ctx ends, and returns when those that there are are known. From when stopping ends, which
-// is some time before, this replica neither leads nor owns anything.
-func (r *Replica) start(ctx, stopping context.Context, run func(func(context.Context))) error {
-	run(r.membership.Run)
-	run(func(ctx context.Context) {
-		<-stopping.Done()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
-		defer cancel()
-		if err := r.membership.Leave(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Telling the other replicas that this one goes failed")
-		}
-	})
-	if r.options.Leads {
-		run(func(context.Context) { r.election.Run(stopping) })
-	} else {
-		run(func(context.Context) { r.election.Watch(stopping) })
+// following is the module that follows membership and leadership. It is ready when the existing replicas are known. When it
+// retires, this replica stops to lead and to own anything.
+type following struct {
+	lifecycle.Tasks
+	*replica
+	once    sync.Once
+	retired chan struct{}
+}
+
+func newFollowing(r *replica) *following { return &following{replica: r, retired: make(chan struct{})} }
+
+// Name implements lifecycle.Module.
+func (*following) Name() string { return "membership" }
+
+// Start implements lifecycle.Module.
+func (m *following) Start(ctx context.Context, fail func(error)) error {
+	m.Begin(ctx, fail)
+	m.Run(m.membership.Run)
+	if m.gateways != m.membership {
+		m.Run(m.gateways.Run)
 	}
-	if r.gateways != r.membership {
-		run(r.gateways.Run)
-		if err := r.gateways.Synced(ctx); err != nil {
+	m.Run(m.announceShutdown)
+	m.Run(m.elect)
+	return nil
+}
+
+// Ready implements lifecycle.Module.
+func (m *following) Ready(ctx context.Context) error {
+	if m.gateways != m.membership {
+		if err := m.gateways.Synced(ctx); err != nil {
 			return err
 		}
 	}
-	return r.membership.Synced(ctx)
+	return m.membership.Synced(ctx)
 }
 
-// part returns the part that answers the others, which then leave things to this replica. They are answered until all that
-// is under way here has ended, as they ask for it.
-func (r *Replica) part() part {
-	return part{prepare: func(ctx context.Context, run func(func(context.Context))) error {
-		run(func(ctx context.Context) {
-			if err := r.server.Serve(ctx, r.options.Listener, stopTimeout); err != nil {
-				klog.FromContext(ctx).Error(err, "Serving the other replicas ended")
-			}
-		})
-		return r.membership.Join(ctx)
-	}}
+// Retire announces the shutdown to peers, and gives up the leadership.
+func (m *following) Retire() { m.once.Do(func() { close(m.retired) }) }
+
+// Stop implements lifecycle.Module.
+func (m *following) Stop(ctx context.Context) error {
+	m.Retire()
+	return m.Tasks.Stop(ctx)
+}
+
+// announceShutdown removes this replica from the membership when it retires.
+func (m *following) announceShutdown(ctx context.Context) {
+	<-m.retired
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
+	defer cancel()
+	if err := m.membership.Leave(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to announce shutdown to peers")
+	}
+}
+
+// elect takes part in the election, or follows it, until this replica retires.
+func (m *following) elect(ctx context.Context) {
+	ctx, retire := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		<-m.retired
+		retire()
+	}()
+	if m.config.Leads {
+		m.election.Run(ctx)
+	} else {
+		m.election.Watch(ctx)
+	}
+}
+
+// joined is the module that serves peers. Once it is ready, peers forward to this replica what it owns, until all of its own work
+// has ended.
+type joined struct {
+	lifecycle.Tasks
+	*replica
+}
+
+// Name implements lifecycle.Module.
+func (*joined) Name() string { return "peers" }
+
+// Start implements lifecycle.Module.
+func (m *joined) Start(ctx context.Context, fail func(error)) error {
+	m.Begin(ctx, fail)
+	m.Run(func(ctx context.Context) {
+		if err := m.server.Serve(ctx, m.config.Listener, stopTimeout); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to serve peers")
+		}
+	})
+	return m.Init(ctx, m.membership.Join)
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
 	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
@@ -67,9 +69,12 @@ func TestLeaseOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	replica, err := NewReplica(host, "system", ReplicaOptions{
-		Name: "gateway-7d9f-x2v", UID: "uid-1", IP: "192.0.2.7", Listener: listener, Group: "gateway", Gateways: "gateway",
-	})
+	config := ReplicaConfig{PodName: "gateway-7d9f-x2v", PodUID: "uid-1", PodIP: "192.0.2.7", Listener: listener, Group: "gateway", GatewayGroup: "gateway"}
+	election, err := newElection(host, "system", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica, err := newReplica(host, "system", config, election, &tls.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +88,7 @@ func TestLeaseOwner(t *testing.T) {
 	}
 
 	// Events are not sent to replicas by their addresses.
-	guard, err := newGuard(egress.Options{Interfaces: noInterfaces}, &rest.Config{Host: "https://192.0.2.1:6443"}, replica)
+	guard, err := newGuard(metrics.NewKubeRegistry(), egress.Options{Interfaces: noInterfaces}, &rest.Config{Host: "https://192.0.2.1:6443"}, replica)
 	if err != nil {
 		t.Fatal(err)
 	}

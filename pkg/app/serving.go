@@ -1,16 +1,16 @@
-// Package app connects controllers, data plane and runtime, which know nothing of each other.
 package app
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/gc"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
@@ -26,114 +26,135 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// serving is Knative Serving above a runtime: controllers, gateway and autoscaler.
-type serving struct {
-	gateway     *gateway.Gateway
-	autoscaler  *autoscaler.Loop
-	controllers []*reconciler.Controller
-	// routing are the controllers that fill the gateway.
-	routing []*reconciler.Controller
+// activationTimeout limits the time of starting a first backend on behalf of the leader.
+const activationTimeout = 10 * time.Second
+
+// scalesFromZero is a workload that any replica may ask for a first backend.
+type scalesFromZero interface {
+	Activate(ctx context.Context, revision workload.Key) error
 }
 
-// servingOptions are what serving stands on.
-type servingOptions struct {
-	clients   *clients
-	runtime   workload.Runtime
-	settings  *settings.Store
+// activations passes requests for a first backend to the autoscaler. The gateway and the processes that send them are constructed
+// before the autoscaler, which uses both; connect is called before any of them runs.
+type activations struct{ autoscaler *autoscaler.Loop }
+
+func (a *activations) connect(to *autoscaler.Loop) { a.autoscaler = to }
+
+// Activate requests a first backend for a Revision.
+func (a *activations) Activate(revision routing.Key) { a.autoscaler.Activate(revision) }
+
+// gatewayOptions are the dependencies of a gateway.
+type gatewayOptions struct {
+	registry    metricsRegistry
+	settings    *settings.Store
+	budget      *flow.Budget
+	activations *activations
+	// drained is called when a draining backend has no requests. Nil if the workload asks the gateway instead.
+	drained func(revision routing.Key, backend string)
+	// accessLog may be nil.
 	accessLog io.Writer
-	// budget bounds the memory of requests.
-	budget *flow.Budget
-	urls   route.URLs
-	// placeholders are the core Services of Routes; nil without a host cluster.
-	placeholders route.Placeholders
-	// replica is this server among others; nil if there are none. activate is what gateways do where another one leads.
-	replica  *Replica
-	activate func(revision routing.Key)
-	// listeners is how many listeners are served.
-	listeners int
-	// stopTimeout is how long requests may go on at the end.
+	// replica is nil without peers.
+	replica *replica
+	// listeners is the number of listeners to serve, stopTimeout the time that in-flight requests have to finish.
+	listeners   int
 	stopTimeout time.Duration
 }
 
-func newServing(ctx context.Context, o servingOptions) (*serving, error) {
-	s := &serving{}
-	now := clock.RealClock{}
-	scaling := autoscaler.Options{
-		Settings: o.settings.Get,
-		Scale:    o.runtime.Scale,
-		Sample: func(key routing.Key, now time.Time) (autoscaler.Sample, bool) {
-			concurrency, rate, waiting, ok := s.gateway.Sample(key, now)
-			return autoscaler.Sample{Concurrency: concurrency, RequestsPerSecond: rate, Waiting: waiting}, ok
-		},
-		Clock:  now,
-		Logger: klog.FromContext(ctx).WithName("autoscaler"),
-	}
-	routed := gateway.Options{
-		Activate:            func(key routing.Key) { s.autoscaler.Activate(key) },
-		Drained:             o.runtime.Drained,
+func newGateway(o gatewayOptions) *gateway.Gateway {
+	options := gateway.Options{
+		Activate:            o.activations.Activate,
+		Drained:             o.drained,
 		TagHeader:           func() bool { return o.settings.Get().TagHeader },
 		MaxTimeout:          func() time.Duration { return time.Duration(o.settings.Get().API.MaxTimeoutSeconds) * time.Second },
 		TargetBurstCapacity: func() float64 { return o.settings.Get().Autoscaler.TargetBurstCapacity },
 		AccessLog:           o.accessLog,
 		Budget:              o.budget,
-		Register:            legacyregistry.MustRegister,
+		Register:            o.registry.MustRegister,
 		StopTimeout:         o.stopTimeout,
 		Listeners:           o.listeners,
 	}
 	if r := o.replica; r != nil {
-		scaling.Leading, scaling.Members, scaling.ActivateNow = r.Leading, r.Gateways(), o.activate
-		scaling.Report, scaling.Send = s.report, r.report
-		routed.Members, routed.Forward = r.Gateways(), r.Transport()
+		options.Members, options.Forward = r.Gateways(), r.Transport()
 	}
-	s.autoscaler = autoscaler.New(scaling)
-	s.gateway = gateway.New(routed)
-	if r := o.replica; r != nil {
-		r.server.Handle("gateway", s.gateway.PeerHandler())
-		r.server.Handle("autoscaler", s.autoscaler.UsageHandler())
-	}
-	legacyregistry.CustomMustRegister(s.autoscaler)
-
-	client, recorder := o.clients.versioned, o.clients.recorder
+	g := gateway.New(options)
 	if o.replica != nil {
+		o.replica.server.Handle("gateway", g.PeerHandler())
+	}
+	return g
+}
+
+// servingOptions are the dependencies of Serving.
+type servingOptions struct {
+	registry    metricsRegistry
+	clients     *clients
+	settings    *settings.Store
+	workload    workload.Runtime
+	gateway     *gateway.Gateway
+	activations *activations
+	urls        route.URLs
+	// placeholders are the core Services of Routes. Nil without a host cluster.
+	placeholders route.Placeholders
+	// replica is nil without peers. pods start a first backend while another replica leads.
+	replica *replica
+	pods    scalesFromZero
+}
+
+// serving is the module of the controllers of Serving and the autoscaler. It is ready when the gateway knows all Revisions and
+// Routes.
+type serving struct {
+	controllers
+	gateway    *gateway.Gateway
+	autoscaler *autoscaler.Loop
+	pods       scalesFromZero
+}
+
+func newServing(ctx context.Context, o servingOptions) (*serving, error) {
+	s := &serving{controllers: controllers{name: "serving"}, gateway: o.gateway, pods: o.pods}
+	s.autoscaler = autoscaler.New(s.autoscalerOptions(ctx, o))
+	o.activations.connect(s.autoscaler)
+	o.registry.CustomMustRegister(s.autoscaler)
+
+	client, kinds, now := o.clients.versioned.ServingV1(), o.clients.informers.Serving().V1(), clock.RealClock{}
+	recorder := o.clients.recorder
+	if o.replica != nil {
+		o.replica.server.Handle("autoscaler", s.autoscaler.UsageHandler())
 		recorder = leader.Recorder(recorder, func(apiruntime.Object) bool { return o.replica.Leading() })
 	}
-	kinds := o.clients.informers.Serving().V1()
-
-	services, err := (&service.Reconciler{Client: client.ServingV1(), Recorder: recorder, Clock: now}).Controller(kinds)
+	services, err := (&service.Reconciler{Client: client, Recorder: recorder, Clock: now}).Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	configurations, err := (&configuration.Reconciler{Client: client.ServingV1(), Recorder: recorder, Clock: now}).Controller(kinds)
+	configurations, err := (&configuration.Reconciler{Client: client, Recorder: recorder, Clock: now}).Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	revisionGC, err := (&gc.Reconciler{Client: client.ServingV1(), Clock: now, Settings: o.settings.Get}).Controller(kinds)
+	revisionGC, err := (&gc.Reconciler{Client: client, Clock: now, Settings: o.settings.Get}).Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
 	revisions, err := (&revision.Reconciler{
-		Client: client.ServingV1(), Runtime: o.runtime, Sinks: []revision.Sink{s.gateway, s.autoscaler},
+		Client: client, Runtime: o.workload, Sinks: []revision.Sink{o.gateway, s.autoscaler},
 		Recorder: recorder, Clock: now, Settings: o.settings.Get,
 	}).Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
 	routeReconciler := &route.Reconciler{
-		Client: client.ServingV1(), Gateway: s.gateway, URLs: o.urls, Placeholders: o.placeholders,
+		Client: client, Gateway: o.gateway, URLs: o.urls, Placeholders: o.placeholders,
 		Recorder: recorder, Clock: now, Settings: o.settings.Get,
 	}
 	routes, err := routeReconciler.Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	s.controllers = []*reconciler.Controller{services, configurations, revisionGC, revisions, routes}
-	s.routing = []*reconciler.Controller{revisions, routes}
+	s.all = []*reconciler.Controller{services, configurations, revisionGC, revisions, routes}
+	s.awaited = []*reconciler.Controller{revisions, routes}
 	if o.replica != nil {
-		o.replica.lead(s.controllers...)
+		o.replica.lead(s.all...)
 	}
 
-	o.runtime.Subscribe(func(key workload.Key, state workload.State) {
-		s.gateway.SetInstances(key, state.Instances)
+	o.workload.Subscribe(func(key workload.Key, state workload.State) {
+		o.gateway.SetInstances(key, state.Instances)
 		s.autoscaler.Observe(key, state)
 		revisions.Enqueue(key)
 	})
@@ -145,21 +166,92 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	return s, nil
 }
 
-// report returns what the gateway saw since the previous call.
+func (s *serving) autoscalerOptions(ctx context.Context, o servingOptions) autoscaler.Options {
+	options := autoscaler.Options{
+		Settings: o.settings.Get,
+		Scale:    o.workload.Scale,
+		Sample:   s.sample,
+		Clock:    clock.RealClock{},
+		Logger:   klog.FromContext(ctx).WithName("autoscaler"),
+	}
+	if r := o.replica; r != nil {
+		options.Leading, options.Members = r.Leading, r.Gateways()
+		options.Report, options.Send, options.ActivateNow = s.report, r.report, s.activate
+	}
+	return options
+}
+
+// Start implements lifecycle.Module.
+func (s *serving) Start(ctx context.Context, fail func(error)) error {
+	if err := s.controllers.Start(ctx, fail); err != nil {
+		return err
+	}
+	s.Run(s.autoscaler.Run)
+	return nil
+}
+
+// sample returns the load of a Revision since the previous call.
+func (s *serving) sample(key routing.Key, now time.Time) (autoscaler.Sample, bool) {
+	concurrency, rate, waiting, ok := s.gateway.Sample(key, now)
+	return autoscaler.Sample{Concurrency: concurrency, RequestsPerSecond: rate, Waiting: waiting}, ok
+}
+
+// report returns the load of all Revisions since the previous call.
 func (s *serving) report(now time.Time) []autoscaler.Usage {
-	seen := s.gateway.Report(now)
-	usages := make([]autoscaler.Usage, len(seen))
-	for i, u := range seen {
-		usages[i] = autoscaler.Usage(u)
+	loads := s.gateway.Report(now)
+	usages := make([]autoscaler.Usage, len(loads))
+	for i, load := range loads {
+		usages[i] = autoscaler.Usage(load)
 	}
 	return usages
 }
 
-// prepare starts the controllers, and returns once the gateway knows all there is.
-func (s *serving) prepare(ctx context.Context, run func(func(context.Context))) error {
-	run(s.autoscaler.Run)
-	for _, c := range s.controllers {
-		run(func(ctx context.Context) { c.Run(ctx, workers) })
-	}
-	return primed(ctx, s.routing...)
+// activate starts a first backend of a Revision on behalf of the leader, without waiting for it.
+func (s *serving) activate(key routing.Key) {
+	s.Run(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, activationTimeout)
+		defer cancel()
+		if err := s.pods.Activate(ctx, key); err != nil && !errors.Is(err, context.Canceled) {
+			klog.FromContext(ctx).Error(err, "Failed to scale from zero for a waiting request", "revision", key)
+		}
+	})
+}
+
+// runner is a workload that works until its context ends, and then drains.
+type runner interface{ Run(ctx context.Context) }
+
+// processes is the module of the processes of Revisions. It is ready at once.
+type processes struct {
+	lifecycle.Tasks
+	workload runner
+}
+
+// Name implements lifecycle.Module.
+func (*processes) Name() string { return "processes" }
+
+// Start implements lifecycle.Module.
+func (m *processes) Start(ctx context.Context, fail func(error)) error {
+	m.Begin(ctx, fail)
+	m.Run(m.workload.Run)
+	return nil
+}
+
+// starter is a workload that watches from Start until its context ends.
+type starter interface {
+	Start(ctx context.Context) error
+}
+
+// pods is the module of the Pods of Revisions. It is ready when all existing Pods are known.
+type pods struct {
+	lifecycle.Tasks
+	workload starter
+}
+
+// Name implements lifecycle.Module.
+func (*pods) Name() string { return "pods" }
+
+// Start implements lifecycle.Module.
+func (m *pods) Start(ctx context.Context, fail func(error)) error {
+	m.Begin(ctx, fail)
+	return m.Init(ctx, m.workload.Start)
 }

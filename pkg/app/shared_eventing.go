@@ -55,7 +55,7 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 }
 
 // serve has the other replicas served.
-func (s *sharedEventing) serve(replica *Replica, handler *ingress.Handler) {
+func (s *sharedEventing) serve(replica *replica, handler *ingress.Handler) {
 	replica.server.Handle(ingress.ForwardedElement, handler.Forwarded())
 	replica.server.Handle(streams.HandoverElement, s.streams.Handover())
 }

@@ -85,6 +85,11 @@ func (s *Store) Eventing() eventingv1.Settings { return s.Get().Eventing }
 // Messaging returns the current defaults of Channels.
 func (s *Store) Messaging() messagingv1.Settings { return s.Get().Messaging }
 
+// PodDefaults returns the current defaults of the Pods of a Revision with the given labels; see Settings.PodDefaults.
+func (s *Store) PodDefaults(labels map[string]string) (runtimeClass string, spread bool) {
+	return s.Get().PodDefaults(labels)
+}
+
 // Subscribe registers fn to be called after each change of the settings, not concurrently. fn must neither block nor change
 // the settings.
 func (s *Store) Subscribe(fn func()) {

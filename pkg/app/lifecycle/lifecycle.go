@@ -22,14 +22,14 @@ type Module interface {
 	// does not follow after Start has returned: it works until Stop. It calls fail with the error that ends its work before.
 	// A module whose Start returns an error has stopped.
 	Start(ctx context.Context, fail func(error)) error
-	// Ready returns when the modules after this one may use it, or with an error, at the latest when ctx ends.
+	// Ready returns when the modules after this one may use it, or with an error, at the latest when ctx is canceled.
 	Ready(ctx context.Context) error
-	// Stop finishes the module's work and returns when nothing of it runs. The caller stops waiting when ctx ends.
+	// Stop finishes the module's work and returns when nothing of it runs. The caller stops waiting when ctx is canceled.
 	Stop(ctx context.Context) error
 }
 
 // Retirer is a Module that prepares for its stop while it still works: from Retire on, clients and peers should use other replicas.
-// Retire may be called more than once, and during Start.
+// Retire is called at most once, after Start, and must not block. Stop may be called without it.
 type Retirer interface{ Retire() }
 
 // Stage is a list of modules that start in order and stop concurrently.
@@ -42,9 +42,11 @@ type Runner struct {
 	stopped     sync.WaitGroup
 
 	// mu guards the fields below.
-	mu      sync.Mutex
-	waiting []string
-	errs    []error
+	mu       sync.Mutex
+	waiting  []string
+	retired  bool
+	retirers []Retirer
+	errs     []error
 }
 
 // NewRunner returns a Runner that calls shutdown when a module fails, which has to end the context of Start. stopTimeout limits
@@ -53,10 +55,9 @@ func NewRunner(stopTimeout time.Duration, shutdown func()) *Runner {
 	return &Runner{stopTimeout: stopTimeout, shutdown: shutdown}
 }
 
-// Start starts the modules, each when all before it are ready, and returns when the last one is ready. When ctx ends, it stops the
-// stages in reverse order; see Wait. It retires them when retiring ends, which is usually before. If a module does not start, Start
-// stops those before it and returns the error.
-func (r *Runner) Start(ctx, retiring context.Context, stages ...Stage) error {
+// Start starts the modules, each when all before it are ready, and returns when the last one is ready. When ctx is canceled, the stages stop
+// in reverse order; see Wait. If a module does not start, Start stops those before it and returns the error.
+func (r *Runner) Start(ctx context.Context, stages ...Stage) error {
 	for _, stage := range stages {
 		for _, m := range stage {
 			r.expect(m)
@@ -66,7 +67,7 @@ func (r *Runner) Start(ctx, retiring context.Context, stages ...Stage) error {
 	for _, stage := range stages {
 		started = append(started, nil)
 		for _, m := range stage {
-			running, err := r.start(ctx, retiring, m)
+			running, err := r.start(ctx, m)
 			if running {
 				started[len(started)-1] = append(started[len(started)-1], m)
 			}
@@ -93,8 +94,18 @@ func (r *Runner) Ready() error {
 	return nil
 }
 
-// Wait waits until all modules have stopped, and returns the errors of modules that failed, did not stop in time or stopped with
-// an error. Start must have returned before.
+// Retire retires each module that is a Retirer, now or as soon as it has started.
+func (r *Runner) Retire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.retired = true
+	for _, m := range r.retirers {
+		m.Retire()
+	}
+	r.retirers = nil
+}
+
+// Wait waits until all modules have stopped, and returns all errors of modules, including a missed stop timeout. Start must have returned before.
 func (r *Runner) Wait() error {
 	r.stopped.Wait()
 	r.mu.Lock()
@@ -103,7 +114,7 @@ func (r *Runner) Wait() error {
 }
 
 // start starts a module and waits until it is ready. It returns whether the module has to be stopped.
-func (r *Runner) start(ctx, retiring context.Context, m Module) (running bool, err error) {
+func (r *Runner) start(ctx context.Context, m Module) (running bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
@@ -116,7 +127,7 @@ func (r *Runner) start(ctx, retiring context.Context, m Module) (running bool, e
 		return false, fmt.Errorf("start %s: %w", m.Name(), err)
 	}
 	if m, ok := m.(Retirer); ok {
-		context.AfterFunc(retiring, m.Retire)
+		r.retire(m)
 	}
 	if err := m.Ready(ctx); err != nil {
 		return true, fmt.Errorf("wait for %s to become ready: %w", m.Name(), err)
@@ -163,6 +174,17 @@ func (r *Runner) expect(m Module) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting = append(r.waiting, m.Name())
+}
+
+// retire retires a module now or with the others.
+func (r *Runner) retire(m Retirer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.retired {
+		m.Retire()
+	} else {
+		r.retirers = append(r.retirers, m)
+	}
 }
 
 func (r *Runner) isReady(m Module) {

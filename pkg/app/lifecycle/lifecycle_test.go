@@ -78,21 +78,19 @@ type retiringModule struct{ *fakeModule }
 
 func (m retiringModule) Retire() { m.add("retire " + m.name) }
 
-// Modules start in order, are reported until they are ready, retire first, and stop in reverse order: those of a stage concurrently.
+// Modules start in order, are reported until they are ready, retire first, and stop in reverse order: the modules of a stage concurrently.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
-		retiring, retire := context.WithCancel(t.Context())
-		defer retire()
 		r := NewRunner(time.Minute, end)
 		if err := r.Ready(); err != nil {
 			t.Errorf("Ready returns %v before Start", err)
 		}
 		started := make(chan error, 1)
 		go func() {
-			started <- r.Start(ctx, retiring,
+			started <- r.Start(ctx,
 				Stage{&fakeModule{journal: j, name: "informers"}},
 				Stage{retiringModule{&fakeModule{journal: j, name: "serving", readyAfter: time.Second}}, &fakeModule{journal: j, name: "eventing", readyAfter: time.Second}},
 				// gateway takes longer to stop than broker, which starts after it.
@@ -115,7 +113,7 @@ func TestOrder(t *testing.T) {
 		}
 		j.expect(t, "start informers", "start serving", "start eventing", "start gateway", "start broker")
 
-		retire()
+		r.Retire()
 		synctest.Wait()
 		j.expect(t, "retire serving")
 		stopping := time.Now()
@@ -156,7 +154,7 @@ func TestFailedStart(t *testing.T) {
 				j := &journal{}
 				test.module.journal = j
 				r := NewRunner(time.Minute, func() {})
-				err := r.Start(t.Context(), t.Context(),
+				err := r.Start(t.Context(),
 					Stage{&fakeModule{journal: j, name: "informers"}},
 					Stage{&fakeModule{journal: j, name: "settings", stopErr: stuck}},
 					Stage{&test.module, &fakeModule{journal: j, name: "eventing"}},
@@ -182,16 +180,14 @@ func TestInterruptedStart(t *testing.T) {
 		j := &journal{}
 		ctx, end := context.WithCancel(t.Context())
 		r := NewRunner(time.Minute, end)
+		r.Retire()
 		time.AfterFunc(time.Second, end)
-		err := r.Start(ctx, ctx,
+		err := r.Start(ctx,
 			Stage{retiringModule{&fakeModule{journal: j, name: "serving", readyAfter: time.Minute}}}, Stage{&fakeModule{journal: j, name: "gateway"}})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Start returns %v", err)
 		}
 		synctest.Wait()
-		j.mu.Lock()
-		slices.Sort(j.entries[1:])
-		j.mu.Unlock()
 		j.expect(t, "start serving", "retire serving", "stop serving")
 	})
 }
@@ -203,7 +199,7 @@ func TestStopTimeout(t *testing.T) {
 		unclean := errors.New("unclean")
 		ctx, end := context.WithCancel(t.Context())
 		r := NewRunner(10*time.Second, end)
-		err := r.Start(ctx, ctx,
+		err := r.Start(ctx,
 			Stage{&fakeModule{journal: j, name: "informers", stopErr: unclean}},
 			Stage{
 				&fakeModule{journal: j, name: "gateway", stopsAfter: time.Minute},
@@ -242,7 +238,7 @@ func TestFailure(t *testing.T) {
 		defer end()
 		r := NewRunner(time.Minute, end)
 		gateway := &fakeModule{journal: j, name: "gateway"}
-		if err := r.Start(ctx, ctx, Stage{&fakeModule{journal: j, name: "serving"}}, Stage{gateway}); err != nil {
+		if err := r.Start(ctx, Stage{&fakeModule{journal: j, name: "serving"}}, Stage{gateway}); err != nil {
 			t.Fatal(err)
 		}
 		broken := errors.New("broken")
@@ -288,7 +284,7 @@ func TestTasks(t *testing.T) {
 				return broken
 			}}
 			r := NewRunner(time.Minute, end)
-			if err := r.Start(ctx, ctx, Stage{m}); err != nil && !errors.Is(err, context.Canceled) {
+			if err := r.Start(ctx, Stage{m}); err != nil && !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
 			if !test.fails {
@@ -297,8 +293,51 @@ func TestTasks(t *testing.T) {
 			if err := r.Wait(); !errors.Is(err, test.want) {
 				t.Errorf("Wait returns %v, want %v", err, test.want)
 			}
+			if err := m.Stop(t.Context()); err != nil {
+				t.Errorf("Stop returns %v", err)
+			}
 			m.Go(func(context.Context) error { t.Error("a task runs after Stop"); return nil })
 			m.running.Wait()
+		})
+	}
+}
+
+// Init gives its function the lifetime of the module, which the end of the start interrupts, and an error ends.
+func TestInit(t *testing.T) {
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		interrupted bool
+		err, want   error
+	}{
+		"succeeds":       {},
+		"fails":          {err: broken, want: broken},
+		"is interrupted": {interrupted: true, want: context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			m := &Tasks{}
+			m.Begin(ctx, func(err error) { t.Errorf("the module failed: %v", err) })
+			var lifetime context.Context
+			err := m.Init(ctx, func(ctx context.Context) error {
+				lifetime = ctx
+				if test.interrupted {
+					interrupt()
+					<-ctx.Done()
+				}
+				return test.err
+			})
+			if !errors.Is(err, test.want) {
+				t.Errorf("Init returns %v, want %v", err, test.want)
+			}
+			interrupt()
+			if ended := lifetime.Err() != nil; ended != (test.want != nil) {
+				t.Errorf("the context of the tasks has ended: %t", ended)
+			}
+			m.end()
+			if lifetime.Err() == nil {
+				t.Error("the context of the tasks does not end with Stop")
+			}
 		})
 	}
 }

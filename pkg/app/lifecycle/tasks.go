@@ -7,7 +7,7 @@ import (
 
 // Tasks are the goroutines of a module. A module that embeds Tasks is ready once it has started, and stops when they have ended.
 type Tasks struct {
-	ctx    context.Context //nolint:containedctx // It is the lifetime of the module, which no caller has.
+	ctx    context.Context
 	cancel context.CancelFunc
 	fail   func(error)
 
@@ -17,10 +17,24 @@ type Tasks struct {
 	running sync.WaitGroup
 }
 
-// Begin prepares for Go. Call it first in Module.Start. The goroutines get the values of ctx, and end with Stop.
+// Begin prepares for Go. Call it first in Module.Start. The tasks get the values of ctx, and run until Stop.
 func (t *Tasks) Begin(ctx context.Context, fail func(error)) {
 	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.fail = fail
+}
+
+// Init calls init with the context of the tasks, so that goroutines that it starts run until Stop. The end of ctx interrupts init.
+// An error stops all tasks.
+func (t *Tasks) Init(ctx context.Context, init func(ctx context.Context) error) error {
+	interrupt := context.AfterFunc(ctx, t.cancel)
+	err := init(t.ctx) //nolint:contextcheck // The tasks outlive the start of the module.
+	if !interrupt() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		t.end()
+	}
+	return err
 }
 
 // Go runs a task until Stop cancels its context. The module fails with the error of a task that ends before.
@@ -47,10 +61,14 @@ func (t *Tasks) Ready(context.Context) error { return nil }
 
 // Stop implements Module: it cancels the context of the tasks and waits until all have ended.
 func (t *Tasks) Stop(context.Context) error {
+	t.end()
+	return nil
+}
+
+func (t *Tasks) end() {
 	t.mu.Lock()
 	t.stopped = true
 	t.mu.Unlock()
 	t.cancel()
 	t.running.Wait()
-	return nil
 }

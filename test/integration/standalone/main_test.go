@@ -83,17 +83,29 @@ func asControllers(dir string, work func(context.Context, *harness.Clients) erro
 	defer cancel()
 	options := apiserver.NewStandaloneOptions()
 	options.DataDir, options.SecurePort, options.BindHost = dir, 0, net.IPv4(127, 0, 0, 1)
-	outcome := errors.New("the server was never ready")
-	options.Start = func(_ context.Context, s *apiserver.Server) ([]string, error) {
-		defer cancel()
-		var clients *harness.Clients
-		if clients, outcome = harness.NewClients(s.ControllersConfig()); outcome == nil {
-			outcome = work(ctx, clients)
-		}
-		return nil, nil
-	}
-	return errors.Join(options.RunServer(ctx, io.Discard), outcome)
+	session := &controllersSession{work: work, end: cancel, outcome: errors.New("the server was never ready")}
+	return errors.Join(options.RunServer(ctx, io.Discard, apiserver.Dependencies{Components: session}), session.outcome)
 }
+
+// controllersSession does some work with the identity of the controllers, and ends the server.
+type controllersSession struct {
+	work    func(context.Context, *harness.Clients) error
+	end     func()
+	outcome error
+}
+
+// Start implements apiserver.Components.
+func (c *controllersSession) Start(ctx context.Context, s *apiserver.Server) error {
+	defer c.end()
+	var clients *harness.Clients
+	if clients, c.outcome = harness.NewClients(s.ControllersConfig()); c.outcome == nil {
+		c.outcome = c.work(ctx, clients)
+	}
+	return nil
+}
+
+// Ready implements apiserver.Components.
+func (c *controllersSession) Ready() error { return nil }
 
 const (
 	// controllersNamespace holds the objects that only controllers may create.

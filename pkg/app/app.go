@@ -1,0 +1,81 @@
+// Package app builds the server from its configuration: it constructs the modules, connects them, and runs them beside the API
+// server. Aggregated and standalone servers have different modules of the same kinds.
+package app
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+)
+
+// SystemNamespace is the default namespace of the server, its Services and the ConfigMaps of its settings.
+const SystemNamespace = "knative-system"
+
+// stopTimeout is the time that in-flight requests and deliveries have to finish when the server stops.
+const stopTimeout = 10 * time.Second
+
+// EventingConfig configures Eventing.
+type EventingConfig struct {
+	// Listener accepts events.
+	Listener net.Listener
+	// Log configures the event log, except for its directory, its installation and its cluster.
+	Log eventlog.Options
+	// MaxEventBytes is the maximum size of the body of an event request.
+	MaxEventBytes int64
+	// Tracing exports the spans of events and deliveries. Nil disables tracing.
+	Tracing trace.TracerProvider
+}
+
+// EventLogDir returns the directory of the embedded event log in the data directory of a server.
+func EventLogDir(dataDir string) string { return filepath.Join(dataDir, "events") }
+
+// metricsRegistry registers metrics.
+type metricsRegistry interface {
+	MustRegister(all ...metrics.Registerable)
+	CustomMustRegister(all ...metrics.StableCollector)
+}
+
+// processMetrics is the metricsRegistry of the process, which /metrics serves.
+type processMetrics struct{}
+
+// MustRegister implements metricsRegistry.
+func (processMetrics) MustRegister(all ...metrics.Registerable) { legacyregistry.MustRegister(all...) }
+
+// CustomMustRegister implements metricsRegistry.
+func (processMetrics) CustomMustRegister(all ...metrics.StableCollector) {
+	legacyregistry.CustomMustRegister(all...)
+}
+
+// newBudget returns the memory budget of the process. Each event request fits into it. A limit of 0 means flow.DefaultLimit.
+func newBudget(registry metricsRegistry, limit int64, eventing *EventingConfig) *flow.Budget {
+	if limit == 0 {
+		limit = flow.DefaultLimit()
+	}
+	maxBody := int64(0)
+	if eventing != nil {
+		maxBody = eventing.MaxEventBytes
+	}
+	budget := flow.NewBudget(limit, ingress.LargestRequest(maxBody))
+	registry.CustomMustRegister(budget.Metrics())
+	return budget
+}
+
+// startModules starts the modules of a server that accepts traffic once all are ready.
+func startModules(ctx context.Context, runner *lifecycle.Runner, stages []lifecycle.Stage) error {
+	if err := runner.Start(ctx, stages...); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Accepting requests and events")
+	return nil
+}
