@@ -161,13 +161,13 @@ func TestDeadLetterSink(t *testing.T) {
 	}
 }
 
-// The stream goes with its Channel, and a Channel of the same name has one of its own (eventing Channel Lifecycle).
+// Deleting a Channel deletes its stream; a Channel of the same name gets a stream of its own (eventing Channel Lifecycle).
 func TestDeletion(t *testing.T) {
-	for name, going := range map[string]func(f *fixture) error{
+	for name, deletion := range map[string]func(f *fixture) error{
 		"gone": func(f *fixture) error {
 			return f.Fixture.Client.MessagingV1().Channels(key.Namespace).Delete(f.t.Context(), key.Name, metav1.DeleteOptions{})
 		},
-		"made anew": func(f *fixture) error {
+		"recreated": func(f *fixture) error {
 			channel := f.channel()
 			channel.UID = "another-uid"
 			_, err := f.Fixture.Client.MessagingV1().Channels(key.Namespace).Update(f.t.Context(), channel, metav1.UpdateOptions{})
@@ -177,11 +177,11 @@ func TestDeletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
 			f.reconcile()
-			if err := going(f); err != nil {
+			if err := deletion(f); err != nil {
 				t.Fatal(err)
 			}
 			f.SyncEventing()
-			if name != "made anew" {
+			if name != "recreated" {
 				f.streams.err = errors.New("busy")
 				if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, f.streams.err) {
 					t.Errorf("got error %v, want %v", err, f.streams.err)
@@ -189,7 +189,7 @@ func TestDeletion(t *testing.T) {
 				f.streams.err = nil
 			}
 			f.reconcile()
-			if stream, ok := f.streams.streams[streams.ChannelKey(key)]; ok != (name == "made anew") || ok && stream.UID != "another-uid" {
+			if stream, ok := f.streams.streams[streams.ChannelKey(key)]; ok != (name == "recreated") || ok && stream.UID != "another-uid" {
 				t.Errorf("streams: %v", f.streams.streams)
 			}
 		})
@@ -254,7 +254,7 @@ func TestInterrupted(t *testing.T) {
 	controllertest.Interrupted(t, 2, start, func(*controllertest.Fixture) []any { return []any{f.channel(), f.streams.streams} })
 }
 
-// Conditions of an earlier generation do not count (eventing Channel-3): all is found anew in one write.
+// Conditions of an earlier generation do not count (eventing Channel-3): all conditions are computed again and written at once.
 func TestNewGeneration(t *testing.T) {
 	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, func(c *messagingv1.Channel) {
 		c.Generation = 2

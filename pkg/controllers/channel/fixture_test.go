@@ -86,7 +86,7 @@ func newHosted(t *testing.T, host *destination.Host, objects ...runtime.Object) 
 	return f
 }
 
-// reconcile returns what was written. The informers know of it afterwards.
+// reconcile returns the writes, after the informers have received them.
 func (f *fixture) reconcile() []string {
 	f.t.Helper()
 	if err := controllertest.Reconcile(f.t.Context(), f, key); err != nil {

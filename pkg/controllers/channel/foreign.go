@@ -91,7 +91,7 @@ func (r *Reconciler) reconcileForeign(ctx context.Context, request reconciler.Re
 	return errors.Join(failed, err)
 }
 
-// backing returns the object that implements a Channel, or the condition BackingChannelReady that says why it does not exist. An
+// backing returns the object that implements a Channel, or the condition BackingChannelReady with the reason why it does not exist. An
 // error is to be retried; without a fault it means that the state of the object is unknown. Unless writes is true, backing only
 // follows the object, and returns nil if it would have to be created.
 func (r *Reconciler) backing(ctx context.Context, refs *destination.References, channel *messagingv1.Channel, writes bool,

@@ -33,19 +33,19 @@ func (f *fakeServices) Forget(types.NamespacedName) { f.names = nil }
 
 func (*fakeServices) Track(*reconciler.Controller) error { return nil }
 
-// TestService gives a Channel a core Service before its address, and tells if it has none.
+// TestService gives a Channel a core Service before its address, and reports an error if that fails.
 func TestService(t *testing.T) {
-	taken := &hostservice.NotOwned{Service: key, Kind: "Channel"}
+	notOwned := &hostservice.NotOwned{Service: key, Kind: "Channel"}
 	quota := apierrors.NewForbidden(corev1.Resource("services"), "orders", errors.New("exceeded quota"))
 	down := errors.New("connection refused")
 	for _, tt := range []struct {
-		name  string
-		fault error
-		want  string
-		again bool
+		name    string
+		fault   error
+		want    string
+		retried bool
 	}{
 		{"there", nil, "True", false},
-		{"taken", taken, "False NotOwned " + taken.Error(), false},
+		{"owned by another object", notOwned, "False NotOwned " + notOwned.Error(), false},
 		{"quota", quota, "False ServiceFailed The Channel's address does not resolve: " + quota.Error(), true},
 		{"host down", down, "Unknown ServiceFailed The Channel's address does not resolve yet: connection refused", true},
 	} {
@@ -53,8 +53,8 @@ func TestService(t *testing.T) {
 			f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
 			services := &fakeServices{err: tt.fault}
 			f.Services = services
-			if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, tt.fault) && tt.again || err != nil && !tt.again {
-				t.Errorf("error %v, want one to try again: %v", err, tt.again)
+			if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, tt.fault) && tt.retried || err != nil && !tt.retried {
+				t.Errorf("error %v, want one to retry: %v", err, tt.retried)
 			}
 			if diff := cmp.Diff([]string{"orders-kn-channel"}, services.names); diff != "" {
 				t.Errorf("names (-want +got):\n%s", diff)

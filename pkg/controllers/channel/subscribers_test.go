@@ -26,8 +26,8 @@ func condition(condition duckv1.Condition) func(*messagingv1.Subscription) {
 	}
 }
 
-// A Channel lists its Subscriptions by their UIDs, with what was resolved for them and with the Channel's delivery
-// options where they have none (eventing Channel-1 and -2, eventing duckv1.SubscriberSpec-1), and tells whether
+// A Channel lists its Subscriptions by their UIDs, with their resolved addresses and with the Channel's delivery
+// options where they have none (eventing Channel-1 and -2, eventing duckv1.SubscriberSpec-1), and reports whether
 // events reach them (duckv1.SubscriberStatus). At rest, nothing is written.
 func TestSubscribers(t *testing.T) {
 	unresolved := condition(reconciler.False(messagingv1.SubscriptionConditionReferencesResolved, "SubscriberNotFound", ""))
@@ -52,7 +52,7 @@ func TestSubscribers(t *testing.T) {
 			s.Spec.Delivery = &duckv1.DeliverySpec{Retry: ptr.To[int32](0)}
 			s.Status.Conditions = s.Status.Conditions[1:]
 		}),
-		// Those that follow are not to be listed as they are.
+		// The next Subscriptions must not be listed as they are.
 		subscription("d", unresolved),
 		subscription("e", unresolved),
 		subscription("f", func(s *messagingv1.Subscription) { s.Generation = 2 }),
@@ -114,7 +114,7 @@ func TestWatches(t *testing.T) {
 				if _, err := subscriptions.Create(t.Context(), subscription(fmt.Sprintf("s%d", i)), metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
-				// A fake server has its watches hold a hundred changes.
+				// Watches of the fake server buffer a hundred changes.
 				synctest.Wait()
 			}
 			listed := func() int {

@@ -107,7 +107,7 @@ func TestCreate(t *testing.T) {
 		want []string
 	}{
 		{sync: true, want: write},
-		// The informers lag behind: what is there already is found.
+		// The informers lag behind: existing objects are found.
 		{sync: false, want: append(write, write...)},
 		{sync: true, want: nil},
 	} {
@@ -129,8 +129,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// Revisions are tracked in order of creation (serving 7.2-7), and Ready tells of the present one. What is wrong
-// with it is in the message (serving 6-6).
+// Revisions are tracked in order of creation (serving 7.2-7), and Ready reports the current one. The message has the fault
+// of it (serving 6-6).
 func TestStatus(t *testing.T) {
 	one, two, three := configuration(1, "one"), configuration(2, "two"), configuration(3, "three")
 	for name, test := range map[string]struct {
@@ -216,11 +216,11 @@ func TestLabelsAreGivenBack(t *testing.T) {
 			t.Errorf("writes (-want +got):\n%s", diff)
 		}
 	}
-	mended, err := r.Client.Revisions(stripped.Namespace).Get(t.Context(), stripped.Name, metav1.GetOptions{})
+	repaired, err := r.Client.Revisions(stripped.Namespace).Get(t.Context(), stripped.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(revision(owner, succeeded).Labels, mended.Labels); diff != "" {
+	if diff := cmp.Diff(revision(owner, succeeded).Labels, repaired.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
 }
@@ -275,9 +275,9 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// A name that another owner's Revision has, or one that runs something else, is not taken over (serving 7.0.1-2,
-// 7.2-5), whether or not the informers know of it.
-func TestRevisionNameTaken(t *testing.T) {
+// A name that another owner's Revision has, or one that runs something else, is not used (serving 7.0.1-2,
+// 7.2-5), whether or not the informers have it.
+func TestRevisionNameInUse(t *testing.T) {
 	foreign := revision(configuration(1, "one", named("hello-a")), succeeded)
 	foreign.OwnerReferences[0].UID = "another"
 	other := revision(configuration(1, "one", named("hello-a")), pending)

@@ -53,7 +53,7 @@ func TestGoneAndConflict(t *testing.T) {
 	}))
 	r := newReconciler(t, w)
 	w.Sync()
-	for _, name := range []string{"hello", "nobody"} {
+	for _, name := range []string{"hello", "missing"} {
 		if err := controllertest.Reconcile(t.Context(), r, types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -71,7 +71,7 @@ func TestGoneAndConflict(t *testing.T) {
 	}
 }
 
-// A Revision concerns its Configuration and whoever waits for its name.
+// A Revision concerns its Configuration and every Configuration that waits for its name.
 func TestKeysOfRevision(t *testing.T) {
 	w := controllertest.New(t, configuration(1, "one", func(c *servingv1.Configuration) { c.Name = "waiting" }, named("hello-00001")))
 	if err := reconciler.AddIndex(w.Informers.Configurations().Informer(), byRevisionName, revisionNameOf); err != nil {

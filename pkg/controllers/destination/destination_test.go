@@ -18,7 +18,7 @@ import (
 // idle is the controller of a test that changes nothing.
 type idle struct{ *reconciler.Controller }
 
-// begin returns what an object of the namespace default refers to in a world.
+// begin returns what an object of the namespace default refers to among some objects.
 func begin(t *testing.T, w *controllertest.Fixture, o Options) *References {
 	t.Helper()
 	o.Informers = w.Factory
@@ -40,8 +40,8 @@ func TestResolve(t *testing.T) {
 	secure.Status.Address.CACerts, secure.Status.Address.Audience = ptr.To("theirs\n"), ptr.To("them")
 	internal := service("internal", "http://internal")
 	internal.Status.Address.Name = ptr.To("plain")
-	elsewhere := service("elsewhere", "http://elsewhere.other")
-	elsewhere.Namespace = "other"
+	foreignService := service("elsewhere", "http://elsewhere.other")
+	foreignService.Namespace = "other"
 	grants := service("granting", "http://granting.other")
 	grants.Namespace, grants.Annotations = "other", map[string]string{AllowFromAnnotationKey: "team-a, default"}
 	notGranted := func(name string) *Unresolved {
@@ -49,9 +49,9 @@ func TestResolve(t *testing.T) {
 			`If it exists, its annotation eventing.knative.dev/allow-from has to list "default"; ` +
 			`the server's flag --allow-cross-namespace-destinations makes such references free`}
 	}
-	world := []runtime.Object{
+	objects := []runtime.Object{
 		service("hello", "http://hello.default"), service("new", ""), service("odd", "ftp://odd/"), service("empty", ""),
-		secure, internal, elsewhere, grants, route("way", "http://way.default"), broker("orders", "http://127.0.0.1:8081/default/orders"),
+		secure, internal, foreignService, grants, route("way", "http://way.default"), broker("orders", "http://127.0.0.1:8081/default/orders"),
 		channel("topic", "http://127.0.0.1:8081/channels/default/topic"),
 		&servingv1.Configuration{ObjectMeta: named("hello")},
 	}
@@ -107,15 +107,15 @@ func TestResolve(t *testing.T) {
 		{name: "no uri", in: duckv1.Destination{URI: "http://%zz"}, err: &Unresolved{"Invalid", `uri is "http://%zz": invalid URL escape "%zz"`}},
 		{name: "another namespace", in: to(foreign), want: duckv1.Addressable{URL: "http://elsewhere.other"}},
 		{name: "another namespace kept apart", in: to(foreign), apart: true, err: notGranted("elsewhere")},
-		{name: "missing in another namespace, not to be told from what is there", in: to(absent), apart: true, err: notGranted("absent")},
+		{name: "missing in another namespace, with the same error as an existing object", in: to(absent), apart: true, err: notGranted("absent")},
 		{name: "another namespace that grants it", in: to(granting), apart: true, want: duckv1.Addressable{URL: "http://granting.other"}},
 		{name: "the host's kinds without a host", in: to(ref("apps/v1", "Deployment", "web")),
 			err: &Unresolved{"NotFound", `apps/v1 Deployment "default/web" cannot be read: this server runs without a cluster, where only Services, Routes, Brokers and Channels of Knative can be referred to`}},
 	}
 	empty := service("empty", "")
 	empty.Status.Address = &duckv1.Addressable{}
-	world[3] = empty
-	w := controllertest.New(t, world...)
+	objects[3] = empty
+	w := controllertest.New(t, objects...)
 	together, apart := begin(t, w, Options{AllowCrossNamespace: true}), begin(t, w, Options{})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,18 +165,18 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestTrack has an object reconciled whenever what it refers to changes, is deleted or made anew, and only then
+// TestTrack reconciles an object whenever an object that it refers to changes, is deleted or recreated, and only then
 // (eventing Destination Resolution).
 func TestTrack(t *testing.T) {
 	to := func(name string) *duckv1.Destination {
 		return &duckv1.Destination{Ref: ref("serving.knative.dev/v1", "Service", name)}
 	}
 	objects := []runtime.Object{service("other", "http://other")}
-	follow(t, Options{}, objects, to("hello"), func(w *controllertest.Fixture, f *follower, again func()) {
+	follow(t, Options{}, objects, to("hello"), func(w *controllertest.Fixture, f *follower, retry func()) {
 		services := w.Client.ServingV1().Services("default")
 		expect := func(what string, want ...string) {
 			t.Helper()
-			if diff := cmp.Diff(want, f.take()); diff != "" {
+			if diff := cmp.Diff(want, f.results()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
 		}
@@ -197,10 +197,10 @@ func TestTrack(t *testing.T) {
 		must(nil, services.Delete(t.Context(), "hello", metav1.DeleteOptions{}))
 		expect("deleted", missing)
 		must(services.Create(t.Context(), service("hello", "http://b"), metav1.CreateOptions{}))
-		expect("made anew", "http://b")
+		expect("recreated", "http://b")
 
 		f.refer(to("other"))
-		again()
+		retry()
 		expect("refers to another one", "http://moved")
 		must(services.UpdateStatus(t.Context(), service("hello", "http://c"), metav1.UpdateOptions{}))
 		expect("the old one changed")
@@ -216,7 +216,7 @@ func TestTrack(t *testing.T) {
 	})
 }
 
-// TestTrackWithoutEnd keeps what was referred to before, as well as what is now: no change is missed by a
+// TestTrackWithoutEnd keeps the previous references in addition to the current ones: no change is missed by a
 // reconciliation that failed.
 func TestTrackWithoutEnd(t *testing.T) {
 	tracker := newTracker(&Resolver{}, nil)

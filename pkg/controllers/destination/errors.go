@@ -30,7 +30,7 @@ const (
 type Unresolved struct {
 	// Reason is one of the above.
 	Reason string
-	// Message says which object lacks what.
+	// Message is a sentence with the object and the fault.
 	Message string
 }
 

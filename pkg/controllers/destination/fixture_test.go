@@ -91,8 +91,8 @@ func (f *follower) refer(to *duckv1.Destination) {
 	f.to = to
 }
 
-// take returns what was found since the last call, when nothing is left to do.
-func (f *follower) take() []string {
+// results returns the results since the last call, after all work is done.
+func (f *follower) results() []string {
 	synctest.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +102,7 @@ func (f *follower) take() []string {
 }
 
 // follow runs fn with a follower, in a bubble.
-func follow(t *testing.T, options Options, objects []runtime.Object, to *duckv1.Destination, fn func(w *controllertest.Fixture, f *follower, again func())) {
+func follow(t *testing.T, options Options, objects []runtime.Object, to *duckv1.Destination, fn func(w *controllertest.Fixture, f *follower, retry func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, objects...)

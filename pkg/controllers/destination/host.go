@@ -360,7 +360,7 @@ func (k *hostKind) get(ctx context.Context, ref *duckv1.KReference, name types.N
 	return nil, unresolved(ReasonNotFound, "%s does not exist", describe(ref))
 }
 
-// fault says why nothing is known of the kind.
+// fault returns the reason why the kind cannot be read.
 func (k *hostKind) fault(ref *duckv1.KReference) *Unresolved {
 	k.mu.Lock()
 	defer k.mu.Unlock()

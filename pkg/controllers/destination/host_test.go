@@ -72,7 +72,7 @@ func toSink(name string) *duckv1.Destination {
 // expect compares what a follower found.
 func expect(t *testing.T, f *follower, what string, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, f.take()); diff != "" {
+	if diff := cmp.Diff(want, f.results()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
@@ -83,7 +83,7 @@ func TestHost(t *testing.T) {
 	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, _ func()) {
 		resource := client.Resource(sinks).Namespace("default")
 		const missing = `example.com/v1 Sink "default/mine" does not exist`
-		if seen := f.take(); len(seen) == 0 || seen[0] != missing {
+		if seen := f.results(); len(seen) == 0 || seen[0] != missing {
 			t.Errorf("missing: got %q", seen)
 		}
 		if _, err := resource.Create(t.Context(), newSink("mine", map[string]any{}), metav1.CreateOptions{}); err != nil {
@@ -123,7 +123,7 @@ func TestHostCoreService(t *testing.T) {
 	web.SetName("web")
 	client, host := newHost(web)
 	follow(t, Options{Host: host}, nil, &duckv1.Destination{Ref: ref("v1", "Service", "web")}, func(_ *controllertest.Fixture, f *follower, _ func()) {
-		if seen := f.take(); len(seen) == 0 || seen[0] != "http://web.default.svc.cluster.local" {
+		if seen := f.results(); len(seen) == 0 || seen[0] != "http://web.default.svc.cluster.local" {
 			t.Errorf("got %q", seen)
 		}
 		if err := client.Resource(core).Namespace("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
@@ -133,15 +133,15 @@ func TestHostCoreService(t *testing.T) {
 	})
 }
 
-// TestHostForbidden says what the controllers may not read, and goes on once they may (eventing RBAC Profile).
+// TestHostForbidden reports the missing rights of the controllers, and resolves destinations once they have them (eventing RBAC Profile).
 func TestHostForbidden(t *testing.T) {
 	client, host := newHost(newSink("mine", addressed("http://a")))
 	var granted atomic.Bool
 	client.PrependReactor("list", "sinks", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return !granted.Load(), nil, apierrors.NewForbidden(sinks.GroupResource(), "", nil)
 	})
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, again func()) {
-		seen := f.take()
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, retry func()) {
+		seen := f.results()
 		if len(seen) != 1 {
 			t.Fatalf("got %q", seen)
 		}
@@ -150,13 +150,13 @@ func TestHostForbidden(t *testing.T) {
 		if len(seen[0]) < len(want) || seen[0][:len(want)] != want {
 			t.Errorf("got %q", seen[0])
 		}
-		again()
-		if again := f.take(); !cmp.Equal(again, seen) {
-			t.Errorf("again: got %q", again)
+		retry()
+		if repeated := f.results(); !cmp.Equal(repeated, seen) {
+			t.Errorf("again: got %q", repeated)
 		}
 		granted.Store(true)
 		pass(2 * time.Minute)
-		if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != "http://a" {
+		if seen := f.results(); len(seen) == 0 || seen[len(seen)-1] != "http://a" {
 			t.Errorf("granted: got %q", seen)
 		}
 	})
@@ -170,7 +170,7 @@ func TestHostForbiddenAndMissing(t *testing.T) {
 		return !granted.Load(), nil, apierrors.NewForbidden(sinks.GroupResource(), "", nil)
 	})
 	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, _ func()) {
-		f.take()
+		f.results()
 		granted.Store(true)
 		pass(2 * time.Minute)
 		expect(t, f, "granted", `example.com/v1 Sink "default/mine" does not exist`)
@@ -189,7 +189,7 @@ func TestHostSilent(t *testing.T) {
 		pass(patience)
 		expect(t, f, "then", `example.com/v1 Sink "default/mine" cannot be read: the cluster has not answered yet`)
 		pass(3 * patience)
-		if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != "http://a" {
+		if seen := f.results(); len(seen) == 0 || seen[len(seen)-1] != "http://a" {
 			t.Errorf("answered: got %q", seen)
 		}
 	})
@@ -200,16 +200,16 @@ func TestHostUnknownKind(t *testing.T) {
 	_, host := newHost(newSink("mine", addressed("http://a")))
 	mapper := &growing{DefaultRESTMapper: meta.NewDefaultRESTMapper(nil)}
 	host.Mapper = mapper
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, retry func()) {
 		const unknown = `example.com/v1 Sink "default/mine" does not exist: the cluster serves no such kind`
 		expect(t, f, "unknown", unknown)
-		again()
+		retry()
 		expect(t, f, "at once", unknown)
 		if n := mapper.resets.Load(); n > 0 {
 			t.Errorf("the host was asked %d times for its kinds", n)
 		}
 		pass(rediscovery)
-		if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != "http://a" {
+		if seen := f.results(); len(seen) == 0 || seen[len(seen)-1] != "http://a" {
 			t.Errorf("known: got %q", seen)
 		}
 		if n := mapper.resets.Load(); n != 1 {
@@ -218,7 +218,7 @@ func TestHostUnknownKind(t *testing.T) {
 	})
 }
 
-// TestHostObject gives a whole object, and says why there is none.
+// TestHostObject covers that a whole object is returned, or the reason why it cannot be.
 func TestHostObject(t *testing.T) {
 	refs := begin(t, controllertest.New(t), Options{})
 	_, err := refs.HostObject(t.Context(), ref("example.com/v1", "Sink", "mine"))
@@ -271,17 +271,17 @@ func TestHostUnused(t *testing.T) {
 		w, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
 		return true, &counted{w, &ended}, err
 	})
-	follow(t, Options{Host: host}, nil, to(0), func(_ *controllertest.Fixture, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, to(0), func(_ *controllertest.Fixture, f *follower, retry func()) {
 		last := func(want string) {
 			t.Helper()
 			pass(time.Second)
-			if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != want {
+			if seen := f.results(); len(seen) == 0 || seen[len(seen)-1] != want {
 				t.Errorf("got %q, want %q", seen, want)
 			}
 		}
 		last("http://0")
 		f.refer(to(1))
-		again()
+		retry()
 		last("http://1")
 		if n := watching(f); n != 2 {
 			t.Errorf("%d kinds are watched, want 2 for a while", n)
@@ -292,17 +292,17 @@ func TestHostUnused(t *testing.T) {
 		}
 		// What comes back in time is not stopped.
 		f.refer(nil)
-		again()
+		retry()
 		pass(unused / 2)
 		f.refer(to(1))
-		again()
-		f.take()
+		retry()
+		f.results()
 		pass(unused)
 		if n := watching(f); n != 1 || ended.Load() != 1 {
 			t.Errorf("%d kinds are watched and %d watches have ended, want 1 and 1", n, ended.Load())
 		}
 		f.refer(to(0))
-		again()
+		retry()
 		last("http://0")
 		f.tracker.Forget(referrer)
 		pass(unused + time.Second)
@@ -326,7 +326,7 @@ func (c *counted) Stop() {
 // TestHostTooManyKinds bounds the kinds that are watched, says so, and continues once fewer are watched.
 func TestHostTooManyKinds(t *testing.T) {
 	_, host, to := manyKinds(maxKinds + 1)
-	follow(t, Options{Host: host}, nil, nil, func(_ *controllertest.Fixture, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, nil, func(_ *controllertest.Fixture, f *follower, retry func()) {
 		others, err := f.tracker.resolver.Track(controllertest.Silent{})
 		if err != nil {
 			t.Fatal(err)
@@ -338,16 +338,16 @@ func TestHostTooManyKinds(t *testing.T) {
 			}
 		}
 		refs.End()
-		f.take()
+		f.results()
 		f.refer(to(maxKinds))
-		again()
+		retry()
 		const full = `example.com/v1 Sink64 "default/mine" cannot be read: this server watches 64 kinds of the cluster already, and no more than that`
 		expect(t, f, "too many", full)
 		pass(rediscovery)
 		expect(t, f, "still too many", full)
 		others.Forget(referrer)
 		pass(rediscovery + time.Second)
-		if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != "http://64" {
+		if seen := f.results(); len(seen) == 0 || seen[len(seen)-1] != "http://64" {
 			t.Errorf("with room: got %q", seen)
 		}
 	})
@@ -402,11 +402,11 @@ func TestHostAccess(t *testing.T) {
 		return true, review, nil
 	})
 	host.Access = reviews.AuthorizationV1().SelfSubjectAccessReviews()
-	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, again func()) {
+	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, retry func()) {
 		last := func(what string, want ...string) {
 			t.Helper()
-			again()
-			seen := f.take()
+			retry()
+			seen := f.results()
 			for _, part := range want {
 				if len(seen) == 0 || !strings.Contains(seen[len(seen)-1], part) {
 					t.Errorf("%s: got %q, want %q", what, seen, part)

@@ -144,7 +144,7 @@ func TestURLFollowsGrant(t *testing.T) {
 	follow(t, Options{Host: host}, nil, &duckv1.Destination{URI: "http://web.other/"}, func(_ *controllertest.Fixture, f *follower, _ func()) {
 		last := func(what, want string) {
 			t.Helper()
-			if seen := f.take(); len(seen) == 0 || seen[len(seen)-1] != want {
+			if seen := f.results(); len(seen) == 0 || seen[len(seen)-1] != want {
 				t.Errorf("%s: %q, want %q", what, seen, want)
 			}
 		}

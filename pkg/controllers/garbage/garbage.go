@@ -1,5 +1,5 @@
-// Package garbage deletes objects whose owners are gone, as the controller manager of a cluster does, where none
-// runs (serving 7.0.1-4).
+// Package garbage deletes objects whose owners are gone. It replaces the garbage collector of a cluster in a standalone server (serving
+// 7.0.1-4).
 package garbage
 
 import (

@@ -33,8 +33,8 @@ func object(kind, name string, owners ...metav1.OwnerReference) *metav1.PartialO
 	}
 }
 
-// leaving is an object that is being deleted and has a finalizer.
-func leaving(finalizer string, obj *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+// terminating is an object that is being deleted and has a finalizer.
+func terminating(finalizer string, obj *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	obj.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
 	obj.Finalizers = []string{finalizer, "example.com/mine"}
 	return obj
@@ -53,13 +53,13 @@ func foreign() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}
 }
 
-// world is a collector, with a server that has some objects, of which the informers know some.
-type world struct {
+// fixture is a collector, with a server and informers that have some of its objects.
+type fixture struct {
 	*Reconciler
 	client *metadatafake.FakeMetadataClient
 }
 
-func newWorld(t *testing.T, stored, unknown []*metav1.PartialObjectMetadata) world {
+func newFixture(t *testing.T, stored, unknown []*metav1.PartialObjectMetadata) fixture {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
@@ -69,7 +69,7 @@ func newWorld(t *testing.T, stored, unknown []*metav1.PartialObjectMetadata) wor
 	for _, obj := range append(stored[:len(stored):len(stored)], unknown...) {
 		objects = append(objects, obj)
 	}
-	w := world{client: metadatafake.NewSimpleMetadataClient(scheme, objects...)}
+	w := fixture{client: metadatafake.NewSimpleMetadataClient(scheme, objects...)}
 	w.Reconciler = newReconciler(w.client)
 	for _, resource := range Resources()[:4] {
 		w.add(resource, cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byOwner: ownersOf}))
@@ -82,13 +82,13 @@ func newWorld(t *testing.T, stored, unknown []*metav1.PartialObjectMetadata) wor
 	return w
 }
 
-func (w world) reconcile(t *testing.T, obj *metav1.PartialObjectMetadata) error {
+func (w fixture) reconcile(t *testing.T, obj *metav1.PartialObjectMetadata) error {
 	t.Helper()
 	return controllertest.Reconcile(t.Context(), w, w.kindOf(ref(obj.Kind, obj.Name)).key(obj.Namespace, obj.Name))
 }
 
-// writes tells what was written: "delete services a Background", "patch routes b {...}".
-func (w world) writes(t *testing.T) []string {
+// writes returns the writes, such as "delete services a Background", "patch routes b {...}".
+func (w fixture) writes(t *testing.T) []string {
 	t.Helper()
 	var writes []string
 	for _, action := range w.client.Actions() {
@@ -129,17 +129,17 @@ func TestCollect(t *testing.T) {
 		"one owner of two is gone":    {object("Route", "a", ref("Service", "b"), foreign()), nil, nil, []string{`patch routes a {"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}],"resourceVersion":"1","uid":"Route/a"}}`}},
 		"both owners are gone":        {object("Route", "a", ref("Service", "b"), ref("Configuration", "b")), nil, nil, []string{"delete routes a Background"}},
 		"its dependents are orphaned": {orphaning, nil, nil, []string{"delete configurations a Orphan"}},
-		"owner waits for it": {configuration, objects{leaving(metav1.FinalizerDeleteDependents, object("Service", "a"))}, nil,
+		"owner waits for it": {configuration, objects{terminating(metav1.FinalizerDeleteDependents, object("Service", "a"))}, nil,
 			[]string{"delete configurations a Background"}},
-		"owner waits for it and its dependents": {configuration, objects{leaving(metav1.FinalizerDeleteDependents, object("Service", "a")), object("Revision", "a-1", ref("Configuration", "a"))}, nil,
+		"owner waits for it and its dependents": {configuration, objects{terminating(metav1.FinalizerDeleteDependents, object("Service", "a")), object("Revision", "a-1", ref("Configuration", "a"))}, nil,
 			[]string{"delete configurations a Foreground"}},
-		"owner waits for it and depends on it": {configuration, objects{leaving(metav1.FinalizerDeleteDependents, object("Service", "a", ref("Configuration", "a")))}, nil,
+		"owner waits for it and depends on it": {configuration, objects{terminating(metav1.FinalizerDeleteDependents, object("Service", "a", ref("Configuration", "a")))}, nil,
 			[]string{"delete configurations a Background"}},
-		"owner waits for something else": {configuration, objects{leaving("example.com/other", object("Service", "a"))}, nil, nil},
-		"being deleted already":          {leaving("example.com/other", object("Configuration", "a", ref("Service", "a"))), nil, nil, nil},
+		"owner waits for something else": {configuration, objects{terminating("example.com/other", object("Service", "a"))}, nil, nil},
+		"being deleted already":          {terminating("example.com/other", object("Configuration", "a", ref("Service", "a"))), nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, append(objects{test.subject}, test.stored...), test.unknown)
+			w := newFixture(t, append(objects{test.subject}, test.stored...), test.unknown)
 			if err := w.reconcile(t, test.subject); err != nil {
 				t.Fatal(err)
 			}
@@ -150,9 +150,9 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// Foreground deletion ends when no dependent blocks it any more; those that do not block are no reason to wait.
+// Foreground deletion ends when no dependent blocks it any more; other dependents are not awaited.
 func TestForeground(t *testing.T) {
-	owner := leaving(metav1.FinalizerDeleteDependents, object("Service", "a"))
+	owner := terminating(metav1.FinalizerDeleteDependents, object("Service", "a"))
 	blocking := object("Configuration", "a", ref("Service", "a"))
 	free := object("Route", "a", metav1.OwnerReference{APIVersion: servingv1.SchemeGroupVersion.String(), Kind: "Service", Name: "a", UID: owner.UID})
 	done := []string{`patch services a {"metadata":{"finalizers":["example.com/mine"],"resourceVersion":"1","uid":"Service/a"}}`}
@@ -164,7 +164,7 @@ func TestForeground(t *testing.T) {
 		"not blocked": {free, done},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, []*metav1.PartialObjectMetadata{owner, test.dependent}, nil)
+			w := newFixture(t, []*metav1.PartialObjectMetadata{owner, test.dependent}, nil)
 			if err := w.reconcile(t, owner); err != nil {
 				t.Fatal(err)
 			}
@@ -175,10 +175,10 @@ func TestForeground(t *testing.T) {
 	}
 }
 
-// Orphans forget their owner before it goes, also those that the informers do not know yet. If one cannot be
+// Orphans lose the reference to their owner before it is deleted, also orphans that the informers do not have yet. If one cannot be
 // changed, the owner stays.
 func TestOrphan(t *testing.T) {
-	owner := leaving(metav1.FinalizerOrphanDependents, object("Service", "a"))
+	owner := terminating(metav1.FinalizerOrphanDependents, object("Service", "a"))
 	known, unknown := object("Configuration", "a", ref("Service", "a"), foreign()), object("Route", "a", ref("Service", "a"))
 	forget := []string{
 		`patch configurations a {"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}],"resourceVersion":"1","uid":"Configuration/a"}}`,
@@ -186,7 +186,7 @@ func TestOrphan(t *testing.T) {
 	}
 	finalized := `patch services a {"metadata":{"finalizers":["example.com/mine"],"resourceVersion":"1","uid":"Service/a"}}`
 
-	w := newWorld(t, []*metav1.PartialObjectMetadata{owner, known}, []*metav1.PartialObjectMetadata{unknown})
+	w := newFixture(t, []*metav1.PartialObjectMetadata{owner, known}, []*metav1.PartialObjectMetadata{unknown})
 	if err := w.reconcile(t, owner); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestOrphan(t *testing.T) {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 
-	w = newWorld(t, []*metav1.PartialObjectMetadata{owner, known}, []*metav1.PartialObjectMetadata{unknown})
+	w = newFixture(t, []*metav1.PartialObjectMetadata{owner, known}, []*metav1.PartialObjectMetadata{unknown})
 	w.client.PrependReactor("patch", "routes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewConflict(servingv1.Resource("routes"), "a", errors.New("changed"))
 	})
@@ -210,7 +210,7 @@ func TestOrphan(t *testing.T) {
 // deletes nothing, and an object that is gone already is no error.
 func TestServerAnswers(t *testing.T) {
 	one, two := object("Revision", "a-1", ref("Configuration", "a")), object("Revision", "a-2", ref("Configuration", "a"))
-	w := newWorld(t, []*metav1.PartialObjectMetadata{one, two}, nil)
+	w := newFixture(t, []*metav1.PartialObjectMetadata{one, two}, nil)
 	w.client.PrependReactor("delete", "revisions", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(servingv1.Resource("revisions"), "a")
 	})
@@ -229,7 +229,7 @@ func TestServerAnswers(t *testing.T) {
 		t.Errorf("asked %d times for the owner, want once", asked)
 	}
 
-	w = newWorld(t, []*metav1.PartialObjectMetadata{one}, nil)
+	w = newFixture(t, []*metav1.PartialObjectMetadata{one}, nil)
 	w.client.PrependReactor("get", "configurations", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewInternalError(errors.New("etcd"))
 	})
@@ -242,12 +242,12 @@ func TestServerAnswers(t *testing.T) {
 }
 
 // A change concerns the object itself, its dependents when it is gone or waits for them, and its owners while
-// they wait: nobody else is looked at.
+// they wait, and no other object.
 func TestConcerned(t *testing.T) {
 	service := object("Service", "a")
 	configuration := object("Configuration", "a", ref("Service", "a"))
 	revision := object("Revision", "a-1", ref("Configuration", "a"))
-	waiting := leaving(metav1.FinalizerDeleteDependents, object("Configuration", "a", ref("Service", "a")))
+	waiting := terminating(metav1.FinalizerDeleteDependents, object("Configuration", "a", ref("Service", "a")))
 	type objects = []*metav1.PartialObjectMetadata
 	for name, test := range map[string]struct {
 		changed *metav1.PartialObjectMetadata
@@ -262,7 +262,7 @@ func TestConcerned(t *testing.T) {
 		"a dependent that is there": {revision, objects{service, configuration, revision}, []string{"revisions.serving.knative.dev/a-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, test.stored, nil)
+			w := newFixture(t, test.stored, nil)
 			var got []string
 			for _, key := range w.concerned(w.kindOf(ref(test.changed.Kind, "")))(test.changed) {
 				got = append(got, key.Name)
@@ -274,14 +274,14 @@ func TestConcerned(t *testing.T) {
 	}
 }
 
-// The controller watches all kinds that there are: when an owner goes, what it owned does.
+// The controller watches all kinds: the dependents of a deleted owner are deleted.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := &servingv1.Service{ObjectMeta: object("Service", "a").ObjectMeta}
 		w := controllertest.New(t, service,
 			&servingv1.Configuration{ObjectMeta: object("Configuration", "a", ref("Service", "a")).ObjectMeta},
 			&messagingv1.Subscription{ObjectMeta: object("Subscription", "a", ref("Service", "a")).ObjectMeta})
-		server := newWorld(t, nil, nil)
+		server := newFixture(t, nil, nil)
 		controller, err := New(server.client, func(resource schema.GroupVersionResource) (cache.SharedIndexInformer, error) {
 			generic, err := w.Factory.ForResource(resource)
 			if err != nil {

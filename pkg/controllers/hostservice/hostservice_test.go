@@ -31,8 +31,8 @@ func newOwner(uid string) *servingv1.Route {
 	}}
 }
 
-// world is a host cluster, and a controller whose objects have Services there.
-type world struct {
+// fixture is a host cluster, and a controller whose objects have Services there.
+type fixture struct {
 	client   *fake.Clientset
 	services *Services
 
@@ -40,15 +40,15 @@ type world struct {
 	keys []string
 }
 
-func (w *world) Reconcile(_ context.Context, request reconciler.Request) (reconciler.Result, error) {
+func (w *fixture) Reconcile(_ context.Context, request reconciler.Request) (reconciler.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keys = append(w.keys, request.Key.Name)
 	return reconciler.Result{}, nil
 }
 
-// reconciled returns what was since the last call.
-func (w *world) reconciled() []string {
+// reconciled returns the objects that were reconciled since the last call.
+func (w *fixture) reconciled() []string {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,11 +58,11 @@ func (w *world) reconciled() []string {
 }
 
 // run calls fn in a world of some objects, in a bubble.
-func run(t *testing.T, fn func(t *testing.T, w *world), objects ...runtime.Object) {
+func run(t *testing.T, fn func(t *testing.T, w *fixture), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		w := &world{client: fake.NewClientset(objects...)}
+		w := &fixture{client: fake.NewClientset(objects...)}
 		informer, err := NewInformer(w.client)
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func run(t *testing.T, fn func(t *testing.T, w *world), objects ...runtime.Objec
 	})
 }
 
-func (w *world) get(t *testing.T, name string) *corev1.Service {
+func (w *fixture) get(t *testing.T, name string) *corev1.Service {
 	t.Helper()
 	service, err := w.client.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -102,7 +102,7 @@ func (w *world) get(t *testing.T, name string) *corev1.Service {
 	return service
 }
 
-func (w *world) apply(t *testing.T, owner metav1.Object, names ...string) {
+func (w *fixture) apply(t *testing.T, owner metav1.Object, names ...string) {
 	t.Helper()
 	synctest.Wait()
 	if err := w.services.Apply(t.Context(), owner, names); err != nil {
@@ -111,8 +111,8 @@ func (w *world) apply(t *testing.T, owner metav1.Object, names ...string) {
 	synctest.Wait()
 }
 
-// writes counts what was written since the last call.
-func (w *world) writes() int {
+// writes counts the writes since the last call.
+func (w *fixture) writes() int {
 	n := 0
 	for _, action := range w.client.Actions() {
 		if verb := action.GetVerb(); verb != "get" && verb != "list" && verb != "watch" {
@@ -139,7 +139,7 @@ func wanted(name, uid string) *corev1.Service {
 
 // TestApply makes Services, keeps them as they are to be, and takes them away.
 func TestApply(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
+	run(t, func(t *testing.T, w *fixture) {
 		owner := newOwner("u")
 		w.apply(t, owner, "hello", "v1-hello")
 		for _, name := range []string{"hello", "v1-hello"} {
@@ -193,7 +193,7 @@ func TestApply(t *testing.T) {
 // TestLabelled finds labels that users put on Services, which stay, and not labels that are copied from the object.
 func TestLabelled(t *testing.T) {
 	const key, value = "networking.knative.dev/visibility", "cluster-local"
-	run(t, func(t *testing.T, w *world) {
+	run(t, func(t *testing.T, w *fixture) {
 		owner := newOwner("u")
 		w.apply(t, owner, "hello", "v1-hello")
 		labelled := w.get(t, "v1-hello")
@@ -216,7 +216,7 @@ func TestLabelled(t *testing.T) {
 
 // TestForget waits for names that others have only as long as an object that wants them is there.
 func TestForget(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
+	run(t, func(t *testing.T, w *fixture) {
 		for _, name := range []string{"hello", "v1-hello"} {
 			theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
 			if _, err := w.client.CoreV1().Services("default").Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
@@ -227,7 +227,7 @@ func TestForget(t *testing.T) {
 		owner := newOwner("u")
 		for _, names := range [][]string{{"hello", "v1-hello"}, {"hello"}} {
 			if err := w.services.Apply(t.Context(), owner, names); err == nil {
-				t.Fatal("the names of others are taken over")
+				t.Fatal("the names of others are used")
 			}
 			if got := len(w.services.waiting); got != len(names) {
 				t.Errorf("waiting for %d names, want %v", got, names)
@@ -243,10 +243,10 @@ func TestForget(t *testing.T) {
 // TestNotOwned leaves Services of others alone, makes the rest, and comes back when a name is free.
 func TestNotOwned(t *testing.T) {
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
-	run(t, func(t *testing.T, w *world) {
+	run(t, func(t *testing.T, w *fixture) {
 		err := w.services.Apply(t.Context(), newOwner("u"), []string{"hello", "v1-hello"})
-		taken, ok := errors.AsType[*NotOwned](err)
-		if !ok || taken.Service.Name != "hello" {
+		notOwned, ok := errors.AsType[*NotOwned](err)
+		if !ok || notOwned.Service.Name != "hello" {
 			t.Fatalf("got %v, want NotOwned of hello", err)
 		}
 		const message = `There is a core Service "default/hello" already that does not belong to the Route. Delete it, or give the Route another name.`
@@ -276,8 +276,8 @@ func TestNotOwned(t *testing.T) {
 // TestApplyBehindTheInformer reads a Service that is not listed yet.
 func TestApplyBehindTheInformer(t *testing.T) {
 	for name, tt := range map[string]struct {
-		there *corev1.Service
-		taken bool
+		there    *corev1.Service
+		notOwned bool
 	}{
 		"own":    {wanted("hello", "u"), false},
 		"theirs": {&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}}, true},
@@ -296,21 +296,21 @@ func TestApplyBehindTheInformer(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = services.Apply(t.Context(), newOwner("u"), []string{"hello"})
-			if _, taken := errors.AsType[*NotOwned](err); taken != tt.taken || !taken && err != nil {
-				t.Errorf("got %v, want taken %v", err, tt.taken)
+			if _, notOwned := errors.AsType[*NotOwned](err); notOwned != tt.notOwned || !notOwned && err != nil {
+				t.Errorf("got %v, want NotOwned %v", err, tt.notOwned)
 			}
 		})
 	}
 }
 
-// TestApplyFails puts other failures before names that are taken: these wait for a change, those are tried again.
+// TestApplyFails puts other failures before names of other owners: these wait for a change, those are tried again.
 func TestApplyFails(t *testing.T) {
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}}
-	run(t, func(t *testing.T, w *world) {
+	run(t, func(t *testing.T, w *fixture) {
 		broken := errors.New("broken")
 		w.client.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, broken })
 		err := w.services.Apply(t.Context(), newOwner("u"), []string{"hello", "v1-hello"})
-		if _, taken := errors.AsType[*NotOwned](err); taken || !errors.Is(err, broken) {
+		if _, notOwned := errors.AsType[*NotOwned](err); notOwned || !errors.Is(err, broken) {
 			t.Errorf("got %v, want only %v", err, broken)
 		}
 	}, theirs)

@@ -13,7 +13,7 @@ import (
 // port is the port of the Services of the gateway and of the broker.
 const port = 80
 
-// desired is the Service of a name that an object is to have.
+// desired returns the Service of a name, for its owner.
 func (s *Services) desired(owner metav1.Object, name string) *corev1.Service {
 	labels := map[string]string{}
 	maps.Copy(labels, owner.GetLabels())

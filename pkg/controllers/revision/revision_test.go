@@ -223,7 +223,7 @@ func TestReconcileRestart(t *testing.T) {
 	}
 }
 
-// TestReconcileGone covers serving 7.3: what runs for a Revision ends with it.
+// TestReconcileGone covers serving 7.3: deleting a Revision stops its backends.
 func TestReconcileGone(t *testing.T) {
 	f := newFixture(t, newRevision())
 	f.reconcile(t)
@@ -239,7 +239,7 @@ func TestReconcileGone(t *testing.T) {
 	}
 }
 
-// TestReconcileOtherUID does not take an older Revision's instances for those of its successor of the same name.
+// TestReconcileOtherUID ignores the instances of an older Revision of the same name.
 func TestReconcileOtherUID(t *testing.T) {
 	f := newFixture(t, newRevision())
 	f.runtime.states[key] = workload.State{UID: "u0", Desired: 1, Ready: 1}

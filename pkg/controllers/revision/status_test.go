@@ -36,8 +36,8 @@ func line(status servingv1.RevisionStatus, t duckv1.ConditionType) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// TestObserve covers serving 9.4.3-1, 6-6, 6-12 and 6-13: what is observed of a Revision, one state after the
-// other, and what its conditions say then.
+// TestObserve covers serving 9.4.3-1, 6-6, 6-12 and 6-13: states of a Revision, one after the
+// other, and the conditions that follow.
 func TestObserve(t *testing.T) {
 	const deploying, queued, noTraffic = "Unknown Deploying", "Unknown Queued", "False NoTraffic"
 	const resolving = "Unknown ResolvingDigests"
@@ -177,8 +177,8 @@ func TestObserveDetails(t *testing.T) {
 	}
 }
 
-// TestObserveDeadline gives a Revision that this process did not see begin all its time, and then tells that it was
-// up (serving 6-6).
+// TestObserveDeadline gives a Revision that is older than this process its whole deadline, and then reports that it was
+// exceeded (serving 6-6).
 func TestObserveDeadline(t *testing.T) {
 	revision := newRevision()
 	revision.Annotations = map[string]string{servingv1.ProgressDeadlineAnnotationKey: "30s"}
@@ -200,7 +200,7 @@ func TestObserveDeadline(t *testing.T) {
 	}
 }
 
-// TestObserveImages has the digests of images told, and that one runs by its tag, which keeps nothing from being ready
+// TestObserveImages reports the digests of images, and an image that runs by its tag, which does not affect Ready
 // (serving 9.4.3-8).
 // It covers serving 10.1-1 and 10.1-2.
 // It covers serving 9.4.3-6.

@@ -88,7 +88,7 @@ func (f *fakeGateway) SetRoute(route *routing.Route) {
 
 func (f *fakeGateway) DeleteRoute(key routing.Key) { delete(f.routes, key) }
 
-func (f *fakeGateway) ServedEverywhere(_ routing.Key, then func()) bool {
+func (f *fakeGateway) ServedByAll(_ routing.Key, then func()) bool {
 	if f.behind == nil {
 		return true
 	}
@@ -96,7 +96,7 @@ func (f *fakeGateway) ServedEverywhere(_ routing.Key, then func()) bool {
 	return false
 }
 
-// shares tells where the requests to a host go, as "revision:percent" in order, or "" where nobody has it.
+// shares returns the Revisions that serve a host, as "revision:percent" in order, or "" for an unknown host.
 func (f *fakeGateway) shares(host string) string {
 	var found []string
 	for _, route := range f.routes {

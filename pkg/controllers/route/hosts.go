@@ -39,7 +39,7 @@ type addresses struct {
 	tags map[string]string
 	// services are the core Services of the Route and of its tags, whether or not it gets their host names.
 	services []service
-	// faults say which names are no DNS names.
+	// faults are the errors of names that are no DNS names.
 	faults []error
 }
 

@@ -79,7 +79,7 @@ func TestPrivateTag(t *testing.T) {
 	}
 }
 
-// TestPlaceholders gives Routes and their tags core Services, but not those of hosts that other Routes have.
+// TestPlaceholders gives Routes and their tags core Services, except for hosts that other Routes have.
 func TestPlaceholders(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	older, younger := newRoute("v1-hello", pin("hello-1", 100)), newRoute("hello", pin("hello-1", 100, "v1"), pin("hello-1", 0, "v2"))
@@ -94,9 +94,9 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// TestPlaceholderFaults tells of a name that is taken and of a Service that cannot be written (serving 7.0.1-3).
+// TestPlaceholderFaults covers a name that another object has and a Service that cannot be written (serving 7.0.1-3).
 func TestPlaceholderFaults(t *testing.T) {
-	taken := &hostservice.NotOwned{Service: named("hello"), Kind: "Route"}
+	notOwned := &hostservice.NotOwned{Service: named("hello"), Kind: "Route"}
 	quota := apierrors.NewForbidden(corev1.Resource("services"), "hello", errors.New("exceeded quota"))
 	down := errors.New("connection refused")
 	conflict := apierrors.NewConflict(corev1.Resource("services"), "hello", errors.New("changed"))
@@ -104,9 +104,9 @@ func TestPlaceholderFaults(t *testing.T) {
 		name          string
 		fault         error
 		want, ingress string
-		again         bool
+		retried       bool
 	}{
-		{"taken", taken, "False", "False NotOwned " + taken.Error(), false},
+		{"owned by another object", notOwned, "False", "False NotOwned " + notOwned.Error(), false},
 		{"quota", quota, "False", "False PlaceholderFailed A name of the Route does not resolve within the cluster: " + quota.Error(), true},
 		{"host down", down, "Unknown", "Unknown PlaceholderFailed A name of the Route does not resolve within the cluster yet: connection refused", true},
 		{"out of date", conflict, "missing", "missing", true},
@@ -115,8 +115,8 @@ func TestPlaceholderFaults(t *testing.T) {
 			f := newFixture(t, newRoute("hello", pin("hello-1", 100)), newRevision("hello", 1, ready(corev1.ConditionTrue, "")))
 			placeholders := &fakePlaceholders{names: map[string][]string{}, err: tt.fault}
 			f.Placeholders = placeholders
-			if err := controllertest.Reconcile(t.Context(), f, named("hello")); (err != nil) != tt.again {
-				t.Errorf("error %v, want one to try again: %v", err, tt.again)
+			if err := controllertest.Reconcile(t.Context(), f, named("hello")); (err != nil) != tt.retried {
+				t.Errorf("error %v, want one to retry: %v", err, tt.retried)
 			}
 			f.list()
 			if got := f.condition("hello", ingress); got != tt.ingress {
@@ -147,7 +147,7 @@ func TestFollowing(t *testing.T) {
 	leading.put(newConfiguration("hello", "hello-2", isReady))
 	leading.reconcile("hello")
 
-	// The other one starts later, from what is stored.
+	// The other replica starts later, from the stored objects.
 	other := newFixture(t)
 	other.client, other.clock = leading.client, leading.clock
 	other.restart()

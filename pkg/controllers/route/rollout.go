@@ -100,7 +100,7 @@ func rollOut(targets, before []target, running []rollout, owner func(revision st
 }
 
 // advance returns the rollout that a target is in, or nil where its share needs none. One that was on the way
-// to an older Revision begins anew, from the shares it had reached.
+// to an older Revision starts again, from the shares it had reached.
 func advance(t target, before []target, running []rollout, owner func(revision string) string, now time.Time) *rollout {
 	if !t.latest || t.percent == 0 {
 		return nil

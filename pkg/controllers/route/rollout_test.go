@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// configurationOf gives the Configuration of a Revision by its name; those whose name begins with x are gone.
+// configurationOf returns the Configuration of a Revision by its name; Revisions whose names begin with x do not exist.
 func configurationOf(revision string) string {
 	if strings.HasPrefix(revision, "x") {
 		return ""

@@ -32,9 +32,9 @@ import (
 type Gateway interface {
 	SetRoute(route *routing.Route)
 	DeleteRoute(key routing.Key)
-	// ServedEverywhere reports whether the gateways of all replicas serve the same route as this one. If not, it calls then
+	// ServedByAll reports whether the gateways of all replicas serve the same route as this one. If not, it calls then
 	// when that may have changed.
-	ServedEverywhere(key routing.Key, then func()) bool
+	ServedByAll(key routing.Key, then func()) bool
 }
 
 // Queue accepts keys of Routes to reconcile.
@@ -202,7 +202,7 @@ func (r *Reconciler) write(ctx context.Context, writer *reconciler.StatusWriter,
 	case len(found.rollouts) > 0:
 		// The start of a rollout is written before its next step.
 		write = writer.Write
-	case found.ingress().Status == corev1.ConditionTrue && !r.Gateway.ServedEverywhere(key, func() { r.Queue.Enqueue(key) }):
+	case found.ingress().Status == corev1.ConditionTrue && !r.Gateway.ServedByAll(key, func() { r.Queue.Enqueue(key) }):
 		found.spreading = true
 		if status, err = found.status(observed, now); err != nil {
 			return err

@@ -43,7 +43,7 @@ func TestReconcile(t *testing.T) {
 	f.put(newConfiguration("hello", "hello-1", isReady))
 	writes, events := f.reconcile("hello")
 	if writes != 2 {
-		t.Errorf("a Route that becomes ready has %d writes, want 1 and that of the Revision's label", writes)
+		t.Errorf("a Route that becomes ready has %d writes, want 1 and the one of the Revision's label", writes)
 	}
 	if want := []string{"Normal TrafficChanged Requests go to hello-1 (100%)", "Normal Ready Became ready"}; !slices.Equal(events, want) {
 		t.Errorf("events are %q, want %q", events, want)
@@ -82,7 +82,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestReconcileKeepsLastGood has what was assigned last go on while the spec cannot be met, over a restart too.
+// TestReconcileKeepsLastGood keeps the latest valid assignment while the spec cannot be met, also after a restart.
 func TestReconcileKeepsLastGood(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	f := newFixture(t, newRoute("hello", pin("hello-1", 60), pin("hello-2", 40)), newRevision("hello", 1, isReady), newRevision("hello", 2, isReady))
@@ -97,7 +97,7 @@ func TestReconcileKeepsLastGood(t *testing.T) {
 		t.Errorf("after a restart there are %d writes, want 0", writes)
 	}
 	if got := f.gateway.shares("hello.default.example.com"); got != "hello-1:60 hello-2:40" {
-		t.Errorf("requests go to %q, want what was assigned last", got)
+		t.Errorf("requests go to %q, want the latest assignment", got)
 	}
 	if got, want := f.condition("hello", duckv1.ConditionReady), `False RevisionMissing Revision "hello-3" referenced in traffic not found.`; got != want {
 		t.Errorf("Ready is %q, want %q", got, want)
@@ -120,7 +120,7 @@ func TestReconcileKeepsLastGood(t *testing.T) {
 	}
 }
 
-// TestReconcileRollout moves requests over step by step, and goes on after a restart where it was.
+// TestReconcileRollout moves requests step by step, and continues after a restart.
 func TestReconcileRollout(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	route := newRoute("hello", follow("hello", 100))
@@ -284,7 +284,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestReconcileReferences covers serving 7.4-2: Revisions say which Routes refer to them, whoever they are.
+// TestReconcileReferences covers serving 7.4-2: Revisions list the Routes that refer to them, of any name.
 // It covers serving 7.4-1.
 func TestReconcileReferences(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
@@ -297,7 +297,7 @@ func TestReconcileReferences(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	// Nobody saw the Routes go.
+	// The deletions of the Routes were not observed.
 	f.remove("routes", "a")
 	f.remove("routes", "b")
 	f.restart()
@@ -381,7 +381,7 @@ func TestClusterDomain(t *testing.T) {
 	}
 }
 
-// TestReconcileInvalidHost covers serving 8-4: a host name that could not resolve is told of, the others serve.
+// TestReconcileInvalidHost covers serving 8-4: a host name that could not resolve is reported, the others serve.
 func TestReconcileInvalidHost(t *testing.T) {
 	const tag = "a-tag-that-is-much-too-long-to-stand-before-the-name-of-a-route"
 	f := newFixture(t, newRoute("hello", pin("hello-1", 100, tag)), newRevision("hello", 1, ready(corev1.ConditionTrue, "")))
@@ -448,8 +448,8 @@ func TestReconcileSettings(t *testing.T) {
 	}
 }
 
-// TestReconcileElsewhere covers that a Route is not ready before the gateways of all replicas serve it (serving 7.4).
-func TestReconcileElsewhere(t *testing.T) {
+// TestReconcileAllReplicas covers that a Route is not ready before the gateways of all replicas serve it (serving 7.4).
+func TestReconcileAllReplicas(t *testing.T) {
 	f := newFixture(t, newRoute("hello", follow("hello", 100)), newConfiguration("hello", "hello-1", ready(corev1.ConditionTrue, "")),
 		newRevision("hello", 1, ready(corev1.ConditionTrue, "")))
 	var others []func()
@@ -473,7 +473,7 @@ func TestReconcileElsewhere(t *testing.T) {
 	if got := f.condition("hello", duckv1.ConditionReady); got != "True" {
 		t.Errorf("when others serve it, Ready is %q", got)
 	}
-	// What is written is not asked for again, as by each new leader.
+	// A status that is Ready is not checked again, as by each new leader.
 	f.gateway.behind = &others
 	if writes, _ := f.reconcile("hello"); writes != 0 || len(others) != 1 {
 		t.Errorf("a Route that is ready is written %d times, and asked for %d times", writes, len(others))

@@ -23,7 +23,7 @@ func TestResolve(t *testing.T) {
 		want    string
 	}{
 		{"without traffic, the Configuration of its name", nil, "", "hello-2+:100 True"},
-		{"without traffic, that of its Service", nil, "other", "other-1+:100 True"},
+		{"without traffic, the Configuration of its Service", nil, "other", "other-1+:100 True"},
 		{"latest and pinned", []servingv1.TrafficTarget{follow("hello", 90), pin("hello-1", 10)}, "", "hello-2+:90 hello-1:10 True"},
 		{"tag without a share", []servingv1.TrafficTarget{follow("hello", 100), {RevisionName: "hello-1", Tag: "old"}}, "", "hello-2+:100 old=hello-1:0 True"},
 		{"no such Configuration", []servingv1.TrafficTarget{follow("none", 100)}, "", `False ConfigurationMissing Configuration "none" referenced in traffic not found.`},

@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 )
 
-// What the server answers decides whether the user is told, and whether it is tried again.
+// The response of the server decides whether the user is informed, and whether the write is retried.
 func TestErrors(t *testing.T) {
 	resource := servingv1.Resource("configurations")
 	quota := apierrors.NewForbidden(resource, "hello", errors.New("exceeded quota"))
@@ -48,7 +48,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Children that the informers do not know yet are taken as they are stored, if they are the Service's.
+// Children that the informers do not have yet are read from the server, if they are the Service's.
 func TestLaggingInformers(t *testing.T) {
 	s := service()
 	w := controllertest.New(t, s)
@@ -78,7 +78,7 @@ func TestGoneAndConflict(t *testing.T) {
 	}))
 	r := newReconciler(w)
 	w.Sync()
-	for _, name := range []string{"hello", "nobody"} {
+	for _, name := range []string{"hello", "missing"} {
 		if err := controllertest.Reconcile(t.Context(), r, types.NamespacedName{Namespace: key.Namespace, Name: name}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -116,7 +116,7 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// The controller hears of Services and of all that has their name: when somebody else's Configuration is gone,
+// The controller watches Services and all objects of their names: when another owner's Configuration is gone,
 // the Service makes its own (serving 7.1-1).
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -146,11 +146,11 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// The status repeats that of the children and sums it up (serving 7.1-6, 6-12, 6-13, 9.1.3), and says when they
+// The status repeats and summarizes the status of the children (serving 7.1-6, 6-12, 6-13, 9.1.3), and reports when they
 // lag behind or are not the Service's (serving 7.0.1-3).
 func TestStatus(t *testing.T) {
 	s := service()
-	taken := service(named("hello-b"))
+	foreign := service(named("hello-b"))
 	failed := reconciler.False(duckv1.ConditionReady, "RevisionFailed", "no such image")
 	for name, test := range map[string]struct {
 		service                       *servingv1.Service
@@ -187,7 +187,7 @@ func TestStatus(t *testing.T) {
 			configurations: "True", routes: "Unknown TrafficNotMigrated", ready: "Unknown TrafficNotMigrated",
 			message: "Traffic is not yet migrated to the latest revision.",
 		},
-		"the Configuration belongs to somebody else": {
+		"the Configuration belongs to another owner": {
 			children:       []runtime.Object{configuration(s, isReady, func(c *servingv1.Configuration) { c.OwnerReferences = nil; c.Labels = nil })},
 			configurations: "False NotOwned", routes: "Unknown", ready: "False NotOwned",
 			message: `There is an existing Configuration "hello" that we do not own.`,
@@ -197,20 +197,20 @@ func TestStatus(t *testing.T) {
 			configurations: "True", routes: "False NotOwned", ready: "False NotOwned",
 			message: `There is an existing Route "hello" that we do not own.`,
 		},
-		"the revision name is taken": {
-			service: taken,
+		"the name of the Revision is in use": {
+			service: foreign,
 			children: []runtime.Object{
-				configuration(taken, reconciler.False(duckv1.ConditionReady, revisionref.ReasonRevisionNameInUse, "taken")),
+				configuration(foreign, reconciler.False(duckv1.ConditionReady, revisionref.ReasonRevisionNameInUse, "foreign")),
 				// It would have to change.
 				route(s, isReady, func(r *servingv1.Route) { r.Labels = nil }),
 			},
 			configurations: "False RevisionNameTaken", routes: "Unknown RevisionNameTaken", ready: "False RevisionNameTaken",
-			message: "taken",
+			message: "foreign",
 		},
 		"the named revision is not there yet": {
-			service: taken,
+			service: foreign,
 			children: []runtime.Object{
-				configuration(taken, isReady, func(c *servingv1.Configuration) { c.Generation = 2 }),
+				configuration(foreign, isReady, func(c *servingv1.Configuration) { c.Generation = 2 }),
 				route(s, isReady, func(r *servingv1.Route) { r.Labels = nil }),
 			},
 			configurations: "Unknown OutOfDate", routes: "Unknown OutOfDate", ready: "Unknown OutOfDate",

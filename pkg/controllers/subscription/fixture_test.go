@@ -91,7 +91,7 @@ func (f *fixture) restart(host *destination.Host) {
 	}
 }
 
-// reconcile returns what was written. The informers know of it afterwards.
+// reconcile returns the writes, after the informers have received them.
 func (f *fixture) reconcile() []string {
 	f.t.Helper()
 	if err := controllertest.Reconcile(f.t.Context(), f, key); err != nil {

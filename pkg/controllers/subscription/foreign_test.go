@@ -40,7 +40,7 @@ var (
 
 type fields = map[string]any
 
-// kafkaChannel is channel orders of the host cluster, whose fields besides metadata are given. Somebody else subscribes
+// kafkaChannel is channel orders of the host cluster, whose fields besides metadata are given. Another client subscribes
 // to it too.
 func kafkaChannel(spec, status fields) *unstructured.Unstructured {
 	if spec["subscribers"] == nil {
@@ -68,7 +68,7 @@ type hosted struct {
 func newHosted(t *testing.T, on []runtime.Object, objects ...runtime.Object) *hosted {
 	t.Helper()
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{kafkaChannels: "KafkaChannelList"}, on...)
-	// The fake server knows no resource versions.
+	// The fake server has no resource versions.
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		var patch unstructured.Unstructured
 		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch.Object); err != nil {
@@ -113,7 +113,7 @@ func (f *hosted) unknown(code int, document string) {
 	}
 }
 
-// reconcile has the informers know of what came of it.
+// reconcile updates the informers after it.
 func (f *hosted) reconcile() []string {
 	f.t.Helper()
 	writes := f.fixture.reconcile()
@@ -150,7 +150,7 @@ func (f *hosted) subscribers() []any {
 	return listed
 }
 
-// finish has the Subscription be deleted, as far as finalizers let it.
+// finish deletes the Subscription unless finalizers are left.
 func (f *hosted) finish() {
 	f.t.Helper()
 	f.update(func(s *messagingv1.Subscription) { s.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now)) })
@@ -162,7 +162,7 @@ func entry(generation int64, url string) fields {
 	return fields{"uid": "uid", "generation": generation, "subscriberUri": url}
 }
 
-// A Subscription is listed in a channel of another kind, besides those of others, and is ready when the channel says so
+// A Subscription is listed in a channel of another kind, besides other subscribers, and is ready when the channel says so
 // of it and of itself (eventing Subscription Lifecycle).
 func TestForeignChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestForeignUnresolved(t *testing.T) {
 	})
 }
 
-// Writes that meet those of others are repeated on what is there then; those that are refused are told of.
+// Writes that conflict with other writes are repeated on the new object; refused writes are reported.
 func TestForeignWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newHosted(t, []runtime.Object{kafkaChannel(fields{}, isReady())}, subscription(toKafka))

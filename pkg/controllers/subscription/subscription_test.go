@@ -241,7 +241,7 @@ func TestChannel(t *testing.T) {
 	}
 }
 
-// Without delivery options of its own, a Subscription has those of its Channel as a whole, with its dead letter
+// Without delivery options of its own, a Subscription has all options of its Channel, with its dead letter
 // sink (eventing Channel-2).
 func TestDelivery(t *testing.T) {
 	defaults := func(c *messagingv1.Channel) {
@@ -295,7 +295,7 @@ func TestBrokerFails(t *testing.T) {
 }
 
 // A Subscription that is gone gets nothing more, nor does one of its name inherit from it (eventing Subscription
-// Lifecycle). The same goes for its Channel.
+// Lifecycle). So is its Channel.
 func TestDeletion(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(f *fixture)
@@ -308,16 +308,16 @@ func TestDeletion(t *testing.T) {
 				s.DeletionTimestamp, s.Finalizers = ptr.To(metav1.NewTime(controllertest.Now)), []string{"x"}
 			})
 		}, []string{"set uid", "remove"}, nil},
-		"made anew": {func(f *fixture) { f.update(func(s *messagingv1.Subscription) { s.UID = "new" }) },
+		"recreated": {func(f *fixture) { f.update(func(s *messagingv1.Subscription) { s.UID = "new" }) },
 			[]string{"set uid", "remove", "set new"}, &eventing.Consumer{UID: "new", StreamUID: "channel-uid"}},
-		"made anew without address": {func(f *fixture) {
+		"recreated without address": {func(f *fixture) {
 			f.update(func(s *messagingv1.Subscription) { s.UID, s.Spec.Subscriber = "new", toBroker("x") })
 		}, []string{"set uid", "remove", "set new"}, &eventing.Consumer{UID: "new", StreamUID: "channel-uid"}},
-		"made anew for a foreign channel": {func(f *fixture) {
+		"recreated for a foreign channel": {func(f *fixture) {
 			f.update(func(s *messagingv1.Subscription) { s.UID, s.Spec.Channel.Kind = "new", "KafkaChannel" })
 		}, []string{"set uid", "remove"}, nil},
 		"Channel gone": {func(f *fixture) { f.delete("channels", "orders") }, []string{"set uid", "remove"}, nil},
-		"Channel made anew": {func(f *fixture) {
+		"Channel recreated": {func(f *fixture) {
 			f.put(channelOf(func(c *messagingv1.Channel) { c.UID = "new" }))
 		}, []string{"set uid", "remove", "set uid"}, &eventing.Consumer{UID: "uid", StreamUID: "new"}},
 	} {
@@ -339,7 +339,7 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// Deliveries that fail are told of, once, and do not keep the Subscription from being ready (eventing Error Signalling).
+// Failing deliveries are reported once and do not keep the Subscription from being ready (eventing Error Signalling).
 func TestDeliveryHealth(t *testing.T) {
 	f := newFixture(t, nil, subscription(), channelOf())
 	f.reconcile()
@@ -416,7 +416,7 @@ func TestWatches(t *testing.T) {
 	})
 }
 
-// What does not concern Subscriptions of a Channel is not told to them.
+// Changes of a Channel that do not concern its Subscriptions do not enqueue them.
 func TestSameToSubscriptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*messagingv1.Channel)
@@ -442,7 +442,7 @@ func TestSameToSubscriptions(t *testing.T) {
 	}
 }
 
-// TestGrantWithdrawn ends what is sent to another namespace once that does not grant it any more, whether the
+// TestGrantWithdrawn stops sending to another namespace once that withdraws the grant, whether the
 // Subscription or its Channel refers there.
 func TestGrantWithdrawn(t *testing.T) {
 	sink := channelOf(func(c *messagingv1.Channel) {

@@ -48,9 +48,9 @@ func TestDecide(t *testing.T) {
 	off := time.Duration(-1)
 	three := []*servingv1.Revision{unused(3, 50*hour, 10*hour), unused(1, 100*hour, 90*hour), unused(2, 60*hour, 40*hour)}
 	for name, test := range map[string]struct {
-		gc    settings.GC
-		want  []string
-		again time.Duration
+		gc      settings.GC
+		want    []string
+		requeue time.Duration
 	}{
 		"fewer than the minimum": {settings.GC{RetainSinceCreateTime: hour, RetainSinceLastActiveTime: hour, MinNonActiveRevisions: 3, MaxNonActiveRevisions: 10}, nil, 0},
 		"the longest unused go first": {settings.GC{RetainSinceCreateTime: hour, RetainSinceLastActiveTime: hour, MinNonActiveRevisions: 2, MaxNonActiveRevisions: 10},
@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 		"the maximum beats the times": {settings.GC{RetainSinceCreateTime: 1000 * hour, RetainSinceLastActiveTime: hour, MaxNonActiveRevisions: 2}, []string{"hello-00001"}, 900 * hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			remove, again := decide(three, test.gc, controllertest.Now)
+			remove, requeue := decide(three, test.gc, controllertest.Now)
 			var got []string
 			for _, revision := range remove {
 				got = append(got, revision.Name)
@@ -76,15 +76,15 @@ func TestDecide(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("removed (-want +got):\n%s", diff)
 			}
-			if again != test.again {
-				t.Errorf("again after %v, want %v", again, test.again)
+			if requeue != test.requeue {
+				t.Errorf("requeue after %v, want %v", requeue, test.requeue)
 			}
 		})
 	}
 }
 
-// world has Revisions 1 to 6 of a Configuration, all long unused; 5 is the latest ready, 6 the present one.
-func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...runtime.Object) (*controllertest.Fixture, *Reconciler) {
+// newFixture has Revisions 1 to 6 of a Configuration, all long unused; 5 is the latest ready, 6 the present one.
+func newFixture(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...runtime.Object) (*controllertest.Fixture, *Reconciler) {
 	t.Helper()
 	objects := more
 	for generation := int64(1); generation <= 6; generation++ {
@@ -116,7 +116,7 @@ func world(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...ru
 	return w, r
 }
 
-// deleted returns the names of the Revisions that were deleted. Each deletion is bound to what was seen.
+// deleted returns the names of the Revisions that were deleted. Each deletion has preconditions on the listed object.
 func deleted(t *testing.T, w *controllertest.Fixture) []string {
 	t.Helper()
 	var names []string
@@ -134,12 +134,12 @@ func deleted(t *testing.T, w *controllertest.Fixture) []string {
 	return names
 }
 
-// The present and the latest ready Revision, those that are routed and those that a user keeps stay, and the
-// next deadline brings the Configuration back (serving 7.3-2).
+// The current and the latest ready Revision, routed Revisions and Revisions that a user keeps are not deleted, and the
+// next deadline requeues the Configuration (serving 7.3-2).
 func TestReconcile(t *testing.T) {
 	route := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	route.Status.Traffic = []servingv1.TrafficTarget{{RevisionName: "hello-00003"}}
-	w, r := world(t, map[int64]func(*servingv1.Revision){
+	w, r := newFixture(t, map[int64]func(*servingv1.Revision){
 		1: func(r *servingv1.Revision) { r.Annotations[servingv1.NoGCAnnotationKey] = "true" },
 		2: func(r *servingv1.Revision) {
 			r.Labels[servingv1.RoutingStateLabelKey] = servingv1.RoutingStateActive
@@ -172,7 +172,7 @@ func TestReconcile(t *testing.T) {
 func TestUnseenGeneration(t *testing.T) {
 	c := configuration(6)
 	c.Generation = 7
-	w, r := world(t, nil, c)
+	w, r := newFixture(t, nil, c)
 	if err := controllertest.Reconcile(t.Context(), r, key); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestUnseenGeneration(t *testing.T) {
 	}
 }
 
-// A Revision that is gone already is no error; one that changed meanwhile is looked at again.
+// A Revision that is gone already is no error; one that changed meanwhile is checked again.
 func TestErrors(t *testing.T) {
 	revisions := servingv1.Resource("revisions")
 	for name, test := range map[string]struct {
@@ -192,7 +192,7 @@ func TestErrors(t *testing.T) {
 		"changed": {apierrors.NewConflict(revisions, "x", errors.New("routed")), apierrors.IsConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, r := world(t, nil, configuration(6))
+			w, r := newFixture(t, nil, configuration(6))
 			w.Fail("delete", "revisions", test.err)
 			if err := controllertest.Reconcile(t.Context(), r, key); !test.want(err) {
 				t.Errorf("got error %v", err)

@@ -11,7 +11,7 @@ func Configuration(service *servingv1.Service) *servingv1.Configuration {
 	}
 }
 
-// UpdateConfiguration returns a copy of a Service's existing Configuration that says what the Service says
+// UpdateConfiguration returns a copy of a Service's existing Configuration with the desired state of the Service
 // (serving 7.1-2, 7.1-5).
 func UpdateConfiguration(existing *servingv1.Configuration, service *servingv1.Service) *servingv1.Configuration {
 	desired := Configuration(service)

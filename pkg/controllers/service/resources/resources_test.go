@@ -32,7 +32,7 @@ func service() *servingv1.Service {
 	return s
 }
 
-// Labels and annotations are copied, but what is kubectl's, and the label of the Service is added (serving 7.1-2
+// Labels and annotations are copied, except for kubectl's, and the label of the Service is added (serving 7.1-2
 // to 7.1-4, 9.1.1-1, 9.1.1-2). Rollouts are the Route's matter.
 func TestMetadata(t *testing.T) {
 	labels := map[string]string{"team": "a", servingv1.ServiceLabelKey: "hello"}
@@ -86,7 +86,7 @@ func TestSpec(t *testing.T) {
 	}
 }
 
-// Making children, or having them say what the Service says, changes nothing of the Service, which listers share.
+// Creating or updating children does not change the Service, which listers share.
 func TestNoSharing(t *testing.T) {
 	s := service()
 	c, r := Configuration(s), Route(s)

@@ -19,7 +19,7 @@ func Route(service *servingv1.Service) *servingv1.Route {
 	return route
 }
 
-// UpdateRoute returns a copy of a Service's existing Route that says what the Service says (serving 7.1-2,
+// UpdateRoute returns a copy of a Service's existing Route with the desired state of the Service (serving 7.1-2,
 // 7.1-5).
 func UpdateRoute(existing *servingv1.Route, service *servingv1.Service) *servingv1.Route {
 	desired := Route(service)

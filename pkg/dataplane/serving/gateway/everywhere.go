@@ -33,10 +33,10 @@ func formOf(route *routing.Route) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// ServedEverywhere tells whether the gateways of all replicas serve a route in the form that this one was given last, so
+// ServedByAll tells whether the gateways of all replicas serve a route in the form that this one was given last, so
 // that it does not matter to which of them a request comes. Where it is not, it begins to ask them, and has then called by
 // another goroutine when the answer may be a different one. A route that is unknown here is served everywhere.
-func (g *Gateway) ServedEverywhere(key routing.Key, then func()) bool {
+func (g *Gateway) ServedByAll(key routing.Key, then func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	route := g.routes[key]

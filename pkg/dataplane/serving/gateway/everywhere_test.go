@@ -34,7 +34,7 @@ func TestServedEverywhere(t *testing.T) {
 	all := serveReplicas(t, revision(0), nil, nil, names, names...)
 	key := moved().Key
 	called := make(chan struct{}, 1)
-	served := func() bool { return all["a"].ServedEverywhere(key, func() { called <- struct{}{} }) }
+	served := func() bool { return all["a"].ServedByAll(key, func() { called <- struct{}{} }) }
 	if !served() {
 		until(t, called)
 	}
@@ -62,7 +62,7 @@ func TestServedEverywhere(t *testing.T) {
 	if all["c"].SetRoute(routeTo("app", "app")); !served() {
 		t.Error("what others have later matters")
 	}
-	if !all["a"].ServedEverywhere(routing.Key{Name: "unknown"}, nil) {
+	if !all["a"].ServedByAll(routing.Key{Name: "unknown"}, nil) {
 		t.Error("an unknown route is waited for")
 	}
 	for name, r := range all {
@@ -79,7 +79,7 @@ func TestServedEverywhereSuperseded(t *testing.T) {
 	all["a"].SetRoute(moved())
 	called := make(chan struct{}, 1)
 	then := func() { called <- struct{}{} }
-	if all["a"].ServedEverywhere(moved().Key, then) {
+	if all["a"].ServedByAll(moved().Key, then) {
 		t.Fatal("it is served everywhere")
 	}
 	began := time.Now()
@@ -88,7 +88,7 @@ func TestServedEverywhereSuperseded(t *testing.T) {
 	if took := time.Since(began); took > routedPatience/2 {
 		t.Errorf("that took %s", took)
 	}
-	if all["a"].ServedEverywhere(moved().Key, then) {
+	if all["a"].ServedByAll(moved().Key, then) {
 		t.Error("the new form is served everywhere without having been asked for")
 	}
 	all["b"].SetRoute(routeTo("app", "app"))
@@ -114,12 +114,12 @@ func TestServedEverywhereWithout(t *testing.T) {
 			all["a"].SetRoute(moved())
 			called := make(chan struct{}, 1)
 			then := func() { called <- struct{}{} }
-			if all["a"].ServedEverywhere(moved().Key, then) {
+			if all["a"].ServedByAll(moved().Key, then) {
 				t.Error("another one that does not have it is not waited for")
 			}
 			lose(all)
 			until(t, called)
-			if !all["a"].ServedEverywhere(moved().Key, then) {
+			if !all["a"].ServedByAll(moved().Key, then) {
 				t.Error("it is waited for")
 			}
 		})
@@ -131,7 +131,7 @@ func TestServedEverywhereAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(Options{Members: membership.Alone()})
 		g.SetRoute(moved())
-		if !g.ServedEverywhere(moved().Key, nil) {
+		if !g.ServedByAll(moved().Key, nil) {
 			t.Error("others are waited for")
 		}
 	})
