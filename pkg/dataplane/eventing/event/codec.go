@@ -35,7 +35,7 @@ func (e *Event) Size() int {
 	return size
 }
 
-// Append appends the event in the form that the log keeps. Decode reads it.
+// Append appends the event in the form of the log. Decode reads it.
 func (e *Event) Append(buf []byte) []byte {
 	var flags byte
 	if e.Structured {
@@ -148,7 +148,7 @@ type reader struct {
 	bad  bool
 }
 
-// count reads a number. It is 0 if there is none, or one that no length may have, which bad tells.
+// count reads a number. It returns 0 and sets bad if the number is missing or exceeds every length.
 func (r *reader) count() int {
 	n, size := binary.Uvarint(r.rest)
 	// The bound keeps sums of lengths from overflowing.

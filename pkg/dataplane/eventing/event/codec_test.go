@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCodec covers that the log gives back events as they were.
+// TestCodec covers that the log returns unchanged events.
 func TestCodec(t *testing.T) {
 	for name, e := range map[string]*Event{
 		"empty":      {},

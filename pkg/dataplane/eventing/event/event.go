@@ -1,19 +1,19 @@
-// Package event holds CloudEvents as the broker handles them: read from HTTP in any content mode, kept in the event
-// log, and written to HTTP, with their data byte for byte.
+// Package event reads CloudEvents from HTTP in any content mode and from the event log, and writes them to both, with their data
+// byte for byte.
 package event
 
-// Event is a CloudEvent. Immutable once read: whoever changes one makes a copy.
+// Event is a CloudEvent. Immutable once read: With returns a changed copy.
 type Event struct {
 	// V03 is true if specversion is 0.3 and not 1.0.
 	V03 bool
 	// Attributes are all attributes besides specversion: id, source, type, the optional ones and extensions, in the order
 	// of arrival.
 	Attributes []Attribute
-	// Data is the data as its content type has it, not base64. Nil tells that the event has none.
+	// Data is the data in the form of its content type, not base64. It is nil if the event has no data.
 	Data []byte
-	// Structured tells that the event arrived in structured (or batched) mode.
+	// Structured is true if the event arrived in structured (or batched) mode.
 	Structured bool
-	// Headers are those of the request that travel with the event: x-request-id, x-b3-*, b3, traceparent, tracestate,
+	// Headers are the headers of the request that travel with the event: x-request-id, x-b3-*, b3, traceparent, tracestate,
 	// knative-*. Names are in lower case.
 	Headers []Header
 }
@@ -24,7 +24,7 @@ type Attribute struct {
 	Type        Type
 }
 
-// Type is the type of an attribute's value, as far as JSON tells them apart.
+// Type is the type of an attribute's value, as far as JSON distinguishes them.
 type Type byte
 
 // The types of attributes (CloudEvents 1.0.2, Type System).
@@ -54,7 +54,7 @@ const (
 	DataContentEncoding = "datacontentencoding"
 	// TTL counts down how many brokers an event may still pass through (behaviour of brokers, loops).
 	TTL = "knativebrokerttl"
-	// ErrorDest, ErrorCode and ErrorData tell of a dead letter where it could not be delivered, the HTTP status of the
+	// ErrorDest, ErrorCode and ErrorData of a dead letter are the address that did not accept it, the HTTP status of the
 	// last answer, and the beginning of its body in base64.
 	ErrorDest = "knativeerrordest"
 	ErrorCode = "knativeerrorcode"
@@ -82,7 +82,7 @@ func (e *Event) version() string {
 	return version10
 }
 
-// With returns a copy of the event in which attributes have other values; those with an empty value are left out.
+// With returns a copy of the event in which attributes have other values; an empty value removes the attribute.
 // Data is shared.
 func (e *Event) With(attributes ...Attribute) *Event {
 	changed := *e

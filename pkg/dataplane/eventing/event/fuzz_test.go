@@ -22,18 +22,18 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := Decode(e.Append(nil))
+		decoded, err := Decode(e.Append(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(e, again); diff != "" {
+		if diff := cmp.Diff(e, decoded); diff != "" {
 			t.Error(diff)
 		}
 	})
 }
 
-// FuzzFromRequest checks that reading never panics, and that what is accepted is the same event after it was written
-// and read again in each mode.
+// FuzzFromRequest checks that reading never panics, and that an accepted event is the same after it was written
+// and read in each mode.
 func FuzzFromRequest(f *testing.F) {
 	f.Add("", "1.0", "1", "/s", "t", "x", "Y%20", "text/plain", []byte("data"))
 	f.Add("", "1.0", "", "://", "", "my-ext", "\"", "application/json", []byte("{}"))
@@ -57,7 +57,7 @@ func FuzzFromRequest(f *testing.F) {
 				t.Fatalf("this is no JSON: %q", body)
 			}
 			if _, err := e.ToSDK(); err != nil {
-				t.Errorf("the SDK refuses what was accepted: %v", err)
+				t.Errorf("the SDK rejects an accepted event: %v", err)
 			}
 			checkStructured(t, e)
 			checkBinary(t, e)

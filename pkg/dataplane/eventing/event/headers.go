@@ -14,7 +14,7 @@ var ErrHeaders = fmt.Errorf("headers that are passed on (%s) may take up at most
 
 const carriedHeaders = "x-request-id, b3, x-b3-*, traceparent, tracestate and knative-*"
 
-// carriedPrefix begins the names of headers of Knative, which travel with an event whatever they are.
+// carriedPrefix begins the names of headers of Knative, all of which travel with an event.
 const carriedPrefix = "Knative-"
 
 // carriedNames are the other headers that travel with an event, with their names in lower case.
@@ -59,7 +59,7 @@ func (e *Event) WriteHeaders(header http.Header) {
 
 // unescape returns the attribute that the value of a header stands for: unquoted if it is a quoted string, then with
 // percent-encoded bytes decoded (CloudEvents HTTP Protocol Binding 1.0.2, 3.1.3.2). A % that begins no encoded byte
-// stands for itself, as senders that follow older versions of the binding mean it.
+// stands for itself, as in older versions of the binding.
 func unescape(value string) string {
 	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
 		value = unquote(value[1 : len(value)-1])
@@ -111,7 +111,7 @@ func hex(c byte) (digit byte, ok bool) {
 	return 0, false
 }
 
-// escape is the inverse of unescape: whatever is not printable ASCII, and space, double quote and percent, is
+// escape is the inverse of unescape: space, double quote, percent, and all bytes that are not printable ASCII are
 // percent-encoded.
 func escape(value string) string {
 	escaped := 0

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// isJSON tells whether data of a media type is JSON: its subtype is json or ends with +json (CloudEvents JSON Event
+// isJSON reports whether data of a media type is JSON: its subtype is json or ends with +json (CloudEvents JSON Event
 // Format 1.0.2, 3.1).
 func isJSON(mediaType string) bool {
 	mediaType, _, _ = strings.Cut(mediaType, ";")
@@ -24,7 +24,7 @@ var textTypes = []string{
 	"application/x-ndjson", "application/x-www-form-urlencoded", "application/x-yaml", "application/xml", "application/yaml",
 }
 
-// isText tells whether data of a media type is text in UTF-8, as far as the type says.
+// isText reports whether data of a media type is text in UTF-8, as far as the type says.
 func isText(mediaType string) bool {
 	kind, parameters, err := mime.ParseMediaType(mediaType)
 	if err != nil {

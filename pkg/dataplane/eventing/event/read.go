@@ -15,7 +15,7 @@ import (
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 )
 
-// ErrNotEvent is matched by the errors of what is no valid CloudEvent. Their text follows the name of a message.
+// ErrNotEvent is matched by the errors of messages that are not valid CloudEvents. Their text follows the name of a message.
 var ErrNotEvent = errors.New("is not a CloudEvent")
 
 // ErrFormat is matched by the errors of events whose format is unknown. They match ErrNotEvent too.
@@ -33,9 +33,9 @@ const (
 
 // FromRequest returns the events of an HTTP request with canonical header names: one in binary or structured mode
 // (eventing Minimum supported protocol), any number in batched mode. The data of an event in binary mode is body
-// itself. Errors match ErrNotEvent or ErrHeaders; one bad event of a batch refuses the batch.
+// itself. Errors match ErrNotEvent or ErrHeaders; one invalid event rejects its batch.
 //
-// An empty body is no data, unless it has a content type of which an empty text is valid, that is any but JSON.
+// An empty body is no data, unless an empty text is valid for its content type, as for all types but JSON.
 func FromRequest(header http.Header, body []byte) ([]*Event, error) {
 	events, err := read(header, body)
 	switch {
@@ -107,7 +107,7 @@ func readBinary(message *cehttp.Message, header http.Header, headers []Header, b
 	if err := message.ReadBinary(message.Context(), v); err != nil {
 		return nil, err
 	}
-	// The order of headers is random; that of attributes shows in errors and in structured mode.
+	// The order of headers is random; the order of attributes is visible in errors and in structured mode.
 	slices.SortFunc(v.Attributes, func(x, y Attribute) int { return strings.Compare(x.Name, y.Name) })
 	if err := v.validate(); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func readBinary(message *cehttp.Message, header http.Header, headers []Header, b
 	return v.list[:], nil
 }
 
-// countAttributes returns how many attributes the headers of an event have, or more.
+// countAttributes returns an upper bound of the number of attributes in the headers of an event.
 func countAttributes(header http.Header) (int, error) {
 	const prefix = "Ce-"
 	count := 0
@@ -142,7 +142,7 @@ func countAttributes(header http.Header) (int, error) {
 	return count, nil
 }
 
-// visitor makes an event of what the SDK finds in a message in binary mode.
+// visitor makes an event from the attributes that the SDK finds in a message in binary mode.
 type visitor struct {
 	Event
 	// list saves an allocation.
@@ -151,7 +151,7 @@ type visitor struct {
 
 var _ binding.BinaryWriter = (*visitor)(nil)
 
-// SetAttribute adds an attribute that CloudEvents defines. The content type is the header's as it is.
+// SetAttribute adds an attribute that CloudEvents defines. The content type is the header's value, unchanged.
 func (v *visitor) SetAttribute(attribute spec.Attribute, value any) error {
 	s, ok := value.(string)
 	switch kind := attribute.Kind(); {

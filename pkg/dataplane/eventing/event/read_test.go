@@ -228,7 +228,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestMalformed covers that errors name what is wrong and what is allowed.
+// TestMalformed covers that errors name the fault and the allowed values.
 func TestMalformed(t *testing.T) {
 	structured, batch := headerOf("content-type", "application/cloudevents+json"), headerOf("content-type", "application/cloudevents-batch+json")
 	without := func(name string) http.Header {
@@ -266,7 +266,7 @@ func TestMalformed(t *testing.T) {
 		"name":                {binaryHeader("ce-my-ext", "x"), "", `attribute name "my-Ext" must consist of lower case letters and digits`},
 		"underscore":          {binaryHeader("ce-data_base64", "x"), "", `attribute name "data_base64" must consist`},
 		"empty name":          {binaryHeader("ce-", "x"), "", "header 'ce-' names no attribute"},
-		"data as attribute":   {binaryHeader("ce-data", "x"), "", "attribute name 'data' may not be that of an extension"},
+		"data as attribute":   {binaryHeader("ce-data", "x"), "", "attribute name 'data' may not be used for an extension"},
 		"given twice":         {twice, "", "header 'ce-type' may not be given twice"},
 		"content type twice":  {binaryHeader("ce-datacontenttype", "a/b", "content-type", "a/b"), "", "attribute 'datacontenttype' may not be given twice"},
 		"line break":          {binaryHeader("ce-ext", "a%0D%0Ab"), "", "attribute 'ext' may not contain control characters"},

@@ -84,7 +84,7 @@ func syntax(err error) error {
 	return fmt.Errorf("it must be valid JSON: %w", err)
 }
 
-// members are those of an event that are not attributes, or not like the others. Nil are those left out.
+// members holds the members of an event that are not ordinary attributes. A missing member is nil.
 type members struct{ version, data, base64 json.RawMessage }
 
 // readObject reads one event.
@@ -135,9 +135,9 @@ func (m *members) named(name string) *json.RawMessage {
 	return nil
 }
 
-// add adds the attribute that a JSON value stands for. Null is an attribute left out.
+// add adds an attribute with a JSON value. Null is ignored.
 func (e *Event) add(name string, value json.RawMessage) error {
-	// Names are checked again with the rest; here they would show in errors.
+	// All names are validated later; errors before that would contain this one.
 	if !isName(name) {
 		return (&Attribute{Name: name}).validate()
 	}
@@ -213,7 +213,7 @@ func (e *Event) complete(m *members) error {
 	return nil
 }
 
-// decodeData sets the data to what a member holds as a string of base64, which JSON has as a form of bytes.
+// decodeData sets the data to the bytes that a member has as a string of base64.
 func (e *Event) decodeData(member string, value json.RawMessage) error {
 	data := []byte{}
 	if err := json.Unmarshal(value, &data); err != nil || value[0] != '"' {
@@ -223,7 +223,7 @@ func (e *Event) decodeData(member string, value json.RawMessage) error {
 	return nil
 }
 
-// completeV03 adds the data of an event of version 0.3: one in base64 is marked by an attribute.
+// completeV03 adds the data of an event of version 0.3, where an attribute marks base64.
 func (e *Event) completeV03(m *members, mediaType string, typed bool) error {
 	encoding, encoded := e.Get(DataContentEncoding)
 	switch {
@@ -248,7 +248,7 @@ func (e *Event) completeV03(m *members, mediaType string, typed bool) error {
 
 // text returns a JSON string.
 func text(value json.RawMessage) (string, error) {
-	// Package json replaces what is no UTF-8.
+	// Package json replaces bytes that are not UTF-8.
 	if !utf8.Valid(value) {
 		return "", errUnicode
 	}

@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// What the attributes of an event may take up, names and values together: what recipients take as headers, or less.
+// Limits of the attributes of an event, names and values together. Recipients accept headers of this size.
 const (
 	maxAttributes     = 256
 	maxAttributeBytes = 64 << 10
 )
 
 // validate checks the attributes of an event (CloudEvents 1.0.2, Context Attributes). Errors name the attribute and
-// what is allowed.
+// the allowed values.
 func (e *Event) validate() error {
 	if len(e.Attributes) > maxAttributes {
 		return fmt.Errorf("it may have at most %d attributes", maxAttributes)
@@ -74,7 +74,7 @@ func (a *Attribute) validate() error {
 			allowed = "an absolute URI"
 		}
 	case "data", specVersion:
-		return fmt.Errorf("attribute name '%s' may not be that of an extension", a.Name)
+		return fmt.Errorf("attribute name '%s' may not be used for an extension", a.Name)
 	}
 	if allowed != "" {
 		return fmt.Errorf("attribute '%s' must be %s, not %.80q", a.Name, allowed, a.Value)
@@ -119,8 +119,8 @@ func checkString(s string) error {
 	return nil
 }
 
-// isURIReference is as lenient as package url: a source may have spaces, as senders that do not percent-encode the
-// values of headers leave their escapes to be decoded.
+// isURIReference is as lenient as package url: a source may have spaces, because the escapes of a source from a sender
+// that does not percent-encode headers are decoded.
 func isURIReference(s string) bool {
 	if isPlainPath(s) {
 		return true
@@ -129,7 +129,7 @@ func isURIReference(s string) bool {
 	return err == nil
 }
 
-// isPlainPath tells of most references without a scheme, without parsing them, that they are valid.
+// isPlainPath reports whether a reference is one of the common valid ones without a scheme, without parsing it.
 func isPlainPath(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -148,7 +148,7 @@ func isURI(s string) bool {
 func parseTime(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		// The letters T and Z may be small (RFC 3339, 5.6).
+		// The letters T and Z may be lower case (RFC 3339, 5.6).
 		return time.Parse(time.RFC3339Nano, strings.ToUpper(s))
 	}
 	return t, nil
@@ -171,7 +171,7 @@ func isMediaType(s string) bool {
 	return err == nil && strings.IndexByte(mediaType, '/') >= 0
 }
 
-// isToken tells whether s is a token (RFC 7230, 3.2.6) of the characters that are common in media types.
+// isToken reports whether s is a token (RFC 7230, 3.2.6) of the characters that are common in media types.
 func isToken(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]

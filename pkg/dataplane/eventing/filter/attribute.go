@@ -10,7 +10,7 @@ type attribute[K comparable, V any] struct {
 	present            postings[K, V]
 }
 
-// postings returns those of a condition.
+// postings returns the postings of a condition.
 func (a *attribute[K, V]) postings(c condition) postings[K, V] {
 	switch c.op {
 	case exact:
@@ -42,7 +42,7 @@ func (a *attribute[K, V]) with(c condition, list postings[K, V]) *attribute[K, V
 	return &changed
 }
 
-// replaced returns the table in which a value has postings, or is not if it has none.
+// replaced returns the table in which a value has the postings, or which lacks the value if the list is empty.
 func replaced[K comparable, V any](t table[string, postings[K, V]], value string, list postings[K, V]) table[string, postings[K, V]] {
 	if list.count == 0 {
 		return t.without(value)
@@ -57,8 +57,8 @@ func (a *attribute[K, V]) empty() bool {
 	return a.exact.empty() && a.prefix.empty() && a.suffix.empty() && a.present.count == 0
 }
 
-// match evaluates the filters that the value of an attribute leads to. It takes one look for the exact value, and one for
-// each length that prefixes and suffixes have.
+// match evaluates the filters that the value of an attribute leads to, with one lookup for the exact value and one for
+// each length of prefixes and suffixes.
 func (a *attribute[K, V]) match(m *matching[K, V], value string) {
 	if !a.exact.empty() {
 		a.exact.get(value).match(m)
@@ -78,7 +78,7 @@ func (a *attribute[K, V]) match(m *matching[K, V], value string) {
 	a.present.match(m)
 }
 
-// lengths are those of some strings, in ascending order, each with the number of strings. Immutable.
+// lengths lists the lengths of strings in ascending order, each with the number of strings. Immutable.
 type lengths []struct{ bytes, strings int }
 
 // with returns the lengths with one more string, or one less.

@@ -11,7 +11,7 @@ import (
 )
 
 // steps returns the number of steps that a filter takes for an event, and whether they were within its budget.
-func steps(f *Filter, e *event.Event) (taken int, ok bool) {
+func steps(f *Filter, e *event.Event) (used int, ok bool) {
 	b := NewBudget(context.Background())
 	_, ok = f.Match(b, e)
 	return b.total, ok
@@ -25,9 +25,9 @@ func TestLikeCost(t *testing.T) {
 	for _, pattern := range []string{"%" + a + "b", "%" + a + "b%", a + "%b" + a, "%" + a + "%" + a + "b%", strings.Repeat("%a", 1_900) + "%b%"} {
 		like := dialect{CESQL: "type LIKE '" + pattern + "'"}
 		f := compiled(t, nil, dialect{Any: []dialect{like, like, like, like}})
-		taken, ok := steps(f, e)
-		if limit := 4 * (length + 2*len(pattern)); !ok || taken > limit {
-			t.Errorf("four LIKE '%.10s...' take %d steps, within the budget: %v; want at most %d", pattern, taken, ok, limit)
+		used, ok := steps(f, e)
+		if limit := 4 * (length + 2*len(pattern)); !ok || used > limit {
+			t.Errorf("four LIKE '%.10s...' take %d steps, within the budget: %v; want at most %d", pattern, used, ok, limit)
 		}
 	}
 }
@@ -60,9 +60,9 @@ func TestCostIsBounded(t *testing.T) {
 		"many conditions": {{All: conditions}},
 	} {
 		f := compiled(t, nil, in...)
-		taken, ok := steps(f, e)
-		if ok || taken > maxFilterSteps {
-			t.Errorf("%s: %d steps, within the budget: %v; want at most %d, beyond the budget", name, taken, ok, maxFilterSteps)
+		used, ok := steps(f, e)
+		if ok || used > maxFilterSteps {
+			t.Errorf("%s: %d steps, within the budget: %v; want at most %d, beyond the budget", name, used, ok, maxFilterSteps)
 		}
 		// The same filters are within the budget for an event of common size.
 		if _, ok := steps(f, newEvent("type", "com.example.order.placed")); !ok && name != "many conditions" {

@@ -16,11 +16,11 @@ import (
 // query is a CloudEvents SQL expression.
 type query struct {
 	expression expression
-	// required are conditions that hold for all events the expression is true for, as far as they are known.
+	// required lists conditions that hold for each event for which the expression is true. It may be incomplete.
 	required []condition
 }
 
-// parse returns an expression. The parser panics on many a syntax error.
+// parse returns an expression. The parser panics on many syntax errors.
 func parse(source string) (q *query, err error) {
 	defer func() {
 		if recover() != nil {
@@ -56,8 +56,8 @@ func (s *syntaxErrors) SyntaxError(antlr.Recognizer, any, int, int, string, antl
 	s.found = true
 }
 
-// matches reports whether the expression is true. One that cannot be evaluated, as it asks for attributes that the event
-// does not have, is not; nor is one whose value is no boolean.
+// matches reports whether the expression is true. It is false if it cannot be evaluated, such as for a missing attribute, or
+// if its value is not a boolean.
 func (q *query) matches(s *subject) (matched bool) {
 	for i := range q.required {
 		if !s.spend(q.required[i].cost(s.event)) || !q.required[i].holds(s.event) {
@@ -68,7 +68,7 @@ func (q *query) matches(s *subject) (matched bool) {
 		return false
 	}
 	defer func() {
-		// The functions of the language see whatever events hold.
+		// The functions of the language get any value that an event has.
 		if recover() != nil {
 			matched = false
 		}
@@ -157,7 +157,7 @@ func unquote(text string) string {
 	return strings.ReplaceAll(text[1:len(text)-1], `\`+quote, quote)
 }
 
-// reformatted are the attributes whose text the language may see in another form than they came in.
+// reformatted has the attributes whose text the SDK may change.
 var reformatted = []string{"specversion", "source", "time", "dataschema", "schemaurl"}
 
 // required returns the comparisons of attributes with a string that must be true for an expression to be.
@@ -194,7 +194,7 @@ func attributeOf(t antlr.Tree) (name string, found bool) {
 	return "", false
 }
 
-// plainString returns the value of a string that has no quotes in it, nor escapes.
+// plainString returns the value of a string without quotes and escapes.
 func plainString(t antlr.Tree) (value string, found bool) {
 	if atom, ok := t.(*gen.AtomExpressionContext); ok {
 		if text, ok := atom.Atom().(*gen.StringAtomContext); ok {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// What looking an entry up by a condition may cost compared with one by an exact value: prefixes and suffixes are
-// often those of many values, and an attribute that needs only be there is there in most events.
+// Costs of a lookup by other conditions, relative to an exact value: many values share a prefix or suffix, and most events
+// have an attribute that only needs to exist.
 const (
 	affixCost   = 8
 	presentCost = 1 << 20
@@ -19,8 +19,8 @@ type cover struct {
 	cost int
 }
 
-// cover returns conditions to look a filter up by, those with the fewest others. found is false if it has none. The
-// cover of what never matches is empty.
+// cover returns the conditions for looking up a filter that the fewest other filters share. found is false if there are no
+// such conditions. The cover of a filter that never matches is empty.
 func (x *Index[K, V]) cover(n *node) (best cover, found bool) {
 	switch n.op {
 	case never:
@@ -67,7 +67,7 @@ func (x *Index[K, V]) coverOf(c condition) cover {
 	return cover{list: []condition{c}, cost: cost}
 }
 
-// conditions returns those of the cover, each once.
+// conditions returns the conditions of the cover, each once.
 func (c *cover) conditions() []condition {
 	slices.SortFunc(c.list, func(a, b condition) int {
 		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.name, b.name), cmp.Compare(a.value, b.value))

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudevents/sdk-go/sql/v2/utils"
 )
 
-// expression is a node of a CloudEvents SQL expression. The SDK's own expressions can neither be stopped nor say what
-// they cost.
+// expression is a node of a CloudEvents SQL expression. The SDK's own expressions can neither be stopped nor report
+// their cost.
 type expression interface {
 	// evaluate returns a bool, an int32 or a string. ok is false if there is no value, because of an error or of the
 	// budget, which it spends before it takes the steps.

@@ -52,7 +52,7 @@ func TestLike(t *testing.T) {
 	}
 }
 
-// TestExpressions compares values with those of the SDK, whose LIKE alone differs: it takes a % in the text for one of the pattern.
+// TestExpressions compares values with the SDK's. Only its LIKE differs: it treats a % in the text like one in the pattern.
 func TestExpressions(t *testing.T) {
 	e := newEvent("type", "order.placed", "region", "eu", "subject", "7", "time", "2020-01-01T00:00:00Z")
 	e.Attributes = append(e.Attributes, event.Attribute{Name: "number", Value: "-5", Type: event.Integer},

@@ -1,4 +1,4 @@
-// Package filter tells which consumers an event is for: filters in the dialects of the CloudEvents Subscriptions API,
+// Package filter matches events with the filters of consumers: filters in the dialects of the CloudEvents Subscriptions API,
 // compiled once, and an index of many of them.
 package filter
 
@@ -16,8 +16,8 @@ import (
 type Filter struct{ root node }
 
 // Compile returns the filter of a Trigger (eventing TriggerFilter): an event passes if it passes all filters, or,
-// where there are none, if it has each of the attributes with its value, an empty one standing for any. Without either
-// all events pass. Errors name the filter at fault; validation keeps them away.
+// without filters, if it has each of the attributes with its value, where an empty value stands for any. Without either
+// all events pass. Errors name the invalid filter; validation prevents them.
 func Compile(attributes map[string]string, filters []eventing.Filter) (*Filter, error) {
 	if len(filters) == 0 {
 		return &Filter{root: conditions(exact, attributes)}, nil

@@ -167,7 +167,7 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// TestRequired covers what is known of expressions without evaluating them.
+// TestRequired covers conditions that are found in expressions without evaluating them.
 func TestRequired(t *testing.T) {
 	for expression, want := range map[string]int{
 		"type = 'a'":                            1,

@@ -2,18 +2,18 @@ package filter
 
 import "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 
-// Index finds those of many filters that an event passes. What it costs grows with the filters the event passes, not
-// with those there are: a filter is looked up by a condition that all events it passes fulfil, or by some of which one
-// must be fulfilled. Filters that have none, such as negations, are asked one after the other. Immutable: changes
-// return another index, for little more than what they change. The zero Index has no filters.
+// Index finds the filters that an event passes. The cost of a match grows with the number of filters that pass, not with the
+// number of filters: a filter is looked up by one or several conditions, of which each event that it passes fulfils at least
+// one. Filters without such conditions, such as negations, are evaluated one after the other. Immutable: a change returns
+// another index that shares most of its memory with the first. The zero Index has no filters.
 type Index[K comparable, V any] struct {
 	entries table[K, *entry[K, V]]
 	names   table[string, *attribute[K, V]]
-	// rest are the filters without conditions to look them up by.
+	// rest holds the filters without conditions for a lookup.
 	rest postings[K, V]
 }
 
-// With returns the index in which a key has a filter and the value to find by it, instead of those it has so far.
+// With returns the index in which a key has a filter, and the value that Match returns for it.
 func (x *Index[K, V]) With(key K, filter *Filter, value V) *Index[K, V] {
 	changed := *x.Without(key)
 	added := &entry[K, V]{key: key, filter: filter, value: value}
@@ -53,8 +53,8 @@ func (x *Index[K, V]) Without(key K) *Index[K, V] {
 	return &changed
 }
 
-// Match appends the values of all keys whose filters pass an event, each once, in no particular order. exceeded are those
-// whose filters are not known to pass or not, because they exceed the budget.
+// Match appends the values of all keys whose filters pass an event, each once, in no particular order. exceeded has the
+// values whose filters exceeded the budget, so that their result is unknown.
 func (x *Index[K, V]) Match(b *Budget, e *event.Event, found []V) (matched, exceeded []V) {
 	m := matching[K, V]{subject: b.of(e), matched: found}
 	for i := range e.Attributes {
@@ -66,11 +66,11 @@ func (x *Index[K, V]) Match(b *Budget, e *event.Event, found []V) (matched, exce
 	return m.matched, m.exceeded
 }
 
-// matching is an event on its way through an Index.
+// matching is the state of matching one event.
 type matching[K comparable, V any] struct {
 	*subject
 	matched, exceeded []V
-	// seen are the entries found so far by one of more than fewConditions.
+	// seen has the found entries with more than fewConditions conditions.
 	seen map[*entry[K, V]]struct{}
 }
 
@@ -96,7 +96,7 @@ func (m *matching[K, V]) evaluate(p *posting[K, V]) {
 	}
 }
 
-// attribute returns what is looked up by an attribute. It is never nil.
+// attribute returns the postings of an attribute. It is never nil.
 func (x *Index[K, V]) attribute(name string) *attribute[K, V] {
 	if a := x.names.get(name); a != nil {
 		return a

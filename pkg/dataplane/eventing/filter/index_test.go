@@ -140,7 +140,7 @@ func TestIndexIsImmutable(t *testing.T) {
 	}
 }
 
-// TestIndexLooksUp tells which filters are found without asking all of them, and how many are asked.
+// TestIndexLooksUp covers which filters are found without evaluating all of them, and how many are evaluated.
 func TestIndexLooksUp(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -11,7 +11,7 @@ type segment struct {
 	wild []bool
 }
 
-// parsePattern returns a pattern (CESQL 3.4.4). A backslash escapes % and _, and stands for itself before all else.
+// parsePattern returns a pattern (CESQL 3.4.4). A backslash escapes % and _, and stands for itself before any other byte.
 func parsePattern(source string) pattern {
 	var (
 		parsed pattern
@@ -45,8 +45,8 @@ func parsePattern(source string) pattern {
 	return parsed
 }
 
-// matches reports whether the pattern stands for text. The steps it takes are those of searching text once, unless
-// the pattern has _ between two %: they can be as many as the product of both lengths, and are counted one by one.
+// matches reports whether the pattern stands for text. It takes the steps of one search through text, unless
+// the pattern has _ between two %: then up to the product of both lengths, counted one by one.
 func (p pattern) matches(text string, b *Budget) bool {
 	first, rest := p[0], p[1:]
 	if len(text) < len(first.text) || !first.at(text, b) {

@@ -8,25 +8,25 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 )
 
-// operator is what a node of a filter does.
+// operator is the operation of a node of a filter.
 type operator byte
 
 const (
 	always operator = iota
 	never
-	// Conditions on the value of one attribute, which must be there.
+	// Conditions on the value of one attribute, which must exist.
 	exact
 	prefix
 	suffix
 	present
-	// What other nodes are combined by.
+	// Combinations of other nodes.
 	all
 	anyOf
 	not
 	cesql
 )
 
-// cost ranks operators by what evaluating them may take.
+// cost ranks operators by the cost of their evaluation.
 func (o operator) cost() int {
 	switch o {
 	case cesql:
@@ -47,16 +47,16 @@ type node struct {
 	children  []node
 }
 
-// condition is what one attribute must be.
+// condition is a requirement for one attribute.
 type condition struct {
 	op          operator
 	name, value string
 }
 
-// subject is an event that filters are asked about, and what they found out of it.
+// subject is an event that filters are evaluated for, with results that they share.
 type subject struct {
 	event *event.Event
-	// sdk is the event as the SDK has it, once asked is set.
+	// sdk is the event in the form of the SDK, once asked is set.
 	sdk   *sdk.Event
 	asked bool
 	// budget bounds the steps of evaluation.
@@ -66,7 +66,7 @@ type subject struct {
 // spend counts steps before they are taken, and returns false if they may not be.
 func (s *subject) spend(steps int) bool { return s.budget.spend(steps) }
 
-// converted returns the event as the SDK has it, or nil if it cannot have it. Converting costs more than most filters.
+// converted returns the event in the form of the SDK, or nil if the SDK cannot represent it. Converting costs more than most filters.
 func (s *subject) converted() *sdk.Event {
 	if !s.asked {
 		s.asked = true
@@ -107,8 +107,7 @@ func (n *node) matches(s *subject) bool {
 	}
 }
 
-// node returns the node of a condition. The specversion is no entry of Event.Attributes, by which conditions are found: it is
-// looked at within others.
+// node returns the node of a condition. The specversion is not in Event.Attributes, so it is never a condition for a lookup.
 func (c condition) node() node {
 	if c.name != "specversion" {
 		return node{op: c.op, condition: c}
@@ -123,7 +122,7 @@ func (c condition) node() node {
 	return node{op: not, children: []node{inner}}
 }
 
-// holds tells whether an event has the attribute as the condition wants it.
+// holds reports whether an event fulfils the condition.
 func (c *condition) holds(e *event.Event) bool {
 	value, found := e.Get(c.name)
 	return found && c.accepts(value)

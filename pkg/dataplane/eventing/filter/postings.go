@@ -6,28 +6,28 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 )
 
-// entry is a filter with what it stands for.
+// entry is a filter with its key and value.
 type entry[K comparable, V any] struct {
 	key    K
 	filter *Filter
 	value  V
-	// conditions are those the entry is looked up by.
+	// conditions are the conditions for looking up the entry.
 	conditions []condition
-	// scanned tells that it is not looked up.
+	// scanned is true if the entry is not looked up but always evaluated.
 	scanned bool
 }
 
-// posting is an entry where it is found by one of its conditions.
+// posting is an entry that one of its conditions finds.
 type posting[K comparable, V any] struct {
 	*entry[K, V]
 	condition int
 }
 
-// fewConditions is the number of conditions up to which it costs less to ask those before a condition than to remember
-// the entry. Beyond it that would take steps by the square of their number.
+// fewConditions is the number of conditions up to which evaluating the earlier conditions costs less than remembering the
+// entry. The cost grows with the square of their number.
 const fewConditions = 8
 
-// first reports whether no condition before that of the posting finds the entry, too.
+// first reports whether no earlier condition also finds the entry.
 func (p *posting[K, V]) first(e *event.Event) bool {
 	for i := range p.condition {
 		if p.conditions[i].holds(e) {
@@ -37,10 +37,10 @@ func (p *posting[K, V]) first(e *event.Event) bool {
 	return true
 }
 
-// chunk bounds what a change of postings copies. Thousands of Triggers may ask for the same events.
+// chunk limits the number of postings that a change copies. Thousands of Triggers may select the same events.
 const chunk = 64
 
-// postings are entries found by the same condition. Immutable.
+// postings lists the entries that the same condition finds. Immutable.
 type postings[K comparable, V any] struct {
 	// chunks have 1 to chunk postings each.
 	chunks [][]posting[K, V]
@@ -59,7 +59,7 @@ func (l postings[K, V]) with(p posting[K, V]) postings[K, V] {
 	return postings[K, V]{chunks: chunks, count: l.count + 1}
 }
 
-// without returns the postings but that of an entry.
+// without returns the postings without an entry.
 func (l postings[K, V]) without(e *entry[K, V]) postings[K, V] {
 	for i, c := range l.chunks {
 		at := slices.IndexFunc(c, func(p posting[K, V]) bool { return p.entry == e })
@@ -77,7 +77,7 @@ func (l postings[K, V]) without(e *entry[K, V]) postings[K, V] {
 	return l
 }
 
-// match evaluates the filters of all.
+// match evaluates the filters of all postings.
 func (l postings[K, V]) match(m *matching[K, V]) {
 	for _, c := range l.chunks {
 		for i := range c {

@@ -36,7 +36,7 @@ func (t table[K, V]) without(key K) table[K, V] {
 
 func (t table[K, V]) empty() bool { return t.entries == nil || t.entries.Len() == 0 }
 
-// seed differs between processes, so that nobody can choose colliding keys.
+// seed differs between processes, so that no user can choose colliding keys.
 var seed = maphash.MakeSeed()
 
 // hasher hashes the keys of all tables.

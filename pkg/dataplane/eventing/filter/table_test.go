@@ -8,8 +8,7 @@ import (
 	"github.com/benbjohnson/immutable"
 )
 
-// TestTable compares tables with maps through random changes, and sees to it that changes leave earlier tables as
-// they are.
+// TestTable compares tables with maps through random changes, and checks that changes leave earlier tables unchanged.
 func TestTable(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var now, before table[int, int]
@@ -71,7 +70,7 @@ func TestCollisions(t *testing.T) {
 		}
 		for later := key + 1; later < keys; later++ {
 			if now.get(later) == 0 {
-				t.Errorf("key %d is gone with key %d", later, key)
+				t.Errorf("key %d was removed with key %d", later, key)
 			}
 		}
 	}

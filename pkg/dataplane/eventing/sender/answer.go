@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// drained is how many bytes of a body that nobody wants are read, so that its connection can be used again.
+	// drained is the number of bytes of an unneeded body that are read so that its connection can be reused.
 	drained = 64 << 10
-	// drainTime bounds how long that may take. A delivery that is decided does not wait for slow bodies.
+	// drainTime bounds the time for that. A delivery with a known outcome does not wait for slow bodies.
 	drainTime = time.Second
-	// trusted is how many bytes of a body are made room for because the recipient announces them.
+	// trusted is the number of announced bytes of a body for which memory is allocated in advance.
 	trusted = 64 << 10
 )
 
@@ -33,7 +33,7 @@ type answer struct {
 	maxReply int64
 }
 
-// judge tells what an answer means (eventing Event Acknowledgement and Delivery Retry, eventing Derived (Reply)
+// judge classifies the answer (eventing Event Acknowledgement and Delivery Retry, eventing Derived (Reply)
 // Events). Only the body of a 200 can be a reply, and only if one is expected.
 func (a *answer) judge(ctx context.Context, expectReply bool) Result {
 	switch {
@@ -53,8 +53,8 @@ func (a *answer) judge(ctx context.Context, expectReply bool) Result {
 	return result
 }
 
-// retried tells of the status of an error whether the event is sent again (eventing Event Acknowledgement and Delivery
-// Retry). 408 is no answer to the event, but to its arriving too slowly.
+// retried reports whether the event is retried after an error status (eventing Event Acknowledgement and Delivery Retry). 408 is
+// not an answer to the event, but to its slow arrival.
 func retried(code int) bool {
 	switch code {
 	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
@@ -63,7 +63,7 @@ func retried(code int) bool {
 	return code/100 == 5
 }
 
-// reply reads the event in an answer. With a body that is no event, or is too large, the event is delivered without a
+// reply reads the event in an answer. If the body is not an event, or too large, the event is delivered without a
 // reply: the recipient accepted it (eventing Event Acknowledgement and Delivery Retry).
 func (a *answer) reply(ctx context.Context) Result {
 	body, err := a.read()
@@ -71,7 +71,7 @@ func (a *answer) reply(ctx context.Context) Result {
 	case errors.Is(err, errTooLarge):
 		return Result{Code: a.StatusCode, ReplyErr: failed(a.target, fmt.Errorf("%w: %w of %d bytes", status(a.StatusCode), err, a.maxReply))}
 	case err != nil:
-		// The answer is not known before its end.
+		// The end of the body decides about the delivery.
 		return unanswered(ctx, a.target, a.timeout, fmt.Errorf("%w, but the body of the answer ended early: %w", status(a.StatusCode), err))
 	}
 	if len(body) == 0 && a.Header.Get("Ce-Specversion") == "" {
@@ -109,13 +109,13 @@ func (a *answer) beginning() []byte {
 		return nil
 	}
 	defer time.AfterFunc(drainTime, a.cancel).Stop()
-	// What arrived is what is told.
+	// The part that arrived is reported.
 	body, _ := io.ReadAll(io.LimitReader(a.Body, MaxErrorBody))
 	a.discard()
 	return body
 }
 
-// drain reads what is left of a body, so that its connection can be used again, unless that is much or takes long.
+// drain reads the rest of a body so that its connection can be reused, unless the rest is large or slow.
 func (a *answer) drain() {
 	if a.ContentLength != 0 {
 		defer time.AfterFunc(drainTime, a.cancel).Stop()
@@ -156,7 +156,7 @@ func failed(target *url.URL, err error) error {
 	return fmt.Errorf("POST %s: %w", label(target), err)
 }
 
-// unanswered returns the result of an attempt that got no answer, or no whole one.
+// unanswered returns the result of an attempt that got no answer, or only a part of one.
 func unanswered(ctx context.Context, target *url.URL, timeout time.Duration, err error) Result {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded)

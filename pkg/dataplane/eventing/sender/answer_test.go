@@ -25,15 +25,15 @@ import (
 // TestAnswers covers each row of the table in eventing Event Acknowledgement and Delivery Retry-3.
 func TestAnswers(t *testing.T) {
 	type outcome struct{ delivered, retryable bool }
-	delivered, final, again := outcome{true, false}, outcome{}, outcome{false, true}
+	delivered, final, retried := outcome{true, false}, outcome{}, outcome{false, true}
 	s := newSender(t, Options{})
 	for code, want := range map[int]outcome{
 		200: delivered, 201: delivered, 202: delivered, 203: delivered, 204: delivered, 205: delivered, 206: delivered, 299: delivered,
 		300: final, 301: final, 302: final, 303: final, 304: final, 305: final, 307: final, 308: final, 399: final,
 		400: final, 401: final, 402: final, 403: final, 405: final, 406: final, 407: final, 410: final, 411: final, 412: final, 413: final,
 		414: final, 415: final, 416: final, 417: final, 418: final, 421: final, 422: final, 425: final, 426: final, 431: final, 451: final, 499: final,
-		404: again, 408: again, 409: again, 429: again,
-		500: again, 501: again, 502: again, 503: again, 504: again, 505: again, 511: again, 599: again,
+		404: retried, 408: retried, 409: retried, 429: retried,
+		500: retried, 501: retried, 502: retried, 503: retried, 504: retried, 505: retried, 511: retried, 599: retried,
 		600: final, 999: final,
 	} {
 		requests := 0
@@ -205,8 +205,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestAnnouncedReplies has recipients announce large answers: those that send them are read, and no memory is set aside
-// for those that do not.
+// TestAnnouncedReplies has recipients announce large answers: the sent ones are read, and no memory is allocated for the
+// others.
 func TestAnnouncedReplies(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nCe-Specversion: 1.0\r\nCe-Id: 2\r\nCe-Source: /a\r\nCe-Type: b\r\nContent-Length: 1000000\r\n\r\n"
 	data := strings.Repeat("x", 1_000_000)
@@ -248,7 +248,7 @@ func TestUnfinishedReplies(t *testing.T) {
 	}
 }
 
-// TestBodies has the beginning of error bodies kept, and slow bodies held against nobody.
+// TestBodies has the beginning of error bodies kept, and slow bodies without effect on the result.
 func TestBodies(t *testing.T) {
 	long := serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, strings.Repeat("x", 1<<20), 500) })
 	if result := newSender(t, Options{}).Send(t.Context(), order(), long, Attempt{}); string(result.Body) != strings.Repeat("x", MaxErrorBody) {
@@ -304,7 +304,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // TestCertificates covers status.address.CACerts (eventing Destination Resolution): they are trusted by who has them
-// only, and connections are used again.
+// only, and connections are reused.
 func TestCertificates(t *testing.T) {
 	var protocol string
 	addresses := map[string]bool{}

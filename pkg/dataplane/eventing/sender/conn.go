@@ -20,9 +20,9 @@ type conn struct {
 	transport *plain
 	address   string
 	reader    *bufio.Reader
-	// room is how many bytes of the answer may still be read.
+	// room is the number of bytes of the answer that may still be read.
 	room int64
-	// answered tells that there was anything of an answer to the current request.
+	// answered is true if any byte of an answer to the current request arrived.
 	answered bool
 	// expiry closes the connection after some time of being idle.
 	expiry *time.Timer
@@ -35,7 +35,7 @@ func newConn(made net.Conn, t *plain, address string) *conn {
 	return c
 }
 
-// writers hold what is written of a request until it is enough, or all.
+// writers buffer requests.
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 8<<10) }}
 
 // exchange sends a request and returns its answer, without interim ones.
@@ -50,7 +50,7 @@ func (c *conn) exchange(r *http.Request) (*http.Response, error) {
 	w.Reset(nil)
 	writers.Put(w)
 
-	// What refuses to read a request may have answered it.
+	// A recipient that does not read the request may have answered it.
 	interim := 0
 	for range maxInterim {
 		c.room = maxHeader
@@ -87,7 +87,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// interrupt ends whatever is going on.
+// interrupt ends reads and writes.
 func (c *conn) interrupt() {
 	c.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // fails on closed connections only
 }
@@ -104,7 +104,7 @@ type body struct {
 	conn *conn
 	// stop keeps the end of the request's context from interrupting the connection.
 	stop func() bool
-	// keep tells that the connection can be used again after the body's end, ended that this was read.
+	// keep is true if the connection can be reused after the end of the body, ended if that end was read.
 	keep, ended bool
 	closed      bool
 }
@@ -116,7 +116,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close lets go of the connection. A body that was not read to its end is not read any further.
+// Close keeps the connection for reuse if the body was read to its end, and closes it otherwise.
 func (b *body) Close() error {
 	if b.closed {
 		return nil

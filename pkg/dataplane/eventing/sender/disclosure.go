@@ -30,7 +30,7 @@ func LocalHosts(_ context.Context, host, namespace string) bool {
 
 // ClusterHosts discloses responses of the Services of a namespace: the hosts <name>.<namespace>.svc, with or without the
 // cluster's domain. lookup returns the canonical name of a host. Services that are aliases of another name (ExternalName)
-// are not disclosed, unless that name is one of shared: those of the Services that all Routes and Channels are aliases of.
+// are not disclosed, unless that name is one of shared: the names of the Services that all Routes and Channels are aliases of.
 func ClusterHosts(domain string, lookup func(ctx context.Context, host string) (string, error), shared ...string) Disclosure {
 	suffix := append([]string{"svc"}, labelsOf(domain)...)
 	return func(ctx context.Context, host, namespace string) bool {

@@ -123,7 +123,7 @@ func TestUndisclosed(t *testing.T) {
 		}
 	}
 	if len(texts) != 1 {
-		t.Errorf("refused addresses can be told apart: %v", texts)
+		t.Errorf("refused addresses can be distinguished: %v", texts)
 	}
 }
 

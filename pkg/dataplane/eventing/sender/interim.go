@@ -13,8 +13,8 @@ const maxInterim = 100
 
 var errInterim = errors.New("too many interim answers")
 
-// interimError tells that a request got interim answers only, of which code is the status of the last, and why there
-// were no more.
+// interimError is the error of a request that got interim answers only: the status of the last one, and why no other
+// followed.
 type interimError struct {
 	code int
 	err  error
@@ -26,7 +26,7 @@ func (e *interimError) Error() string { return e.err.Error() }
 // Unwrap implements errors.Unwrap.
 func (e *interimError) Unwrap() error { return e.err }
 
-// watching is a transport that notes interim answers, and returns an interimError like plain.
+// watching is a transport that observes interim answers, and returns an interimError like plain.
 type watching struct{ *http.Transport }
 
 // RoundTrip implements http.RoundTripper.

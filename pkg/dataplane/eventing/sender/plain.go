@@ -21,15 +21,15 @@ import (
 type plain struct {
 	dial dialer
 
-	// mu guards idle: connections by host:port, at least one for each that is there, the one used last at the end.
+	// mu guards idle: connections by host:port, the most recently used one last. No list is empty.
 	mu   sync.Mutex
 	idle map[string][]*conn
 }
 
 var errHost = errors.New("the host is not valid")
 
-// RoundTrip implements http.RoundTripper. The answer holds on to its connection until its body is closed. An
-// interimError tells of a connection that ended after an interim answer. A request is sent again, on a new connection, if the
+// RoundTrip implements http.RoundTripper. The answer occupies its connection until its body is closed. An
+// interimError is returned if the connection ended after an interim answer. A request is repeated on a new connection if the
 // recipient closed the first one while it was idle, and so cannot have read the request.
 func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	address, err := httpguts.PunycodeHostPort(r.URL.Host)
@@ -50,11 +50,11 @@ func (t *plain) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if r.GetBody != nil {
-			again := *r
-			if again.Body, err = r.GetBody(); err != nil {
+			repeated := *r
+			if repeated.Body, err = r.GetBody(); err != nil {
 				return nil, err
 			}
-			r = &again
+			r = &repeated
 		}
 	}
 	made, err := t.dial.local(r.Context(), "tcp", address)
@@ -83,9 +83,9 @@ func (t *plain) send(c *conn, r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// usable returns an idle connection that the recipient has not closed as far as is known, or nil.
+// usable returns an idle connection that the recipient is not known to have closed, or nil.
 func (t *plain) usable(address string) *conn {
-	for c := t.take(address); c != nil; c = t.take(address) {
+	for c := t.pop(address); c != nil; c = t.pop(address) {
 		if !c.idle.Unusable() {
 			return c
 		}
@@ -106,8 +106,8 @@ func (t *plain) close() {
 	clear(t.idle)
 }
 
-// take returns the connection used last whose time is not over, or nil.
-func (t *plain) take(address string) *conn {
+// pop removes and returns the most recently used connection that has not expired, or nil.
+func (t *plain) pop(address string) *conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for idle := t.idle[address]; len(idle) > 0; idle = t.idle[address] {
@@ -120,7 +120,7 @@ func (t *plain) take(address string) *conn {
 	return nil
 }
 
-// put keeps a connection for later requests, for a time.
+// put keeps a connection for later requests until it expires.
 func (t *plain) put(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,7 +136,7 @@ func (t *plain) put(c *conn) {
 	}
 }
 
-// remove has a connection idle no longer.
+// remove removes a connection from the idle ones.
 func (t *plain) remove(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,7 +145,7 @@ func (t *plain) remove(c *conn) {
 	}
 }
 
-// drop removes a connection from the idle ones, of which it is number i at its address. mu is held.
+// drop removes connection number i of an address from the idle ones. mu is held.
 func (t *plain) drop(c *conn, i int) {
 	if idle := slices.Delete(t.idle[c.address], i, i+1); len(idle) > 0 {
 		t.idle[c.address] = idle

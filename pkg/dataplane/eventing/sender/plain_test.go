@@ -80,7 +80,7 @@ func TestIdleConnections(t *testing.T) {
 	})
 }
 
-// TestForgottenHosts has nothing kept of recipients that cannot be reached, or that close their connections.
+// TestForgottenHosts checks that no state is kept for recipients that cannot be reached, or that close their connections.
 func TestForgottenHosts(t *testing.T) {
 	closing := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "close")

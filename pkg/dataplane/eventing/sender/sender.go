@@ -1,4 +1,4 @@
-// Package sender sends events to endpoints over HTTP, once each, and judges the answers.
+// Package sender makes one attempt to deliver an event over HTTP, and classifies the answer.
 package sender
 
 import (
@@ -23,37 +23,37 @@ import (
 // DefaultTimeout bounds an attempt where the delivery options name no timeout.
 const DefaultTimeout = 30 * time.Second
 
-// MaxErrorBody is how many bytes of the body of an answer that is an error are kept.
+// MaxErrorBody is the number of bytes that are kept of the body of an error.
 const MaxErrorBody = 1024
 
 const (
 	// defaultMaxReply is room for an event of 1 MiB and its attributes in structured mode.
 	defaultMaxReply  = 1<<20 + 1<<16
 	defaultUserAgent = "knative-apiserver"
-	// maxTargets bounds the addresses that are remembered as URLs.
+	// maxTargets bounds the number of cached URLs.
 	maxTargets = 4096
 )
 
-// Options are what a Sender is made of. All have defaults.
+// Options configure a Sender. All have defaults.
 type Options struct {
 	// TracerProvider makes a span for each attempt. Nil makes none.
 	TracerProvider trace.TracerProvider
-	// UserAgent is that of the requests.
+	// UserAgent is the User-Agent of the requests.
 	UserAgent string
 	// MaxReply bounds the body of an answer that may be a reply, in bytes.
 	MaxReply int64
-	// Dial makes connections, given names as URLs have them but for localhost and those below it, which are already
-	// the address of this machine.
+	// Dial makes connections to the hosts of URLs. localhost and names below it are replaced by the address of this machine
+	// before.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Discloses reports whether the users of a namespace may see what a host answers; nil discloses nothing.
 	Discloses Disclosure
-	// Clock tells the time for latencies and for Retry-After.
+	// Clock is used for latencies and for Retry-After.
 	Clock clock.PassiveClock
 }
 
 // Sender sends events. It is safe for concurrent use.
 type Sender struct {
-	// targets has a *url.URL for each address of late.
+	// targets caches a *url.URL for each recent address.
 	targets    *lru.Cache
 	transports *transports
 	tracer     trace.Tracer
@@ -81,39 +81,39 @@ func New(o Options) *Sender {
 	return s
 }
 
-// Close closes idle connections. Deliveries under way go on.
+// Close closes idle connections. In-flight attempts continue.
 func (s *Sender) Close() { s.transports.close() }
 
-// Attempt says how to send an event once.
+// Attempt configures one attempt.
 type Attempt struct {
 	// Timeout bounds the attempt, the answer's body included; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Format is that of the event; empty stands for the one it arrived in.
+	// Format is the format of the event; empty stands for the one in which it arrived.
 	Format eventing.Format
 	// ExpectReply asks for replies and reads them (eventing Derived (Reply) Events).
 	ExpectReply bool
-	// Namespace is told to the recipient, unless empty.
+	// Namespace is sent to the recipient in a header, unless empty.
 	Namespace string
-	// Consumer is whom the event is sent for. It names the span.
+	// Consumer is the consumer of the event. It names the span.
 	Consumer eventing.Key
 }
 
-// Result is what came of an attempt.
+// Result is the outcome of an attempt.
 type Result struct {
-	// Code is the HTTP status of the answer, 0 if there was none.
+	// Code is the HTTP status of the answer, 0 without an answer.
 	Code int
-	// Err is nil if the event is delivered. Its text is that of eventing.Health.LastError, without credentials.
+	// Err is nil if the event is delivered. Its text is fit for eventing.Health.LastError: it has no credentials.
 	Err error
-	// Retryable tells of an error that another attempt may not meet.
+	// Retryable is true if another attempt may succeed.
 	Retryable bool
-	// RetryAfter is how long the recipient asks to be left alone, nil if it does not.
+	// RetryAfter is the delay that the recipient requests, or nil.
 	RetryAfter *time.Duration
 	// Reply is the event in the answer, or nil.
 	Reply *event.Event
-	// ReplyErr is why the body of an answer is no reply, nil if it is one or empty. The event is delivered. Its text is as
-	// that of Err.
+	// ReplyErr is the reason why the body of an answer is not a reply, nil if it is a reply or empty. The event is delivered. Its
+	// text is like the text of Err.
 	ReplyErr error
-	// Body is the beginning of the body of an answer that is an error, at most MaxErrorBody bytes; nil if it is not disclosed
+	// Body is the beginning of the body of an error, at most MaxErrorBody bytes; nil if it is not disclosed
 	// to the consumer.
 	Body []byte
 	// Latency is how long the attempt took.
@@ -140,7 +140,7 @@ func (s *Sender) Send(ctx context.Context, e *event.Event, to eventing.Endpoint,
 func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.Event, to eventing.Endpoint, o Attempt) Result {
 	target, err := s.target(to.URL)
 	if err != nil {
-		// Another attempt may be told a better address.
+		// Another attempt may get a valid address.
 		return Result{Err: err, Retryable: true}
 	}
 	transport, err := s.transports.of(target, to.CACerts)
@@ -155,7 +155,7 @@ func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.E
 	if err != nil {
 		err = withoutQuotes(err)
 		if interim := (*interimError)(nil); errors.As(err, &interim) && ctx.Err() == nil {
-			// The recipient took an interim status for the final one.
+			// The recipient sent an interim status as its final one.
 			return Result{Code: interim.code, Err: failed(target, status(interim.code))}
 		}
 		return unanswered(ctx, target, o.Timeout, err)
@@ -197,7 +197,7 @@ func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o
 	req := &http.Request{Method: http.MethodPost, URL: target, Host: target.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)), Body: http.NoBody}
 	if len(body) > 0 {
-		// Sending again on another connection what the first one took nothing of needs the body anew.
+		// Repeating the request on another connection requires the whole body.
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Body, _ = req.GetBody()
 	}
@@ -233,7 +233,7 @@ func parse(address string) (*url.URL, error) {
 	return target, nil
 }
 
-// label returns a URL without what may be secret: credentials and the query.
+// label returns a URL without its possibly secret parts: credentials and the query.
 func label(target *url.URL) string {
 	path := target.EscapedPath()
 	if path == "" {

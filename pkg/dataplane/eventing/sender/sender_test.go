@@ -142,7 +142,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestCredentials has those of a URL reach the recipient, and no text that is shown.
+// TestCredentials checks that the credentials of a URL reach the recipient, but no visible text.
 func TestCredentials(t *testing.T) {
 	var user, password string
 	to := serve(t, func(w http.ResponseWriter, r *http.Request) {

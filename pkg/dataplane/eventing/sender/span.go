@@ -39,7 +39,7 @@ func (s *Sender) startSpan(ctx context.Context, e *event.Event, consumer eventin
 	return ctx, span
 }
 
-// endSpan ends the span of an attempt with what came of it. A nil span is none.
+// endSpan ends the span of an attempt with its result. The span may be nil.
 func endSpan(span trace.Span, r Result) {
 	if span == nil {
 		return
@@ -53,12 +53,12 @@ func endSpan(span trace.Span, r Result) {
 	span.End()
 }
 
-// injectSpan sets the headers that name the span of an attempt, instead of those that came with the event.
+// injectSpan sets the headers that name the span of an attempt, instead of the event's own.
 func injectSpan(ctx context.Context, header http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
 }
 
-// carrier has what an event says of its trace. Headers come first: they name the last one that handled the event.
+// carrier reads the trace context of an event. Headers come first: they name the last one that handled the event.
 type carrier struct{ *event.Event }
 
 // Get implements propagation.TextMapCarrier.

@@ -18,20 +18,20 @@ import (
 const (
 	// DialTimeout bounds the time to connect to an endpoint.
 	DialTimeout = 10 * time.Second
-	// keepIdle is how long connections are kept: less than the 5 s after which common servers close theirs.
+	// keepIdle is the time for which idle connections are kept: less than the 5 s after which common servers close theirs.
 	keepIdle = 4 * time.Second
-	// maxIdle is how many idle connections there may be to one host: about as many as may be in use.
+	// maxIdle is the number of idle connections to one host: about as many as may be in use.
 	maxIdle = 512
 	// maxHeader bounds the header of an answer: more than an event in binary mode takes.
 	maxHeader = 256 << 10
-	// maxBundles bounds how many bundles of certificates have connections of their own.
+	// maxBundles bounds how many bundles of certificates have their own connections.
 	maxBundles = 128
 )
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// transports keep the connections to endpoints. They use no proxy: endpoints are those of the cluster and of this
-// machine first of all.
+// transports keep the connections to endpoints. They use no proxy: most endpoints are in the cluster or on this
+// machine.
 type transports struct {
 	plain  *plain
 	secure *http.Transport
@@ -61,7 +61,7 @@ func newTransports(dial dialer) *transports {
 	return t
 }
 
-// of returns the transport to a URL, which trusts certificates in PEM besides those of the system.
+// of returns the transport to a URL, which trusts certificates in PEM besides the system's.
 func (t *transports) of(target *url.URL, certificates string) (http.RoundTripper, error) {
 	switch {
 	case target.Scheme == "http":
