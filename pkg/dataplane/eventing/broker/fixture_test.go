@@ -39,6 +39,8 @@ type world struct {
 	// sent is how often events were sent to addresses.
 	sent    map[string]int
 	answers map[string]answer
+	// responses replace answers with functions of the event's ID.
+	responses map[string]func(id string, n int) (after time.Duration, r sender.Result)
 	// absent are the objects that the API has not.
 	absent map[types.UID]bool
 	// reports are the consumers whose health was reported, and when.
@@ -186,6 +188,16 @@ func (w *world) answer(name string, a answer) {
 	w.answers["http://"+name+"/"] = a
 }
 
+// respond sets what the endpoint at a URL does from now on with each event, by its ID.
+func (w *world) respond(url string, f func(id string, n int) (time.Duration, sender.Result)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.responses == nil {
+		w.responses = map[string]func(string, int) (time.Duration, sender.Result){}
+	}
+	w.responses[url] = f
+}
+
 // status returns the result of an attempt that was answered.
 func status(code int) sender.Result {
 	r := sender.Result{Code: code}
@@ -234,7 +246,7 @@ func (w *world) send(ctx context.Context, e *event.Event, to eventing.Endpoint, 
 	w.sent[id+" "+to.URL]++
 	n := w.sent[id+" "+to.URL]
 	w.calls = append(w.calls, c)
-	a := w.answers[to.URL]
+	a, respond := w.answers[to.URL], w.responses[to.URL]
 	w.mu.Unlock()
 	if to.URL == "" {
 		w.Errorf("an attempt was made at no address, with event %s", id)
@@ -243,6 +255,9 @@ func (w *world) send(ctx context.Context, e *event.Event, to eventing.Endpoint, 
 	result := status(202)
 	if a != nil {
 		after, result = a(n)
+	}
+	if respond != nil {
+		after, result = respond(id, n)
 	}
 	if after > 0 {
 		timer := time.NewTimer(after)

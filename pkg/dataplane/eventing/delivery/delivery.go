@@ -94,10 +94,14 @@ func (d *Delivery) release(events ...Event) {
 // segment counts the deliveries that need a segment of the log, and acknowledges it after the last one.
 type segment struct {
 	handle logqueue.Handle
+	// redelivered are further handles of a segment that the log redelivered while memory held it.
+	redelivered []logqueue.Handle
+	// rejected is true after nack.
+	rejected bool
 	// total is the number of deliveries, or 0 if the segment is not in the log by itself; left the number of deliveries that need it.
 	total, left atomic.Int32
 	// finished are the IDs of a subscriber queue's records that are not needed anymore, busy is the number of deliveries for
-	// which the segment must stay. The mu of the Queue guards both.
+	// which the segment must stay. The mu of the Queue guards both, redelivered and rejected.
 	finished []uint64
 	busy     int
 }
@@ -115,6 +119,18 @@ func (s *segment) whole() bool { return s.total.Load() == s.left.Load() }
 func (s *segment) release() {
 	if s.left.Add(-1) == 0 {
 		s.handle.Ack()
+		for _, h := range s.redelivered {
+			h.Ack()
+		}
+	}
+}
+
+// nack makes the log redeliver the segment after a delay.
+func (s *segment) nack(delay time.Duration) {
+	s.rejected = true
+	s.handle.Nack(delay)
+	for _, h := range s.redelivered {
+		h.Nack(delay)
 	}
 }
 

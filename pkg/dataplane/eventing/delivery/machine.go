@@ -14,25 +14,25 @@ type State struct {
 type Phase uint8
 
 const (
-	// Logged: memory does not hold the delivery, the event log does.
+	// Logged means that memory does not hold the delivery, the event log does.
 	Logged Phase = iota
-	// Ready: waits for a worker.
+	// Ready waits for a worker.
 	Ready
-	// Waiting: waits for the due time of the next attempt.
+	// Waiting waits for the due time of the next attempt.
 	Waiting
-	// InFlight: an attempt was started.
+	// InFlight means that an attempt was started.
 	InFlight
-	// Storing: a record that replaces the current one is being appended to the subscriber queue or the retry queue.
+	// Storing means that a record that replaces the current one is being appended to the subscriber queue or the retry queue.
 	Storing
-	// DeadLettering: a delivery to the dead letter sink exists in memory only.
+	// DeadLettering means that a delivery to the dead letter sink exists in memory only.
 	DeadLettering
-	// Delivered: the subscriber accepted the event.
+	// Delivered means that the subscriber accepted the event.
 	Delivered
-	// DeadLettered: the delivery to the dead letter sink ended, or the event log has it.
+	// DeadLettered means that the delivery to the dead letter sink ended, or the event log has it.
 	DeadLettered
-	// Dropped: neither the subscriber nor a dead letter sink accepted the event. The drop is counted.
+	// Dropped means that neither the subscriber nor a dead letter sink accepted the event. The drop is counted.
 	Dropped
-	// Removed: the consumer does not exist anymore.
+	// Removed means that the consumer does not exist anymore.
 	Removed
 )
 
@@ -47,22 +47,22 @@ func (p Phase) String() string { return phaseNames[p] }
 type Record uint8
 
 const (
-	// None: the event log has no record of the delivery.
+	// None means that the event log has no record of the delivery.
 	None Record = iota
-	// Shared: a record that other consumers need too, in the shared queue, or the record of the delivery that a dead letter
+	// Shared is a record that other consumers need too, in the shared queue, or the record of the delivery that a dead letter
 	// reports.
 	Shared
-	// SharedRetry: a record of the retry queue, which other consumers need too.
+	// SharedRetry is a record of the retry queue, which other consumers need too.
 	SharedRetry
-	// Owned: a record of the subscriber queue.
+	// Owned is a record of the subscriber queue.
 	Owned
-	// Copying: Shared, while a copy of the record is being appended to the subscriber queue.
+	// Copying is Shared, while a copy of the record is being appended to the subscriber queue.
 	Copying
-	// Copied: a record of the subscriber queue that was not read yet.
+	// Copied is a record of the subscriber queue that was not read yet.
 	Copied
-	// CopyingStale: Copying, but the delivery does not need the record anymore.
+	// CopyingStale is Copying, but the delivery does not need the record anymore.
 	CopyingStale
-	// Stale: Copied, but the delivery does not need the record anymore. It is acknowledged when it is read.
+	// Stale is Copied, but the delivery does not need the record anymore. It is acknowledged when it is read.
 	Stale
 )
 
@@ -77,47 +77,47 @@ func (r Record) String() string { return recordNames[r] }
 type Event uint8
 
 const (
-	// Offered: a record for several consumers was read, and the subscriber keeps up.
+	// Offered means that a record for several consumers was read, and the subscriber keeps up.
 	Offered Event = iota
-	// OfferedBehind: a record for several consumers was read, and the subscriber does not keep up, or wants events in order.
+	// OfferedBehind means that a record for several consumers was read, and the subscriber does not keep up, or wants events in order.
 	OfferedBehind
-	// Read: a record of the subscriber queue or the retry queue was read.
+	// Read means that a record of the subscriber queue or the retry queue was read.
 	Read
-	// Due: the time of the next attempt has come, or the endpoint answers again.
+	// Due means that the time of the next attempt has come, or the endpoint answers again.
 	Due
-	// Started: a worker, the concurrency limiter and the namespace's share admit the attempt.
+	// Started means that a worker, the concurrency limiter and the namespace's share admit the attempt.
 	Started
-	// Slow: the attempt takes so long that other consumers must not wait for the shared segment.
+	// Slow means that the attempt takes so long that other consumers must not wait for the shared segment.
 	Slow
-	// Succeeded: the endpoint accepted the event, and its reply is durable.
+	// Succeeded means that the endpoint accepted the event, and its reply is durable.
 	Succeeded
-	// Failed: the attempt failed and will be repeated, or could not be made because the endpoint is unresolved.
+	// Failed means that the attempt failed and will be repeated, or could not be made because the endpoint is unresolved.
 	Failed
-	// FailedInOrder: like Failed, but the events behind this one must wait for it.
+	// FailedInOrder is like Failed, but the events behind this one must wait for it.
 	FailedInOrder
-	// Undeliverable: the attempt failed permanently, and a dead letter sink exists.
+	// Undeliverable means that the attempt failed permanently, and a dead letter sink exists.
 	Undeliverable
-	// Discarded: the attempt failed permanently, and no dead letter sink exists.
+	// Discarded means that the attempt failed permanently, and no dead letter sink exists.
 	Discarded
-	// Aborted: the attempt was canceled because the process stops or another replica owns the stream.
+	// Aborted means that the attempt was canceled because the process stops or another replica owns the stream.
 	Aborted
-	// DeadLetterEnded: the delivery to the dead letter sink ended, or the event log has it.
+	// DeadLetterEnded means that the delivery to the dead letter sink ended, or the event log has it.
 	DeadLetterEnded
-	// Displaced: memory or a shared segment is needed for other deliveries, or the process stops.
+	// Displaced means that memory or a shared segment is needed for other deliveries, or the process stops.
 	Displaced
-	// Returned: the segment is rejected, because the endpoint became unresolved or the order of deliveries changed.
+	// Returned means that the segment is rejected, because the endpoint became unresolved or the order of deliveries changed.
 	Returned
-	// Appended: the event log has the record that replaces the current one.
+	// Appended means that the event log has the record that replaces the current one.
 	Appended
-	// Rejected: the event log did not accept the record.
+	// Rejected means that the event log did not accept the record.
 	Rejected
-	// CopyAppended: the event log has the copy of the record.
+	// CopyAppended means that the event log has the copy of the record.
 	CopyAppended
-	// CopyRejected: the event log did not accept the copy.
+	// CopyRejected means that the event log did not accept the copy.
 	CopyRejected
-	// CopyRead: the copy was read from the subscriber queue.
+	// CopyRead means that the copy was read from the subscriber queue.
 	CopyRead
-	// ConsumerRemoved: the consumer does not exist anymore.
+	// ConsumerRemoved means that the consumer does not exist anymore.
 	ConsumerRemoved
 )
 
@@ -288,8 +288,7 @@ func (r Record) next(e Event) (Record, Effects, bool) {
 			return None, ReleaseShared | ReleaseOwned, true
 		case Stale:
 			return None, ReleaseOwned, true
-		case Copied, Owned:
-			// The segment of an Owned record was redelivered.
+		case Copied:
 			return Owned, 0, true
 		}
 	default:

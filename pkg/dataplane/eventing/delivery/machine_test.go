@@ -75,10 +75,8 @@ var recordStays = map[Event][]Record{
 	FailedInOrder: {Owned},
 	Returned:      {Owned},
 	// The copy was read before its append was confirmed.
-	CopyAppended: {None, Owned},
-	CopyRejected: {None, Owned},
-	// The log redelivers a segment.
-	CopyRead:      {Owned},
+	CopyAppended:  {None, Owned},
+	CopyRejected:  {None, Owned},
 	Due:           {Shared, SharedRetry, Owned, Copying, Copied},
 	Started:       {Shared, SharedRetry, Owned, Copying, Copied},
 	Failed:        {Shared, SharedRetry, Owned, Copying, Copied},

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// queueSegments and QueueBytes bound the part of a subscriber queue in memory.
-	queueSegments, QueueBytes = 4096, 4 << 20
+	// QueueBytes and queueSegments bound the part of a subscriber queue in memory.
+	QueueBytes    = 4 << 20
+	queueSegments = 4096
 	// MaxReady bounds the deliveries of shared segments that wait in memory for a worker. Further ones are moved to the
 	// subscriber queue, so that no other consumer waits for a slow one.
 	MaxReady = 128
@@ -86,9 +87,9 @@ type Queue struct {
 	// wakeup calls start when a delivery becomes due or the limiter admits more, spill moves deliveries that keep shared
 	// segments for too long.
 	wakeup, spill clock.Timer
-	// unread are the deliveries with a record in the subscriber queue that will be read, by ID: copies, obsolete records, and
-	// records of rejected segments.
-	unread map[uint64]*Delivery
+	// records has the deliveries by the IDs of their records in the subscriber queue: of records that memory holds, and of
+	// records that will be read, because they are copies, or their segment was rejected.
+	records map[uint64]*Delivery
 	// read counts the deliveries in memory from records of the subscriber and retry queues, storing the records that are being
 	// appended, sharing the ready deliveries that keep a shared segment.
 	read, storing, sharing int
@@ -104,7 +105,7 @@ type Queue struct {
 // NewQueue returns a Queue that reads nothing before Start. Its deliveries end with ctx.
 func (s *Stream) NewQueue(ctx context.Context, config QueueConfig) *Queue {
 	q := &Queue{
-		config: config, stream: s, ctx: ctx, limiter: newLimiter(), inFlight: map[*Delivery]struct{}{}, unread: map[uint64]*Delivery{},
+		config: config, stream: s, ctx: ctx, limiter: newLimiter(), inFlight: map[*Delivery]struct{}{}, records: map[uint64]*Delivery{},
 	}
 	q.writer.queue = q
 	q.Reader = logqueue.NewReader(logqueue.ReaderConfig{
@@ -197,31 +198,53 @@ func (q *Queue) handle(f logqueue.Segment) {
 	if q.removed {
 		return
 	}
+	if known := q.held(deliveries); known != nil {
+		// The log redelivered it because the Reader was closed.
+		known.redelivered = append(known.redelivered, f.Handle)
+		return
+	}
 	if delay := q.deferral(deliveries); delay > 0 {
 		f.Handle.Nack(delay)
 		return
 	}
 	for _, d := range deliveries {
-		known := q.unread[d.id]
+		known := q.records[d.id]
 		switch {
 		case known == nil:
 			if q.config.Ordered() && len(f.Records) == 1 {
 				// An earlier process returned it after each attempt.
 				d.Attempts += f.Attempt - 1
 			}
-			q.apply(d, Read)
-		case known.state.Record == Owned && known.state.Phase == Logged:
-			delete(q.unread, d.id)
+		case known.state == returned:
 			d.Attempts = known.Attempts
-			q.apply(d, Read)
-		default:
+		case known.state.Record == Owned:
+			// It was in flight when its segment was rejected for another delivery.
 			q.account(known, -1)
 			known.owned = from
 			q.account(known, 1)
+			continue
+		default:
+			known.owned = from
 			q.apply(known, CopyRead)
+			continue
 		}
+		q.records[d.id] = d
+		q.apply(d, Read)
 	}
 	q.start()
+}
+
+// returned is the state of deliveries whose segment was rejected.
+var returned = State{Logged, Owned}
+
+// held returns the segment in memory that has the records of deliveries, if any. mu is held.
+func (q *Queue) held(deliveries []*Delivery) *segment {
+	for _, d := range deliveries {
+		if known := q.records[d.id]; known != nil && known.state.Record == Owned && known.state.Phase.held() && !known.owned.rejected {
+			return known.owned
+		}
+	}
+	return nil
 }
 
 // deferral returns for how long a segment should stay in the log, because none of its deliveries is due soon and waiting
@@ -229,7 +252,7 @@ func (q *Queue) handle(f logqueue.Segment) {
 func (q *Queue) deferral(deliveries []*Delivery) time.Duration {
 	wait, now := time.Duration(math.MaxInt64), q.now()
 	for _, d := range deliveries {
-		if known := q.unread[d.id]; q.config.Ordered() || known != nil && known.state != (State{Logged, Owned}) {
+		if known := q.records[d.id]; q.config.Ordered() || known != nil && known.state != returned {
 			return 0
 		}
 		wait = min(wait, d.due.Sub(now))
@@ -299,12 +322,15 @@ func (q *Queue) apply(d *Delivery, e Event) Effects {
 	if effects&ReleaseShared != 0 {
 		d.shared.release()
 	}
+	if d.state.Record == None || e == CopyRejected && d.state.Record == Shared {
+		delete(q.records, d.id)
+	}
 	if effects&ReleaseOwned != 0 {
 		d.owned.finished = append(d.owned.finished, d.id)
+		if d.owned.rejected {
+			q.records[d.id] = stale(d.id)
+		}
 		d.owned.release()
-	}
-	if d.state.Record == None || e == CopyRejected && d.state.Record == Shared {
-		delete(q.unread, d.id)
 	}
 	if effects&Ungroup != 0 {
 		d.ungroup()
@@ -313,7 +339,7 @@ func (q *Queue) apply(d *Delivery, e Event) Effects {
 		q.append(d)
 	}
 	if effects&AppendCopy != 0 {
-		q.unread[d.id] = d
+		q.records[d.id] = d
 		q.writer.add(q.ctx, write{queue: q, delivery: d, header: d.header(d.id), copied: true})
 	}
 	if effects&Schedule != 0 {
@@ -621,12 +647,11 @@ func (q *Queue) OrderChanged() {
 // is given, and before those behind them. Segments stay that have deliveries in flight. mu is held.
 func (q *Queue) returnAll(first *Delivery, delay time.Duration) {
 	var segments []*segment
-	returned := map[*segment]bool{}
+	seen := map[*segment]bool{}
 	add := func(d *Delivery) {
-		q.unread[d.id] = d
 		d.Event, d.encoded = nil, nil
-		if !returned[d.owned] {
-			returned[d.owned] = true
+		if !seen[d.owned] {
+			seen[d.owned] = true
 			segments = append(segments, d.owned)
 		}
 	}
@@ -655,11 +680,14 @@ func (q *Queue) returnAll(first *Delivery, delay time.Duration) {
 	}
 	for _, s := range segments {
 		for _, id := range s.finished {
-			q.unread[id] = &Delivery{id: id, state: State{Record: Stale}}
+			q.records[id] = stale(id)
 		}
-		s.handle.Nack(delay)
+		s.nack(delay)
 	}
 }
+
+// stale returns the delivery of a record that is acknowledged when it is read again.
+func stale(id uint64) *Delivery { return &Delivery{id: id, state: State{Record: Stale}} }
 
 // idle reports whether memory holds no record of the subscriber queue, and none is being appended.
 func (q *Queue) idle() bool {
@@ -707,22 +735,21 @@ func (q *Queue) Discard() {
 	}
 }
 
-// drain implements Drain. Segments without finished deliveries are redelivered as they were, and ordered deliveries keep
-// their order.
+// drain implements Drain. Segments without finished deliveries are redelivered as they were. So are all segments of an ordered
+// subscriber queue, to keep the order.
 func (q *Queue) drain(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.removed || q.config.Ordered() {
+	if q.removed {
 		return
 	}
 	var parts []*Delivery
 	var data []eventlog.Record
 	for _, d := range q.schedule.all() {
-		from := d.shared
-		if d.state.Record == Owned {
-			from = d.owned
-		}
-		if d.state.Record != Owned && !d.state.Record.shared() || from.whole() {
+		switch kept := d.state.Record; {
+		case kept.shared() && !d.shared.whole():
+		case kept == Owned && !d.owned.whole() && !q.config.Ordered():
+		default:
 			continue
 		}
 		h := d.header(record.NewID())

@@ -15,8 +15,10 @@ const (
 	version = 1
 	// flagUnanswered is the flag of Header.Unanswered.
 	flagUnanswered = 1
-	// HeaderBytes is the maximum size of a header without its targets, TargetBytes the size of a target that is a UUID.
-	HeaderBytes, TargetBytes = 48, 37
+	// HeaderBytes is the maximum size of a header without its targets.
+	HeaderBytes = 48
+	// TargetBytes is the size of a target that is a UUID.
+	TargetBytes = 37
 )
 
 // Header is the state of one or several deliveries of an event.
