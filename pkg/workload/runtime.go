@@ -1,5 +1,5 @@
-// Package workload says what is needed of the place where revisions run: as pods of a cluster, or as processes
-// of this machine. What is above this interface does not know which.
+// Package workload is the interface to the place where revisions run: as Pods of a cluster, or as processes
+// of this machine. Its users do not depend on which.
 package workload
 
 import (
@@ -23,7 +23,7 @@ type Runtime interface {
 	// writes is true on the replica that creates and deletes the Revision's objects.
 	Apply(ctx context.Context, revision *servingv1.Revision, writes bool) error
 	// Scale asks for a number of instances. Surplus instances are drained before they end. Unknown revisions
-	// are no error: there is nothing to scale.
+	// are no error.
 	Scale(ctx context.Context, revision Key, replicas int32) error
 	// Remove drains and stops all backends of the Revision with the given UID, and deletes its state. See Apply for writes.
 	Remove(ctx context.Context, revision Key, uid types.UID, writes bool) error
@@ -42,13 +42,13 @@ type State struct {
 	UID types.UID
 	// Desired is the number of instances last asked for, Ready that of those which take requests.
 	Desired, Ready int32
-	// Instances are those that are ready or draining, oldest first.
+	// Instances are the ready and draining backends, oldest first.
 	Instances []Instance
 	// Failure is why the revision's newest instances do not become ready, or nil.
 	Failure *Failure
 	// LogURL is where the revision's logs are.
 	LogURL string
-	// Resolving tells that the revision waits for its images to be resolved to digests.
+	// Resolving is true if the revision waits for its images to be resolved to digests.
 	Resolving bool
 	// Warning is a sentence about what is not as asked for but keeps no instance from running, such as a tag that
 	// was not resolved, or empty.
@@ -69,7 +69,7 @@ type Instance struct {
 
 // Failure is a reason why instances do not become ready.
 type Failure struct {
-	// Resources tells that the place lacks something (ResourcesAvailable is False); otherwise the containers
+	// Resources is true if the place lacks a resource (ResourcesAvailable is False); otherwise the containers
 	// themselves fail (ContainerHealthy is False).
 	Resources bool
 	// Reason is a word of docs, such as ExitCode1 or ContainerMissing; Message a sentence for the user.

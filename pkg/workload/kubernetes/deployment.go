@@ -23,7 +23,7 @@ func (r *revision) create(ctx context.Context, revision *servingv1.Revision, p p
 	if apierrors.IsAlreadyExists(err) {
 		created, err = deployments.Get(ctx, DeploymentName(r.Key.Name), metav1.GetOptions{})
 		if err == nil && !metav1.IsControlledBy(created, revision) {
-			return r.takes(ctx, created)
+			return r.resolveConflict(ctx, created)
 		}
 	}
 	r.Lock()
@@ -42,9 +42,9 @@ func (r *revision) create(ctx context.Context, revision *servingv1.Revision, p p
 	}
 }
 
-// takes deals with a Deployment that has the Revision's name but belongs to something else. That of an earlier
-// Revision is on its way out, and is sent there.
-func (r *revision) takes(ctx context.Context, other *appsv1.Deployment) error {
+// resolveConflict handles a Deployment with the Revision's name and another owner. The Deployment of an earlier
+// Revision is deleted.
+func (r *revision) resolveConflict(ctx context.Context, other *appsv1.Deployment) error {
 	failure := &workload.Failure{Resources: true, Reason: reasonNotOwned, Message: fmt.Sprintf(
 		"There is an existing Deployment %q that does not belong to the Revision: delete it, or use another name.", other.Name)}
 	owner := metav1.GetControllerOfNoCopy(other)
@@ -71,7 +71,7 @@ func (r *revision) delete(ctx context.Context, deployment *appsv1.Deployment) er
 	return nil
 }
 
-// isRefused tells whether the host understood what it was asked and will not do it, as opposed to that something went
+// isRefused reports whether the host understood what it was asked and will not do it, as opposed to that something went
 // wrong.
 func isRefused(err error) bool {
 	var status apierrors.APIStatus
@@ -120,7 +120,7 @@ func (r *revision) activate(ctx context.Context) error {
 	patch := []byte(`[{"op":"test","path":"/spec/replicas","value":0},{"op":"replace","path":"/spec/replicas","value":1}]`)
 	_, err := r.runtime.client.AppsV1().Deployments(r.Key.Namespace).Patch(ctx, own.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsInvalid(err) {
-		// Somebody else was faster.
+		// Another client scaled it first.
 		err = nil
 	}
 	return r.hasAsked(own, 1, err)

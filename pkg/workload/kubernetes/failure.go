@@ -61,7 +61,7 @@ func failure(pods []*pod, deployment *appsv1.Deployment, alwaysSchedulable bool)
 	return nil
 }
 
-// isRefusal tells whether a condition of a Deployment is that its ReplicaSet, or the Pods of that, are refused: by
+// isRefusal reports whether a condition of a Deployment is that its ReplicaSet, or the Pods of that, are refused: by
 // quota, Pod Security, policies or webhooks.
 func isRefusal(c *appsv1.DeploymentCondition) bool {
 	return c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
@@ -140,7 +140,7 @@ func containerFailure(s *corev1.ContainerStatus, subject string, served bool) *w
 	}
 }
 
-// exit says why a container has ended. Configuration and Service repeat the message, with reasons of their own: so the
+// exit describes the exit of a container. Configuration and Service repeat the message, with reasons of their own: so the
 // code is in it as well.
 func exit(t *corev1.ContainerStateTerminated, subject string) *workload.Failure {
 	why := strings.TrimSpace(t.Message)

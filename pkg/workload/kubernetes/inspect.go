@@ -26,7 +26,7 @@ const (
 	failedScheduling = "FailedScheduling"
 )
 
-// inspect finds out from its Events why the containers of a Pod are not created, until ctx ends.
+// inspect finds out from its Events why the containers of a Pod are not created, until ctx is canceled.
 func (r *revision) inspect(ctx context.Context, p *pod) {
 	rt := r.runtime
 	wait := firstInspection
@@ -46,7 +46,7 @@ func (r *revision) inspect(ctx context.Context, p *pod) {
 	rt.warnings.follow(ctx, object, func(e *corev1.Event) {
 		r.Lock()
 		defer r.Unlock()
-		// What was wrong may have been a moment's: the Pod is as it is until an Event says more.
+		// The fault may have been transient: the Pod keeps its state until another Event.
 		if at := eventTime(e); ctx.Err() == nil && !at.Before(newest) {
 			newest, p.stuck = at, &workload.Failure{Resources: true, Reason: e.Reason, Message: e.Message}
 		}
@@ -78,7 +78,7 @@ type followed struct {
 // byPod indexes Events by the UID of the Pod.
 const byPod = "pod"
 
-// follow calls fn with each warning about a Pod, in any order, until ctx ends.
+// follow calls fn with each warning about a Pod, in any order, until ctx is canceled.
 func (w *warnings) follow(ctx context.Context, pod *corev1.Pod, fn func(*corev1.Event)) {
 	f := w.enter(ctx, pod, fn)
 	defer w.leave(pod)

@@ -20,8 +20,8 @@ type pod struct {
 	*corev1.Pod
 	// address is the host:port of the serving port, or empty.
 	address string
-	// probed tells that it takes requests, by a probe from here; confirmed that the kubelet has said so, whose word
-	// holds from then on; served that it has taken requests at some time.
+	// probed is true once a probe from here succeeded, confirmed once the kubelet reports the Pod as ready, which
+	// decides from then on; served is true once the Pod has received requests.
 	probed, confirmed, served bool
 	// unhealthy is what its probes say when they have failed for long, stuck why its containers are not even created.
 	unhealthy, stuck *workload.Failure
@@ -97,17 +97,17 @@ func (p *pod) over() bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// ready tells whether the Pod takes requests.
+// ready reports whether the Pod takes requests.
 func (p *pod) ready() bool {
 	return !p.deleted() && !p.over() && p.address != "" && (p.probed || p.conditionTrue(corev1.PodReady))
 }
 
-// draining tells whether the Pod may have requests left, but takes no more.
+// draining reports whether the Pod may have requests left, but takes no more.
 func (p *pod) draining() bool {
 	return p.deleted() && !p.over() && p.served && p.address != "" && p.anyRunning()
 }
 
-// wantsProbe tells whether a probe from here may find the Pod ready sooner than the kubelet's. What only the kubelet can
+// wantsProbe reports whether a probe from here may find the Pod ready sooner than the kubelet's. What only the kubelet can
 // probe, or what must pass several times, is left to it.
 func (p *pod) wantsProbe() bool {
 	kubelets := func(probe *corev1.Probe) bool {
@@ -130,7 +130,7 @@ func lasting(pod *corev1.PodSpec) []corev1.Container {
 	return append(all, pod.Containers...)
 }
 
-// creating tells whether the Pod has a node, but its containers are not there and nothing says why.
+// creating reports whether the Pod has a node, but its containers are not there and nothing says why.
 func (p *pod) creating() bool {
 	if p.deleted() || p.Status.Phase != corev1.PodPending || !p.conditionTrue(corev1.PodScheduled) {
 		return false

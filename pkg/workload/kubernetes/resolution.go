@@ -32,12 +32,12 @@ type resolution struct {
 	images map[string]*images.Image
 	// warning is why one of them is not by digest, or empty.
 	warning string
-	// restricted tells that the namespace admits only Pods of the restricted Pod Security level; local that their hooks
+	// restricted is true if the namespace admits only Pods of the restricted Pod Security level; local if their hooks
 	// may not leave them, as the baseline level has it. It is found out only where that makes a difference.
 	restricted, local bool
 }
 
-// resolve finds out what the images of a Revision are, and has it applied again.
+// resolve resolves the images of a Revision, and applies it again.
 func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
 	found, err := r.runtime.resolution(ctx, revision)
 	if ctx.Err() != nil {

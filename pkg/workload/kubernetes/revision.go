@@ -21,12 +21,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
-// revision is what is known of a Revision, and of what the host runs by that name.
+// revision is the state of a Revision and of its objects on the host.
 type revision struct {
 	*revisions.Entry
 	runtime *Runtime
 
-	// uid is that of the Revision, or empty where none was applied.
+	// uid is the UID of the Revision, empty before Apply.
 	uid types.UID
 	// removed revisions are unknown once their last Pod is gone.
 	removed bool
@@ -37,7 +37,7 @@ type revision struct {
 	wanted, asked *int32
 	// pods are by UID.
 	pods map[types.UID]*pod
-	// resolution is what the images are, resolving that somebody finds out.
+	// resolution is the result of resolving the images, resolving is true while that is in progress.
 	resolution *resolution
 	resolving  bool
 	// refused is why there is no Deployment, retry when that is tried again, failures how often it was tried.
@@ -145,7 +145,7 @@ func (rt *Runtime) deploymentChanged(deployment *appsv1.Deployment, gone bool) {
 			r.wanted = own.Spec.Replicas
 		}
 		r.deployment, r.asked = nil, nil
-		// Somebody has to make another one.
+		// The Deployment must be created again.
 		r.Notify()
 	}
 }

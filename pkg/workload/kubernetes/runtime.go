@@ -45,7 +45,7 @@ type Options struct {
 	DrainAddress func() (host string, port int32)
 	// LogURL returns where a revision's logs are. May be nil.
 	LogURL func(revision workload.Key) string
-	// Leading tells whether this replica leads: the others need not know why a Pod does not come. Nil stands for one that is
+	// Leading reports whether this replica leads: the others need not know why a Pod does not come. Nil stands for one that is
 	// alone.
 	Leading func() bool
 	// Clock times probes and retries. Defaults to the real one.
@@ -139,7 +139,7 @@ func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID, 
 // State returns the latest State of a Revision.
 func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
 
-// Drained tells that this replica has no request left at a draining instance. It has an effect where there is no
+// Drained reports that this replica has no request left at a draining instance. It has an effect where there is no
 // Options.Drain.
 func (rt *Runtime) Drained(key workload.Key, instance string) {
 	if r, ok := rt.revisions.Lock(key); ok {

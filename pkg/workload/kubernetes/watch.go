@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// Start watches the Deployments and Pods of all Revisions until ctx ends, and returns once all that there are are
+// Start watches the Deployments and Pods of all Revisions until ctx is canceled, and returns once all that there are are
 // known. It also is what everything that goes on in the background ends with. Call it once, before Apply.
 func (rt *Runtime) Start(ctx context.Context) error {
 	rt.ctx = ctx
@@ -57,7 +57,7 @@ func handler[T any](changed, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
-// trim leaves of what is cached only what is read here. It may be given what it has trimmed already.
+// trim removes unused fields of cached objects. It is idempotent.
 func trim(obj any) (any, error) {
 	switch object := obj.(type) {
 	case *corev1.Pod:

@@ -154,7 +154,7 @@ func (p *plan) valueFrom(from *corev1.EnvVarSource, instance, path string, in *i
 	switch {
 	case from.FieldRef != nil:
 		if value, ok = p.field(from.FieldRef.FieldPath, instance); !ok {
-			err = fmt.Errorf("Standalone knows no value for the field %q of %s.fieldRef: use a value.", from.FieldRef.FieldPath, path)
+			err = fmt.Errorf("Standalone has no value for the field %q of %s.fieldRef: use a value.", from.FieldRef.FieldPath, path)
 		}
 		return value, ok, err
 	case from.ResourceFieldRef != nil:

@@ -208,7 +208,7 @@ func ask(t *testing.T, address string) facts {
 	return f
 }
 
-// alive tells whether a process exists and is no zombie.
+// alive reports whether a process exists and is no zombie.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

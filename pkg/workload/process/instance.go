@@ -29,7 +29,7 @@ type instance struct {
 	inputs  *inputs
 	changes int64
 	volumes volumes
-	// refresh asks for the volumes to be filled anew.
+	// refresh requests that the volumes are filled again.
 	refresh chan struct{}
 	// address is set before the instance is ready.
 	address string
@@ -85,7 +85,7 @@ func (i *instance) run() {
 		defer refreshing.Wait()
 		defer close(ended)
 	}
-	port, err := i.runtime.ports.take()
+	port, err := i.runtime.ports.allocate()
 	if err != nil {
 		i.fail(&workload.Failure{Resources: true, Reason: reasonRunError, Message: fmt.Sprintf("Finding a port failed: %v.", err)})
 		return
@@ -133,7 +133,7 @@ func (i *instance) prepare() *workload.Failure {
 	return nil
 }
 
-// refreshVolumes fills the volumes anew when an object in them has changed, until the instance has ended. Without the object
+// refreshVolumes fills the volumes again when an object in them has changed, until the instance has ended. Without the object
 // they stay as they are.
 func (i *instance) refreshVolumes(ended <-chan struct{}) {
 	for {
@@ -297,7 +297,7 @@ func (i *instance) started(p *running) bool {
 	return false
 }
 
-// probeFailure says which probe of a container has failed.
+// probeFailure names the failed probe of a container.
 func probeFailure(p *running, probe string, err error) *workload.Failure {
 	return &workload.Failure{Reason: reasonUnhealthy, Message: fmt.Sprintf("%s failed its %s: %v.", subject(p), probe, err)}
 }
@@ -399,7 +399,7 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 		}
 	}
 	if c.StartupProbe == nil || c.sidecar {
-		// That of a native sidecar has passed before.
+		// The startup probe of a native sidecar passed before.
 		rest()
 		return readiness != nil
 	}
@@ -413,7 +413,7 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 	return readiness != nil
 }
 
-// exit says why a container that has exited has failed.
+// exit describes the exit of a container.
 func (i *instance) exit(p *running) *workload.Failure {
 	code := p.state.ExitCode()
 	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// maxLogSize is how large a log may become before its end is set aside, as <log>.1, and it starts anew.
+	// maxLogSize is how large a log may become before its end is renamed to <log>.1, and it starts empty.
 	// The processes write to the files themselves, so that it may be exceeded between two checks, and that
 	// what is written during one may be lost.
 	maxLogSize = 10 << 20
 	// endedInstances is the number of instances of a revision whose logs are kept after their end.
 	endedInstances = 10
-	// maxMessage bounds what is read of a last line, in bytes.
+	// maxMessage is the maximum size of a last line in bytes.
 	maxMessage = 1024
 )
 
@@ -44,7 +44,7 @@ func (l *logs) url(key workload.Key) string {
 	return u.String()
 }
 
-// path is that of the file of one output, "stdout" or "stderr".
+// path returns the path of the file of one output, "stdout" or "stderr".
 func (l *logs) path(key workload.Key, instance string, c *container, output string) string {
 	if !c.serving {
 		instance += "." + c.Name
@@ -57,7 +57,7 @@ func (l *logs) open(key workload.Key, instance string, c *container) (stdout, st
 	if err := os.MkdirAll(l.dir(key), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("create directory of logs: %w", err)
 	}
-	// Appending, so that a file that was cut off goes on at its start.
+	// Appending, so that writes to a truncated file continue at its start.
 	const flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	stdout, err = os.OpenFile(l.path(key, instance, c, "stdout"), flags, 0o600)
 	if err != nil {
@@ -189,7 +189,7 @@ func (l *logs) remove(key workload.Key) error {
 	if err := os.RemoveAll(l.dir(key)); err != nil {
 		return err
 	}
-	// The namespace's directory goes with its last revision, and stays as long as there is another.
+	// The directory of a namespace is deleted with its last revision.
 	_ = os.Remove(filepath.Dir(l.dir(key)))
 	return nil
 }

@@ -47,7 +47,7 @@ func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, optio
 		return fmt.Errorf("watch logs: %w", err)
 	}
 	defer watcher.Close()
-	// The watch comes first: what is written while the files are read is read again.
+	// The watch comes first: lines that are written while the files are read are read again.
 	if err := watcher.Add(dir); err != nil {
 		return fmt.Errorf("watch logs in %s: %w", dir, err)
 	}
@@ -74,7 +74,7 @@ func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, optio
 	}
 }
 
-// logReader hands over the lines of a directory's files.
+// logReader copies the lines of a directory's files.
 type logReader struct {
 	// serving is the name of the serving container, wanted those of the containers that are asked for.
 	serving string
@@ -114,7 +114,7 @@ func (r *logReader) readAll(dir string, first bool) error {
 	return nil
 }
 
-// read hands over the whole lines that a file has got since it was last read. The first time, options say how many.
+// read copies the whole lines that a file has got since it was last read. The first time, options say how many.
 func (r *logReader) read(path string, first bool) error {
 	instance, container, ok := r.of(filepath.Base(path))
 	if !ok {

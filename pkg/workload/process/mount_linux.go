@@ -130,7 +130,7 @@ func open(m *mount) (source, error) {
 	if m.SubPath != "" {
 		name = filepath.Clean(m.SubPath)
 	}
-	// Opening a pipe must not wait for somebody to write to it.
+	// Opening a pipe must not wait for a writer.
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
 	f, err := root.OpenFile(name, flags, 0)
 	if errors.Is(err, fs.ErrNotExist) && m.Writable {

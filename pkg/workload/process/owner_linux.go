@@ -157,7 +157,7 @@ func (o *owner) killRecorded() (int, error) {
 	return killed, nil
 }
 
-// forgetAll deletes all records, also those of earlier starts of the machine.
+// forgetAll deletes all records, including records of earlier boots.
 func (o *owner) forgetAll() error {
 	all := filepath.Dir(o.records)
 	return errors.Join(os.RemoveAll(all), os.MkdirAll(o.records, 0o700))
@@ -177,7 +177,7 @@ func (o *owner) killMarked(live func(instance string) bool) int {
 		return 0
 	}
 	defer proc.Close()
-	// What was read so far is still good after an error.
+	// The entries that were read before an error are valid.
 	names, _ := proc.Readdirnames(-1)
 	killed := 0
 	var buffer bytes.Buffer
@@ -205,7 +205,7 @@ func (o *owner) instance(pid int, buffer *bytes.Buffer) (string, bool) {
 	}
 	defer file.Close()
 	buffer.Reset()
-	// Those that have ended, and those of other users, cannot be read.
+	// Processes that ended, and processes of other users, cannot be read.
 	if _, err := buffer.ReadFrom(file); err != nil {
 		return "", false
 	}

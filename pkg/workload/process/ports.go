@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// ports hands out free TCP ports. They lie below those that the kernel gives to outgoing connections, of
+// ports allocates free TCP ports. They lie below the ports that the kernel gives to outgoing connections, of
 // which the gateway makes many: one of those must not take a port before its process listens there.
 type ports struct {
 	// first and last bound the ports, both included.
@@ -17,7 +17,7 @@ type ports struct {
 
 	mu    sync.Mutex
 	next  int
-	taken map[int]struct{}
+	inUse map[int]struct{}
 }
 
 const (
@@ -27,7 +27,7 @@ const (
 )
 
 func newPorts() *ports {
-	p := &ports{first: firstPort, last: firstEphemeralPort - 1, taken: map[int]struct{}{}}
+	p := &ports{first: firstPort, last: firstEphemeralPort - 1, inUse: map[int]struct{}{}}
 	if data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
 		var low, high int
 		if n, _ := fmt.Sscan(string(data), &low, &high); n == 2 {
@@ -52,9 +52,9 @@ func portRange(low, high int) (first, last int) {
 	}
 }
 
-// take returns a port that nobody listens on. It is not handed out again before it is released, and then the
+// allocate returns a port without a listener. It is not allocated again before it is released, and then the
 // others come first.
-func (p *ports) take() (int, error) {
+func (p *ports) allocate() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range p.last - p.first + 1 {
@@ -63,10 +63,10 @@ func (p *ports) take() (int, error) {
 		if p.next > p.last {
 			p.next = p.first
 		}
-		if _, ok := p.taken[port]; ok || !isFree(port) {
+		if _, ok := p.inUse[port]; ok || !isFree(port) {
 			continue
 		}
-		p.taken[port] = struct{}{}
+		p.inUse[port] = struct{}{}
 		return port, nil
 	}
 	return 0, fmt.Errorf("no TCP port from %d to %d is free", p.first, p.last)
@@ -75,10 +75,10 @@ func (p *ports) take() (int, error) {
 func (p *ports) release(port int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.taken, port)
+	delete(p.inUse, port)
 }
 
-// isFree tells whether a process could listen on all addresses.
+// isFree reports whether a process could listen on all addresses.
 func isFree(port int) bool {
 	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
 	if err != nil {

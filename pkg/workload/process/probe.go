@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 )
 
-// What core/v1 has a probe do that does not say otherwise.
+// Defaults of core/v1 for probes.
 const (
 	defaultPeriod           = 10 * time.Second
 	defaultTimeout          = time.Second
@@ -43,7 +43,7 @@ type probe struct {
 	once bool
 	// impatient probes also report a container that has never been healthy.
 	impatient bool
-	// healthy is what the container is taken for at first.
+	// healthy is the initial state of the container.
 	healthy bool
 }
 
@@ -68,7 +68,7 @@ func newProbe(spec *corev1.Probe, check check) *probe {
 	return p
 }
 
-// newReadinessProbe returns a probe that tells whether a container takes requests. Without a period it is
+// newReadinessProbe returns a probe that reports whether a container takes requests. Without a period it is
 // tight. A mere connection shows that once and for all: a process that listens does so until it exits.
 func newReadinessProbe(spec *corev1.Probe, check check) *probe {
 	p := newProbe(spec, check)
@@ -85,7 +85,7 @@ func newStartupProbe(spec *corev1.Probe, check check) *probe {
 	return p
 }
 
-// newLivenessProbe returns a probe that tells whether a container is to be started again. A process that was
+// newLivenessProbe returns a probe that reports whether a container is to be started again. A process that was
 // just started is alive: without a delay, the first check comes after a period.
 func newLivenessProbe(spec *corev1.Probe, check check) *probe {
 	p := newProbe(spec, check)
@@ -97,7 +97,7 @@ func newLivenessProbe(spec *corev1.Probe, check check) *probe {
 }
 
 // watch calls report whenever the container becomes healthy, with nil, or ceases to be, with the last error.
-// It returns when ctx ends or there is nothing left to find out.
+// It returns when ctx is canceled or the result is final.
 func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report func(err error)) {
 	if p.delay > 0 && !backoff.Sleep(ctx, c, p.delay) {
 		return

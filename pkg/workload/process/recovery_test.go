@@ -193,15 +193,15 @@ func TestPorts(t *testing.T) {
 	defer listener.Close()
 	used := p.next
 	p.first, p.last = used, used+1
-	port, err := p.take()
+	port, err := p.allocate()
 	if err != nil || port != used+1 {
 		t.Errorf("take() = %d, %v, want the only one free, %d", port, err, used+1)
 	}
-	if port, err := p.take(); err == nil {
-		t.Errorf("take() = %d, want an error where all are taken", port)
+	if port, err := p.allocate(); err == nil {
+		t.Errorf("allocate() = %d, want an error where all are taken", port)
 	}
 	p.release(port)
-	if again, err := p.take(); err != nil || again != port {
-		t.Errorf("take() = %d, %v, want the released %d", again, err, port)
+	if reused, err := p.allocate(); err != nil || reused != port {
+		t.Errorf("allocate() = %d, %v, want the released %d", reused, err, port)
 	}
 }

@@ -22,7 +22,7 @@ type revision struct {
 	uid      types.UID
 	plan     *plan
 	replicas int32
-	// refused is why there is nothing to run, failure why the newest instances do not become ready.
+	// refused is the reason why nothing runs, failure the reason why the newest instances do not become ready.
 	refused, failure *workload.Failure
 	// changes counts the changes of objects that the plan refers to; awaiting is set if the last failure is due to one of them.
 	changes  int64
@@ -162,7 +162,7 @@ func (r *revision) isReady(i *instance, ready bool) {
 	}
 }
 
-// failed notes that an instance ends by itself, and has it replaced. Its processes may still be there.
+// failed records that a backend exited by itself, and replaces it. Its processes may still be there.
 func (r *revision) failed(i *instance, failure *workload.Failure) {
 	r.Lock()
 	defer r.Unlock()

@@ -134,7 +134,7 @@ func New(o Options) (*Runtime, error) {
 	return rt, nil
 }
 
-// Run keeps the logs within bounds until ctx ends. Then it drains all instances, ends them, and returns when
+// Run keeps the logs within bounds until ctx is canceled. Then it drains all instances, ends them, and returns when
 // no process is left. Whoever reports Drained must do so until then.
 func (rt *Runtime) Run(ctx context.Context) {
 	var background sync.WaitGroup

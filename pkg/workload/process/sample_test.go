@@ -57,7 +57,7 @@ type facts struct {
 	Args, Env []string
 	Dir       string
 	Pid       int
-	// StdinEnded tells that nothing can be read.
+	// StdinEnded is true if nothing can be read.
 	StdinEnded bool
 	// Files are the open descriptors besides 0 to 2 and those of the Go runtime.
 	Files []string

@@ -57,7 +57,7 @@ type process struct {
 	reaped bool
 }
 
-// start starts a program. Its group ends when it does, as a container ends with its first process.
+// start starts a program. Its process group is killed when it exits, like a container when its first process exits.
 func (s *spawner) start(c *command) (*process, error) {
 	stdin, err := os.Open(os.DevNull)
 	if err != nil {
@@ -116,10 +116,10 @@ func (s *spawner) fork(path string, argv []string, attributes *os.ProcAttr) (p *
 	return p, err
 }
 
-// reap returns when the process has exited, and ends what is left of its group.
+// reap waits until the process has exited, and kills the rest of its group.
 func (p *process) reap(pidfd int) {
 	if !awaitExit(p.os.Pid, pidfd) {
-		// Children of ours can be waited for, so that there is no error.
+		// Waiting for a child process does not fail.
 		p.state, _ = p.os.Wait()
 	}
 	p.mu.Lock()

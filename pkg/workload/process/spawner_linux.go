@@ -52,7 +52,7 @@ func pollExit(pidfd int) bool {
 	return err == nil
 }
 
-// exited tells whether a child has exited, or is none of ours.
+// exited reports whether a child has exited, or is no child of this process.
 func exited(idType, id, options int) bool {
 	for {
 		var info unix.Siginfo

@@ -66,7 +66,7 @@ func TestColdStart(t *testing.T) {
 func startAlone(t *testing.T, r *servingv1.Revision) time.Duration {
 	t.Helper()
 	ports := newPorts()
-	port, err := ports.take()
+	port, err := ports.allocate()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (f *files) add(name string, data []byte, mode *int32, defaultMode *int32) e
 	return nil
 }
 
-// addKeys adds the keys of an object: the items, or all if there are none.
+// addKeys adds the keys of an object: the items, or all without items.
 func (f *files) addKeys(in *inputs, kind ReferenceKind, name string, optional *bool, items []corev1.KeyToPath, mode *int32) error {
 	d, err := in.get(kind, name, optional)
 	if err != nil {
@@ -158,7 +158,7 @@ func (p *plan) checkVolume(v *corev1.Volume, at string) error {
 					return fmt.Errorf("Standalone has no container resources that %s.projected.sources[%d].downwardAPI could refer to: use fieldRef.", at, i)
 				}
 				if _, ok := p.fieldFile(item.FieldRef.FieldPath, ""); !ok {
-					return fmt.Errorf("Standalone knows no value for the field %q of %s.projected.sources[%d].downwardAPI: use another field.", item.FieldRef.FieldPath, at, i)
+					return fmt.Errorf("Standalone has no value for the field %q of %s.projected.sources[%d].downwardAPI: use another field.", item.FieldRef.FieldPath, at, i)
 				}
 			}
 		}
@@ -185,7 +185,7 @@ func volumeReferences(v *corev1.Volume, add func(kind ReferenceKind, name string
 	}
 }
 
-// volumes are the volumes of one instance, in a directory of its own that nobody else may enter.
+// volumes are the volumes of one backend, in a directory that only the current user may enter.
 type volumes struct{ dir string }
 
 // path returns the directory of a volume.
@@ -194,7 +194,7 @@ func (v volumes) path(name string) string { return filepath.Join(v.dir, "volumes
 // staging returns an empty directory on which a new root may be mounted.
 func (v volumes) staging() string { return filepath.Join(v.dir, "root") }
 
-// fill writes the files of all volumes of a plan, and creates those that are empty.
+// fill writes the files of all volumes of a plan, and creates the empty ones.
 func (v volumes) fill(p *plan, instance string, in *inputs) error {
 	for _, dir := range []string{v.staging(), v.path("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -295,7 +295,7 @@ func writeAll(root *os.Root, dir string, wanted map[string]file) error {
 	return nil
 }
 
-// mkdir creates a directory that everybody may enter, whatever the umask of the server, unless it exists.
+// mkdir creates a directory that all users may enter, independent of the umask of the server, unless it exists.
 func mkdir(root *os.Root, name string) error {
 	if err := root.Mkdir(name, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -306,7 +306,7 @@ func mkdir(root *os.Root, name string) error {
 	return root.Chmod(name, 0o755)
 }
 
-// link creates the links of the top-level names, and removes those of files that are gone.
+// link creates the links of the top-level names, and removes the links to deleted files.
 func link(root *os.Root, wanted map[string]file) error {
 	names := map[string]bool{}
 	for name := range wanted {

@@ -42,7 +42,7 @@ type follower struct {
 	ended  bool
 }
 
-// follow copies the logs of all Pods that a selector finds, also of those that come, until ctx ends.
+// follow copies the logs of all Pods that a selector finds, also of those that come, until ctx is canceled.
 func (p *Pods) follow(ctx context.Context, namespace, selector string, containers []string, options *servingv1.RevisionLogOptions, write func(Line) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -51,7 +51,7 @@ func (p *Pods) follow(ctx context.Context, namespace, selector string, container
 		informer: informerscorev1.NewFilteredPodInformer(p.Client, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector }),
 	}
 	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		// What was there before is cut as options ask for.
+		// Earlier lines are limited by the options.
 		AddFunc:    func(obj any, initial bool) { f.take(ctx, obj, initial) },
 		UpdateFunc: func(_, current any) { f.take(ctx, current, false) },
 	})

@@ -97,7 +97,7 @@ func logOptions(container string, options *servingv1.RevisionLogOptions) *corev1
 	return &corev1.PodLogOptions{Container: container, Follow: options.Follow, TailLines: options.TailLines, SinceSeconds: options.SinceSeconds}
 }
 
-// copy hands over the log of one container. The error is that of write, or of ctx: where a log cannot be read, a line
+// copy copies the log of one container. The error is that of write, or of ctx: where a log cannot be read, a line
 // says so, and the others go on.
 func (p *Pods) copy(ctx context.Context, pod *corev1.Pod, options *corev1.PodLogOptions, write func(Line) error) error {
 	var unwritten error
@@ -141,7 +141,7 @@ func started(pod *corev1.Pod, container string) string {
 	return ""
 }
 
-// running tells whether a run of a container goes on.
+// running reports whether a run of a container continues.
 func running(pod *corev1.Pod, container, run string) bool {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for i := range statuses {

@@ -24,13 +24,13 @@ type Line struct {
 
 // Source has the logs of the instances of Revisions.
 type Source interface {
-	// Copy hands over the lines that options ask for: one instance after the other, or with options.Follow of all at the
-	// same time, until ctx ends. write may be called concurrently; Copy returns when no call is left, with the error
+	// Copy copies the lines that options ask for: one instance after the other, or with options.Follow of all at the
+	// same time, until ctx is canceled. write may be called concurrently; Copy returns when no call is left, with the error
 	// of write if there is one. Without instances there are no lines.
 	Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(Line) error) error
 }
 
-// ErrNoSource tells that this server cannot read logs (yet).
+// ErrNoSource is returned if this server cannot read logs (yet).
 var ErrNoSource = errors.New("this server does not know where revisions run")
 
 // Late is a Source that is known later than it is asked for. The zero value has none.
@@ -39,7 +39,7 @@ type Late struct{ source atomic.Pointer[Source] }
 // Set gives the Source.
 func (l *Late) Set(source Source) { l.source.Store(&source) }
 
-// Copy copies from the Source that was set, and fails with ErrNoSource where none was.
+// Copy copies from the Source that was set, and fails with ErrNoSource without one.
 func (l *Late) Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(Line) error) error {
 	source := l.source.Load()
 	if source == nil {
@@ -113,10 +113,10 @@ func (p *prefixed) write(line Line) error {
 	return err
 }
 
-// longestLine bounds what is kept of a line at a time, in bytes. What is longer makes several lines.
+// longestLine is the maximum size of a line in bytes. Longer lines are split.
 const longestLine = 64 << 10
 
-// CopyLines hands over the lines of r, which are those of a container, until its end.
+// CopyLines copies the lines of r, which are those of a container, until its end.
 func CopyLines(r io.Reader, instance, container string, write func(Line) error) error {
 	lines := bufio.NewReaderSize(r, longestLine)
 	for {

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// defaultServiceAccount is that of Pods that name none.
+// defaultServiceAccount is the service account of Pods without one.
 const defaultServiceAccount = "default"
 
 // credentials returns what to try for a repository: the credentials in pull secrets, those for the longest path
@@ -72,7 +72,7 @@ type entry struct {
 	config         authn.AuthConfig
 }
 
-// matches tells whether a credential is for a repository: that of its registry, and of its path or one above.
+// matches reports whether a credential is for a repository: that of its registry, and of its path or one above.
 func (e *entry) matches(repository name.Repository) bool {
 	if e.registry != repository.RegistryStr() {
 		return false
@@ -98,7 +98,7 @@ func parse(secret *corev1.Secret) ([]entry, error) {
 			return nil, fmt.Errorf("parse %s: %w", corev1.DockerConfigKey, err)
 		}
 	default:
-		return nil, fmt.Errorf("type %q is not that of a pull secret", secret.Type)
+		return nil, fmt.Errorf("type %q is not a type of pull secrets", secret.Type)
 	}
 	var entries []entry
 	for key, config := range auths {

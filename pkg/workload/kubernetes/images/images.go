@@ -62,27 +62,27 @@ type Pull struct {
 	Secrets string
 }
 
-// Image is what is known of an image.
+// Image is the known configuration of an image.
 type Image struct {
 	// Reference is by digest, or as it was given where that could not be found out.
 	Reference string
 	// User is what the image runs as: a name or number, with or without a group; empty means root where Known is
 	// set.
 	User string
-	// Known tells that User is.
+	// Known is true if User is known.
 	Known bool
 	// Warning is a sentence about why Reference is not by digest, or empty.
 	Warning string
 }
 
-// NonRoot tells whether the image runs as a user whom the kubelet knows not to be root: one with a number.
+// NonRoot reports whether the image runs as a user whom the kubelet knows not to be root: one with a number.
 func (i *Image) NonRoot() bool {
 	user, _, _ := strings.Cut(i.User, ":")
 	id, err := strconv.ParseInt(user, 10, 64)
 	return i.Known && err == nil && id != 0
 }
 
-// Root tells whether the image runs as root, as far as is known.
+// Root reports whether the image runs as root, as far as is known.
 func (i *Image) Root() bool {
 	user, _, _ := strings.Cut(i.User, ":")
 	if id, err := strconv.ParseInt(user, 10, 64); err == nil {
