@@ -17,6 +17,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/ptr"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
+	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 )
 
@@ -110,5 +112,51 @@ func TestOwnAddresses(t *testing.T) {
 		if got := hostName(host); got != want {
 			t.Errorf("%s: %s, want %s", host, got, want)
 		}
+	}
+}
+
+// A replica knows its peers when membership is ready, is a member once it serves peers, and stops whether it has retired or not.
+func TestReplicaModules(t *testing.T) {
+	for name, retires := range map[string]bool{"retired": true, "not retired": false} {
+		t.Run(name, func(t *testing.T) {
+			host, created := leases(t)
+			config := ReplicaConfig{PodName: "server-0", PodIP: "127.0.0.1", Listener: listenLocal(t), Group: "all", GatewayGroup: "gateway"}
+			election, err := newElection(host, "system", config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := newReplica(host, "system", config, election, &tls.Config{
+				MinVersion:     tls.VersionTLS13,
+				GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, certs.ErrNotIssued },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fail := func(err error) { t.Errorf("a module failed: %v", err) }
+			membership, peers := newFollowing(r), &joined{replica: r}
+			for _, m := range []lifecycle.Module{membership, peers} {
+				if err := m.Start(t.Context(), fail); err != nil {
+					t.Fatalf("%s does not start: %v", m.Name(), err)
+				}
+				if err := m.Ready(t.Context()); err != nil {
+					t.Errorf("%s is not ready: %v", m.Name(), err)
+				}
+			}
+			if lease := <-created; lease.Spec.HolderIdentity == nil {
+				t.Errorf("the Lease is %+v", lease)
+			}
+			if retires {
+				membership.Retire()
+			}
+			for _, m := range []lifecycle.Module{peers, membership} {
+				if err := m.Stop(t.Context()); err != nil {
+					t.Errorf("%s does not stop: %v", m.Name(), err)
+				}
+			}
+			if connection, err := net.Dial("tcp", config.Listener.Addr().String()); err == nil { //nolint:noctx // It is refused at once.
+				connection.Close()
+				t.Error("the port for peers is open after the stop")
+			}
+		})
 	}
 }
