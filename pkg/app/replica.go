@@ -217,7 +217,7 @@ func (m *following) announceShutdown(ctx context.Context) {
 	<-m.retired
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
 	defer cancel()
-	if err := m.membership.Leave(ctx); err != nil {
+	if err := m.membership.Release(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to announce shutdown to peers")
 	}
 }

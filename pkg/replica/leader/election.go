@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// leaseDuration is how long others wait for a leader that does not renew its Lease, renewDeadline how long the
-	// leader tries to before it leads no more, retryPeriod how often either does.
+	// leaseDuration is how long other candidates wait for a leader that does not renew its Lease, renewDeadline how long the
+	// leader tries before it stops leading, retryPeriod the interval of attempts.
 	leaseDuration, renewDeadline, retryPeriod = 8 * time.Second, 5 * time.Second, time.Second
 )
 
-// Election decides which one of some replicas leads, by a Lease. While nobody can reach the Lease, nobody leads.
+// Election elects one of several replicas by a Lease. While no replica can reach the Lease, there is no leader.
 type Election struct {
 	leases    coordinationclient.LeasesGetter
 	namespace string
 	config    leaderelection.LeaderElectionConfig
 	leads     atomic.Bool
-	// leader is the identity of the one that leads, as far as is known.
+	// leader is the identity of the leader seen last.
 	leader atomic.Pointer[string]
 
 	// mu orders changes, and guards subscribers.
@@ -34,8 +34,8 @@ type Election struct {
 	subscribers []func(bool)
 }
 
-// NewElection returns the election by the Lease of a namespace and name, of a candidate that begins with Run. Identities
-// are unique among the candidates, also among those of the same Pod over time.
+// NewElection returns an election by the Lease with a namespace and name. The candidacy starts with Run. Each process
+// has an identity of its own, including successive processes of one Pod.
 func NewElection(client coordinationclient.LeasesGetter, namespace, name, identity string) (*Election, error) {
 	e := &Election{leases: client, namespace: namespace}
 	e.config = leaderelection.LeaderElectionConfig{
@@ -46,7 +46,7 @@ func NewElection(client coordinationclient.LeasesGetter, namespace, name, identi
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-		// The Lease is given up at the end, so that others lead at once.
+		// Another replica leads at once after a shutdown.
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: e.gain,
@@ -54,17 +54,17 @@ func NewElection(client coordinationclient.LeasesGetter, namespace, name, identi
 			OnNewLeader:      func(identity string) { e.leader.Store(&identity) },
 		},
 	}
-	// What is wrong with the configuration is told here, not by Run.
+	// Run cannot return the error of an invalid configuration.
 	if _, err := leaderelection.NewLeaderElector(e.config); err != nil {
 		return nil, fmt.Errorf("create elector for Lease %s/%s: %w", namespace, name, err)
 	}
 	return e, nil
 }
 
-// Leading tells whether this replica leads.
+// Leading reports whether this replica leads.
 func (e *Election) Leading() bool { return e.leads.Load() }
 
-// Leader returns the identity of the one that was seen to lead last, or nothing.
+// Leader returns the identity of the leader seen last, or "".
 func (e *Election) Leader() string {
 	if leader := e.leader.Load(); leader != nil {
 		return *leader
@@ -72,36 +72,36 @@ func (e *Election) Leader() string {
 	return ""
 }
 
-// Subscribe has fn called with each later change of Leading, one call at a time. It must not block.
+// Subscribe registers fn to be called with each later change of Leading, one call at a time. It must not block.
 func (e *Election) Subscribe(fn func(leading bool)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.subscribers = append(e.subscribers, fn)
 }
 
-// Run takes part in the election, again and again, until ctx ends and the Lease is given up.
+// Run takes part in the election until ctx is canceled, and releases the Lease then.
 func (e *Election) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(e.config)
 		if err != nil {
-			// NewElection has tried.
+			// NewElection has validated the configuration.
 			klog.FromContext(ctx).Error(err, "Failed to run leader election", "lease", e.config.Name)
 			return
 		}
-		// It returns when leading is lost, which does not end the candidacy.
+		// It returns after a loss of leadership, which does not end the candidacy.
 		e.attempt(ctx, elector)
 	}
 }
 
-// attempt waits to lead, and leads until that is lost.
+// attempt waits for leadership and keeps it until it is lost.
 func (e *Election) attempt(ctx context.Context, elector *leaderelection.LeaderElector) {
-	// From the end on nobody is to be told anymore that this replica leads, also before the Lease is given up.
+	// Leading reports false before the Lease is released.
 	stop := context.AfterFunc(ctx, e.lose)
 	defer stop()
 	elector.Run(ctx)
 }
 
-// gain notes that this replica leads, unless that is over already.
+// gain records that this replica leads, unless ctx is canceled already.
 func (e *Election) gain(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,14 +110,14 @@ func (e *Election) gain(ctx context.Context) {
 	}
 }
 
-// lose notes that this replica does not lead.
+// lose records that this replica does not lead.
 func (e *Election) lose() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.set(false)
 }
 
-// set tells of a change. mu is held.
+// set calls the subscribers with a change. mu is held.
 func (e *Election) set(leading bool) {
 	if e.leads.Swap(leading) == leading {
 		return

@@ -60,7 +60,7 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-// Another leads as soon as the leader gives up, and soon after it cannot renew its Lease; nobody does without a server.
+// Another candidate leads as soon as the leader releases its Lease, and soon after the leader cannot renew it. Without a server no candidate leads.
 func TestElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := fake.NewClientset().Tracker()
@@ -100,7 +100,7 @@ func TestElection(t *testing.T) {
 			t.Fatalf("at the end: a leads %t, b leads %t", a.Leading(), b.Leading())
 		}
 		if want := []bool{true, false, true, false}; !slices.Equal(a.changes, want) {
-			t.Errorf("a was told %v, want %v", a.changes, want)
+			t.Errorf("a observed %v, want %v", a.changes, want)
 		}
 	})
 }

@@ -16,7 +16,7 @@ var ErrFollowing = errors.New("write by a replica that does not own the object")
 type followingKey struct{}
 
 // Following returns a context that marks work of a replica that does not own the object and must not write. It is for Guard alone:
-// callers are told by a parameter whether they write.
+// callers have a parameter that decides whether they write.
 func Following(ctx context.Context) context.Context {
 	return context.WithValue(ctx, followingKey{}, true)
 }

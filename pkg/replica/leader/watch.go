@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Watch follows who leads until ctx ends, for a replica that does not take part in the election.
+// Watch follows the leader until ctx is canceled, for a replica that does not take part in the election.
 func (e *Election) Watch(ctx context.Context) {
 	var leases coordinationclient.LeaseInterface = e.leases.Leases(e.namespace)
 	options := func(o metav1.ListOptions) metav1.ListOptions {

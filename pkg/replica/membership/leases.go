@@ -19,84 +19,84 @@ import (
 )
 
 const (
-	// renewEvery is how often a member renews its Lease, leaseDuration how long one stays that does not.
+	// renewEvery is the interval at which a member renews its Lease, leaseDuration how long it stays a member without.
 	renewEvery, leaseDuration = 2 * time.Second, 6 * time.Second
-	// staleAfter is how long after this replica saw its own Lease renewed it trusts what it sees of others. It is less
-	// than what a lease that was renewed right before has left, so that nobody goes because the server does.
+	// staleAfter is how long after the last seen renewal of its own Lease this replica judges the Leases of others. It is shorter than
+	// the remaining time of a Lease that was renewed just before, so that a failure of the server removes no member.
 	staleAfter = 3 * time.Second
 	// orphanedAfter is how long a Lease without an owner may stay unrenewed. Leases of Pods are deleted with their owner.
 	orphanedAfter = 10 * time.Minute
-	// leasePrefix begins the names of the Leases, the names of Pods follow.
+	// leasePrefix precedes the name of the Pod in the name of its Lease.
 	leasePrefix = "knative-apiserver-member-"
 
 	componentLabel, component = "app.kubernetes.io/component", "member"
 	installationLabel         = "app.kubernetes.io/instance"
 )
 
-// Options are those of a Membership. Client, Namespace, Self and Clock are required.
+// Options configure a Membership. Client, Namespace, Self and Clock are required.
 type Options struct {
-	// Client reaches the Leases, in a namespace of the host cluster.
+	// Client accesses the Leases, in a namespace of the host cluster.
 	Client    coordinationclient.LeasesGetter
 	Namespace string
-	// Installation tells the members of one installation from others in the namespace; empty where there is just one.
+	// Installation distinguishes installations in one namespace; empty for the only one.
 	Installation string
 	Self         Member
-	// PodUID is that of the Pod named Self.Name, with which its Lease goes; empty if that is not known.
+	// PodUID is the UID of the Pod named Self.Name, which owns its Lease; empty if unknown.
 	PodUID types.UID
 	Clock  clock.WithTicker
 }
 
-// Membership follows which replicas there are, and makes this one known to them, by a Lease of each that it renews. A
-// member whose Lease is given up goes at once, one whose Lease is not renewed when it has lasted. Only the times at which
-// changes arrive here count, so that clocks need not agree.
+// Membership follows the replicas of this server and announces this one, by a Lease that each replica renews. A replica that
+// releases its Lease stops being a member at once; one that does not renew its Lease, when the Lease expires. Only the times
+// at which changes arrive here count, so that clocks need not agree.
 //
-// While this replica does not see its own Lease renewed, be it that the server is down or that it is cut off, it
-// sees everybody stay. Others that are not cut off may see it go meanwhile: then two replicas own the same for a while.
-// What an owner does must be safe to be done twice.
+// While this replica does not see its own Lease renewed, because the server is down or the network is partitioned, it keeps
+// all members. Other replicas may see it expire meanwhile: then two replicas own the same keys for a while. The work of
+// an owner must be safe to do twice.
 type Membership struct {
 	options Options
 	view    *View
-	// synced is closed once all Leases that there were have been seen.
+	// synced is closed once all existing Leases have been seen.
 	synced chan struct{}
 
-	// writing is held while the own Lease is written. It guards lease, which is as it was written last, and left.
-	writing sync.Mutex
-	lease   *coordinationv1.Lease
-	left    bool
+	// writing is held while the own Lease is written. It guards lease, as written last, and released.
+	writing  sync.Mutex
+	lease    *coordinationv1.Lease
+	released bool
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	joined bool
 	others map[string]*sighting
-	// confirmed is when the own Lease was seen renewed.
+	// confirmed is the latest seen renewal of the own Lease.
 	confirmed sighting
 }
 
-// sighting is what was seen of a Lease.
+// sighting is a Lease as it was seen.
 type sighting struct {
 	member Member
-	// renewal is when the member says that it renewed the Lease: it tells a renewal from another, and no time.
+	// renewal is the time of renewal by the member's clock. It distinguishes renewals only.
 	renewal  *metav1.MicroTime
 	duration time.Duration
 	at       time.Time
-	// gone tells that it lasts no more, which a renewal changes.
+	// gone is true if the Lease expired. A renewal makes it valid again.
 	gone bool
-	// seen is the state of the Lease, and owned is true if it has an owner, which it is deleted with.
+	// seen is the state of the Lease, and owned is true if it has an owner, with which it is deleted.
 	seen  metav1.Preconditions
 	owned bool
 }
 
-// New returns the membership of a replica that others do not know before Join.
+// New returns the membership of a replica that is no member before Join.
 func New(o Options) *Membership {
 	return &Membership{
 		options: o, view: NewView(NewSet(o.Self.Name)), synced: make(chan struct{}), others: map[string]*sighting{},
 	}
 }
 
-// View returns the replicas that there are, this one among them from Join to Leave.
+// View returns the view of all members. This replica is a member from Join to Release.
 func (m *Membership) View() *View { return m.view }
 
-// Run follows the members, and renews the own Lease after Join, until ctx ends.
+// Run follows the members, and renews the own Lease after Join, until ctx is canceled.
 func (m *Membership) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { m.watch(ctx) })
@@ -113,8 +113,8 @@ func (m *Membership) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Synced returns once the members that there are have been seen, or with an error when ctx ends before. Run must have
-// begun.
+// Synced returns once all existing members have been seen, or with an error if ctx is canceled before. Run must have
+// been called.
 func (m *Membership) Synced(ctx context.Context) error {
 	select {
 	case <-m.synced:
@@ -124,8 +124,8 @@ func (m *Membership) Synced(ctx context.Context) error {
 	}
 }
 
-// Join makes this replica known to the others, which ask it from then on for what it owns: call it when it can answer. It
-// tries until ctx ends. Run must have begun.
+// Join makes this replica a member, to which the others forward requests from then on: call it when they can be answered. It
+// retries until ctx is canceled. Run must have been called.
 func (m *Membership) Join(ctx context.Context) error {
 	if err := m.Synced(ctx); err != nil {
 		return err
@@ -146,11 +146,11 @@ func (m *Membership) Join(ctx context.Context) error {
 	return nil
 }
 
-// Leave tells the others that this replica owns nothing any more. It is for good.
-func (m *Membership) Leave(ctx context.Context) error {
+// Release releases the own Lease, permanently: this replica is no member any more.
+func (m *Membership) Release(ctx context.Context) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
-	m.left = true
+	m.released = true
 	m.see(func(time.Time) { m.joined = false })
 	if m.lease == nil {
 		return nil
@@ -166,7 +166,7 @@ func (m *Membership) client() coordinationclient.LeaseInterface {
 	return m.options.Client.Leases(m.options.Namespace)
 }
 
-// keep renews the own Lease, after Join.
+// keep renews the own Lease after Join.
 func (m *Membership) keep(ctx context.Context) {
 	renewals := m.options.Clock.NewTicker(renewEvery)
 	defer renewals.Stop()
@@ -214,12 +214,12 @@ func (m *Membership) renew(ctx context.Context) error {
 	defer m.writing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewEvery)
 	defer cancel()
-	if m.left {
+	if m.released {
 		return nil
 	}
 	written, err := m.write(ctx)
 	if err != nil {
-		// What is there now is looked at the next time.
+		// The next attempt reads the Lease.
 		m.lease = nil
 		return fmt.Errorf("write Lease %s/%s: %w", m.options.Namespace, leasePrefix+m.options.Self.Name, err)
 	}
@@ -242,7 +242,7 @@ func (m *Membership) write(ctx context.Context) (*coordinationv1.Lease, error) {
 	return m.client().Update(ctx, m.own(lease.DeepCopy()), metav1.UpdateOptions{})
 }
 
-// own makes a Lease that of this replica, renewed now.
+// own turns a Lease into the Lease of this replica, renewed now.
 func (m *Membership) own(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	lease.Namespace, lease.Name = m.options.Namespace, leasePrefix+m.options.Self.Name
 	lease.Labels = map[string]string{componentLabel: component}

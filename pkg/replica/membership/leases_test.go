@@ -110,7 +110,7 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestMembership goes through what happens to members.
+// TestMembership covers the events in the life of members.
 func TestMembership(t *testing.T) {
 	for name, test := range map[string]func(c *cluster, a, b *replica){
 		"nothing": func(c *cluster, a, b *replica) {
@@ -136,7 +136,7 @@ func TestMembership(t *testing.T) {
 			c.expect("after", a, "a b x")
 		},
 		"leaving": func(c *cluster, a, b *replica) {
-			if err := b.Leave(c.Context()); err != nil {
+			if err := b.Release(c.Context()); err != nil {
 				c.Fatal(err)
 			}
 			c.expect("at once", a, "a")
@@ -202,7 +202,7 @@ func TestMembership(t *testing.T) {
 				c.Errorf("a sees b at %s", have)
 			}
 		},
-		"a Lease that somebody deleted": func(c *cluster, a, _ *replica) {
+		"a deleted Lease": func(c *cluster, a, _ *replica) {
 			if err := c.client.CoordinationV1().Leases("system").Delete(c.Context(), leasePrefix+"b", metav1.DeleteOptions{}); err != nil {
 				c.Fatal(err)
 			}
@@ -225,7 +225,7 @@ func TestMembership(t *testing.T) {
 	}
 }
 
-// A Lease goes with its Pod, and tells whose it is and where that is reached.
+// A Lease has its Pod as owner, and names the replica and its address.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -287,7 +287,7 @@ func TestOrphanedLease(t *testing.T) {
 	})
 }
 
-// Joining ends with the context, and says why it did not succeed.
+// Join ends with the context, and returns the cause of its failure.
 func TestJoinEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

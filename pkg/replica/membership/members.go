@@ -1,4 +1,4 @@
-// Package membership tells which replicas of this server there are, and which of them something belongs to.
+// Package membership follows the replicas of this server.
 package membership
 
 import (
@@ -10,32 +10,32 @@ import (
 
 // Member is a replica of this server.
 type Member struct {
-	// Name is that of its Pod.
+	// Name is the name of its Pod.
 	Name string
-	// Address is the host:port at which the other replicas reach it.
+	// Address is the host:port for requests of other replicas.
 	Address string
 }
 
-// Set is the replicas that there were at a time. Immutable.
+// Set has the members at one time. Immutable.
 type Set struct {
 	self    string
 	members []Member // by name
 }
 
-// NewSet returns the set of some members, as the one named self sees them. self need not be among them.
+// NewSet returns the set of members that the replica named self sees. It need not be a member.
 func NewSet(self string, members ...Member) *Set {
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	return &Set{self: self, members: members}
 }
 
-// Members returns all members, by name. The slice may not be changed.
+// Members returns all members by name. The slice must not be changed.
 func (s *Set) Members() []Member { return s.members }
 
-// Self returns the name of the member that the set is seen by.
+// Self returns the name of the replica that sees the set.
 func (s *Set) Self() string { return s.self }
 
-// View follows the members that there are. It may be used concurrently.
+// View has the current members. It may be used concurrently.
 type View struct {
 	current atomic.Pointer[Set]
 
@@ -44,27 +44,27 @@ type View struct {
 	subscribers []func(*Set)
 }
 
-// NewView returns a View that sees the given members until Set is called.
+// NewView returns a View of the given members until Set is called.
 func NewView(set *Set) *View {
 	v := &View{}
 	v.current.Store(set)
 	return v
 }
 
-// Alone returns the view of a server that has no other replicas.
+// Alone returns the view of a server without other replicas.
 func Alone() *View { return NewView(NewSet("", Member{})) }
 
-// Current returns the members that there are now.
+// Current returns the current members.
 func (v *View) Current() *Set { return v.current.Load() }
 
-// Subscribe has fn called with each later set, one call at a time. It must not block.
+// Subscribe registers fn to be called with each later set, one call at a time. It must not block.
 func (v *View) Subscribe(fn func(*Set)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.subscribers = append(v.subscribers, fn)
 }
 
-// Set has all see other members. A set of the same members is no change.
+// Set changes the members and calls the subscribers. A set of the same members is no change.
 func (v *View) Set(set *Set) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// watch follows the Leases of all members until ctx ends.
+// watch follows the Leases of all members until ctx is canceled.
 func (m *Membership) watch(ctx context.Context) {
 	selector := labels.Set{componentLabel: component}
 	if m.options.Installation != "" {
@@ -38,13 +38,13 @@ func (m *Membership) watch(ctx context.Context) {
 	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, m.options.Client), &coordinationv1.Lease{}, sightings{m, selector.AsSelector()},
 		cache.ReflectorOptions{
 			Logger: &logger, Name: "members", Clock: m.options.Clock,
-			// Members that came or went while the server was away are to be seen soon after.
+			// Changes during an outage of the server are seen soon after it.
 			Backoff: &wait.Backoff{Duration: time.Second / 2, Cap: renewEvery, Factor: 2, Jitter: .5, Steps: math.MaxInt32},
 		}).RunWithContext(ctx)
 }
 
-// see does something at a time with what was seen, and tells who there is by then. Whoever was not seen to renew its Lease
-// for as long as that lasts is gone, as far as the own one was.
+// see calls do with the current time and updates the view. A member whose Lease expired is gone, provided that the own Lease
+// was seen renewed.
 func (m *Membership) see(do func(now time.Time)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *Membership) see(do func(now time.Time)) {
 	m.view.Set(NewSet(m.options.Self.Name, seen...))
 }
 
-// sightings takes what is seen of Leases.
+// sightings receives the Leases.
 type sightings struct {
 	*Membership
 	selector labels.Selector
@@ -118,7 +118,7 @@ func (s sightings) Resync() error { return nil }
 
 func memberOf(lease *coordinationv1.Lease) string { return strings.TrimPrefix(lease.Name, leasePrefix) }
 
-// changed notes a Lease that may have been renewed. mu is held.
+// changed records a Lease that may have been renewed. mu is held.
 func (s sightings) changed(obj any, now time.Time) {
 	lease, ok := obj.(*coordinationv1.Lease)
 	if !ok || !s.selector.Matches(labels.Set(lease.Labels)) {
@@ -145,8 +145,7 @@ func (s sightings) changed(obj any, now time.Time) {
 	}
 }
 
-// renewed notes that the own Lease was seen renewed. If it was not for a while, the others have as long as if theirs had
-// been renewed now. mu is held.
+// renewed records a renewal of the own Lease. After a gap, the Leases of other members count as renewed now. mu is held.
 func (s sightings) renewed(own sighting) {
 	if own.renewal.Equal(s.confirmed.renewal) || own.member.Address != s.options.Self.Address {
 		return

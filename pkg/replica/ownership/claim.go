@@ -68,7 +68,7 @@ func (c *Claim) Learn(generation int, round Round) bool {
 	return true
 }
 
-// Continue reports whether the Inquiry is to go on, which it is not while no request waits.
+// Continue reports whether the Inquiry continues, which it does while a request waits.
 func (c *Claim) Continue(waiting bool) bool {
 	c.asking = c.open && waiting
 	return c.asking

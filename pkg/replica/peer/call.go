@@ -53,8 +53,8 @@ func (c Call) Do(ctx context.Context, transport http.RoundTripper, to membership
 	return nil
 }
 
-// Retry sends the request every interval until it succeeds or ignore returns true for its error. When ctx ends, it returns the last error.
-// The request has no body.
+// Retry sends the request every interval until it succeeds or ignore returns true for its error. It returns the last error
+// if ctx is canceled. The request has no body.
 func (c Call) Retry(ctx context.Context, transport http.RoundTripper, to membership.Member, interval time.Duration, ignore func(error) bool) error {
 	retry := time.NewTicker(interval)
 	defer retry.Stop()

@@ -8,24 +8,24 @@ import (
 )
 
 const (
-	// dialTimeout is how long a replica may take to be reached: it is near.
+	// dialTimeout bounds the time of a connection within one cluster.
 	dialTimeout = time.Second
-	// quietFor is how long a connection with requests may bring nothing before it is asked for a sign, which it has
-	// signTimeout for: a machine that is gone says nothing.
+	// quietFor is how long a connection with requests may be silent before a ping, and signTimeout bounds the response: a
+	// machine that failed does not close connections.
 	quietFor, signTimeout = 3 * time.Second, 2 * time.Second
 )
 
-// Client sends requests to other replicas: the host of their URLs is a Member's address, the scheme does not matter. It
-// fails with an error that IsUnreachable is true for where nothing of a request was sent.
+// Client sends requests to other replicas: the host of their URLs is a Member's address, the scheme does not matter. If
+// nothing of a request was sent, IsUnreachable is true for its error.
 type Client struct {
-	// multiplexed is for all requests but those that change the protocol of their connection.
+	// upgrades is for requests that change the protocol of their connection, multiplexed for all others.
 	multiplexed, upgrades *http.Transport
 }
 
 var _ http.RoundTripper = (*Client)(nil)
 
-// NewClient returns a client that presents the certificate of a configuration, and talks to who has one of its RootCAs for
-// ServerName. A configuration that checks by VerifyConnection finds that name in the connection's state.
+// NewClient returns a client that presents the certificate of config, and accepts servers with a certificate of its RootCAs for
+// ServerName. VerifyConnection finds that name in the connection's state.
 func NewClient(config *tls.Config) *Client {
 	transport := func(protocols *http.Protocols) *http.Transport {
 		config := config.Clone()
@@ -34,7 +34,7 @@ func NewClient(config *tls.Config) *Client {
 			TLSClientConfig: config, Protocols: protocols,
 			DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
 			TLSHandshakeTimeout: 2 * dialTimeout, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 16,
-			// Requests are passed on as they are.
+			// Requests are forwarded unchanged.
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: maxHeaderBytes,
 			HTTP2: &http.HTTP2Config{
@@ -61,7 +61,7 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.multiplexed.RoundTrip(sent)
 }
 
-// CloseIdleConnections closes the connections that no request uses, such as for new certificates.
+// CloseIdleConnections closes the connections without requests, for example after a change of certificates.
 func (c *Client) CloseIdleConnections() {
 	c.multiplexed.CloseIdleConnections()
 	c.upgrades.CloseIdleConnections()

@@ -160,7 +160,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Nobody at an address is told from a request that may have arrived.
+// An address without a listener is distinguished from a request that may have arrived.
 func TestUnreachable(t *testing.T) {
 	a := newAuthority(t)
 	client := NewClient(a.config(t, ServerName))

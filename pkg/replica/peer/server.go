@@ -1,5 +1,5 @@
-// Package peer is how the replicas of this server talk to each other: HTTP/2 over mutual TLS, on a port that is for
-// nobody else.
+// Package peer connects the replicas of this server: HTTP/2 over mutual TLS, on a port that accepts no other
+// clients.
 package peer
 
 import (
@@ -15,32 +15,31 @@ import (
 	"time"
 )
 
-// ServerName is the DNS name in the certificates of all replicas: who presents one of our authority for it is a replica,
-// whatever address it has.
+// ServerName is the DNS name in the certificates of all replicas. A certificate of our authority for that name identifies a replica,
+// whatever its address.
 const ServerName = "knative-apiserver-peers"
 
 const (
-	// maxStreams bounds the requests at a time of a connection; clients open further ones.
+	// maxStreams bounds the concurrent requests of a connection; clients open further connections.
 	maxStreams = 1000
-	// headerTimeout bounds the time that a handshake and the head of a request take, idleTimeout that of a connection
-	// without requests.
+	// headerTimeout bounds the time of a handshake and of a request header, idleTimeout the time of a connection without requests.
 	headerTimeout, idleTimeout = 10 * time.Second, 2 * time.Minute
-	// maxHeaderBytes is more than the ports that requests come from let through, as headers are added.
+	// maxHeaderBytes exceeds the limit of the public ports, because replicas add headers.
 	maxHeaderBytes = 1 << 20
-	// windowPerConnection is how much of requests' bodies may be on its way on a connection, so that one which nobody
-	// reads holds up no other for long, windowPerStream that of one.
+	// windowPerConnection is the flow control window of all request bodies of a connection, so that an unread body does not
+	// delay others for long; windowPerStream is the window of one body.
 	windowPerConnection, windowPerStream = 16 << 20, 1 << 20
 )
 
-// Server answers what other replicas ask.
+// Server serves the requests of other replicas.
 type Server struct {
 	tls      *tls.Config
 	handlers map[string]http.Handler
 }
 
-// NewServer returns a server that presents the certificate of a configuration, and lets in who has one that its
-// VerifyConnection accepts or, without that, one of its ClientCAs, which GetConfigForClient may give anew for each
-// connection.
+// NewServer returns a server that presents the certificate of config, and accepts clients with a certificate that
+// VerifyConnection accepts or, without that function, a certificate of its ClientCAs. GetConfigForClient may replace these for
+// each connection.
 func NewServer(config *tls.Config) *Server {
 	config = strict(config)
 	if next := config.GetConfigForClient; next != nil {
@@ -55,7 +54,7 @@ func NewServer(config *tls.Config) *Server {
 	return &Server{tls: config, handlers: map[string]http.Handler{}}
 }
 
-// strict returns a configuration by which nobody gets in without a certificate.
+// strict returns a configuration that requires a certificate of each client.
 func strict(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	config.ClientAuth = tls.RequireAndVerifyClientCert
@@ -67,13 +66,13 @@ func strict(config *tls.Config) *tls.Config {
 	return config
 }
 
-// Handle has requests answered whose path begins with an element, such as "events" of /events/default/orders. The handler
-// sees the path without it, and otherwise as it was sent. Call it before Serve.
+// Handle registers the handler of requests whose path begins with an element, such as "events" of /events/default/orders. The
+// handler gets the path without it, and otherwise as it was sent. Call it before Serve.
 func (s *Server) Handle(element string, handler http.Handler) {
 	s.handlers[element] = http.StripPrefix("/"+element, handler)
 }
 
-// ServeHTTP implements http.Handler. Paths are not cleaned: they may be those of users' requests.
+// ServeHTTP implements http.Handler. It does not clean paths: they may be the paths of users' requests.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	element, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	handler, found := s.handlers[element]
@@ -84,12 +83,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// Serve answers requests until ctx ends, and returns nil then. Requests that are being answered have stopTimeout to end. It
+// Serve serves requests until ctx is canceled, and returns nil then. Requests in flight have stopTimeout to end. It
 // fails if listener does.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, stopTimeout time.Duration) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
-	// That is for connections that change their protocol.
+	// Connections that change their protocol need HTTP/1.1.
 	protocols.SetHTTP1(true)
 	server := &http.Server{
 		Handler: s, TLSConfig: s.tls, Protocols: protocols,
@@ -98,7 +97,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, stopTimeout t
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: headerTimeout, PingTimeout: headerTimeout,
 			MaxReceiveBufferPerConnection: windowPerConnection, MaxReceiveBufferPerStream: windowPerStream,
 		},
-		// Who is not a replica is refused, which is no news.
+		// A rejected client is no fault of this replica.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	stopped := make(chan struct{})
@@ -112,7 +111,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, stopTimeout t
 	})
 	failure := server.ServeTLS(listener, "", "")
 	if stop() {
-		// Nobody asked for the end.
+		// ctx is not canceled.
 		return errors.Join(fmt.Errorf("serve peers at %s: %w", listener.Addr(), failure), server.Close())
 	}
 	<-stopped

@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// IsUnreachable tells whether an error of a Client is that there was no connection, so that nothing of the request was
+// IsUnreachable reports whether an error of a Client is the lack of a connection, so that nothing of the request was
 // sent.
 func IsUnreachable(err error) bool {
 	var dial *net.OpError

@@ -31,10 +31,10 @@ func (b *Broker) open(ctx context.Context, spec eventing.Stream) (*stream, error
 	return newStream(b, spec, log, queues), nil
 }
 
-// TakeStream makes a stream that another replica had, together with its consumers: what the log has is delivered once all
+// AcquireStream serves a stream that another replica had, together with its consumers: what the log has is delivered once all
 // of them are there, as after Start, so that replies reach each of them too. It returns false where the stream could not be
 // made, and otherwise true with why some of the consumers could not.
-func (b *Broker) TakeStream(ctx context.Context, spec eventing.Stream, consumers []eventing.Consumer) (bool, error) {
+func (b *Broker) AcquireStream(ctx context.Context, spec eventing.Stream, consumers []eventing.Consumer) (bool, error) {
 	if found := b.stream(spec.Key); found == nil || found.spec.UID != spec.UID {
 		if err := b.RemoveStream(ctx, spec.Key); err != nil {
 			return false, err

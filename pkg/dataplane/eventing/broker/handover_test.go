@@ -16,7 +16,7 @@ import (
 
 // Events that are in the log when a stream is taken are delivered once all consumers are there: replies to them reach each
 // (eventing Content Based Routing).
-func TestTakeStreamDeliversWhenComplete(t *testing.T) {
+func TestAcquireStreamDeliversWhenComplete(t *testing.T) {
 	run(t, func(w *world) {
 		spec := eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}
 		only := func(value string) func(*eventing.Consumer) {
@@ -36,7 +36,7 @@ func TestTakeStreamDeliversWhenComplete(t *testing.T) {
 		reply := newEvent("2")
 		reply.Attributes[2].Value = "reply"
 		w.answer("asked", replying(reply))
-		taken, err := w.TakeStream(w.Context(), spec, append([]eventing.Consumer{asked}, replies...))
+		taken, err := w.AcquireStream(w.Context(), spec, append([]eventing.Consumer{asked}, replies...))
 		if !taken || err != nil {
 			t.Fatalf("taken %t, %v", taken, err)
 		}
@@ -47,15 +47,15 @@ func TestTakeStreamDeliversWhenComplete(t *testing.T) {
 }
 
 // A consumer that cannot be set keeps no stream from being taken.
-func TestTakeStreamWithBrokenConsumer(t *testing.T) {
+func TestAcquireStreamWithBrokenConsumer(t *testing.T) {
 	run(t, func(w *world) {
 		broken := trigger("broken")
 		broken.StreamUID = "other"
-		taken, err := w.TakeStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, []eventing.Consumer{broken})
+		taken, err := w.AcquireStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, []eventing.Consumer{broken})
 		if !taken || err == nil {
 			t.Errorf("taken %t, %v", taken, err)
 		}
-		if taken, err = w.TakeStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, nil); !taken || err != nil {
+		if taken, err = w.AcquireStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, nil); !taken || err != nil {
 			t.Errorf("again: taken %t, %v", taken, err)
 		}
 	})

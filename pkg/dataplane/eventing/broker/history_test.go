@@ -238,7 +238,7 @@ func (h *history) step() {
 		h.note("owner changes")
 		h.ReleaseStream(brokerKey)
 		h.pause(1000)
-		_, err := h.TakeStream(h.Context(), eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}, append(h.consumers, h.temporary))
+		_, err := h.AcquireStream(h.Context(), eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}, append(h.consumers, h.temporary))
 		h.must(err)
 		h.observe()
 	case 7:

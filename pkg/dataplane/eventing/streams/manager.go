@@ -2,7 +2,7 @@
 // them. All replicas know all streams and consumers, so that each can become the owner.
 //
 // When the membership changes, the former owner of a stream accepts no more events for it, ends its deliveries and leaves the
-// rest in the event log. The new owner sets all consumers, including those that its informers do not know yet, and reads
+// rest in the event log. The new owner sets all consumers, including consumers that its informers do not know yet, and reads
 // the log as after a restart. While two replicas both consider themselves the owner, both accept events and share the
 // deliveries: an event may be delivered twice then, and none is lost, because there is one log.
 package streams
@@ -26,7 +26,7 @@ const patience = 2 * time.Second
 
 // Broker serves the streams of this replica. See broker.Broker.
 type Broker interface {
-	TakeStream(ctx context.Context, spec eventing.Stream, consumers []eventing.Consumer) (served bool, err error)
+	AcquireStream(ctx context.Context, spec eventing.Stream, consumers []eventing.Consumer) (served bool, err error)
 	ReleaseStream(key eventing.Key)
 	RemoveStream(ctx context.Context, key eventing.Key) error
 	Refresh(ctx context.Context, key eventing.Key) error
@@ -107,7 +107,7 @@ func (m *Manager) SetStream(ctx context.Context, spec eventing.Stream) error {
 	return ignoreBehind(m.acquire(ctx, st))
 }
 
-// RemoveStream removes a stream, and deletes its events if this replica owns it. Prune deletes those of a stream that is
+// RemoveStream removes a stream, and deletes its events if this replica owns it. Prune deletes the events of a stream that is
 // removed while it has no owner.
 func (m *Manager) RemoveStream(ctx context.Context, key eventing.Key) error {
 	st := m.catalog.lock(key)
@@ -216,7 +216,7 @@ func (m *Manager) Accept(ctx context.Context, stream eventing.Key, events []*eve
 // this replica is a member.
 func (m *Manager) Start(ctx context.Context) error {
 	owners := m.options.Owners.Current()
-	moved := m.reassign() //nolint:contextcheck // notifications of other replicas outlive the call
+	moved := m.reassign()
 	err := m.options.Broker.Start(ctx)
 	if err != nil && m.options.Peers == nil {
 		return err
@@ -226,7 +226,6 @@ func (m *Manager) Start(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Deleting the events of removed objects later", "reason", err.Error())
 		m.recheck(nil)
 	}
-	//nolint:contextcheck // both end with Stop
 	m.running.Go(func() { m.options.Owners.Follow(owners, moved, m.stopping, m.move) })
 	m.running.Go(m.watch)
 	return nil

@@ -28,7 +28,7 @@ import (
 type fakeBroker struct {
 	mu    sync.Mutex
 	calls []string
-	// failures is how often TakeStream and Prune fail.
+	// failures is how often AcquireStream and Prune fail.
 	failures int
 }
 
@@ -61,13 +61,13 @@ func (b *fakeBroker) fails() bool {
 	return b.failures >= 0
 }
 
-func (b *fakeBroker) TakeStream(_ context.Context, spec eventing.Stream, consumers []eventing.Consumer) (bool, error) {
+func (b *fakeBroker) AcquireStream(_ context.Context, spec eventing.Stream, consumers []eventing.Consumer) (bool, error) {
 	var names []string
 	for _, c := range consumers {
 		names = append(names, c.Key.Name)
 	}
 	slices.Sort(names)
-	b.call("take %s with %v", spec.Key.Name, names)
+	b.call("acquire %s with %v", spec.Key.Name, names)
 	if b.fails() {
 		return false, errors.New("no log")
 	}
@@ -217,7 +217,7 @@ func TestStart(t *testing.T) {
 			f.Errorf("accepts events for a missing stream: %v", err)
 		}
 		if !f.Exists(f.a) || !f.Exists(f.b) || f.Exists(eventing.Key{Name: "missing"}) {
-			f.Error("existing streams are not those of all replicas")
+			f.Error("some streams do not exist")
 		}
 		f.expect("accept for " + f.a.Name)
 	})
@@ -227,7 +227,7 @@ func TestStart(t *testing.T) {
 func TestGain(t *testing.T) {
 	start(t, func(f *fixture) {
 		f.view.Set(members("a"))
-		f.expect(fmt.Sprintf("take %s with [t-%s]", f.b.Name, f.b.Name))
+		f.expect(fmt.Sprintf("acquire %s with [t-%s]", f.b.Name, f.b.Name))
 		f.must(f.Accept(f.Context(), f.b, nil))
 		f.expect("accept for " + f.b.Name)
 		if diff := cmp.Diff([]string{f.b.Name}, f.gained); diff != "" {
@@ -238,7 +238,7 @@ func TestGain(t *testing.T) {
 	})
 }
 
-// A gate closes when no event is being accepted any more, and tells when it opens.
+// A gate closes when no event is being accepted any more.
 func TestGate(t *testing.T) {
 	g := newGate()
 	passed, opened, _ := g.pass(func() error { return nil })
@@ -295,7 +295,7 @@ func TestGainWaitsForConsumers(t *testing.T) {
 				test.resolve(f)
 				f.must(f.Accept(f.Context(), f.b, nil))
 				calls := f.broker.drain()
-				if want := fmt.Sprintf("take %s with "+test.want, f.b.Name, f.b.Name); !slices.Contains(calls, want) {
+				if want := fmt.Sprintf("acquire %s with "+test.want, f.b.Name, f.b.Name); !slices.Contains(calls, want) {
 					f.Errorf("calls %q, want %q", calls, want)
 				}
 			})
@@ -308,7 +308,7 @@ func TestAcceptWaits(t *testing.T) {
 	start(t, func(f *fixture) {
 		f.broker.fail(1)
 		f.view.Set(members("a"))
-		took := fmt.Sprintf("take %s with [t-%s]", f.b.Name, f.b.Name)
+		took := fmt.Sprintf("acquire %s with [t-%s]", f.b.Name, f.b.Name)
 		f.expect(took)
 		began := time.Now()
 		f.must(f.Accept(f.Context(), f.b, nil))
@@ -374,7 +374,7 @@ func TestRemove(t *testing.T) {
 func TestRecreate(t *testing.T) {
 	start(t, func(f *fixture) {
 		f.must(f.SetStream(f.Context(), eventing.Stream{Key: f.a, UID: "next"}))
-		f.expect("remove "+f.a.Name, "take "+f.a.Name+" with []")
+		f.expect("acquire "+f.a.Name+" with []", "remove "+f.a.Name)
 	})
 }
 

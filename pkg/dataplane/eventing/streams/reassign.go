@@ -93,7 +93,7 @@ func (m *Manager) acquire(ctx context.Context, st *stream) error {
 			consumers = append(consumers, c)
 		}
 	}
-	served, err := m.options.Broker.TakeStream(ctx, *st.spec, consumers)
+	served, err := m.options.Broker.AcquireStream(ctx, *st.spec, consumers)
 	if !served {
 		return err
 	}
