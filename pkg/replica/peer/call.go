@@ -21,7 +21,8 @@ type Call struct {
 	// Path begins with the element that the other replica's Server.Handle was called with.
 	Path  string
 	Query url.Values
-	Body  io.Reader
+	// Body is JSON; nil for none.
+	Body io.Reader
 	// Read reads the body of a successful response; nil ignores it.
 	Read func(io.Reader) error
 }
@@ -35,6 +36,9 @@ func (c Call) Do(ctx context.Context, transport http.RoundTripper, to membership
 	r, err := http.NewRequestWithContext(ctx, c.Method, u.String(), c.Body)
 	if err != nil {
 		return fmt.Errorf("call replica %s: %w", to.Name, err)
+	}
+	if c.Body != nil {
+		r.Header.Set("Content-Type", "application/json")
 	}
 	response, err := transport.RoundTrip(r)
 	if err != nil {

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -52,19 +52,8 @@ func (r *Report) Post(ctx context.Context, transport http.RoundTripper, to membe
 	if err != nil {
 		return fmt.Errorf("encode usage report: %w", err)
 	}
-	u := url.URL{Scheme: "https", Host: to.Address, Path: UsagePath}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("post usage report to replica %s: %w", to.Name, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := transport.RoundTrip(req)
-	if err != nil {
-		return fmt.Errorf("post usage report to replica %s: %w", to.Name, err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("post usage report to replica %s: %s", to.Name, res.Status)
+	if err := (peer.Call{Method: http.MethodPost, Path: UsagePath, Body: bytes.NewReader(body)}).Do(ctx, transport, to); err != nil {
+		return fmt.Errorf("post usage report: %w", err)
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.K
 // awaitDrainedAt returns when another replica says so, is gone, or ctx ends.
 func (g *Gateway) awaitDrainedAt(ctx context.Context, member membership.Member, revision routing.Key, instance string) {
 	query := url.Values{"namespace": {revision.Namespace}, "revision": {revision.Name}, "instance": {instance}}
-	_ = g.askUntil(ctx, member, drainedPath, query, func(error) bool { return g.holders.Forget(member.Name) })
+	gone := func(error) bool { return g.holders.Forget(member.Name) }
+	_ = peerCall(drainedPath, query, nil).Retry(ctx, g.options.Forward, member, askRetry, gone)
 }
 
 // serveDrained answers another replica once this gateway is done with an instance.

@@ -79,7 +79,7 @@ func (g *Gateway) awaitRoutedAt(ctx context.Context, others []membership.Member,
 // awaitRouted asks another replica until it says that it serves a route, or is gone. If nothing listens there, no request gets
 // there, and it knows all routes before it takes some again.
 func (g *Gateway) awaitRouted(ctx context.Context, other membership.Member, query url.Values) error {
-	return g.askUntil(ctx, other, routedPath, query, func(err error) bool {
+	return peerCall(routedPath, query, nil).Retry(ctx, g.options.Forward, other, askRetry, func(err error) bool {
 		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.holders.Members(), other)
 	})
 }

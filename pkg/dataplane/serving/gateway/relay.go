@@ -13,6 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -75,7 +76,7 @@ func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
 	x, options := f.exchange, &f.gateway.options
 	return func(r *http.Request) (*http.Response, error) {
 		if options.Forward == nil || len(x.in.path) >= maxHops {
-			return nil, proxy.Unreached(errNoPeers)
+			return nil, proxy.Unreached(peer.ErrNoTransport)
 		}
 		reached := false
 		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached = true }}

@@ -251,7 +251,7 @@ func TestOwnershipMoves(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 	second.view.Set(setOf(all, other, other))
-	if answer := second.get(t.Context(), membership.Member{Address: first.peer.Listener.Addr().String()}, heldPath, nil, nothing); answer != nil {
+	if answer := peerCall(heldPath, nil, nothing).Do(t.Context(), second.options.Forward, membership.Member{Address: first.peer.Listener.Addr().String()}); answer != nil {
 		t.Fatal(answer)
 	}
 	first.view.Set(setOf(all, owner, other))
