@@ -34,6 +34,7 @@ type aggregatedOptions struct {
 type gatewayOptions struct {
 	port, internalPort, drainPort int
 	accessLog                     string
+	http1FastPath                 bool
 }
 
 func newAggregatedOptions() *aggregatedOptions {
@@ -49,7 +50,7 @@ func newAggregatedOptions() *aggregatedOptions {
 		components:      allComponents,
 		systemNamespace: app.SystemNamespace,
 		clusterDomain:   defaultClusterDomain,
-		gateway:         gatewayOptions{port: defaultGatewayPort, internalPort: 8081, drainPort: 8083},
+		gateway:         gatewayOptions{port: defaultGatewayPort, internalPort: 8081, drainPort: 8083, http1FastPath: true},
 		broker:          broker,
 		replica:         newReplicaOptions(),
 	}
@@ -73,6 +74,7 @@ func (o *aggregatedOptions) addFlags(fss *cliflag.NamedFlagSets) {
 	serving.IntVar(&o.gateway.drainPort, "drain-port", o.gateway.drainPort,
 		"Port of the gateway for the preStop hooks of Pods, which kubelets call through port 8083 of the Service gateway-internal. 0 selects a free port.")
 	serving.StringVar(&o.gateway.accessLog, "access-log", "", `Path of the JSON access log of requests to Services; "-" writes to stderr. Empty disables it.`)
+	addFastPathFlag(serving, &o.gateway.http1FastPath)
 
 	eventing := fss.FlagSet(eventingSection)
 	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port.")
@@ -201,7 +203,7 @@ func (o *completedAggregated) config(ctx context.Context, ports *listeners) (*ap
 	}
 	config.Destinations.Own = o.replica.ownAddresses()
 	if o.components.has(componentControllers) || o.components.has(componentGateway) {
-		config.Serving = &app.ServingConfig{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog}
+		config.Serving = &app.ServingConfig{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog, StandardOnly: !o.gateway.http1FastPath}
 	}
 	if o.components.has(componentBroker) {
 		var err error

@@ -52,6 +52,12 @@ func addMemoryFlag(flags *pflag.FlagSet, memory *quantity) {
 		"0 selects a quarter of the memory limit of the process, at most 512Mi.")
 }
 
+// addFastPathFlag adds the flag that turns the fast path of the gateway off.
+func addFastPathFlag(fs *pflag.FlagSet, enabled *bool) {
+	fs.BoolVar(enabled, "http1-fast-path", *enabled,
+		"Forwarding of plain HTTP/1.1 requests by the gateway's own forwarder. If false, Go's net/http forwards all requests, at a higher cost each.")
+}
+
 func (o *brokerOptions) validate() error {
 	errs := []error{validatePort("broker-port", o.port, 0)}
 	if o.maxEventSize < 1 || o.maxEventSize > math.MaxInt32 {

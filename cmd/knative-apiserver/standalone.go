@@ -31,6 +31,7 @@ type standaloneOptions struct {
 	configDir     string
 	clusterDomain string
 	accessLog     string
+	http1FastPath bool
 	broker        brokerOptions
 	memory        quantity
 	destination   destinationOptions
@@ -42,6 +43,7 @@ func newStandaloneOptions() *standaloneOptions {
 		components:    slices.Clone(allComponents),
 		gatewayPort:   defaultGatewayPort,
 		clusterDomain: defaultClusterDomain,
+		http1FastPath: true,
 		broker:        newBrokerOptions(),
 	}
 }
@@ -62,6 +64,7 @@ func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
 		"Port of the gateway for requests to Services. 0 selects a free port. If the default port is in use, a free port is selected.")
 	serving.StringVar(&o.accessLog, "access-log", "",
 		`Path of the JSON access log of requests to Services; "-" writes to stderr. Empty writes to access.log in the data directory.`)
+	addFastPathFlag(serving, &o.http1FastPath)
 
 	eventing := fss.FlagSet(eventingSection)
 	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port. If the default port is in use, a free port is selected.")
@@ -131,6 +134,7 @@ func (o *completedStandalone) run(command *cobra.Command) error {
 		ConfigDir:     o.configDir,
 		ClusterDomain: o.clusterDomain,
 		AccessLog:     o.accessLog,
+		StandardOnly:  !o.http1FastPath,
 		MemoryBudget:  int64(o.memory),
 		Destinations:  o.destination.config(),
 	}

@@ -61,6 +61,8 @@ type ServingConfig struct {
 	Public, Internal, Drain net.Listener
 	// AccessLog is the path of the access log; "-" means stderr. Empty disables it.
 	AccessLog string
+	// StandardOnly makes net/http forward all requests.
+	StandardOnly bool
 }
 
 // Run runs the server until ctx is canceled and in-flight work has finished.

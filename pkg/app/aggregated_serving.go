@@ -37,7 +37,7 @@ func (a *aggregated) newServing(ctx context.Context, clients *clients, services 
 	log := accessLog(a.Serving.AccessLog)
 	activations := &activations{}
 	gateway := newGateway(gatewayOptions{
-		registry: a.registry, settings: a.settings, budget: a.budget, activations: activations, accessLog: log, replica: a.replica,
+		registry: a.registry, settings: a.settings, budget: a.budget, activations: activations, accessLog: log, standardOnly: a.Serving.StandardOnly, replica: a.replica,
 		listeners: 2, stopTimeout: longestRequest,
 	})
 	workload, err := kubeworkload.New(kubeworkload.Options{

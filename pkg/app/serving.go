@@ -53,6 +53,8 @@ type gatewayOptions struct {
 	drained func(revision routing.Key, backend string)
 	// accessLog may be nil.
 	accessLog io.Writer
+	// standardOnly makes net/http forward all requests.
+	standardOnly bool
 	// replica is nil without peers.
 	replica *replica
 	// listeners is the number of listeners to serve, stopTimeout the time that in-flight requests have to finish.
@@ -68,6 +70,7 @@ func newGateway(o gatewayOptions) *gateway.Gateway {
 		MaxTimeout:          func() time.Duration { return time.Duration(o.settings.Get().API.MaxTimeoutSeconds) * time.Second },
 		TargetBurstCapacity: func() float64 { return o.settings.Get().Autoscaler.TargetBurstCapacity },
 		AccessLog:           o.accessLog,
+		StandardOnly:        o.standardOnly,
 		Budget:              o.budget,
 		Register:            o.registry.MustRegister,
 		StopTimeout:         o.stopTimeout,

@@ -41,6 +41,8 @@ type StandaloneConfig struct {
 	ClusterDomain string
 	// AccessLog is the path of the access log; "-" means stderr.
 	AccessLog string
+	// StandardOnly makes net/http forward all requests to Revisions.
+	StandardOnly bool
 	// Gateway accepts requests to Revisions. Nil disables Serving.
 	Gateway net.Listener
 	// Eventing runs Eventing. Nil disables it.
@@ -251,7 +253,7 @@ func (s *standalone) newServing(ctx context.Context, clients *clients, core *cor
 	}
 	log := openAccessLog(s.AccessLog)
 	gateway := newGateway(gatewayOptions{
-		registry: s.registry, settings: s.settings, budget: s.budget, activations: activations, drained: workload.Drained, accessLog: log,
+		registry: s.registry, settings: s.settings, budget: s.budget, activations: activations, drained: workload.Drained, accessLog: log, standardOnly: s.StandardOnly,
 		stopTimeout: stopTimeout,
 	})
 	serving, err := newServing(ctx, servingOptions{

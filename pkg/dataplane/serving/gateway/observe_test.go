@@ -145,47 +145,51 @@ func gather(t *testing.T, registry metrics.KubeRegistry) map[string]float64 {
 
 // TestMetrics covers what is measured of a cold start, and that the series go with their revision.
 func TestMetrics(t *testing.T) {
-	app := listen(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	registry := metrics.NewKubeRegistry()
-	activated := make(chan routing.Key, 1)
-	spec := revision(1)
-	spec.Service, spec.Configuration = "s", "c"
-	b := serve(t, Options{Register: registry.MustRegister, Activate: func(key routing.Key) { activated <- key }}, spec, nil)
-	go func() { b.SetInstances(<-activated, []workload.Instance{{Name: "a", Address: app}}) }()
-	b.do(t, b.request(t, http.MethodGet, nil))
-	other := b.request(t, http.MethodGet, nil)
-	other.Host = "other"
-	b.do(t, other)
-	malformed := b.request(t, http.MethodGet, nil)
-	malformed.Host = "a b"
-	if res, _ := b.do(t, malformed); res.StatusCode != http.StatusBadRequest {
-		t.Errorf("a malformed host: %s", res.Status)
-	}
-	if err := b.stop(); err != nil {
-		t.Fatal(err)
-	}
-	got := gather(t, registry)
-	for name, want := range map[string]float64{
-		"refused_requests_total 400":                  1,
-		"requests_total 200 c default r s":            1,
-		"unknown_host_requests_total":                 1,
-		"request_duration_seconds c default r s":      1,
-		"queue_wait_seconds c default r s":            1,
-		"cold_start_seconds c default scheduling r s": 1,
-		"cold_start_seconds c default starting r s":   1,
-		"cold_start_seconds c default forwarding r s": 1,
-		"in_flight_requests c default r s":            0,
-		"queued_requests c default r s":               0,
-	} {
-		if v, ok := got[name]; !ok || v != want {
-			t.Errorf("%s is %v (%v), want %v", name, v, ok, want)
-		}
-	}
-	b.DeleteRevision(key("r"))
-	for name := range gather(t, registry) {
-		if strings.Contains(name, " default ") {
-			t.Errorf("%s is left", name)
-		}
+	for _, forwarder := range forwarders {
+		t.Run(forwarder.name, func(t *testing.T) {
+			app := listen(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			registry := metrics.NewKubeRegistry()
+			activated := make(chan routing.Key, 1)
+			spec := revision(1)
+			spec.Service, spec.Configuration = "s", "c"
+			b := serve(t, Options{StandardOnly: forwarder.standardOnly, Register: registry.MustRegister, Activate: func(key routing.Key) { activated <- key }}, spec, nil)
+			go func() { b.SetInstances(<-activated, []workload.Instance{{Name: "a", Address: app}}) }()
+			b.do(t, b.request(t, http.MethodGet, nil))
+			other := b.request(t, http.MethodGet, nil)
+			other.Host = "other"
+			b.do(t, other)
+			malformed := b.request(t, http.MethodGet, nil)
+			malformed.Host = "a b"
+			if res, _ := b.do(t, malformed); res.StatusCode != http.StatusBadRequest {
+				t.Errorf("a malformed host: %s", res.Status)
+			}
+			if err := b.stop(); err != nil {
+				t.Fatal(err)
+			}
+			got := gather(t, registry)
+			for name, want := range map[string]float64{
+				"refused_requests_total 400":                  1,
+				"requests_total 200 c default r s":            1,
+				"unknown_host_requests_total":                 1,
+				"request_duration_seconds c default r s":      1,
+				"queue_wait_seconds c default r s":            1,
+				"cold_start_seconds c default scheduling r s": 1,
+				"cold_start_seconds c default starting r s":   1,
+				"cold_start_seconds c default forwarding r s": 1,
+				"in_flight_requests c default r s":            0,
+				"queued_requests c default r s":               0,
+			} {
+				if v, ok := got[name]; !ok || v != want {
+					t.Errorf("%s is %v (%v), want %v", name, v, ok, want)
+				}
+			}
+			b.DeleteRevision(key("r"))
+			for name := range gather(t, registry) {
+				if strings.Contains(name, " default ") {
+					t.Errorf("%s is left", name)
+				}
+			}
+		})
 	}
 }
 

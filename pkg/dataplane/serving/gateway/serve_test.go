@@ -29,7 +29,7 @@ type bench struct {
 }
 
 // serve has a gateway serve on a socket. An app that is nil has no instance.
-func serve(t *testing.T, options Options, spec *routing.Revision, app http.Handler) *bench {
+func serve(t testing.TB, options Options, spec *routing.Revision, app http.Handler) *bench {
 	t.Helper()
 	g := New(options)
 	g.SetRevision(spec)
@@ -68,7 +68,7 @@ func serve(t *testing.T, options Options, spec *routing.Revision, app http.Handl
 }
 
 // listen has an app serve HTTP/1.1 and h2c on a socket.
-func listen(t *testing.T, app http.Handler) string {
+func listen(t testing.TB, app http.Handler) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(app)
 	server.Config.Protocols = new(http.Protocols)
@@ -134,8 +134,9 @@ func streamed(s string) io.Reader { return io.MultiReader(strings.NewReader(s)) 
 var paths = []struct {
 	name string
 	http2,
-	plain bool
-}{{name: "plain", plain: true}, {name: "standard"}, {name: "h2c", http2: true}}
+	plain,
+	standardOnly bool
+}{{name: "plain", plain: true}, {name: "standard"}, {name: "h2c", http2: true}, {name: "plain without fast path", plain: true, standardOnly: true}}
 
 // onPaths runs a test for each way. send makes a request that goes it.
 func onPaths(t *testing.T, options Options, app http.Handler, test func(t *testing.T, b *bench, send func() *http.Request)) {
@@ -145,6 +146,8 @@ func onPaths(t *testing.T, options Options, app http.Handler, test func(t *testi
 			if path.http2 {
 				spec.Protocol = routing.H2C
 			}
+			options := options
+			options.StandardOnly = path.standardOnly
 			b := serve(t, options, spec, app)
 			if path.http2 {
 				b.h2c()
@@ -290,7 +293,7 @@ func TestHold(t *testing.T) {
 			if path.http2 {
 				spec.Protocol = routing.H2C
 			}
-			b := serve(t, Options{Activate: func(key routing.Key) { activated <- key }}, spec, nil)
+			b := serve(t, Options{Activate: func(key routing.Key) { activated <- key }, StandardOnly: path.standardOnly}, spec, nil)
 			if path.http2 {
 				b.h2c()
 			}

@@ -1,5 +1,14 @@
 // Package http1 forwards plain HTTP/1.1 requests that have arrived completely to backends that speak HTTP/1.1: the fast path.
 // Connections with other requests (upgrades, bodies that are still arriving, HTTP/1.0, HTTP/2) are lent to net/http.
+//
+// It is own code because net/http takes about nine times as long for each request:
+// go test -run '^$' -bench BenchmarkForwarders ./pkg/dataplane/serving/gateway, on two busy processors that run client and backend too:
+//
+//	fast       30 µs, 34,000 requests/s, p99 10 ms,   0 allocations
+//	standard  290 µs,  3,600 requests/s, p99 52 ms, 150 allocations
+//
+// The package is whole although it has more than one screen of files: server, parser, sender and the lending of connections share
+// the buffers of one connection, and its API is Server, Exchange, Upstream and two interfaces.
 package http1
 
 import "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"

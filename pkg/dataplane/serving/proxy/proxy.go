@@ -182,7 +182,7 @@ func (f *Request) serve(failure *error) {
 		}
 	}()
 	proxy := httputil.ReverseProxy{
-		Rewrite: f.rewrite, Transport: f.send, FlushInterval: -1, ErrorLog: discard, ModifyResponse: f.respond,
+		Rewrite: f.rewrite, Transport: f.send, FlushInterval: -1, BufferPool: &f.transports.buffers, ErrorLog: discard, ModifyResponse: f.respond,
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { *failure = err },
 	}
 	proxy.ServeHTTP(f.w, f.in)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +24,25 @@ const (
 // Transports are the connections to backends, by the protocol of their Revision.
 type Transports struct {
 	http1, h2c *http.Transport
+	buffers    buffers
 }
+
+// buffers implements httputil.BufferPool.
+type buffers struct{ pool sync.Pool }
+
+// bufferSize is the size that httputil.ReverseProxy uses itself.
+const bufferSize = 32 << 10
+
+// Get implements httputil.BufferPool.
+func (b *buffers) Get() []byte {
+	if buffer, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return buffer[:]
+	}
+	return make([]byte, bufferSize)
+}
+
+// Put implements httputil.BufferPool.
+func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferSize]byte)(buffer)) }
 
 // New returns Transports without connections.
 func New() *Transports {
