@@ -26,14 +26,14 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 )
 
-// sharedEventing is Eventing on several replicas: who has a Broker or Channel writes about it, and about its Triggers or
-// Subscriptions.
+// sharedEventing is Eventing on several replicas: the owner of a Broker or Channel writes its status, and the statuses of its
+// Triggers or Subscriptions.
 type sharedEventing struct {
 	owners        *ownership.Table[eventing.Key]
 	streams       *streams.Manager
 	triggers      eventinglisters.TriggerLister
 	subscriptions messaginglisters.SubscriptionLister
-	// gained is told which streams came to belong to this replica.
+	// gained are called with a function that reports whether this replica became the owner of a stream.
 	gained []func(which func(stream eventing.Key) bool)
 }
 
@@ -54,13 +54,13 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 	return s
 }
 
-// serve has the other replicas served.
+// serve registers the handlers for peers.
 func (s *sharedEventing) serve(replica *replica, handler *ingress.Handler) {
 	replica.server.Handle(ingress.ForwardedElement, handler.Forwarded())
 	replica.server.Handle(streams.HandoverElement, s.streams.Handover())
 }
 
-// lead has controllers write about the streams of this replica.
+// lead makes controllers write about the streams that this replica owns.
 func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *reconciler.Controller) {
 	for _, c := range []struct {
 		controller *reconciler.Controller
@@ -81,15 +81,15 @@ func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *reconc
 	}
 }
 
-// owns tells whether this replica writes about what is of a stream, or of none of ours.
-func (s *sharedEventing) owns(stream eventing.Key, ours bool) bool {
-	return s.owners.Owns(s.stream(stream, ours))
+// owns reports whether this replica writes about the objects of a stream, or about objects without one if known is false.
+func (s *sharedEventing) owns(stream eventing.Key, known bool) bool {
+	return s.owners.Owns(s.stream(stream, known))
 }
 
-// stream returns a stream of ours, or a key of none, whose owner writes about all that is of no stream. That one leads
-// Eventing: an election is for replicas that run Serving.
-func (s *sharedEventing) stream(stream eventing.Key, ours bool) eventing.Key {
-	if !ours {
+// stream returns a stream, or a key of no stream if known is false. Its owner writes about all objects without a stream: the election
+// is for replicas that run Serving.
+func (s *sharedEventing) stream(stream eventing.Key, known bool) eventing.Key {
+	if !known {
 		return eventing.Key{Kind: eventing.Channel}
 	}
 	return stream
@@ -118,7 +118,7 @@ func (s *sharedEventing) channelOf(name types.NamespacedName) (eventing.Key, boo
 	return streamKey(eventing.Channel, channel), kind == channelable.Kind
 }
 
-// ownsObject tells whether this replica records Events about an object.
+// ownsObject reports whether this replica records Events about an object.
 func (s *sharedEventing) ownsObject(about runtime.Object) bool {
 	switch object := about.(type) {
 	case *eventingv1.Broker:
