@@ -42,11 +42,6 @@ func (t *Table[K]) Owns(key K) bool { return t.Current().Owns(key) }
 // before Current.
 func (t *Table[K]) Changed() <-chan struct{} { return *t.changed.Load() }
 
-// Subscribe registers fn to be called with each later change, one call at a time. It must not block.
-func (t *Table[K]) Subscribe(fn func(Owners[K])) {
-	t.members.Subscribe(func(set *membership.Set) { fn(Among(set, t.name)) })
-}
-
 // Owners are the owners of all keys for one membership. Immutable and comparable by Equal.
 type Owners[K any] struct {
 	set  *membership.Set

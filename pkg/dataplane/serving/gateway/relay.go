@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,7 +86,7 @@ func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
 		out.Host = ""
 		out.Header = r.Header.Clone()
 		out.Header.Set(revisionHeader, x.pool.Key().String())
-		path := append(x.in.path[:len(x.in.path):len(x.in.path)], options.Members.Current().Self())
+		path := slices.Concat(x.in.path, []string{options.Members.Current().Self()})
 		out.Header.Set(pathHeader, strings.Join(path, ","))
 		out.Header.Set(targetHeader, r.URL.RequestURI())
 		out.Header.Set(hostHeader, r.Host)
