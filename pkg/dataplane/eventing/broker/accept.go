@@ -21,7 +21,7 @@ import (
 // maxTTL is the number of times that an event may pass through a Broker.
 const maxTTL = 255
 
-// Exists tells whether there is a stream.
+// Exists reports whether a stream exists.
 func (b *Broker) Exists(key eventing.Key) bool {
 	return b.stream(key) != nil
 }
@@ -64,7 +64,7 @@ func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.E
 	}
 }
 
-// pass counts an event's way through the Broker. Nil tells that it has gone through too many.
+// pass counts the passage of an event through the Broker. It returns nil if the event passed too many.
 func (s *stream) pass(e *event.Event) *event.Event {
 	if _, found := e.Get(event.TTL); !found {
 		e.Attributes = append(e.Attributes, event.Attribute{Name: event.TTL, Value: strconv.Itoa(maxTTL), Type: event.Integer})
@@ -89,7 +89,7 @@ func ttlOf(e *event.Event) int {
 	return maxTTL
 }
 
-// withoutTTL returns an event without what is between Brokers.
+// withoutTTL returns an event without the attribute that Brokers exchange.
 func withoutTTL(e *event.Event) *event.Event {
 	if _, found := e.Get(event.TTL); !found {
 		return e
@@ -98,8 +98,8 @@ func withoutTTL(e *event.Event) *event.Event {
 }
 
 const (
-	// maxWritten bounds the bytes that several events accepted together take in the log, consumers included, and
-	// commitBytes those that one of them appends at a time.
+	// maxWritten bounds the bytes of several events in the log that are accepted together, consumers included, and commitBytes
+	// the bytes that are appended at a time.
 	maxWritten, commitBytes = 64 << 20, 4 << 20
 	// matchBytes is what a consumer takes that an event matches. Records and matches are in memory appendWeight times
 	// while they are appended, or grow.
@@ -107,8 +107,8 @@ const (
 	appendWeight = 2
 )
 
-// plan is what an event is written as: a record for the consumers that take it directly, one for those that have others to
-// take first, and one for each of those that take events in order.
+// plan has the consumers of an event by the records to write: one record for the consumers that keep up, one for the consumers
+// that have other events before it, and one for each consumer that wants events in order.
 type plan struct {
 	event                  *event.Event
 	direct, later, ordered []*consumer
@@ -233,7 +233,7 @@ func (w *scratch) plan(ctx context.Context, consumers *filter.Index[types.UID, *
 	return nil
 }
 
-// commit appends the records that were made, and forgets them.
+// commit appends the collected records, and forgets them.
 func (s *stream) commit(ctx context.Context, w *scratch) error {
 	if len(w.records) == 0 {
 		return nil
@@ -252,7 +252,7 @@ func (s *stream) commit(ctx context.Context, w *scratch) error {
 	return nil
 }
 
-// wake sees to it that what was appended is delivered.
+// wake starts reading the queues of appended records.
 func (s *stream) wake(records []eventlog.Record) {
 	for i := range records {
 		if queue := records[i].Queue; queue == delivery.SharedQueue {

@@ -7,7 +7,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// forever bounds delays, so that the time after them can be told in nanoseconds.
+// forever bounds delays, so that the time after them can be expressed in nanoseconds.
 const forever = 100 * 365 * 24 * time.Hour
 
 // retryDelay returns the delay before retry n, counted from zero (eventing DeliverySpec): the same for each, or 2^n times the
@@ -15,7 +15,7 @@ const forever = 100 * 365 * 24 * time.Hour
 func retryDelay(d eventing.Delivery, n int, retryAfter time.Duration) time.Duration {
 	delay := d.Backoff
 	if d.Policy == eventing.BackoffExponential {
-		limit := time.Duration(forever)
+		limit := forever
 		if d.MaxBackoff > 0 {
 			limit = d.MaxBackoff
 		}

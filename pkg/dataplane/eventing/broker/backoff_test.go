@@ -43,7 +43,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A subscriber away for a night gets its events under what holds where nobody says anything.
+// A subscriber away for a night gets its events under what holds where no consumer says anything.
 func TestDefaultDeliveryOutlastsANight(t *testing.T) {
 	d := eventing.DefaultDelivery()
 	var total time.Duration

@@ -44,7 +44,7 @@ func TestBatchThatGrowsIsRefused(t *testing.T) {
 		"consumers that have a record": {1000, 2000, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				for _, id := range numbers(test.triggers) {
 					w.set(trigger("t"+id, func(c *eventing.Consumer) { c.Ordered = name == "consumers that have a record" }))
 				}
@@ -59,7 +59,7 @@ func TestBatchThatGrowsIsRefused(t *testing.T) {
 				if _, written := w.log.sizes(); written > 0 {
 					t.Errorf("%d bytes were written", written)
 				}
-				// A single event is never too much for those that it is for.
+				// A single event is never too much for the ones that it is for.
 				w.must(w.Accept(w.Context(), brokerKey, events[:1]))
 			})
 		})
@@ -68,7 +68,7 @@ func TestBatchThatGrowsIsRefused(t *testing.T) {
 
 // A batch that is large in the log is written by several commits, and all of it is delivered.
 func TestBatchIsWrittenInParts(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a"))
 		events := batch(2000, event.MaxHeaderBytes-16)
 		w.must(w.Accept(w.Context(), brokerKey, events))
@@ -83,13 +83,13 @@ func TestBatchIsWrittenInParts(t *testing.T) {
 	})
 }
 
-// What is to be written is reserved before it is made, and given back after.
+// Memory for records is reserved before they are encoded, and released afterwards.
 func TestMemoryIsReserved(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a"))
-		taken := int64(0)
+		received := int64(0)
 		for w.budget.Reserve("default", 1<<20) {
-			taken += 1 << 20
+			received += 1 << 20
 		}
 		large := newEvent("1")
 		large.Data = make([]byte, 1<<20)
@@ -100,10 +100,10 @@ func TestMemoryIsReserved(t *testing.T) {
 		if refusal := ingress.RefusalOf(err); refusal.Status != http.StatusServiceUnavailable || refusal.RetryAfter == 0 {
 			t.Errorf("without memory, the event got %v, want 503 with Retry-After", err)
 		}
-		w.budget.Release("default", taken)
+		w.budget.Release("default", received)
 		w.must(w.Accept(w.Context(), brokerKey, []*event.Event{large}))
 		w.after(0)
-		w.expect("taken", w.taken("a"), "1")
+		w.expect("received", w.received("a"), "1")
 		if held := w.budget.Held("default"); held != 0 {
 			t.Errorf("%d bytes are held in the end", held)
 		}

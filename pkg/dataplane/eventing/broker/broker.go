@@ -1,5 +1,5 @@
-// Package broker is the data plane of Eventing: it accepts events for Brokers and Channels, keeps them in the event
-// log, and delivers each to the Triggers and Subscriptions that it is for, until they have it.
+// Package broker is the engine of Eventing: it accepts events for Brokers and Channels, matches them with Triggers and
+// Subscriptions, and makes the attempts to deliver them. Package delivery decides when.
 package broker
 
 import (
@@ -28,10 +28,10 @@ type Options struct {
 	Log logqueue.Log
 	// Send makes one attempt to send an event. See sender.Sender.
 	Send func(ctx context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result
-	// Exists tells whether the API has an object of a UID. It is asked from Start on.
+	// Exists reports whether the API has an object of a UID. It is called from Start on.
 	Exists func(uid types.UID) bool
-	// Existing lists the UIDs of all streams and consumers that the API has by now; what it does not have is deleted from
-	// the log. It is asked where Exists denies, which may lag behind other replicas; nil where there are none.
+	// Existing lists the UIDs of all streams and consumers that the API has by now; the records of others are deleted from the
+	// log. It is called if Exists returns false, because Exists may lag behind other replicas. It is nil without replicas.
 	Existing func(ctx context.Context) (sets.Set[types.UID], error)
 	// Address is the URL at which a stream accepts events.
 	Address func(eventing.Key) string
@@ -42,8 +42,8 @@ type Options struct {
 	Budget *flow.Budget
 }
 
-// Broker serves all Brokers and Channels. Its methods may be called concurrently, those that name an object
-// one at a time for each.
+// Broker serves all Brokers and Channels. Its methods may be called concurrently, but methods that name an object one at a
+// time for each object.
 type Broker struct {
 	metrics.BaseStableCollector
 
@@ -205,7 +205,7 @@ func (b *Broker) RemoveConsumer(ctx context.Context, key eventing.Key) error {
 	return nil
 }
 
-// Health returns what is known of the deliveries to a consumer.
+// Health returns the last reported health of the deliveries to a consumer.
 func (b *Broker) Health(key eventing.Key) eventing.Health {
 	if c, ok := b.consumers.Load(key); ok {
 		return c.(*consumer).health.get()
@@ -226,8 +226,8 @@ func (b *Broker) Start(ctx context.Context) error {
 	return b.Prune(ctx)
 }
 
-// Stop begins no deliveries any more, and returns when those under way have ended, or been broken off after some
-// time. What is not delivered stays in the log.
+// Stop starts no more attempts, and returns when the attempts in flight have ended, or were canceled after a timeout.
+// Undelivered events stay in the log.
 func (b *Broker) Stop(timeout time.Duration) {
 	timer := b.options.Clock.AfterFunc(timeout, b.cancel)
 	defer timer.Stop()

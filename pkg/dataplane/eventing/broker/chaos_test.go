@@ -19,12 +19,12 @@ import (
 func TestChaos(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			run(t, func(w *world) { w.chaos(rand.New(rand.NewPCG(seed, 0))) })
+			run(t, func(w *fixture) { w.chaos(rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }
 
-func (w *world) chaos(random *rand.Rand) {
+func (w *fixture) chaos(random *rand.Rand) {
 	roll := func(n int) int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -40,7 +40,7 @@ func (w *world) chaos(random *rand.Rand) {
 		case 2:
 			return after, status(429)
 		case 3:
-			_, r := away(0)
+			_, r := unreachable(0)
 			return after, r
 		case 4:
 			return 20 * after, status(202)
@@ -94,23 +94,23 @@ func (w *world) chaos(random *rand.Rand) {
 	}
 	w.after(10 * time.Hour)
 	for _, c := range consumers {
-		taken := strings.Fields(w.taken(c.Key.Name))
+		received := strings.Fields(w.received(c.Key.Name))
 		if c.Key.Name == "o" {
 			seen := map[string]bool{}
-			first := slices.DeleteFunc(slices.Clone(taken), func(id string) bool {
-				again := seen[id]
+			first := slices.DeleteFunc(slices.Clone(received), func(id string) bool {
+				repeated := seen[id]
 				seen[id] = true
-				return again
+				return repeated
 			})
 			if !slices.IsSorted(first) {
 				w.Errorf("the ordered consumer took %v", first)
 			}
 		}
-		slices.Sort(taken)
-		if missed := slices.DeleteFunc(slices.Clone(accepted), func(id string) bool { _, found := slices.BinarySearch(taken, id); return found }); len(missed) > 0 {
+		slices.Sort(received)
+		if missed := slices.DeleteFunc(slices.Clone(accepted), func(id string) bool { _, found := slices.BinarySearch(received, id); return found }); len(missed) > 0 {
 			w.Errorf("%s never took %v", c.Key.Name, missed)
 		}
-		if twice := len(taken) - len(accepted); twice > len(accepted) && c.Key.Name != "switching" {
+		if twice := len(received) - len(accepted); twice > len(accepted) && c.Key.Name != "switching" {
 			w.Errorf("%s took %d events twice, of %d", c.Key.Name, twice, len(accepted))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// A consumer that is removed gets nothing more: attempts under way are broken off, what waits is deleted, and what it
+// A consumer that is removed gets nothing more: attempts in flight are broken off, what waits is deleted, and what it
 // shares with others is let go.
 func TestRemoveConsumer(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -30,7 +30,7 @@ func TestRemoveConsumer(t *testing.T) {
 		"with its sink waiting": {trigger("a", withDeadLetter, withDelivery(linear(5, time.Hour))), always(400), time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(test.consumer, trigger("fast"))
 				w.answer("a", test.answer)
 				w.answer("dead", always(500))
@@ -55,12 +55,12 @@ func TestRemoveConsumer(t *testing.T) {
 	}
 }
 
-// A consumer whose events cannot be deleted now is removed by the next call, holds up nobody meanwhile, and may come
+// A consumer whose events cannot be deleted now is removed by the next call, holds up no consumer meanwhile, and may come
 // back.
 func TestRemoveConsumerFails(t *testing.T) {
 	for name, back := range map[string]bool{"removed": false, "back": true} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				c := trigger("a", withDelivery(linear(10, time.Second)))
 				w.set(c, trigger("fast"))
 				w.answer("a", always(500))
@@ -85,7 +85,7 @@ func TestRemoveConsumerFails(t *testing.T) {
 					w.set(c)
 					w.accept(brokerKey, "3")
 					w.after(time.Minute)
-					w.expectTaken(map[string]string{"a": "3", "fast": "1 2 3"})
+					w.expectReceived(map[string]string{"a": "3", "fast": "1 2 3"})
 				} else {
 					w.must(w.RemoveConsumer(w.Context(), c.Key))
 				}
@@ -97,20 +97,20 @@ func TestRemoveConsumerFails(t *testing.T) {
 
 // A shared segment in the log for a consumer that is being removed is let go.
 func TestRemoveConsumerWhileItIsOffered(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a"), trigger("fast"))
 		found, _ := w.consumers.Load(trigger("a").Key)
 		found.(*consumer).remove()
 		w.accept(brokerKey, "1")
 		w.after(time.Minute)
-		w.expectTaken(map[string]string{"a": "", "fast": "1"})
+		w.expectReceived(map[string]string{"a": "", "fast": "1"})
 		w.expectShared(0)
 	})
 }
 
 // A stream that is removed takes everything with it.
 func TestRemoveStream(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("hung"), trigger("retried", withDelivery(linear(10, time.Second))), trigger("o", ordered), subscription("s"))
 		w.answer("hung", slow(stuck))
 		w.answer("o", slow(stuck))
@@ -129,7 +129,7 @@ func TestRemoveStream(t *testing.T) {
 		}
 		w.accept(channelKey, "1")
 		w.after(0)
-		w.expectTaken(map[string]string{"s": "1"})
+		w.expectReceived(map[string]string{"s": "1"})
 		w.must(w.RemoveStream(w.Context(), brokerKey))
 		w.must(w.RemoveConsumer(w.Context(), trigger("hung").Key))
 		w.must(w.SetStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "b"}))
@@ -137,18 +137,18 @@ func TestRemoveStream(t *testing.T) {
 		w.answer("hung", nil)
 		w.accept(brokerKey, "new")
 		w.after(0)
-		w.expectTaken(map[string]string{"hung": "new"})
+		w.expectReceived(map[string]string{"hung": "new"})
 	})
 }
 
 // The next attempt is made at the address, and with the options, of that time.
 func TestAddressMoves(t *testing.T) {
-	for lane, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
-		t.Run(lane, func(t *testing.T) {
-			run(t, func(w *world) {
+	for order, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
+		t.Run(order, func(t *testing.T) {
+			run(t, func(w *fixture) {
 				c := trigger("a", withDelivery(linear(3, time.Minute)), how)
 				w.set(c)
-				w.answer("a", away)
+				w.answer("a", unreachable)
 				w.accept(brokerKey, numbers(20)...)
 				w.after(time.Second)
 				seen := len(w.attempts("a"))
@@ -160,7 +160,7 @@ func TestAddressMoves(t *testing.T) {
 				if have := len(w.attempts("a")); have != seen {
 					t.Errorf("%d attempts were made at the old address after it moved, want none", have-seen)
 				}
-				if first := w.times("moved"); lane == "ordered" && first[0] != time.Minute {
+				if first := w.times("moved"); order == "ordered" && first[0] != time.Minute {
 					t.Errorf("the first attempt at the new address was made after %v, want a minute", first[0])
 				}
 			})
@@ -170,7 +170,7 @@ func TestAddressMoves(t *testing.T) {
 
 // A consumer that is removed while the reply of its subscriber, or a dead letter, is being stored leaves nothing.
 func TestRemoveConsumerWhileStoring(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter)
 		w.set(c)
 		w.answer("a", always(400))
@@ -186,14 +186,14 @@ func TestRemoveConsumerWhileStoring(t *testing.T) {
 		w.log.setRefuse(nil)
 		w.must(w.RemoveConsumer(w.Context(), c.Key))
 		w.after(time.Minute)
-		w.expect("dead letters", w.taken("dead"), "")
+		w.expect("dead letters", w.received("dead"), "")
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
 // Dead letters that the log never takes because they are too large are sent at once, or dropped, and hold up nothing.
 func TestDeadLetterTooLarge(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter)
 		w.set(c)
 		w.answer("a", always(400))
@@ -205,7 +205,7 @@ func TestDeadLetterTooLarge(t *testing.T) {
 		})
 		w.accept(brokerKey, "1")
 		w.after(time.Minute)
-		w.expect("dead letters", w.taken("dead"), "1")
+		w.expect("dead letters", w.received("dead"), "1")
 		w.answer("dead", always(500))
 		w.accept(brokerKey, "2")
 		w.after(time.Minute)

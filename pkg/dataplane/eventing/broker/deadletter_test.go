@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// eventing Event Delivery-8: an event that cannot be delivered goes to the dead letter sink, which is told why.
+// eventing Event Delivery-8: an event that cannot be delivered is sent to the dead letter sink with the reason.
 func TestDeadLetter(t *testing.T) {
 	integer := func(name, value string) event.Attribute {
 		return event.Attribute{Name: name, Value: value, Type: event.Integer}
@@ -36,11 +36,11 @@ func TestDeadLetter(t *testing.T) {
 		"not to be retried": {refused(400, "no \x00\xff", false), 1, []event.Attribute{dest, data("no \x00\xff"), integer(event.ErrorCode, "400")}},
 		"retries exhausted": {refused(500, "oh", true), 3, []event.Attribute{dest, data("oh"), integer(event.ErrorCode, "500")}},
 		"without a body":    {refused(302, "", false), 1, []event.Attribute{dest, integer(event.ErrorCode, "302")}},
-		"no answer":         {away, 3, []event.Attribute{dest, data("POST http://x/: connection refused")}},
+		"no answer":         {unreachable, 3, []event.Attribute{dest, data("POST http://x/: connection refused")}},
 		"much to say":       {refused(400, strings.Repeat("x", 1024), false), 1, []event.Attribute{dest, data(strings.Repeat("x", 768)), integer(event.ErrorCode, "400")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("a", withDelivery(linear(2, time.Second)), withDeadLetter))
 				w.answer("a", test.answer)
 				w.accept(brokerKey, "1")
@@ -74,13 +74,13 @@ func TestDeadLetterSinkIsRetried(t *testing.T) {
 		want                  []time.Duration
 		deadLettered, dropped int64
 	}{
-		"success at last":   {failing(2, 500), []time.Duration{0, time.Second, 2 * time.Second}, 1, 0},
-		"retries exhausted": {always(500), []time.Duration{0, time.Second, 2 * time.Second}, 0, 1},
-		"not to be retried": {always(400), []time.Duration{0}, 0, 1},
-		"away for too long": {away, []time.Duration{0, time.Second, 2 * time.Second}, 0, 1},
+		"success at last":          {failing(2, 500), []time.Duration{0, time.Second, 2 * time.Second}, 1, 0},
+		"retries exhausted":        {always(500), []time.Duration{0, time.Second, 2 * time.Second}, 0, 1},
+		"not to be retried":        {always(400), []time.Duration{0}, 0, 1},
+		"unreachable for too long": {unreachable, []time.Duration{0, time.Second, 2 * time.Second}, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				c := trigger("a", withDelivery(linear(2, time.Second)), withDeadLetter)
 				w.set(c)
 				w.answer("a", always(400))
@@ -99,9 +99,9 @@ func TestDeadLetterSinkIsRetried(t *testing.T) {
 	}
 }
 
-// A dead letter sink that is taken away meanwhile has its letters dropped, and counted.
+// A dead letter sink that is received away meanwhile has its letters dropped, and counted.
 func TestDeadLetterSinkRemoved(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDelivery(linear(5, time.Minute)), withDeadLetter)
 		w.set(c)
 		w.answer("a", always(400))
@@ -119,9 +119,9 @@ func TestDeadLetterSinkRemoved(t *testing.T) {
 	})
 }
 
-// A delivery that failed is done only once its dead letter was taken, or is durable.
+// A delivery that failed is done only once its dead letter was received, or is durable.
 func TestDeadLetterIsSafeFirst(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter)
 		w.set(c)
 		w.answer("a", always(400))
@@ -139,14 +139,14 @@ func TestDeadLetterIsSafeFirst(t *testing.T) {
 		}
 		w.expectTimes("a", 0)
 		w.after(10 * time.Minute)
-		w.expectTaken(map[string]string{"dead": "1"})
+		w.expectReceived(map[string]string{"dead": "1"})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
 // A slow dead letter sink does not slow the subscriber, nor others.
 func TestHungDeadLetterSink(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDeadLetter), trigger("b"))
 		w.answer("a", always(400))
 		w.answer("dead", slow(stuck))
@@ -163,7 +163,7 @@ func TestHungDeadLetterSink(t *testing.T) {
 
 // A dead letter does not tell the password of the subscriber's URL.
 func TestDeadLetterKeepsPasswords(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDeadLetter, func(c *eventing.Consumer) { c.Subscriber.URL = "http://user:secret@host/path" }))
 		w.mu.Lock()
 		w.answers["http://user:secret@host/path"] = always(400)

@@ -28,13 +28,13 @@ import (
 // An event that fails for many consumers is written once for each round of attempts, and not once for each of them; all
 // get it when they are back, also after a restart.
 func TestFailingConsumersShareRecords(t *testing.T) {
-	for name, end := range map[string]func(*world){"no restart": func(*world) {}, "restart": (*world).restart, "crash": (*world).crash} {
+	for name, end := range map[string]func(*fixture){"no restart": func(*fixture) {}, "restart": (*fixture).restart, "crash": (*fixture).crash} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				const consumers, size = 60, 100 << 10
 				for _, id := range numbers(consumers) {
 					w.set(trigger(id, withDelivery(linear(1000, time.Minute))))
-					w.answer(id, away)
+					w.answer(id, unreachable)
 				}
 				ids := numbers(6)
 				for _, id := range ids {
@@ -66,15 +66,15 @@ func TestFailingConsumersShareRecords(t *testing.T) {
 	}
 }
 
-// Consumers without an address share the record of an event as well, and get it once they have one; those that are gone
+// Consumers without an address share the record of an event as well, and get it once they have one; removed ones
 // by then keep nothing from being done.
 func TestPausedConsumersShareRecords(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		ids := numbers(5)
 		for _, id := range numbers(20) {
 			c := trigger(id)
 			w.set(c)
-			w.answer(id, away)
+			w.answer(id, unreachable)
 		}
 		w.accept(brokerKey, ids...)
 		for _, id := range numbers(20) {
@@ -94,28 +94,28 @@ func TestPausedConsumersShareRecords(t *testing.T) {
 }
 
 // failing is a broker on an embedded log in real time, with subscribers that fail until they are back.
-type failingWorld struct {
+type failingFixture struct {
 	mu   sync.Mutex
 	back bool
-	// tried and taken are the attempts and deliveries by namespace.
-	tried, taken map[string]int
+	// tried and received are the attempts and deliveries by namespace.
+	tried, received map[string]int
 }
 
-func (w *failingWorld) send(_ context.Context, _ *event.Event, _ eventing.Endpoint, o sender.Attempt) sender.Result {
+func (w *failingFixture) send(_ context.Context, _ *event.Event, _ eventing.Endpoint, o sender.Attempt) sender.Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tried[o.Namespace]++
 	if !w.back && o.Namespace == "failing" {
 		return sender.Result{Err: fmt.Errorf("POST http://127.0.0.1:9/: connection refused"), Retryable: true}
 	}
-	w.taken[o.Namespace]++
+	w.received[o.Namespace]++
 	return sender.Result{Code: 202}
 }
 
-func (w *failingWorld) counts(namespace string) (tried, taken int) {
+func (w *failingFixture) counts(namespace string) (tried, received int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.tried[namespace], w.taken[namespace]
+	return w.tried[namespace], w.received[namespace]
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -133,7 +133,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// The memory of deliveries that fail is bounded, however many consumers fail, what they are to get is on disk once, and
+// The memory of deliveries that fail is bounded, however many consumers fail, their events are on disk once, and
 // other namespaces go on; nothing is lost.
 func TestMemoryOfFailingConsumers(t *testing.T) {
 	const consumers, events, size = 130, 6, 1 << 20
@@ -144,7 +144,7 @@ func TestMemoryOfFailingConsumers(t *testing.T) {
 	}
 	defer log.Close()
 	budget := flow.NewBudget(64<<20, 16<<20)
-	w := &failingWorld{tried: map[string]int{}, taken: map[string]int{}}
+	w := &failingFixture{tried: map[string]int{}, received: map[string]int{}}
 	b := New(klog.NewContext(t.Context(), logr.Discard()), Options{
 		Log: logqueue.JetStream(log), Send: w.send, Exists: func(types.UID) bool { return true }, Clock: clock.RealClock{}, Budget: budget,
 		Address: func(key eventing.Key) string { return key.String() }, HealthChanged: func(eventing.Key) {},
@@ -196,14 +196,14 @@ func TestMemoryOfFailingConsumers(t *testing.T) {
 	for _, id := range numbers(50) {
 		accept("other", newEvent(id))
 	}
-	eventually(t, "the other namespace has its events", func() bool { _, taken := w.counts("other"); return taken == 50 })
+	eventually(t, "the other namespace has its events", func() bool { _, received := w.counts("other"); return received == 50 })
 	if disk := bytesIn(t, dir); disk > 64*size {
 		t.Errorf("%d MiB are on disk", disk>>20)
 	}
 	w.mu.Lock()
 	w.back = true
 	w.mu.Unlock()
-	eventually(t, "all events are delivered", func() bool { _, taken := w.counts("failing"); return taken >= consumers*events })
+	eventually(t, "all events are delivered", func() bool { _, received := w.counts("failing"); return received >= consumers*events })
 	eventually(t, "nothing is held", func() bool { return budget.Used() == 0 })
 }
 

@@ -22,7 +22,7 @@ type fakeLog struct {
 	streams map[string]*fakeStream
 	// refuse fails appends and deletions of queues if it returns an error.
 	refuse func(queue string) error
-	// largest is the size of the largest append, written that of all.
+	// largest is the size of the largest append, written the size of all.
 	largest, written int
 }
 
@@ -30,19 +30,19 @@ type fakeStream struct{ queues map[string]*fakeQueue }
 
 type fakeQueue struct {
 	segments []*fakeSegment
-	// pending bounds the segments that are handed over, or wait to come again.
+	// pending bounds the segments that are delivered, or wait to come again.
 	pending      int
 	logConsumers map[*fakeLogConsumer]struct{}
 }
 
 type fakeSegment struct {
 	records [][]byte
-	// attempt counts how often the segment was handed over.
+	// attempt counts how often the segment was delivered.
 	attempt int
-	// busy tells that it is handed over now; handles of earlier attempts settle nothing.
+	// busy is true while it is delivered; handles of earlier attempts settle nothing.
 	busy bool
-	// again is when it comes again, and zero before it was handed over.
-	again time.Time
+	// due is the time of the redelivery, zero before the first delivery.
+	due time.Time
 }
 
 func newFakeLog() *fakeLog { return &fakeLog{streams: map[string]*fakeStream{}} }
@@ -69,7 +69,7 @@ func (l *fakeLog) left(stream string) map[string]int {
 	return left
 }
 
-// sizes returns the size of the largest append, and that of all.
+// sizes returns the size of the largest append, and the size of all.
 func (l *fakeLog) sizes() (largest, written int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,18 +121,18 @@ func (q *fakeQueue) wake() {
 	}
 }
 
-// next returns the segment to be handed over next, or nil.
+// next returns the segment to be delivered next, or nil.
 func (q *fakeQueue) next(now time.Time) *fakeSegment {
 	pending := 0
 	for _, f := range q.segments {
-		if f.busy || !f.again.IsZero() {
+		if f.busy || !f.due.IsZero() {
 			pending++
 		}
 	}
 	for _, f := range q.segments {
 		switch {
-		case f.busy, f.again.After(now):
-		case f.again.IsZero() && pending >= q.pending:
+		case f.busy, f.due.After(now):
+		case f.due.IsZero() && pending >= q.pending:
 		default:
 			return f
 		}
@@ -143,7 +143,7 @@ func (q *fakeQueue) next(now time.Time) *fakeSegment {
 // session is a broker's connection to the log. It implements Log.
 type session struct {
 	log *fakeLog
-	// cut tells that it was closed.
+	// cut is true once it was closed.
 	cut bool
 	all []*fakeLogConsumer
 }
@@ -339,7 +339,7 @@ type fakeLogConsumer struct {
 
 func (c *fakeLogConsumer) run() {
 	for {
-		if f, ok := c.take(); ok {
+		if f, ok := c.claim(); ok {
 			c.handle(f)
 			continue
 		}
@@ -351,8 +351,8 @@ func (c *fakeLogConsumer) run() {
 	}
 }
 
-// take takes the next segment to hand over.
-func (c *fakeLogConsumer) take() (logqueue.Segment, bool) {
+// claim returns the next segment to deliver.
+func (c *fakeLogConsumer) claim() (logqueue.Segment, bool) {
 	l := c.session.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -422,7 +422,7 @@ func (h *fakeHandle) Ack() {
 // Nack implements SegmentHandle.
 func (h *fakeHandle) Nack(after time.Duration) { h.settle(func() { h.back(after) }) }
 
-// settle does something, unless the segment is settled or was handed over again.
+// settle does something, unless the segment is settled or was delivered again.
 func (h *fakeHandle) settle(do func()) {
 	s := h.logConsumer.session
 	s.log.mu.Lock()
@@ -432,19 +432,19 @@ func (h *fakeHandle) settle(do func()) {
 	}
 }
 
-// expire lets the segment be handed over again; until it is, it may still be settled.
+// expire lets the segment be delivered again; until it is, it may still be settled.
 func (h *fakeHandle) expire() {
 	h.settle(func() {
-		h.segment.busy, h.segment.again = false, time.Now()
+		h.segment.busy, h.segment.due = false, time.Now()
 		h.logConsumer.queue.wake()
 	})
 }
 
-// back has the segment come again after some time. mu is held.
+// back redelivers the segment after some time. mu is held.
 func (h *fakeHandle) back(after time.Duration) {
 	delete(h.logConsumer.undone, h)
 	h.segment.busy = false
-	h.segment.again = time.Now().Add(after)
+	h.segment.due = time.Now().Add(after)
 	q, l := h.logConsumer.queue, h.logConsumer.session.log
 	if after == 0 {
 		q.wake()

@@ -23,8 +23,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// world is a broker with a log in memory and endpoints that do as they are told, in virtual time.
-type world struct {
+// fixture is a broker with a log in memory and scripted endpoints, in virtual time.
+type fixture struct {
 	*testing.T
 	*Broker
 
@@ -73,11 +73,11 @@ var (
 	channelKey = eventing.Key{Kind: eventing.Channel, Namespace: "default", Name: "c"}
 )
 
-// run runs a test in a world with the Broker brokerKey and the Channel channelKey, and ends it.
-func run(t *testing.T, test func(w *world)) {
+// run runs a test in a fixture with the Broker brokerKey and the Channel channelKey, and ends it.
+func run(t *testing.T, test func(w *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, log: newFakeLog(), budget: flow.NewBudget(256<<20, 16<<20), start: time.Now(), answers: map[string]answer{}, sent: map[string]int{}, absent: map[types.UID]bool{}}
+		w := &fixture{T: t, log: newFakeLog(), budget: flow.NewBudget(256<<20, 16<<20), start: time.Now(), answers: map[string]answer{}, sent: map[string]int{}, absent: map[types.UID]bool{}}
 		w.boot()
 		w.begin()
 		defer func() { w.Stop(time.Second) }()
@@ -86,7 +86,7 @@ func run(t *testing.T, test func(w *world)) {
 }
 
 // boot makes a broker on the log.
-func (w *world) boot() {
+func (w *fixture) boot() {
 	w.session = w.log.open()
 	w.Broker = New(klog.NewContext(w.Context(), logr.Discard()), Options{
 		Log: w.session, Send: w.send, Clock: clock.RealClock{}, Budget: w.budget,
@@ -108,9 +108,9 @@ func (w *world) boot() {
 }
 
 // begin has the broker deliver.
-func (w *world) begin() { w.must(w.Broker.Start(w.Context())) }
+func (w *fixture) begin() { w.must(w.Broker.Start(w.Context())) }
 
-func (w *world) must(err error) {
+func (w *fixture) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
@@ -147,7 +147,7 @@ func withDeadLetter(c *eventing.Consumer) { c.DeadLetter.URL = "http://dead/" }
 
 func withReply(c *eventing.Consumer) { c.Reply.URL = "http://reply/" }
 
-func (w *world) set(consumers ...eventing.Consumer) {
+func (w *fixture) set(consumers ...eventing.Consumer) {
 	w.Helper()
 	for _, c := range consumers {
 		w.must(w.SetConsumer(w.Context(), c))
@@ -166,7 +166,7 @@ func ttl(n string) event.Attribute {
 }
 
 // accept has a stream accept events of some ids, one after the other.
-func (w *world) accept(to eventing.Key, ids ...string) {
+func (w *fixture) accept(to eventing.Key, ids ...string) {
 	w.Helper()
 	for _, id := range ids {
 		w.must(w.Accept(w.Context(), to, []*event.Event{newEvent(id)}))
@@ -174,22 +174,22 @@ func (w *world) accept(to eventing.Key, ids ...string) {
 }
 
 // after lets time pass.
-func (w *world) after(d time.Duration) {
+func (w *fixture) after(d time.Duration) {
 	if d > 0 {
 		<-time.After(d)
 	}
 	synctest.Wait()
 }
 
-// answer says what the endpoint of a consumer's name does from now on.
-func (w *world) answer(name string, a answer) {
+// answer sets the behaviour of the endpoint with a consumer's name.
+func (w *fixture) answer(name string, a answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.answers["http://"+name+"/"] = a
 }
 
 // respond sets what the endpoint at a URL does from now on with each event, by its ID.
-func (w *world) respond(url string, f func(id string, n int) (time.Duration, sender.Result)) {
+func (w *fixture) respond(url string, f func(id string, n int) (time.Duration, sender.Result)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.responses == nil {
@@ -228,8 +228,8 @@ func slow(d time.Duration) answer {
 	return func(int) (time.Duration, sender.Result) { return d, status(202) }
 }
 
-// away is an endpoint that cannot be reached.
-func away(int) (time.Duration, sender.Result) {
+// unreachable is an endpoint that cannot be reached.
+func unreachable(int) (time.Duration, sender.Result) {
 	return 0, sender.Result{Err: errors.New("POST http://x/: connection refused"), Retryable: true}
 }
 
@@ -239,7 +239,7 @@ func replying(e *event.Event) answer {
 }
 
 // send implements Options.Send.
-func (w *world) send(ctx context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result {
+func (w *fixture) send(ctx context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result {
 	id, _ := e.Get(event.ID)
 	c := &call{id: id, url: to.URL, at: time.Since(w.start), event: e, options: o}
 	w.mu.Lock()
@@ -275,7 +275,7 @@ func (w *world) send(ctx context.Context, e *event.Event, to eventing.Endpoint, 
 }
 
 // attempts returns the attempts at the endpoint of a consumer's name.
-func (w *world) attempts(name string) (calls []call) {
+func (w *fixture) attempts(name string) (calls []call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.calls {
@@ -286,8 +286,8 @@ func (w *world) attempts(name string) (calls []call) {
 	return calls
 }
 
-// taken returns the ids of the events that an endpoint took, in that order.
-func (w *world) taken(name string) string {
+// received returns the ids of the events that an endpoint took, in that order.
+func (w *fixture) received(name string) string {
 	var ids []string
 	for _, c := range w.attempts(name) {
 		if c.ok {
@@ -298,7 +298,7 @@ func (w *world) taken(name string) string {
 }
 
 // tried returns the ids of the events of all attempts at an endpoint.
-func (w *world) tried(name string) string {
+func (w *fixture) tried(name string) string {
 	var ids []string
 	for _, c := range w.attempts(name) {
 		ids = append(ids, c.id)
@@ -306,32 +306,32 @@ func (w *world) tried(name string) string {
 	return strings.Join(ids, " ")
 }
 
-func (w *world) expect(what, have, want string) {
+func (w *fixture) expect(what, have, want string) {
 	w.Helper()
 	if have != want {
 		w.Errorf("%s: %q, want %q", what, have, want)
 	}
 }
 
-// expectTaken fails unless endpoints took just the events of some ids, in any order.
-func (w *world) expectTaken(want map[string]string) {
+// expectReceived fails unless endpoints took just the events of some ids, in any order.
+func (w *fixture) expectReceived(want map[string]string) {
 	w.Helper()
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		have := strings.Fields(w.taken(name))
+		have := strings.Fields(w.received(name))
 		slices.Sort(have)
 		w.expect(name+" took", strings.Join(have, " "), want[name])
 	}
 }
 
 // times returns when the attempts at an endpoint were made.
-func (w *world) times(name string) (times []time.Duration) {
+func (w *fixture) times(name string) (times []time.Duration) {
 	for _, c := range w.attempts(name) {
 		times = append(times, c.at)
 	}
 	return times
 }
 
-func (w *world) expectTimes(name string, want ...time.Duration) {
+func (w *fixture) expectTimes(name string, want ...time.Duration) {
 	w.Helper()
 	if have := w.times(name); !slices.Equal(have, want) {
 		w.Errorf("attempts at %s: %v, want %v", name, have, want)
@@ -339,7 +339,7 @@ func (w *world) expectTimes(name string, want ...time.Duration) {
 }
 
 // count returns a consumer's counts.
-func (w *world) count(key eventing.Key) *consumerCounts {
+func (w *fixture) count(key eventing.Key) *consumerCounts {
 	w.Helper()
 	found, ok := w.consumers.Load(key)
 	if !ok {
@@ -358,7 +358,7 @@ func numbers(n int) []string {
 }
 
 // restart ends the broker in good order, and begins another on the same log with the same consumers.
-func (w *world) restart() {
+func (w *fixture) restart() {
 	w.replace(func() {
 		w.Stop(time.Second)
 		w.session.close()
@@ -366,14 +366,14 @@ func (w *world) restart() {
 }
 
 // crash ends the broker as a process does that is killed, and begins another on the same log with the same consumers.
-func (w *world) crash() {
+func (w *fixture) crash() {
 	w.replace(func() {
 		w.session.close()
 		w.Stop(0)
 	})
 }
 
-func (w *world) replace(end func()) {
+func (w *fixture) replace(end func()) {
 	w.Helper()
 	var have []eventing.Consumer
 	w.consumers.Range(func(_, c any) bool {

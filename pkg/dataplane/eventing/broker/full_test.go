@@ -13,8 +13,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// full has the log take nothing but events that are accepted.
-func (w *world) full() {
+// full makes the log reject all appends but accepted events.
+func (w *fixture) full() {
 	w.log.setRefuse(func(queue string) error {
 		if queue != delivery.SharedQueue {
 			return eventlog.ErrFull
@@ -24,7 +24,7 @@ func (w *world) full() {
 }
 
 // acceptAtOnce has the Broker accept a batch of events.
-func (w *world) acceptAtOnce(ids ...string) {
+func (w *fixture) acceptAtOnce(ids ...string) {
 	w.Helper()
 	events := make([]*event.Event, 0, len(ids))
 	for _, id := range ids {
@@ -36,20 +36,20 @@ func (w *world) acceptAtOnce(ids ...string) {
 // A log that is full of events to be retried empties when the subscriber takes them, though no retry can be written
 // (eventing Event Delivery).
 func TestRetriesWhileFull(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 5, Policy: eventing.BackoffLinear, Backoff: time.Second})))
 		w.answer("a", failing(3, 503))
 		w.full()
 		w.acceptAtOnce(numbers(300)...)
 		w.after(10 * time.Minute)
-		w.expect("taken", w.sorted("a"), strings.Join(numbers(300), " "))
+		w.expect("received", w.sorted("a"), strings.Join(numbers(300), " "))
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
 // Retries that cannot be written are counted all the same (eventing Event Delivery).
 func TestRetriesWhileFullEnd(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDeadLetter, withDelivery(eventing.Delivery{Retry: 2, Policy: eventing.BackoffLinear, Backoff: time.Second})))
 		w.answer("a", always(500))
 		w.full()
@@ -58,19 +58,19 @@ func TestRetriesWhileFullEnd(t *testing.T) {
 		if attempts := len(w.attempts("a")); attempts != 3 {
 			t.Errorf("%d attempts were made, want 3", attempts)
 		}
-		w.expect("dead letters", w.taken("dead"), "1")
+		w.expect("dead letters", w.received("dead"), "1")
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
 // Deliveries of a subscriber that hangs are made once it answers, though they cannot be written to its own queue.
 func TestHungWhileFull(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		var answers atomic.Bool
 		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 100, Policy: eventing.BackoffLinear, Backoff: time.Second})))
 		w.answer("a", func(int) (time.Duration, sender.Result) {
 			if !answers.Load() {
-				_, r := away(0)
+				_, r := unreachable(0)
 				return 10 * time.Second, r
 			}
 			return 0, status(202)
@@ -80,7 +80,7 @@ func TestHungWhileFull(t *testing.T) {
 		w.after(time.Minute)
 		answers.Store(true)
 		w.after(10 * time.Minute)
-		w.expect("taken", w.sorted("a"), strings.Join(numbers(300), " "))
+		w.expect("received", w.sorted("a"), strings.Join(numbers(300), " "))
 		w.log.expectLeft(t, "b", nil)
 	})
 }
@@ -88,7 +88,7 @@ func TestHungWhileFull(t *testing.T) {
 // Retries that wait for long do not fill the memory there is for a queue, so that others find room there, however large
 // they are.
 func TestLargeRetries(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 1, Policy: eventing.BackoffLinear, Backoff: time.Hour})))
 		w.answer("a", always(500))
 		for _, id := range numbers(100) {
@@ -104,7 +104,7 @@ func TestLargeRetries(t *testing.T) {
 		}
 		w.answer("a", nil)
 		w.after(3 * time.Hour)
-		w.expect("taken", w.sorted("a"), strings.Join(numbers(100), " "))
+		w.expect("received", w.sorted("a"), strings.Join(numbers(100), " "))
 		w.log.expectLeft(t, "b", nil)
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// releaseGrace is how long attempts under way may go on when another replica takes a stream.
+// releaseGrace is the time for which attempts in flight may continue when another replica becomes the owner of a stream.
 const releaseGrace = 3 * time.Second
 
 // open returns a stream that is not served yet.
@@ -58,8 +58,8 @@ func (b *Broker) AcquireStream(ctx context.Context, spec eventing.Stream, consum
 	return true, errors.Join(errs...)
 }
 
-// ReleaseStream leaves a stream to another replica, if there is one here: deliveries end, and what is not delivered goes
-// back to the log. Nothing is deleted.
+// ReleaseStream ends the deliveries of a stream that another replica owns now, if the stream is here. Undelivered events stay
+// in the log. Nothing is deleted.
 func (b *Broker) ReleaseStream(key eventing.Key) {
 	s := b.stream(key)
 	if s == nil {
@@ -138,8 +138,8 @@ func (b *Broker) Restored(ctx context.Context, uid types.UID) (err error) {
 	return err
 }
 
-// AddAddress tells that a stream accepts events at its address, here or at another replica, and RemoveAddress that it
-// does no more. Streams that are here need neither.
+// AddAddress notes that a stream accepts events at its address, here or at another replica; RemoveAddress is the reverse.
+// Streams that are here need neither.
 func (b *Broker) AddAddress(key eventing.Key) { b.addresses.Store(b.options.Address(key), true) }
 
 // RemoveAddress is the end of AddAddress.

@@ -14,10 +14,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Events that are in the log when a stream is taken are delivered once all consumers are there: replies to them reach each
+// Events that are in the log when a stream is acquired are delivered once all consumers are there: replies to them reach each
 // (eventing Content Based Routing).
 func TestAcquireStreamDeliversWhenComplete(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		spec := eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}
 		only := func(value string) func(*eventing.Consumer) {
 			return func(c *eventing.Consumer) { c.Attributes = map[string]string{"type": value} }
@@ -36,34 +36,34 @@ func TestAcquireStreamDeliversWhenComplete(t *testing.T) {
 		reply := newEvent("2")
 		reply.Attributes[2].Value = "reply"
 		w.answer("asked", replying(reply))
-		taken, err := w.AcquireStream(w.Context(), spec, append([]eventing.Consumer{asked}, replies...))
-		if !taken || err != nil {
-			t.Fatalf("taken %t, %v", taken, err)
+		served, err := w.AcquireStream(w.Context(), spec, append([]eventing.Consumer{asked}, replies...))
+		if !served || err != nil {
+			t.Fatalf("received %t, %v", served, err)
 		}
 		w.after(time.Minute)
-		w.expectTaken(map[string]string{"asked": "1", "r1": "2", "r2": "2"})
+		w.expectReceived(map[string]string{"asked": "1", "r1": "2", "r2": "2"})
 		w.log.expectLeft(t, "b", map[string]int{})
 	})
 }
 
-// A consumer that cannot be set keeps no stream from being taken.
+// A consumer that cannot be set keeps no stream from being acquired.
 func TestAcquireStreamWithBrokenConsumer(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		broken := trigger("broken")
 		broken.StreamUID = "other"
-		taken, err := w.AcquireStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, []eventing.Consumer{broken})
-		if !taken || err == nil {
-			t.Errorf("taken %t, %v", taken, err)
+		served, err := w.AcquireStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, []eventing.Consumer{broken})
+		if !served || err == nil {
+			t.Errorf("received %t, %v", served, err)
 		}
-		if taken, err = w.AcquireStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, nil); !taken || err != nil {
-			t.Errorf("again: taken %t, %v", taken, err)
+		if served, err = w.AcquireStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, nil); !served || err != nil {
+			t.Errorf("again: received %t, %v", served, err)
 		}
 	})
 }
 
-// What another replica wrote to a queue that nobody listens to any more is found by Refresh.
+// What another replica wrote to a queue that no consumer listens to any more is found by Refresh.
 func TestRefresh(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a"))
 		w.after(10 * time.Minute)
 		for _, queue := range []string{delivery.SharedQueue, "uid-a", "uid-a" + deadLetterSuffix} {
@@ -74,7 +74,7 @@ func TestRefresh(t *testing.T) {
 			w.log.put("b", queue, newEvent("in "+queue).Append(h.Append(nil)))
 		}
 		w.after(time.Minute)
-		w.expect("before, a took", w.taken("a"), "")
+		w.expect("before, a took", w.received("a"), "")
 		w.must(w.Refresh(w.Context(), brokerKey))
 		w.after(time.Minute)
 		w.log.expectLeft(t, "b", map[string]int{})
@@ -84,9 +84,9 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// An object that only other replicas know of yet loses nothing.
+// An object that only other replicas have yet loses nothing.
 func TestPruneAsksTheAPI(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.absent["new"], w.absent["gone"] = true, true
 		for _, uid := range []string{"new", "gone"} {
 			w.log.put(uid, delivery.SharedQueue, []byte("record"))

@@ -18,14 +18,13 @@ const (
 	quietFor, newsAfter = 10 * time.Second, time.Minute
 )
 
-// health sums up the attempts of a consumer, and reports when what is to be said of them changes: at once, but
-// seldom.
+// health summarizes the attempts of a consumer, and reports changes immediately, but seldom.
 type health struct {
 	changed func()
 	clock   clock.WithDelayedExecution
 
 	mu sync.Mutex
-	// All below is guarded by mu: what is known, and what was reported last, and when.
+	// All below is guarded by mu: the current health, the reported one, and the time of the report.
 	failures int
 	gaveUp   bool
 	known    eventing.Health
@@ -34,7 +33,7 @@ type health struct {
 	timer    clock.Timer
 }
 
-// observe notes the outcome of an attempt. gaveUp tells that there will be no other.
+// observe notes the outcome of an attempt. gaveUp is true if no other attempt follows.
 func (h *health) observe(err error, gaveUp bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,7 +67,7 @@ func (h *health) observe(err error, gaveUp bool) {
 	go h.changed()
 }
 
-// report reports what came to be while it was quiet.
+// report reports the changes since the last report.
 func (h *health) report() {
 	h.mu.Lock()
 	h.timer = nil
@@ -80,7 +79,7 @@ func (h *health) report() {
 	}
 }
 
-// say makes what is known what is said. mu is held.
+// say makes the current health the reported one. mu is held.
 func (h *health) say(now time.Time) {
 	h.reported = now
 	if h.said = (eventing.Health{}); h.known.Failing {
@@ -88,7 +87,7 @@ func (h *health) say(now time.Time) {
 	}
 }
 
-// get returns what was reported last: between reports it stays the same, so that nobody writes each failure down.
+// get returns the reported health: it does not change between reports, so that no controller writes each failure.
 func (h *health) get() eventing.Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // reported returns when the health of a consumer was reported.
-func (w *world) reported(key eventing.Key) (at []time.Duration) {
+func (w *fixture) reported(key eventing.Key) (at []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.reports {
@@ -23,14 +23,14 @@ func (w *world) reported(key eventing.Key) (at []time.Duration) {
 	return at
 }
 
-func (w *world) expectReports(key eventing.Key, want ...time.Duration) {
+func (w *fixture) expectReports(key eventing.Key, want ...time.Duration) {
 	w.Helper()
 	if diff := cmp.Diff(want, w.reported(key)); diff != "" {
 		w.Errorf("reports of %s: %s", key, diff)
 	}
 }
 
-func (w *world) expectHealth(key eventing.Key, want eventing.Health) {
+func (w *fixture) expectHealth(key eventing.Key, want eventing.Health) {
 	w.Helper()
 	if diff := cmp.Diff(want, w.Health(key)); diff != "" {
 		w.Errorf("health of %s after %v: %s", key, time.Since(w.start), diff)
@@ -40,7 +40,7 @@ func (w *world) expectHealth(key eventing.Key, want eventing.Health) {
 // eventing Derived (Reply) Events: an event whose answer has a body that is no event is delivered, and not dead
 // lettered; the health of the consumer reports it until an answer is as it should be.
 func TestHealthOfReplies(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter)
 		w.set(c)
 		w.answer("a", func(int) (time.Duration, sender.Result) {
@@ -49,7 +49,7 @@ func TestHealthOfReplies(t *testing.T) {
 		w.after(time.Second)
 		w.accept(brokerKey, "1")
 		w.after(0)
-		w.expectTaken(map[string]string{"a": "1", "dead": ""})
+		w.expectReceived(map[string]string{"a": "1", "dead": ""})
 		w.expectHealth(c.Key, eventing.Health{
 			Failing: true, Since: w.start.Add(time.Second), LastError: "POST http://a/: 200 OK, but the answer is not a CloudEvent",
 		})
@@ -67,7 +67,7 @@ func TestHealthOfReplies(t *testing.T) {
 
 // Deliveries are said to fail after a few failures in a row, or when one is given up, and to succeed after one success.
 func TestHealth(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDelivery(linear(20, time.Minute)))
 		w.set(c, trigger("fast"))
 		w.expectHealth(c.Key, eventing.Health{})
@@ -90,9 +90,9 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// However often deliveries begin to fail and to succeed, that is reported seldom; the last report is of what is.
+// However often deliveries begin to fail and to succeed, that is reported seldom; the last report is the current state.
 func TestHealthIsReportedSeldom(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a")
 		w.set(c)
 		for i := range 100 {
@@ -124,7 +124,7 @@ func TestHealthIsReportedSeldom(t *testing.T) {
 
 // What fails and recovers within the quiet time is not reported.
 func TestHealthOfShortFailures(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a")
 		w.set(c)
 		attempts := func(n, code int) {
@@ -147,7 +147,7 @@ func TestHealthOfShortFailures(t *testing.T) {
 }
 
 func TestHealthWhenADeliveryIsGivenUp(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDelivery(linear(1, time.Second)))
 		w.set(c)
 		w.answer("a", always(500))

@@ -45,8 +45,8 @@ func TestHistories(t *testing.T) {
 			}
 			for seed := first; seed < first+n; seed++ {
 				t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-					run(t, func(w *world) {
-						h := &history{world: w, random: rand.New(rand.NewPCG(seed, 0)), seed: seed, crashes: crashes, down: map[string]bool{}}
+					run(t, func(w *fixture) {
+						h := &history{fixture: w, random: rand.New(rand.NewPCG(seed, 0)), seed: seed, crashes: crashes, down: map[string]bool{}}
 						h.run()
 						h.check()
 						if t.Failed() {
@@ -61,7 +61,7 @@ func TestHistories(t *testing.T) {
 
 // history is a random sequence of steps.
 type history struct {
-	*world
+	*fixture
 	random  *rand.Rand
 	seed    uint64
 	crashes bool
@@ -74,7 +74,7 @@ type history struct {
 	reordered, repeats bool
 	// accepted and rejected are the IDs of events by the result of Accept.
 	accepted, rejected []string
-	// down has the URLs that do not answer. The mu of world guards it.
+	// down has the URLs that do not answer. The mu of fixture guards it.
 	down  map[string]bool
 	steps []string
 }
@@ -96,7 +96,7 @@ func (h *history) endpoint(url string) func(id string, n int) (time.Duration, se
 		// Fractions of milliseconds keep answers from coinciding with steps.
 		latency := time.Duration(h.choose(50_000_000, url, id, n, "latency"))
 		if down {
-			_, r := away(0)
+			_, r := unreachable(0)
 			return latency, r
 		}
 		if h.choose(10, url, id, n, "late") == 0 {
@@ -114,7 +114,7 @@ func (h *history) endpoint(url string) func(id string, n int) (time.Duration, se
 		case 2:
 			return latency, status(429)
 		case 3:
-			_, r := away(0)
+			_, r := unreachable(0)
 			return latency, r
 		case 4:
 			return latency, status(400)
@@ -275,7 +275,7 @@ func (h *history) check() {
 	for _, c := range h.consumers {
 		ends, exactly := map[string]int{}, !h.crashes && !(h.repeats && c.Key.Name == "switching")
 		for _, endpoint := range []string{c.Key.Name, "dead-" + c.Key.Name} {
-			for _, id := range strings.Fields(h.taken(endpoint)) {
+			for _, id := range strings.Fields(h.received(endpoint)) {
 				ends[id]++
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// The number of Brokers that an event may still pass through goes on from a Channel to a Broker, so that loops through
-// both end, and to nobody else.
+// The number of Brokers that an event may still pass through continues from a Channel to a Broker, so that loops through
+// both end, and to no consumer else.
 func TestTTLThroughChannel(t *testing.T) {
 	toBroker := func(c *eventing.Consumer) { c.Subscriber.URL = "http://broker/Broker/b" }
 	replyToBroker := func(c *eventing.Consumer) { c.Reply.URL = "http://broker/Broker/b" }
@@ -19,14 +19,14 @@ func TestTTLThroughChannel(t *testing.T) {
 		url      string
 		want     string
 	}{
-		"subscriber of ours":       {subscription("a", toBroker), nil, "http://broker/Broker/b", "7"},
-		"other subscriber":         {subscription("a"), nil, "http://a/", ""},
-		"reply to a Broker":        {subscription("a", replyToBroker), replying(newEvent("2")), "http://broker/Broker/b", "7"},
-		"reply that tells its own": {subscription("a", replyToBroker), replying(newEvent("2", ttl("3"))), "http://broker/Broker/b", "3"},
-		"reply to somebody else":   {subscription("a", withReply), replying(newEvent("2")), "http://reply/", ""},
+		"subscriber of this server":      {subscription("a", toBroker), nil, "http://broker/Broker/b", "7"},
+		"other subscriber":               {subscription("a"), nil, "http://a/", ""},
+		"reply to a Broker":              {subscription("a", replyToBroker), replying(newEvent("2")), "http://broker/Broker/b", "7"},
+		"reply that tells its own":       {subscription("a", replyToBroker), replying(newEvent("2", ttl("3"))), "http://broker/Broker/b", "3"},
+		"reply to another endpoint else": {subscription("a", withReply), replying(newEvent("2")), "http://reply/", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(test.consumer)
 				w.answer("a", test.answer)
 				w.must(w.Accept(w.Context(), channelKey, []*event.Event{newEvent("1", ttl("7"))}))

@@ -8,8 +8,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// descriptions are those of a Broker's metrics. All have the labels kind, namespace and name of the object that they
-// are of, and go with it.
+// descriptions describe the metrics. All have the labels kind, namespace and name of their object, and are removed with it.
 type descriptions struct {
 	accepted, matched, unfiltered, looped                       *metrics.Desc
 	delivered, retried, deadLettered, dropped, inFlight, oldest *metrics.Desc

@@ -14,7 +14,7 @@ import (
 )
 
 // expectMetric fails unless a metric has just the values, by kind and name of the object.
-func (w *world) expectMetric(registry metrics.KubeRegistry, name, kind string, want ...string) {
+func (w *fixture) expectMetric(registry metrics.KubeRegistry, name, kind string, want ...string) {
 	w.Helper()
 	families, err := registry.Gather()
 	w.must(err)
@@ -38,7 +38,7 @@ func (w *world) expectMetric(registry metrics.KubeRegistry, name, kind string, w
 }
 
 func TestMetrics(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		registry := metrics.NewKubeRegistry()
 		w.must(registry.CustomRegister(w.Broker))
 		w.set(
@@ -75,9 +75,9 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// The age of what waits for a retry, also over a restart, is that of its acceptance.
+// The age of an event that waits for a retry counts from its acceptance, also over a restart.
 func TestLagOfRetries(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(linear(5, time.Minute))), trigger("o", ordered, withDelivery(linear(5, time.Minute))))
 		w.answer("a", always(500))
 		w.accept(brokerKey, "1")

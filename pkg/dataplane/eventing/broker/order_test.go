@@ -13,9 +13,9 @@ import (
 
 // expectOrder fails unless an endpoint took just the events of some ids, in that order, and no attempt began before
 // another ended or at an event before those ahead of it were done.
-func (w *world) expectOrder(name string, ids []string) {
+func (w *fixture) expectOrder(name string, ids []string) {
 	w.Helper()
-	w.expect(name+" took", w.taken(name), strings.Join(ids, " "))
+	w.expect(name+" took", w.received(name), strings.Join(ids, " "))
 	calls := w.attempts(name)
 	for i := 1; i < len(calls); i++ {
 		if calls[i].at < calls[i-1].end {
@@ -43,10 +43,10 @@ func TestOrdered(t *testing.T) {
 		"each retried at once":       {linear(5, 0), unsteady},
 		"each overloaded":            {linear(5, time.Second), failing(2, 503)},
 		"each retried after an hour": {linear(5, time.Hour), unsteady},
-		"away at first":              {exponential, func(n int) (time.Duration, sender.Result) { return awayUntil(n, 5) }},
+		"unreachable at first":       {exponential, func(n int) (time.Duration, sender.Result) { return unreachableUntil(n, 5) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("o", ordered, withDelivery(test.delivery)), trigger("fast"))
 				w.answer("o", test.answer)
 				ids := numbers(40)
@@ -69,38 +69,38 @@ func TestOrdered(t *testing.T) {
 	}
 }
 
-func awayUntil(n, last int) (time.Duration, sender.Result) {
+func unreachableUntil(n, last int) (time.Duration, sender.Result) {
 	if n < last {
-		return away(n)
+		return unreachable(n)
 	}
 	return 0, status(202)
 }
 
 // An event that cannot be delivered makes way for those behind it.
 func TestOrderedGivesUp(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("o", ordered, withDelivery(linear(2, time.Second)), withDeadLetter))
 		w.answer("o", always(500))
 		w.accept(brokerKey, "1", "2")
 		w.after(time.Minute)
 		w.expect("attempts", w.tried("o"), "1 1 1 2 2 2")
 		w.expectTimes("o", 0, time.Second, 2*time.Second, 2*time.Second, 3*time.Second, 4*time.Second)
-		w.expectTaken(map[string]string{"dead": "1 2"})
+		w.expectReceived(map[string]string{"dead": "1 2"})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
 // Retries of an ordered consumer are counted over restarts.
 func TestOrderedSurvivesRestarts(t *testing.T) {
-	for name, again := range map[string]func(*world){"restart": (*world).restart, "crash": (*world).crash} {
+	for name, restart := range map[string]func(*fixture){"restart": (*fixture).restart, "crash": (*fixture).crash} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("o", ordered, withDelivery(linear(3, time.Minute))))
 				w.answer("o", failing(2, 500))
 				ids := numbers(5)
 				w.accept(brokerKey, ids...)
 				w.after(10 * time.Second)
-				again(w)
+				restart(w)
 				w.after(time.Hour)
 				w.expectOrder("o", ids)
 				w.expect("attempts at the first", strings.Join(w.attemptsAt("o", ids[0]), " "), "0s 1m0s 2m0s")
@@ -111,7 +111,7 @@ func TestOrderedSurvivesRestarts(t *testing.T) {
 }
 
 // attemptsAt returns when the attempts at an event were made.
-func (w *world) attemptsAt(name, id string) (times []string) {
+func (w *fixture) attemptsAt(name, id string) (times []string) {
 	for _, c := range w.attempts(name) {
 		if c.id == id {
 			times = append(times, c.at.String())
@@ -120,21 +120,21 @@ func (w *world) attemptsAt(name, id string) (times []string) {
 	return times
 }
 
-// A consumer that becomes ordered gets all it was to get before, and what is accepted from then on in order.
+// A consumer that becomes ordered gets all events from before, and later ones in order.
 func TestBecomesOrdered(t *testing.T) {
 	for name, test := range map[string]struct {
 		delivery eventing.Delivery
 		before   answer
 	}{
-		"while idle":            {linear(5, time.Second), nil},
-		"while hung":            {linear(5, time.Second), func(n int) (time.Duration, sender.Result) { return 30 * time.Second, status(503) }},
-		"while it is retried":   {linear(5, 10*time.Second), always(500)},
-		"while it is away":      {eventing.DefaultDelivery(), away},
-		"while it is slow":      {linear(5, time.Second), slow(700 * time.Millisecond)},
-		"while it is very slow": {linear(5, time.Second), slow(7 * time.Second)},
+		"while idle":              {linear(5, time.Second), nil},
+		"while hung":              {linear(5, time.Second), func(n int) (time.Duration, sender.Result) { return 30 * time.Second, status(503) }},
+		"while it is retried":     {linear(5, 10*time.Second), always(500)},
+		"while it is unreachable": {eventing.DefaultDelivery(), unreachable},
+		"while it is slow":        {linear(5, time.Second), slow(700 * time.Millisecond)},
+		"while it is very slow":   {linear(5, time.Second), slow(7 * time.Second)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				c := trigger("o", withDelivery(test.delivery))
 				w.set(c, trigger("fast"))
 				w.answer("o", test.before)
@@ -153,20 +153,20 @@ func TestBecomesOrdered(t *testing.T) {
 				})
 				w.after(time.Hour)
 				w.expectShared(0)
-				taken := strings.Fields(w.taken("o"))
-				ofLate := slices.DeleteFunc(slices.Clone(taken), func(id string) bool { return id < late[0] })
+				received := strings.Fields(w.received("o"))
+				ofLate := slices.DeleteFunc(slices.Clone(received), func(id string) bool { return id < late[0] })
 				w.expect("of the late ones it took", strings.Join(slices.Compact(ofLate), " "), strings.Join(late, " "))
-				slices.Sort(taken)
-				w.expect("it took", strings.Join(slices.Compact(taken), " "), strings.Join(numbers(60), " "))
+				slices.Sort(received)
+				w.expect("it took", strings.Join(slices.Compact(received), " "), strings.Join(numbers(60), " "))
 				w.log.expectLeft(t, "b", nil)
 			})
 		})
 	}
 }
 
-// A consumer that is no longer ordered does not wait for what is retried, and gets all.
+// A consumer that is no longer ordered does not wait for retries, and gets all events.
 func TestBecomesUnordered(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("o", withDelivery(linear(5, 10*time.Hour)), ordered)
 		w.set(c)
 		w.answer("o", failing(1, 500))

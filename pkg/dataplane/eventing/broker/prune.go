@@ -74,12 +74,12 @@ func (b *Broker) pruneQueues(ctx context.Context) error {
 	return err
 }
 
-// consumerOf returns whose queue that of a name is.
+// consumerOf returns the consumer of a queue.
 func consumerOf(queue string) types.UID {
 	return types.UID(strings.TrimSuffix(queue, deadLetterSuffix))
 }
 
-// gone returns those of some objects that the API has no more.
+// gone returns the objects that the API does not have anymore.
 func (b *Broker) gone(ctx context.Context, uids []types.UID) (sets.Set[types.UID], error) {
 	gone := sets.New[types.UID]()
 	for _, uid := range uids {

@@ -15,7 +15,7 @@ import (
 )
 
 // keepsUp reports whether a consumer gets events from segments that it shares with others.
-func (w *world) keepsUp(name string) bool {
+func (w *fixture) keepsUp(name string) bool {
 	w.Helper()
 	found, ok := w.consumers.Load(trigger(name).Key)
 	if !ok {
@@ -25,7 +25,7 @@ func (w *world) keepsUp(name string) bool {
 }
 
 // expectShared fails unless so many shared segments of the Broker are left.
-func (w *world) expectShared(want int) {
+func (w *fixture) expectShared(want int) {
 	w.Helper()
 	if have := w.log.left("b")[delivery.SharedQueue]; have != want {
 		w.Errorf("%s: %d shared segments are left, want %d", time.Since(w.start), have, want)
@@ -36,7 +36,7 @@ func (w *world) expectShared(want int) {
 func TestHungSubscriber(t *testing.T) {
 	for name, n := range map[string]int{"one event": 1, "as many as are sent at a time": delivery.InitialWindow, "more than are kept ready": 2 * delivery.MaxReady, "some kept ready": delivery.MaxReady / 2} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("hung"), trigger("fast"))
 				w.answer("hung", slow(stuck))
 				w.accept(brokerKey, numbers(n)...)
@@ -58,7 +58,7 @@ func TestHungSubscriber(t *testing.T) {
 // A subscriber that answers, but less often than events come, keeps no shared segments for long either, and gets all
 // events once.
 func TestSlowSubscriber(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("slow"), trigger("fast"))
 		w.answer("slow", slow(9*delivery.SharedTimeout/10))
 		w.accept(brokerKey, numbers(delivery.MaxReady)...)
@@ -74,9 +74,9 @@ func TestSlowSubscriber(t *testing.T) {
 }
 
 // sorted returns the ids of the events that an endpoint took, sorted.
-func (w *world) sorted(name string) string {
+func (w *fixture) sorted(name string) string {
 	w.Helper()
-	ids := strings.Fields(w.taken(name))
+	ids := strings.Fields(w.received(name))
 	slices.Sort(ids)
 	return strings.Join(ids, " ")
 }
@@ -88,14 +88,14 @@ func TestLeasedDelivery(t *testing.T) {
 		answer answer
 		want   []time.Duration
 	}{
-		"taken": {slow(10 * time.Second), []time.Duration{0}},
+		"received": {slow(10 * time.Second), []time.Duration{0}},
 		"retried": {func(n int) (time.Duration, sender.Result) {
 			return 10 * time.Second, status(map[bool]int{true: 500, false: 202}[n == 1])
 		}, []time.Duration{0, 11 * time.Second}},
 		"refused": {func(int) (time.Duration, sender.Result) { return 10 * time.Second, status(400) }, []time.Duration{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("a", withDelivery(linear(1, time.Second))))
 				w.answer("a", test.answer)
 				w.accept(brokerKey, "1")
@@ -114,7 +114,7 @@ func TestLeasedDelivery(t *testing.T) {
 
 // A delivery that ends while the log does not take it into the consumer's own queue is not made again.
 func TestLeaseNotStored(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a"))
 		w.answer("a", slow(10*time.Second))
 		w.accept(brokerKey, "1")
@@ -132,7 +132,7 @@ func TestLeaseNotStored(t *testing.T) {
 func TestOverload(t *testing.T) {
 	for name, code := range map[string]int{"unavailable": 503, "too many requests": 429} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("a", withDelivery(linear(1000, 100*time.Millisecond))), trigger("fast"))
 				busy := 0
 				w.answer("a", func(int) (time.Duration, sender.Result) {
@@ -173,7 +173,7 @@ func TestOverload(t *testing.T) {
 
 // Events that wait because the subscriber asked to be left alone keep no shared segments.
 func TestRetryAfterSharesNoSegments(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(linear(10, time.Second))), trigger("fast"))
 		hour := time.Hour
 		w.answer("a", func(int) (time.Duration, sender.Result) {
@@ -199,7 +199,7 @@ func TestUnresolved(t *testing.T) {
 		"reply":               {trigger("a", withDelivery(linear(10, time.Second))), reply},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				c, lost := test.consumer, test.consumer
 				test.lose(&lost)
 				w.set(c, trigger("fast"))
@@ -212,7 +212,7 @@ func TestUnresolved(t *testing.T) {
 				w.expectUnread(c)
 				made := len(w.attempts("a"))
 				if made > delivery.InitialWindow {
-					t.Errorf("%d attempts were made without an address, want at most those under way", made)
+					t.Errorf("%d attempts were made without an address, want at most those in flight", made)
 				}
 				w.restart()
 				w.accept(brokerKey, "meanwhile-2")
@@ -230,7 +230,7 @@ func TestUnresolved(t *testing.T) {
 				w.after(time.Minute)
 				all := append(numbers(50), "meanwhile-1", "meanwhile-2", "meanwhile-3", "x-last")
 				if c.Ordered {
-					w.expect("took", w.taken("a"), strings.Join(all, " "))
+					w.expect("took", w.received("a"), strings.Join(all, " "))
 				} else {
 					w.expect("took", w.sorted("a"), strings.Join(all, " "))
 				}
@@ -246,7 +246,7 @@ func TestUnresolved(t *testing.T) {
 
 // A consumer that is unresolved from the start gets every event that was accepted since then (Broker Lifecycle).
 func TestUnresolvedFromTheStart(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a")
 		unresolved := c
 		unresolved.Subscriber = eventing.Endpoint{Unresolved: true}
@@ -264,7 +264,7 @@ func TestUnresolvedFromTheStart(t *testing.T) {
 
 // While a dead letter sink is unresolved, its events are kept, and the subscriber gets events as ever.
 func TestDeadLetterSinkUnresolved(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter)
 		unresolved := c
 		unresolved.DeadLetter = eventing.Endpoint{Unresolved: true}
@@ -280,7 +280,7 @@ func TestDeadLetterSinkUnresolved(t *testing.T) {
 		w.expectShared(0)
 		w.set(c)
 		w.after(time.Minute)
-		w.expectTaken(map[string]string{"dead": "1 2", "fast": "1 2"})
+		w.expectReceived(map[string]string{"dead": "1 2", "fast": "1 2"})
 		w.expect("tried", w.tried("a"), "1 2")
 		w.log.expectLeft(t, "b", nil)
 		if dropped := w.count(c.Key).dropped.Load(); dropped != 0 {
@@ -290,14 +290,14 @@ func TestDeadLetterSinkUnresolved(t *testing.T) {
 }
 
 // expectUnread fails if events that a paused consumer cannot deliver are in memory.
-func (w *world) expectUnread(of eventing.Consumer) {
+func (w *fixture) expectUnread(of eventing.Consumer) {
 	w.Helper()
 	if have := w.consumer(of).subscriber.Status(); have.Read != 0 || have.Ready != 0 || have.Waiting != 0 {
 		w.Errorf("%d events from the queue are in memory, %d ready, %d waiting; want none", have.Read, have.Ready, have.Waiting)
 	}
 }
 
-func (w *world) consumer(of eventing.Consumer) *consumer {
+func (w *fixture) consumer(of eventing.Consumer) *consumer {
 	w.Helper()
 	found, ok := w.consumers.Load(of.Key)
 	if !ok {
@@ -306,9 +306,9 @@ func (w *world) consumer(of eventing.Consumer) *consumer {
 	return found.(*consumer)
 }
 
-// What the log has that cannot be read is dropped, and what is with it is delivered.
+// Unreadable records are dropped, and the other records of their segments are delivered.
 func TestUnreadableRecords(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a"))
 		shared := record.Header{Targets: nil}
 		shared.Targets = append(shared.Targets, "uid-a")
@@ -321,14 +321,14 @@ func TestUnreadableRecords(t *testing.T) {
 		w.log.put("b", "uid-a", []byte("bad"))
 		w.restart()
 		w.after(0)
-		w.expectTaken(map[string]string{"a": "1 2 3"})
+		w.expectReceived(map[string]string{"a": "1 2 3"})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
 // A queue that is empty for a while is not listened to, and listened to again when there is something.
 func TestIdleQueues(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(linear(3, time.Second))), trigger("o", ordered))
 		for range 3 {
 			w.answer("a", failing(1, 500))

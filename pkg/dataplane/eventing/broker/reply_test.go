@@ -24,13 +24,13 @@ func reply(id, kind string, attributes ...event.Attribute) *event.Event {
 // eventing Content Based Routing-9 and -10: replies re-enter the Broker, and are evaluated against all its
 // Triggers.
 func TestRepliesThroughTwoHops(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("first", ofType("t")), trigger("second", ofType("u")), trigger("third", ofType("v")), trigger("all"))
 		w.answer("first", replying(reply("2", "u")))
 		w.answer("second", replying(reply("3", "v")))
 		w.accept(brokerKey, "1")
 		w.after(0)
-		w.expectTaken(map[string]string{"first": "1", "second": "2", "third": "3", "all": "1 2 3"})
+		w.expectReceived(map[string]string{"first": "1", "second": "2", "third": "3", "all": "1 2 3"})
 		want := map[string]string{"1": "255", "2": "254", "3": "253"}
 		for _, c := range w.attempts("all") {
 			if left, _ := c.event.Get(event.TTL); left != want[c.id] {
@@ -41,9 +41,9 @@ func TestRepliesThroughTwoHops(t *testing.T) {
 	})
 }
 
-// A Trigger that gets its own replies goes on until the TTL ends it.
+// A Trigger that gets its own replies continues until the TTL ends it.
 func TestReplyLoopEnds(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a")
 		w.set(c)
 		w.answer("a", replying(newEvent("r")))
@@ -65,7 +65,7 @@ func TestReplyTTL(t *testing.T) {
 		{"100", "", "98"}, {"100", "50", "49"}, {"100", "250", "98"}, {"100", "soon", "98"}, {"100", "1", ""}, {"2", "", ""}, {"3", "", "1"},
 	} {
 		t.Run(test.event+" answered "+test.reply, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("a", ofType("t")), trigger("replies", ofType("u")))
 				r := reply("2", "u")
 				if test.reply != "" {
@@ -86,7 +86,7 @@ func TestReplyTTL(t *testing.T) {
 
 // eventing Content Based Routing-11 and -12: if the reply cannot be stored, the delivery fails and is retried.
 func TestReplyNotStored(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", ofType("t"), withDelivery(linear(3, time.Second)), withDeadLetter)
 		w.set(c, trigger("replies", ofType("u")))
 		w.answer("a", func(n int) (time.Duration, sender.Result) {
@@ -101,7 +101,7 @@ func TestReplyNotStored(t *testing.T) {
 		w.accept(brokerKey, "1")
 		w.after(time.Minute)
 		w.expectTimes("a", 0, time.Second, 2*time.Second)
-		w.expectTaken(map[string]string{"replies": "2", "dead": ""})
+		w.expectReceived(map[string]string{"replies": "2", "dead": ""})
 		if delivered := w.count(c.Key).delivered.Load(); delivered != 1 {
 			t.Errorf("%d events were delivered, want 1", delivered)
 		}
@@ -110,27 +110,27 @@ func TestReplyNotStored(t *testing.T) {
 }
 
 // eventing Event Delivery-5, -7 and -8: the reply of a Subscription's subscriber is delivered to its reply
-// destination, with retries, and goes to the dead letter sink where that fails.
+// destination, with retries, and is sent to the dead letter sink if that fails.
 func TestSubscriptionReply(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer                  answer
 		subscriber, reply, dead string
 		dest                    string
 	}{
-		"taken":             {nil, "1", "2", "", ""},
+		"received":          {nil, "1", "2", "", ""},
 		"success at last":   {failing(2, 500), "1 1 1", "2", "", ""},
 		"retries exhausted": {always(500), "1 1 1", "", "2", "http://reply/"},
 		"not to be retried": {always(400), "1", "", "2", "http://reply/"},
-		"away":              {away, "1 1 1", "", "2", "http://reply/"},
+		"unreachable":       {unreachable, "1 1 1", "", "2", "http://reply/"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(subscription("a", withReply, withDeadLetter, withDelivery(linear(2, time.Second))))
 				w.answer("a", replying(newEvent("2")))
 				w.answer("reply", test.answer)
 				w.accept(channelKey, "1")
 				w.after(time.Minute)
-				w.expectTaken(map[string]string{"a": test.subscriber, "reply": test.reply, "dead": test.dead})
+				w.expectReceived(map[string]string{"a": test.subscriber, "reply": test.reply, "dead": test.dead})
 				for _, c := range w.attempts("dead") {
 					if dest, _ := c.event.Get(event.ErrorDest); dest != test.dest {
 						t.Errorf("%s is %q, want %q", event.ErrorDest, dest, test.dest)
@@ -144,13 +144,13 @@ func TestSubscriptionReply(t *testing.T) {
 
 // eventing Event Delivery-6: without a reply destination replies are dropped.
 func TestSubscriptionWithoutReplyDropsReplies(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := subscription("a")
 		w.set(c)
 		w.answer("a", replying(newEvent("2")))
 		w.accept(channelKey, "1")
 		w.after(time.Minute)
-		w.expectTaken(map[string]string{"a": "1"})
+		w.expectReceived(map[string]string{"a": "1"})
 		if n := w.count(c.Key); n.delivered.Load() != 1 || n.dropped.Load() != 0 {
 			t.Errorf("%d delivered and %d dropped, want 1 and 0", n.delivered.Load(), n.dropped.Load())
 		}
@@ -161,7 +161,7 @@ func TestSubscriptionWithoutReplyDropsReplies(t *testing.T) {
 // A Subscription without subscriber has events sent to its reply destination, whose answers are no replies
 // (eventing Derived (Reply) Events-4, eventing Subscription Lifecycle-9).
 func TestSubscriptionWithoutSubscriber(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(subscription("a", withReply, func(c *eventing.Consumer) { c.Subscriber = eventing.Endpoint{} }))
 		w.accept(channelKey, "1")
 		w.after(0)

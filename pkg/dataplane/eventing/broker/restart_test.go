@@ -19,16 +19,16 @@ import (
 
 // How often a delivery was tried, and when it is due, is kept over restarts.
 func TestRetriesSurviveRestarts(t *testing.T) {
-	for name, again := range map[string]func(*world){"restart": (*world).restart, "crash": (*world).crash} {
+	for name, restart := range map[string]func(*fixture){"restart": (*fixture).restart, "crash": (*fixture).crash} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter))
 				w.answer("a", always(500))
 				w.answer("dead", failing(2, 500))
 				w.accept(brokerKey, "1")
 				for range 10 {
 					w.after(25 * time.Second)
-					again(w)
+					restart(w)
 				}
 				w.after(time.Hour)
 				w.expectTimes("a", 0, time.Minute, 2*time.Minute, 3*time.Minute)
@@ -39,12 +39,12 @@ func TestRetriesSurviveRestarts(t *testing.T) {
 	}
 }
 
-// What was done of a segment is not repeated after a restart, though the rest of it was broken off: neither the attempts of
+// Events that were done of a segment is not repeated after a restart, though the rest of it was broken off: neither the attempts of
 // others that share it, nor those at events that were written together (eventing DeliverySpec).
 func TestPartsSurviveRestart(t *testing.T) {
 	for name, direct := range map[string]bool{"shared segment": true, "own queue": false} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter), trigger("b"))
 				w.answer("a", always(500))
 				if !direct {
@@ -85,9 +85,9 @@ func TestPartsSurviveRestart(t *testing.T) {
 	}
 }
 
-// What was accepted is delivered after a crash, also if it was on its way, to each consumer that has not got it.
+// Events that were accepted is delivered after a crash, also if it was in flight, to each consumer that has not got it.
 func TestCrash(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("hung"), trigger("slow"), trigger("fast"), trigger("o", ordered))
 		w.answer("hung", slow(stuck))
 		w.answer("slow", slow(300*time.Millisecond))
@@ -100,10 +100,10 @@ func TestCrash(t *testing.T) {
 		w.crash()
 		w.after(time.Hour)
 		for _, name := range []string{"hung", "slow", "fast", "o"} {
-			taken := strings.Fields(w.sorted(name))
-			w.expect(name+" took", strings.Join(slices.Compact(slices.Clone(taken)), " "), strings.Join(ids, " "))
-			if twice := len(taken) - len(ids); twice > delivery.InitialWindow && name != "fast" {
-				t.Errorf("%s took %d events twice, want at most those that were under way", name, twice)
+			received := strings.Fields(w.sorted(name))
+			w.expect(name+" took", strings.Join(slices.Compact(slices.Clone(received)), " "), strings.Join(ids, " "))
+			if twice := len(received) - len(ids); twice > delivery.InitialWindow && name != "fast" {
+				t.Errorf("%s took %d events twice, want at most the ones that were in flight", name, twice)
 			}
 		}
 		w.log.expectLeft(t, "b", nil)
@@ -112,23 +112,23 @@ func TestCrash(t *testing.T) {
 
 // Events accepted before Start are delivered from then on.
 func TestAcceptedBeforeStart(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.Stop(time.Second)
 		w.boot()
 		w.set(trigger("a"), trigger("o", ordered))
 		w.accept(brokerKey, "1", "2")
 		w.after(time.Minute)
-		w.expectTaken(map[string]string{"a": "", "o": ""})
+		w.expectReceived(map[string]string{"a": "", "o": ""})
 		w.begin()
 		w.after(0)
-		w.expectTaken(map[string]string{"a": "1 2", "o": "1 2"})
+		w.expectReceived(map[string]string{"a": "1 2", "o": "1 2"})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
-// Start deletes what belongs to objects that are gone, and keeps what belongs to those that are handed over later.
+// Start deletes what belongs to objects that are gone, and keeps what belongs to the ones that are delivered later.
 func TestStartPrunes(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("kept", withDelivery(linear(3, time.Minute))), trigger("gone", withDelivery(linear(3, time.Minute)), withDeadLetter), trigger("late"))
 		w.answer("kept", always(500))
 		w.answer("gone", always(500))
@@ -153,15 +153,15 @@ func TestStartPrunes(t *testing.T) {
 		w.answer("late", nil)
 		w.set(trigger("late"))
 		w.after(time.Minute)
-		w.expectTaken(map[string]string{"kept": "1", "late": "1", "gone": ""})
+		w.expectReceived(map[string]string{"kept": "1", "late": "1", "gone": ""})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
-// A consumer that the API has, but that is handed over only later, gets what is in shared segments for it; one that is
+// A consumer that the API has, but that is set only later, gets its events of shared segments; one that is
 // gone does not hold them up.
-func TestConsumerHandedOverLater(t *testing.T) {
-	run(t, func(w *world) {
+func TestConsumerSetLater(t *testing.T) {
+	run(t, func(w *fixture) {
 		w.Stop(time.Second)
 		w.boot()
 		w.set(trigger("late"), trigger("gone"), trigger("a"))
@@ -174,10 +174,10 @@ func TestConsumerHandedOverLater(t *testing.T) {
 		w.set(trigger("a"))
 		w.begin()
 		w.after(time.Minute)
-		w.expectTaken(map[string]string{"a": "1", "late": "", "gone": ""})
+		w.expectReceived(map[string]string{"a": "1", "late": "", "gone": ""})
 		w.set(trigger("late"))
 		w.after(unassignedTimeout)
-		w.expectTaken(map[string]string{"a": "1", "late": "1", "gone": ""})
+		w.expectReceived(map[string]string{"a": "1", "late": "1", "gone": ""})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
@@ -185,7 +185,7 @@ func TestConsumerHandedOverLater(t *testing.T) {
 // A consumer that is set again while the process ends, because its deliveries failed just then, keeps its events: those for
 // the subscriber, and dead letters.
 func TestConsumerSetAfterStop(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter, withDelivery(linear(10, time.Minute)))
 		w.set(c)
 		w.answer("a", failing(1, 500))
@@ -204,15 +204,15 @@ func TestConsumerSetAfterStop(t *testing.T) {
 		})
 		w.answer("a", nil)
 		w.after(time.Hour)
-		w.expectTaken(map[string]string{"a": "1", "dead": "2"})
+		w.expectReceived(map[string]string{"a": "1", "dead": "2"})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
-// Events of a consumer that exists but was not set move to its queue, where they hold up nobody and take no memory, and
+// Events of a consumer that exists but was not set move to its queue, where they hold up no consumer and take no memory, and
 // survive further restarts; the log refusing them for a while changes nothing.
 func TestConsumerSetMuchLater(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("late"), trigger("a"))
 		w.Stop(time.Second)
 		w.boot()
@@ -245,9 +245,9 @@ func TestConsumerSetMuchLater(t *testing.T) {
 	})
 }
 
-// Stop lets deliveries under way end, and begins no others.
+// Stop lets deliveries in flight end, and begins no others.
 func TestStopDrains(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("slow"), trigger("o", ordered))
 		w.answer("slow", slow(10*time.Second))
 		w.answer("o", slow(10*time.Second))
@@ -258,8 +258,8 @@ func TestStopDrains(t *testing.T) {
 		if took := time.Since(began); took != 9500*time.Millisecond {
 			t.Errorf("stopping took %v, want 9.5s", took)
 		}
-		if slow, o := len(w.attempts("slow")), len(w.attempts("o")); slow != delivery.InitialWindow || o != 1 || len(strings.Fields(w.taken("slow"))) != delivery.InitialWindow || w.taken("o") != "0000" {
-			t.Errorf("%d and %d attempts, of which succeeded %q and %q; want %d and 1, and all to succeed", slow, o, w.taken("slow"), w.taken("o"), delivery.InitialWindow)
+		if slow, o := len(w.attempts("slow")), len(w.attempts("o")); slow != delivery.InitialWindow || o != 1 || len(strings.Fields(w.received("slow"))) != delivery.InitialWindow || w.received("o") != "0000" {
+			t.Errorf("%d and %d attempts, of which succeeded %q and %q; want %d and 1, and all to succeed", slow, o, w.received("slow"), w.received("o"), delivery.InitialWindow)
 		}
 		w.replace(func() {})
 		w.after(time.Hour)
@@ -271,7 +271,7 @@ func TestStopDrains(t *testing.T) {
 
 // Stop breaks off what takes longer than it may; that is delivered by the next broker.
 func TestStopBreaksOff(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("hung", withDelivery(linear(3, time.Second))), trigger("o", ordered), trigger("full", withDeadLetter))
 		w.answer("hung", slow(stuck))
 		w.answer("o", slow(stuck))
@@ -297,14 +297,14 @@ func TestStopBreaksOff(t *testing.T) {
 		w.replace(func() {})
 		w.after(time.Hour)
 		// The segment that the first had shared with the last comes again as a whole.
-		w.expectTaken(map[string]string{"hung": "1 1", "o": "1", "full": "1", "dead": ""})
+		w.expectReceived(map[string]string{"hung": "1 1", "o": "1", "full": "1", "dead": ""})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
-// A subscriber that was away and answers again gets at once what waited for it, unless somebody chose when retries are
+// A subscriber that was away and answers again gets at once what waited for it, unless another endpoint chose when retries are
 // to be made (eventing DeliverySpec).
-func TestBackAgain(t *testing.T) {
+func TestEndpointReturns(t *testing.T) {
 	long := eventing.DefaultDelivery()
 	for name, test := range map[string]struct {
 		delivery eventing.Delivery
@@ -315,9 +315,9 @@ func TestBackAgain(t *testing.T) {
 		"explicit":                   {linear(10, time.Hour), time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			run(t, func(w *fixture) {
 				w.set(trigger("a", withDelivery(test.delivery)))
-				w.answer("a", away)
+				w.answer("a", unreachable)
 				w.accept(brokerKey, numbers(50)...)
 				w.after(5 * time.Minute)
 				seen := len(w.attempts("a"))
@@ -329,8 +329,8 @@ func TestBackAgain(t *testing.T) {
 				})
 				w.accept(brokerKey, "new")
 				w.after(10*time.Second + test.want - 5*time.Minute)
-				if have := len(strings.Fields(w.taken("a"))); have != 51 {
-					t.Errorf("after %v and %d attempts while it was away, the subscriber took %d events, want 51", time.Since(w.start), seen, have)
+				if have := len(strings.Fields(w.received("a"))); have != 51 {
+					t.Errorf("after %v and %d attempts while it was unreachable, the subscriber took %d events, want 51", time.Since(w.start), seen, have)
 				}
 				if test.want == time.Hour {
 					for _, c := range w.attempts("a")[seen:] {
@@ -347,9 +347,9 @@ func TestBackAgain(t *testing.T) {
 
 // A subscriber that is down for many events gets all once it is up, as do others meanwhile.
 func TestDownForManyEvents(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(eventing.DefaultDelivery())), trigger("fast"))
-		w.answer("a", away)
+		w.answer("a", unreachable)
 		ids := numbers(1000)
 		w.accept(brokerKey, ids...)
 		w.after(10 * time.Minute)
@@ -361,9 +361,9 @@ func TestDownForManyEvents(t *testing.T) {
 	})
 }
 
-// Streams and consumers are told apart by UID from earlier ones of the same name.
+// Streams and consumers are distinguished by UID from earlier ones of the same name.
 func TestSameNameOtherUID(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		c := trigger("a", withDelivery(linear(3, time.Minute)))
 		w.set(c)
 		w.answer("a", failing(1, 500))
@@ -372,7 +372,7 @@ func TestSameNameOtherUID(t *testing.T) {
 		w.must(w.SetStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "new"}))
 		w.log.expectLeft(t, "b", nil)
 		if err := w.SetConsumer(w.Context(), c); err == nil {
-			t.Error("a consumer of the stream that is gone was taken")
+			t.Error("a consumer of the stream that is gone was received")
 		}
 		c.StreamUID = "new"
 		w.set(c)

@@ -33,7 +33,7 @@ func TestRetries(t *testing.T) {
 		"linear over hours":           {linear(1, 5*time.Hour), always(500), []time.Duration{0, 5 * time.Hour}, 1},
 		"exponential":                 {exponential(4, 0), always(500), []time.Duration{0, 200 * ms, 600 * ms, 1400 * ms, 3000 * ms}, 1},
 		"exponential, bounded":        {exponential(4, 500*ms), always(500), []time.Duration{0, 200 * ms, 600 * ms, 1100 * ms, 1600 * ms}, 1},
-		"no answer":                   {linear(2, time.Second), away, []time.Duration{0, time.Second, 2 * time.Second}, 1},
+		"no answer":                   {linear(2, time.Second), unreachable, []time.Duration{0, time.Second, 2 * time.Second}, 1},
 		"not found":                   {linear(1, time.Second), always(404), []time.Duration{0, time.Second}, 1},
 		"success at last":             {linear(2, time.Second), failing(2, 500), []time.Duration{0, time.Second, 2 * time.Second}, 0},
 		"success":                     {linear(2, time.Second), nil, []time.Duration{0}, 0},
@@ -41,9 +41,9 @@ func TestRetries(t *testing.T) {
 		"no retry of redirects":       {linear(5, time.Second), always(301), []time.Duration{0}, 1},
 		"no retry of interim answers": {linear(5, time.Second), always(102), []time.Duration{0}, 1},
 	} {
-		for lane, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
-			t.Run(name+", "+lane, func(t *testing.T) {
-				run(t, func(w *world) {
+		for order, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
+			t.Run(name+", "+order, func(t *testing.T) {
+				run(t, func(w *fixture) {
 					c := trigger("a", withDelivery(test.delivery), how)
 					w.set(c)
 					w.answer("a", test.answer)
@@ -90,9 +90,9 @@ func TestRetryAfter(t *testing.T) {
 		"ignored":                    {asking(429, 10*time.Second), ptr.To(time.Duration(0)), 2 * time.Second},
 		"of no meaning with another": {asking(500, 10*time.Second), nil, 2 * time.Second},
 	} {
-		for lane, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
-			t.Run(name+", "+lane, func(t *testing.T) {
-				run(t, func(w *world) {
+		for order, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
+			t.Run(name+", "+order, func(t *testing.T) {
+				run(t, func(w *fixture) {
 					d := linear(1, 2*time.Second)
 					d.RetryAfterMax = test.most
 					w.set(trigger("a", withDelivery(d), how))
@@ -110,7 +110,7 @@ func TestRetryAfter(t *testing.T) {
 // Attempts are made with the options of the consumer (eventing DeliverySpec), and ask for replies only where these
 // are processed (eventing Derived (Reply) Events-1 and -4).
 func TestAttemptOptions(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		d := eventing.Delivery{Timeout: 7 * time.Second, Format: eventing.FormatJSON}
 		c := subscription("a", withDelivery(d), withReply, withDeadLetter)
 		w.set(c)

@@ -29,15 +29,15 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 )
 
-// installation is some replicas on one log, that see the members that they are told.
+// installation is some replicas on one log, with the membership that the test sets.
 type installation struct {
-	*world
+	*fixture
 	replicas map[string]*sharded
 
 	mu sync.Mutex
 	// cut are the replicas that cannot be reached. mu guards it.
 	cut sets.Set[string]
-	// subscribed are consumers that replicas are told of which do not know them yet. mu guards it.
+	// subscribed are consumers that replicas get while they do not have them yet. mu guards it.
 	subscribed []eventing.Consumer
 }
 
@@ -56,8 +56,8 @@ type sharded struct {
 func install(t *testing.T, names []string, test func(i *installation)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, log: newFakeLog(), start: time.Now(), answers: map[string]answer{}, sent: map[string]int{}, absent: map[types.UID]bool{}}
-		i := &installation{world: w, replicas: map[string]*sharded{}, cut: sets.New[string]()}
+		w := &fixture{T: t, log: newFakeLog(), start: time.Now(), answers: map[string]answer{}, sent: map[string]int{}, absent: map[types.UID]bool{}}
+		i := &installation{fixture: w, replicas: map[string]*sharded{}, cut: sets.New[string]()}
 		for _, name := range names {
 			i.add(name, names...)
 		}
@@ -196,7 +196,7 @@ func (i *installation) post(replica string, n int, id string) int {
 		i.Fatal(err)
 	}
 	if result.StatusCode == http.StatusServiceUnavailable && result.Header.Get("Retry-After") == "" {
-		i.Error("who is refused is not told when to come again")
+		i.Error("the rejection has no Retry-After")
 	}
 	return result.StatusCode
 }
@@ -241,7 +241,7 @@ func TestShardsForward(t *testing.T) {
 }
 
 // A replica that leaves hands its streams over: what waits there is delivered by others, without delay.
-func TestShardsLeave(t *testing.T) {
+func TestShardsDrain(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
 		name := fmt.Sprint("t", n)
@@ -253,7 +253,7 @@ func TestShardsLeave(t *testing.T) {
 		i.expectPost("a", n, "3", http.StatusAccepted)
 		i.expectPost("b", n, "4", http.StatusAccepted)
 		i.after(5 * time.Second)
-		i.expect(name+" took", sorted(i.taken(name)), "1 2 3 4")
+		i.expect(name+" took", sorted(i.received(name)), "1 2 3 4")
 		i.log.expectLeft(t, streamKey(n).Name, map[string]int{})
 		if i.replicas["a"].broker.Exists(streamKey(n)) {
 			t.Error("a still has a stream")
@@ -261,8 +261,8 @@ func TestShardsLeave(t *testing.T) {
 	})
 }
 
-// An attempt under way goes on for a moment when a stream changes hands, and is not repeated by who gets it.
-func TestShardsLeaveDuringAttempt(t *testing.T) {
+// An attempt in flight continues for a moment when a stream changes hands, and is not repeated by who gets it.
+func TestShardsDrainDuringAttempt(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
 		name := fmt.Sprint("t", n)
@@ -276,7 +276,7 @@ func TestShardsLeaveDuringAttempt(t *testing.T) {
 }
 
 // One that takes longer is broken off, and made again by who gets the stream.
-func TestShardsLeaveDuringLongAttempt(t *testing.T) {
+func TestShardsDrainDuringLongAttempt(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
 		name := fmt.Sprint("t", n)
@@ -290,7 +290,7 @@ func TestShardsLeaveDuringLongAttempt(t *testing.T) {
 		i.after(0)
 		i.see(abc, "b", "c")
 		i.after(2 * releaseGrace)
-		i.expect(name+" took", i.taken(name), "1")
+		i.expect(name+" took", i.received(name), "1")
 	})
 }
 
@@ -322,7 +322,7 @@ func TestShardsUnresolved(t *testing.T) {
 		set(trigger(name).Subscriber)
 		i.expectPost("c", n, "4", http.StatusAccepted)
 		i.after(time.Minute)
-		i.expect(name+" took", sorted(i.taken(name)), "1 2 3 4")
+		i.expect(name+" took", sorted(i.received(name)), "1 2 3 4")
 		i.log.expectLeft(t, streamKey(n).Name, map[string]int{})
 	})
 }
@@ -357,15 +357,15 @@ func TestShardsBehind(t *testing.T) {
 				}
 				i.expectPost("c", n, "3", http.StatusAccepted)
 				i.after(10 * time.Second)
-				i.expect("late took", sorted(i.taken("late")), want)
-				i.expect(fmt.Sprint("t", n, " took"), sorted(i.taken(fmt.Sprint("t", n))), "1 3")
+				i.expect("late took", sorted(i.received("late")), want)
+				i.expect(fmt.Sprint("t", n, " took"), sorted(i.received(fmt.Sprint("t", n))), "1 3")
 			})
 		})
 	}
 }
 
-// What a replica accepted that is killed is delivered by others once they see that it is gone. Until then senders are told
-// to come again.
+// What a replica accepted that is killed is delivered by others once they see that it is gone. Until then senders get
+// 503 with Retry-After.
 func TestShardsKill(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -379,17 +379,17 @@ func TestShardsKill(t *testing.T) {
 		i.expectPost("b", n, "3", http.StatusAccepted)
 		i.expectPost("c", n, "4", http.StatusAccepted)
 		i.after(10 * time.Second)
-		i.expect(name+" took", sorted(i.taken(name)), "1 3 4")
+		i.expect(name+" took", sorted(i.received(name)), "1 3 4")
 		i.add("a", abc...)
 		i.plug("a")
 		i.see([]string{"b", "c"}, abc...)
 		i.expectPost("c", n, "5", http.StatusAccepted)
 		i.after(10 * time.Second)
-		i.expect(name+" took", sorted(i.taken(name)), "1 3 4 5")
+		i.expect(name+" took", sorted(i.received(name)), "1 3 4 5")
 	})
 }
 
-// A replica that is cut off goes on with its streams, as others do: nothing that either accepted is lost.
+// A replica that is cut off continues with its streams, as others do: nothing that either accepted is lost.
 func TestShardsPartition(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -398,20 +398,20 @@ func TestShardsPartition(t *testing.T) {
 		i.see([]string{"b", "c"}, "b", "c")
 		i.expectPost("a", n, "1", http.StatusAccepted)
 		i.expectPost("b", n, "2", http.StatusAccepted)
-		// Nobody listens to queues that are empty for long.
+		// No replica listens to queues that are empty for long.
 		i.after(10 * time.Minute)
 		i.answer(name, failing(1, 503))
 		i.expectPost("c", n, "3", http.StatusAccepted)
 		i.plug("a")
-		// Who had the stream meanwhile tells that it has left something.
+		// The owner meanwhile reports that it stored records.
 		i.see([]string{"b", "c"}, abc...)
 		i.after(10 * time.Second)
-		i.expect(name+" took", sorted(i.taken(name)), "1 2 3")
+		i.expect(name+" took", sorted(i.received(name)), "1 2 3")
 		i.log.expectLeft(t, streamKey(n).Name, map[string]int{})
 	})
 }
 
-// Who forwards waits for an owner that does not know yet that it is.
+// A replica that forwards waits for an owner that does not know yet that it is.
 func TestShardsWaitForOwner(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -430,7 +430,7 @@ func TestShardsWaitForOwner(t *testing.T) {
 	})
 }
 
-// The log of a Broker that is deleted goes with it, by its owner.
+// The log of a Broker that is deleted by its owner too.
 func TestShardsDelete(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)

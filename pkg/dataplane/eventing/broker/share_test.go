@@ -11,10 +11,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// A namespace whose subscribers are slow has no more attempts under way than its share, which its consumers take turns
+// A namespace whose subscribers are slow has no more attempts in flight than its share, which its consumers take turns
 // with; others are as fast as ever.
 func TestShares(t *testing.T) {
-	run(t, func(w *world) {
+	run(t, func(w *fixture) {
 		const share = 4
 		w.shares = delivery.NewShares(share)
 		w.must(w.RemoveStream(w.Context(), brokerKey))
@@ -28,7 +28,7 @@ func TestShares(t *testing.T) {
 		w.accept(brokerKey, numbers(20)...)
 		w.after(0)
 		if have := len(w.attempts("x")) + len(w.attempts("y")); have != share {
-			t.Errorf("%d attempts are under way, want %d", have, share)
+			t.Errorf("%d attempts are in flight, want %d", have, share)
 		}
 		for i := range 10 {
 			w.accept(other, fmt.Sprint("calm", i))
@@ -45,7 +45,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("after five seconds there were %d attempts at x and %d at y, who take turns", x, y)
 		}
 		w.after(time.Minute)
-		w.expectTaken(map[string]string{"x": w.sorted("x"), "y": w.sorted("x")})
+		w.expectReceived(map[string]string{"x": w.sorted("x"), "y": w.sorted("x")})
 		if have := len(w.attempts("x")); have < 20 {
 			t.Errorf("%d attempts at x, want 20", have)
 		}
