@@ -67,7 +67,7 @@ func (i *instance) logger() klog.Logger {
 // run starts the instance and returns when all its processes are gone.
 func (i *instance) run() {
 	defer i.revision.ended(i)
-	defer i.runtime.cgroups.remove(i.name)
+	defer i.runtime.cgroups.Remove(i.name)
 	ctx, cancel := i.reading()
 	defer cancel()
 	i.inputs = newInputs(ctx, i.runtime.objects, i.revision.Key.Namespace)
@@ -201,13 +201,13 @@ func (i *instance) launch(c *container, port int) (*running, error) {
 	if err := variables.check(); err != nil {
 		return nil, err
 	}
-	cmd.stdout, cmd.stderr, err = i.runtime.logs.open(i.revision.Key, i.name, c)
+	cmd.stdout, cmd.stderr, err = i.runtime.logs.Open(i.revision.Key, i.name, c.logName())
 	if err != nil {
 		return nil, err
 	}
 	defer cmd.stdout.Close()
 	defer cmd.stderr.Close()
-	cmd.cgroup, err = i.runtime.cgroups.create(i.name, c.Name, c.Resources.Limits)
+	cmd.cgroup, err = i.runtime.cgroups.Create(i.name, c.Name, c.Resources.Limits)
 	if err != nil {
 		return nil, err
 	}
@@ -422,7 +422,7 @@ func (i *instance) exit(p *running) *workload.Failure {
 	}
 	// Configuration and Service repeat the message, with reasons of their own: so the code is in it as well.
 	why := p.state.String()
-	if line := i.runtime.logs.lastLine(i.revision.Key, i.name, p.container); line != "" {
+	if line := i.runtime.logs.LastLine(i.revision.Key, i.name, p.container.logName()); line != "" {
 		why = fmt.Sprintf("%s (exit code %d)", line, code)
 	}
 	return &workload.Failure{Reason: reasonExitCode + strconv.Itoa(code), Message: subject(p) + " failed with: " + why}

@@ -52,6 +52,14 @@ type container struct {
 	user *user
 }
 
+// logName returns the name of the container in log files, which is empty for the serving one.
+func (c *container) logName() string {
+	if c.serving {
+		return ""
+	}
+	return c.Name
+}
+
 // user is whose privileges a process gets.
 type user struct{ uid, gid uint32 }
 

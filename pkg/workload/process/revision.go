@@ -272,7 +272,7 @@ func (r *revision) ended(i *instance) {
 	live := func(name string) bool {
 		return slices.ContainsFunc(r.instances, func(other *instance) bool { return other.name == name })
 	}
-	if err := r.runtime.logs.prune(r.Key, live); err != nil {
+	if err := r.runtime.logs.Prune(r.Key, live); err != nil {
 		i.logger().Error(err, "Failed to delete old logs")
 	}
 }
@@ -282,7 +282,7 @@ func (r *revision) Observe() *workload.State {
 	if r.Unused() {
 		return nil
 	}
-	state := &workload.State{UID: r.uid, Desired: r.replicas, Failure: r.failure, LogURL: r.runtime.logs.url(r.Key)}
+	state := &workload.State{UID: r.uid, Desired: r.replicas, Failure: r.failure, LogURL: r.runtime.logs.URL(r.Key)}
 	if r.refused != nil {
 		state.Failure = r.refused
 	}
@@ -302,7 +302,7 @@ func (r *revision) Unused() bool { return r.removed && len(r.instances) == 0 }
 
 // Deleted deletes the logs of the Revision.
 func (r *revision) Deleted() {
-	if err := r.runtime.logs.remove(r.Key); err != nil {
+	if err := r.runtime.logs.Remove(r.Key); err != nil {
 		r.runtime.logger.Error(err, "Failed to delete the logs of a revision", "revision", r.Key)
 	}
 }

@@ -33,6 +33,9 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/cgroup"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/logfile"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
@@ -68,9 +71,9 @@ type Runtime struct {
 	volumes string
 	owner   *owner
 	spawner *spawner
-	cgroups *cgroups
+	cgroups *cgroup.Groups
 	ports   *ports
-	logs    *logs
+	logs    *logfile.Files
 	pacer   pacer
 	// stopping is set once Run ends everything. From then on nothing is started.
 	stopping atomic.Bool
@@ -126,8 +129,8 @@ func New(o Options) (*Runtime, error) {
 	rt := &Runtime{
 		logger: o.Logger, clock: o.Clock, drain: o.DrainTimeout, grace: o.GracePeriod,
 		environment: baseEnvironment(os.LookupEnv), objects: o.Objects, wake: o.Wake, volumes: volumes,
-		owner: owner, spawner: newSpawner(owner), cgroups: newCgroups(owner.id, o.Logger), ports: newPorts(),
-		logs:  &logs{root: filepath.Join(dir, "logs")},
+		owner: owner, spawner: newSpawner(owner), cgroups: cgroup.New(owner.id, o.Logger), ports: newPorts(),
+		logs:  &logfile.Files{Root: filepath.Join(dir, "logs")},
 		ended: make(chan struct{}, 1),
 	}
 	rt.revisions = revisions.New(func(entry *revisions.Entry) *revision { return &revision{Entry: entry, runtime: rt} })
@@ -145,7 +148,7 @@ func (rt *Runtime) Run(ctx context.Context) {
 	rt.shutdown()
 	stop()
 	background.Wait()
-	rt.cgroups.close()
+	rt.cgroups.Close()
 	rt.spawner.close()
 	rt.owner.close()
 }
@@ -240,6 +243,13 @@ func (rt *Runtime) Drained(key workload.Key, name string) {
 // Subscribe adds a function to call after each change. fn may call the Runtime.
 func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) { rt.revisions.Subscribe(fn) }
 
+// Logs returns the logs of all Revisions.
+func (rt *Runtime) Logs() revisionlog.Source {
+	return logfile.Source{Files: rt.logs, Serving: func(revision *servingv1.Revision) string {
+		return revision.Spec.Containers[servingContainer(revision.Spec.Containers)].Name
+	}}
+}
+
 // ObjectChanged reports that an object was created, changed or deleted. Instances that wait for it start at once.
 func (rt *Runtime) ObjectChanged(reference Reference) {
 	for _, r := range rt.revisions.All() {
@@ -265,7 +275,7 @@ func (rt *Runtime) boundLogs(ctx context.Context) {
 	for backoff.Sleep(ctx, rt.clock, logInterval) {
 		rt.live.Range(func(_, value any) bool {
 			i := value.(*instance)
-			if err := rt.logs.bound(i.revision.Key, i.name); err != nil {
+			if err := rt.logs.Bound(i.revision.Key, i.name); err != nil {
 				i.logger().Error(err, "Failed to truncate log")
 			}
 			return ctx.Err() == nil

@@ -7,7 +7,6 @@ import (
 	"os"
 	"syscall"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 )
 
@@ -22,15 +21,6 @@ func (o *owner) variable(instance string) string               { return "KNATIVE
 func (o *owner) record(int) (forget func())                    { return func() {} }
 func (o *owner) endLeftovers(klog.Logger)                      {}
 func (o *owner) endStrays(klog.Logger, func(name string) bool) {}
-
-type cgroups struct{}
-
-func newCgroups(string, klog.Logger) *cgroups { return &cgroups{} }
-func (c *cgroups) create(string, string, corev1.ResourceList) (*os.File, error) {
-	return nil, nil
-}
-func (c *cgroups) remove(string) {}
-func (c *cgroups) close()        {}
 
 func attributes(c *command, _ *int) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true}

@@ -1,4 +1,4 @@
-package process
+package cgroup
 
 import (
 	"errors"
@@ -14,36 +14,38 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// cgroups enforces limits of memory and CPU by control groups, version 2:
+// Groups enforces limits of memory and CPU by control groups, version 2:
 //
-//	<the server's group, or the one around it>/knative-apiserver-<id>/<instance>.<container>
-type cgroups struct {
-	// base is empty where the server may create no groups; then limits are not enforced.
+//	<the server's group, or its parent>/knative-apiserver-<id>/<instance>.<container>
+//
+// It is not github.com/containerd/cgroups because that moves processes into a group after they have started, and manages groups of
+// any kind: here processes start in their group, and two files are written.
+type Groups struct {
+	// base is empty if the server may not create groups; limits are not enforced then, because of err.
 	base   string
-	why    error
+	err    error
 	logger klog.Logger
 	warn   sync.Once
 }
 
 const (
-	cgroupRoot   = "/sys/fs/cgroup"
-	cgroupPeriod = 100_000 // microseconds, of cpu.max
+	root   = "/sys/fs/cgroup"
+	period = 100_000 // microseconds, of cpu.max
 )
 
-// newCgroups finds out whether the server may create groups.
-func newCgroups(id string, logger klog.Logger) *cgroups {
-	c := &cgroups{logger: logger}
-	c.base, c.why = cgroupBase(cgroupRoot, "/proc/self/cgroup", "knative-apiserver-"+id)
+// New creates the group of all instances, if the server may, and removes groups that an earlier server of the same id left.
+func New(id string, logger klog.Logger) *Groups {
+	c := &Groups{logger: logger}
+	c.base, c.err = createRoot(root, "/proc/self/cgroup", "knative-apiserver-"+id)
 	if c.base != "" {
-		// What an earlier server has left: its processes are gone already.
 		c.clear()
 	}
 	return c
 }
 
-// cgroupBase creates the group of all instances. The kernel lets groups with processes, such as the server's
-// own, share out nothing, unless it is the root: then the group around it may.
-func cgroupBase(root, self, name string) (string, error) {
+// createRoot creates the group of all instances. In the kernel, a group with processes, such as the server's own, cannot have
+// controllers for its children unless it is the root; the group is created in the parent then.
+func createRoot(root, self, name string) (string, error) {
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
 		return "", errors.New("control groups version 2 are not mounted at " + root)
 	}
@@ -92,18 +94,25 @@ func createBase(base string) error {
 	return os.WriteFile(filepath.Join(base, "cgroup.subtree_control"), []byte("+cpu +memory"), 0o644)
 }
 
-// create returns the directory of a new group with the limits of a container, or nil where it has none or
-// they cannot be enforced.
-func (c *cgroups) create(instance, container string, limits corev1.ResourceList) (*os.File, error) {
-	settings := cgroupSettings(limits)
+// Dir returns the directory of the group of a container, and an error if limits are not enforced.
+func (c *Groups) Dir(instance, container string) (string, error) {
+	if c.base == "" {
+		return "", c.err
+	}
+	return filepath.Join(c.base, instance+"."+container), nil
+}
+
+// Create returns the directory of a new group with the limits of a container, or nil if it has none or they cannot be enforced.
+func (c *Groups) Create(instance, container string, limits corev1.ResourceList) (*os.File, error) {
+	settings := settingsOf(limits)
 	if len(settings) == 0 {
 		return nil, nil
 	}
-	if c.base == "" {
-		c.warn.Do(func() { c.logger.Info("Memory and CPU limits are not enforced", "reason", c.why.Error()) })
+	dir, err := c.Dir(instance, container)
+	if err != nil {
+		c.warn.Do(func() { c.logger.Info("Memory and CPU limits are not enforced", "reason", err.Error()) })
 		return nil, nil
 	}
-	dir := filepath.Join(c.base, instance+"."+container)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("set resource limits: %w", err)
 	}
@@ -115,22 +124,22 @@ func (c *cgroups) create(instance, container string, limits corev1.ResourceList)
 	return os.Open(dir)
 }
 
-// cgroupSettings are the files of a group, and what is written to them for limits.
-func cgroupSettings(limits corev1.ResourceList) map[string]string {
+// settingsOf returns the content of the files of a group with the given limits.
+func settingsOf(limits corev1.ResourceList) map[string]string {
 	settings := map[string]string{}
 	if memory, ok := limits[corev1.ResourceMemory]; ok && memory.Value() > 0 {
 		settings["memory.max"] = strconv.FormatInt(memory.Value(), 10)
 	}
 	if cpu, ok := limits[corev1.ResourceCPU]; ok && cpu.MilliValue() > 0 {
-		// The kernel takes no quota below a millisecond.
-		quota := max(cpu.MilliValue()*cgroupPeriod/1000, 1000)
-		settings["cpu.max"] = fmt.Sprintf("%d %d", quota, cgroupPeriod)
+		// The kernel rejects quotas below a millisecond.
+		quota := max(cpu.MilliValue()*period/1000, 1000)
+		settings["cpu.max"] = fmt.Sprintf("%d %d", quota, period)
 	}
 	return settings
 }
 
-// remove deletes the groups of an instance whose processes are gone. Stragglers end with them.
-func (c *cgroups) remove(instance string) {
+// Remove deletes the groups of an instance, and kills processes that are left in them.
+func (c *Groups) Remove(instance string) {
 	if c.base == "" {
 		return
 	}
@@ -143,7 +152,7 @@ func (c *cgroups) remove(instance string) {
 	}
 }
 
-func (c *cgroups) clear() {
+func (c *Groups) clear() {
 	entries, err := os.ReadDir(c.base)
 	if err != nil {
 		return
@@ -155,13 +164,14 @@ func (c *cgroups) clear() {
 	}
 }
 
-// removeGroup deletes a group. One that still has a dying process stays until the server starts again.
+// removeGroup deletes a group. A group that still has a dying process remains until the server starts again.
 func removeGroup(group string) {
 	_ = os.WriteFile(filepath.Join(group, "cgroup.kill"), []byte("1"), 0o644)
 	_ = os.Remove(group)
 }
 
-func (c *cgroups) close() {
+// Close deletes all groups.
+func (c *Groups) Close() {
 	if c.base != "" {
 		c.clear()
 		_ = os.Remove(c.base)

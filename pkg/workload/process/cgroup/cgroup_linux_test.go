@@ -1,11 +1,8 @@
-//go:build linux
-
-package process
+package cgroup
 
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestCgroupSettings checks what limits become (serving 10.4-11).
-func TestCgroupSettings(t *testing.T) {
+// TestSettingsOf checks the files of a group with limits (serving 10.4-11).
+func TestSettingsOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits corev1.ResourceList
 		want   map[string]string
@@ -27,30 +24,30 @@ func TestCgroupSettings(t *testing.T) {
 		"others": {limits: corev1.ResourceList{"ephemeral-storage": resource.MustParse("1Gi")}, want: map[string]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, cgroupSettings(test.limits)); diff != "" {
+			if diff := cmp.Diff(test.want, settingsOf(test.limits)); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestNoCgroups checks that limits are no obstacle where they cannot be enforced.
-func TestNoCgroups(t *testing.T) {
+// TestUnsupported checks that containers with limits start if limits cannot be enforced.
+func TestUnsupported(t *testing.T) {
 	root := t.TempDir()
-	base, err := cgroupBase(root, "/proc/self/cgroup", "test")
+	base, err := createRoot(root, "/proc/self/cgroup", "test")
 	if base != "" || err == nil {
-		t.Fatalf("cgroupBase() = %q, %v in a directory without control groups", base, err)
+		t.Fatalf("createRoot() = %q, %v in a directory without control groups", base, err)
 	}
-	c := &cgroups{why: err, logger: klog.NewKlogr()}
-	dir, err := c.create("instance", "c", corev1.ResourceList{"memory": resource.MustParse("1Gi")})
+	c := &Groups{err: err, logger: klog.NewKlogr()}
+	dir, err := c.Create("instance", "c", corev1.ResourceList{"memory": resource.MustParse("1Gi")})
 	if dir != nil || err != nil {
-		t.Errorf("create() = %v, %v, want neither", dir, err)
+		t.Errorf("Create() = %v, %v, want neither", dir, err)
 	}
-	c.remove("instance")
+	c.Remove("instance")
 }
 
-// TestCgroupBase checks which group is taken, by plain files.
-func TestCgroupBase(t *testing.T) {
+// TestCreateRoot checks the place of the group, with plain files.
+func TestCreateRoot(t *testing.T) {
 	root := t.TempDir()
 	write := func(path, content string) string {
 		path = filepath.Join(root, path)
@@ -64,37 +61,15 @@ func TestCgroupBase(t *testing.T) {
 	}
 	write("cgroup.controllers", "cpu memory")
 	self := write("self", "1:name=systemd:/\n0::/user/server\n")
-	// The kernel would have put these there.
+	// The kernel creates these files.
 	write("user/server/test/cgroup.controllers", "")
 	write("user/test/cgroup.controllers", "cpu io memory")
-	base, err := cgroupBase(root, self, "test")
+	base, err := createRoot(root, self, "test")
 	if want := filepath.Join(root, "user/test"); base != want || err != nil {
-		t.Fatalf("cgroupBase() = %q, %v, want %q", base, err, want)
+		t.Fatalf("createRoot() = %q, %v, want %q", base, err, want)
 	}
 	data, err := os.ReadFile(filepath.Join(base, "cgroup.subtree_control"))
 	if err != nil || string(data) != "+cpu +memory" {
 		t.Errorf("subtree_control is %q, %v", data, err)
 	}
-}
-
-// TestLimits checks that a process with limits is in a group that has them (serving 10.4-11).
-func TestLimits(t *testing.T) {
-	h := start(t, Options{})
-	if h.cgroups.base == "" {
-		t.Skipf("limits are not enforced here: %v", h.cgroups.why)
-	}
-	r := sample("limited", "serve")
-	r.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("256Mi")}
-	h.apply(r, 1)
-	i := h.await(r, "an instance", ready(1)).Instances[0]
-	group := filepath.Join(h.cgroups.base, i.Name+".user-container")
-	if data, err := os.ReadFile(filepath.Join(group, "memory.max")); err != nil || strings.TrimSpace(string(data)) != "268435456" {
-		t.Errorf("memory.max is %q, %v", data, err)
-	}
-	h.scale(r, 0)
-	h.Drained(keyOf(r), i.Name)
-	h.eventually("the group to go", func() bool {
-		_, err := os.Stat(group)
-		return err != nil
-	})
 }

@@ -1,4 +1,5 @@
-package process
+// Package logfile keeps the output of processes in files, bounds it, and reads it as the logs of Revisions.
+package logfile
 
 import (
 	"bytes"
@@ -14,66 +15,69 @@ import (
 	"strings"
 	"time"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
-	// maxLogSize is how large a log may become before its end is renamed to <log>.1, and it starts empty.
-	// The processes write to the files themselves, so that it may be exceeded between two checks, and that
-	// what is written during one may be lost.
+	// maxLogSize is the size of a log at which its end is renamed to <log>.1 and the log is truncated. Processes write to the files
+	// themselves: a log may be larger between two checks, and lines that are written during a check may be lost.
 	maxLogSize = 10 << 20
 	// endedInstances is the number of instances of a revision whose logs are kept after their end.
 	endedInstances = 10
-	// maxMessage is the maximum size of a last line in bytes.
+	// maxMessage bounds the last line, in bytes.
 	maxMessage = 1024
 )
 
-// logs are the files that processes write their output to:
+// Files are the files to which processes write their output:
 //
 //	<root>/<namespace>/<revision>/<instance>.stdout.log, .stderr.log
-//	<root>/<namespace>/<revision>/<instance>.<container>.stdout.log, .stderr.log  of other than serving containers
+//	<root>/<namespace>/<revision>/<instance>.<container>.stdout.log, .stderr.log  of containers that do not serve
 //
-// They are deleted with their revision, whose name may come back as that of another. While it is there, those of its
-// running instances and of the last that have ended are kept, also over restarts of the server.
-type logs struct{ root string }
+// They are deleted with their Revision. Until then, the files of running instances and of the last ended ones are kept, also over
+// restarts of the server. Methods have an empty container for the serving one.
+type Files struct{ Root string }
 
-func (l *logs) dir(key workload.Key) string { return filepath.Join(l.root, key.Namespace, key.Name) }
+// Dir returns the directory of the logs of a Revision.
+func (l *Files) Dir(key types.NamespacedName) string {
+	return filepath.Join(l.Root, key.Namespace, key.Name)
+}
 
-func (l *logs) url(key workload.Key) string {
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(l.dir(key))}
+// URL returns the URL of the directory of the logs of a Revision.
+func (l *Files) URL(key types.NamespacedName) string {
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(l.Dir(key))}
 	return u.String()
 }
 
 // path returns the path of the file of one output, "stdout" or "stderr".
-func (l *logs) path(key workload.Key, instance string, c *container, output string) string {
-	if !c.serving {
-		instance += "." + c.Name
+func (l *Files) path(key types.NamespacedName, instance, container, output string) string {
+	if container != "" {
+		instance += "." + container
 	}
-	return filepath.Join(l.dir(key), instance+"."+output+".log")
+	return filepath.Join(l.Dir(key), instance+"."+output+".log")
 }
 
-// open creates the files of a container.
-func (l *logs) open(key workload.Key, instance string, c *container) (stdout, stderr *os.File, err error) {
-	if err := os.MkdirAll(l.dir(key), 0o700); err != nil {
+// Open creates the files of a container.
+func (l *Files) Open(key types.NamespacedName, instance, container string) (stdout, stderr *os.File, err error) {
+	if err := os.MkdirAll(l.Dir(key), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("create directory of logs: %w", err)
 	}
-	// Appending, so that writes to a truncated file continue at its start.
+	// Writes after truncation continue at the start of the file.
 	const flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
-	stdout, err = os.OpenFile(l.path(key, instance, c, "stdout"), flags, 0o600)
+	stdout, err = os.OpenFile(l.path(key, instance, container, "stdout"), flags, 0o600)
 	if err != nil {
 		return nil, nil, fmt.Errorf("create log: %w", err)
 	}
-	stderr, err = os.OpenFile(l.path(key, instance, c, "stderr"), flags, 0o600)
+	stderr, err = os.OpenFile(l.path(key, instance, container, "stderr"), flags, 0o600)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("create log: %w", err), stdout.Close())
 	}
 	return stdout, stderr, nil
 }
 
-// lastLine returns the last line that a container has written to stderr, or else to stdout.
-func (l *logs) lastLine(key workload.Key, instance string, c *container) string {
+// LastLine returns the last line that a container has written to stderr, or else to stdout.
+func (l *Files) LastLine(key types.NamespacedName, instance, container string) string {
 	for _, output := range []string{"stderr", "stdout"} {
-		if end, err := tail(l.path(key, instance, c, output), 4*maxMessage); err == nil {
+		if end, err := tail(l.path(key, instance, container, output), 4*maxMessage); err == nil {
 			if line := lastLine(end); line != "" {
 				return line
 			}
@@ -106,9 +110,9 @@ func tail(path string, size int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, size))
 }
 
-// bound cuts off the logs of an instance that have become too large.
-func (l *logs) bound(key workload.Key, instance string) error {
-	entries, err := os.ReadDir(l.dir(key))
+// Bound truncates the logs of an instance that are too large.
+func (l *Files) Bound(key types.NamespacedName, instance string) error {
+	entries, err := os.ReadDir(l.Dir(key))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -122,7 +126,7 @@ func (l *logs) bound(key workload.Key, instance string) error {
 			continue
 		}
 		if info, err := entry.Info(); err == nil && info.Size() > maxLogSize {
-			errs = append(errs, rotate(filepath.Join(l.dir(key), name)))
+			errs = append(errs, rotate(filepath.Join(l.Dir(key), name)))
 		}
 	}
 	return errors.Join(errs...)
@@ -136,9 +140,9 @@ func rotate(path string) error {
 	return errors.Join(os.WriteFile(path+".1", end, 0o600), os.Truncate(path, 0))
 }
 
-// prune deletes the logs of all but the last instances that have ended.
-func (l *logs) prune(key workload.Key, live func(instance string) bool) error {
-	entries, err := os.ReadDir(l.dir(key))
+// Prune deletes the logs of ended instances, except for the last ones.
+func (l *Files) Prune(key types.NamespacedName, live func(instance string) bool) error {
+	entries, err := os.ReadDir(l.Dir(key))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -160,7 +164,7 @@ func (l *logs) prune(key workload.Key, live func(instance string) bool) error {
 			instances[instance] = &ended{}
 		}
 		e := instances[instance]
-		e.files = append(e.files, filepath.Join(l.dir(key), entry.Name()))
+		e.files = append(e.files, filepath.Join(l.Dir(key), entry.Name()))
 		if info.ModTime().After(e.last) {
 			e.last = info.ModTime()
 		}
@@ -184,12 +188,12 @@ func (l *logs) prune(key workload.Key, live func(instance string) bool) error {
 	return errors.Join(errs...)
 }
 
-// remove deletes all logs of a revision.
-func (l *logs) remove(key workload.Key) error {
-	if err := os.RemoveAll(l.dir(key)); err != nil {
+// Remove deletes all logs of a Revision.
+func (l *Files) Remove(key types.NamespacedName) error {
+	if err := os.RemoveAll(l.Dir(key)); err != nil {
 		return err
 	}
-	// The directory of a namespace is deleted with its last revision.
-	_ = os.Remove(filepath.Dir(l.dir(key)))
+	// This deletes the directory of the namespace if it is empty.
+	_ = os.Remove(filepath.Dir(l.Dir(key)))
 	return nil
 }

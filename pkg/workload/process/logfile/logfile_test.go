@@ -1,52 +1,23 @@
-//go:build linux
-
-package process
+package logfile
 
 import (
 	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLogs checks that a revision's output is where LogURL says.
-func TestLogs(t *testing.T) {
-	h := start(t, Options{})
-	r := sample("logging", "exit", "CODE=1", "STDOUT=to stdout", "STDERR=to stderr")
-	h.apply(r, 1)
-	s := h.await(r, "the failure", failing)
-	dir, ok := strings.CutPrefix(s.LogURL, "file://")
-	if !ok {
-		t.Fatalf("LogURL %s, want that of a file", s.LogURL)
-	}
-	for output, want := range map[string]string{"stdout": "to stdout\n", "stderr": "to stderr"} {
-		files, err := filepath.Glob(filepath.Join(dir, "logging-*."+output+".log"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no log of %s in %s: %v", output, dir, err)
-		}
-		// One of them is that of the instance that has failed, others may be of its successors.
-		if !slices.ContainsFunc(files, func(file string) bool {
-			data, err := os.ReadFile(file)
-			return err == nil && string(data) == want
-		}) {
-			t.Errorf("none of %v has %q", files, want)
-		}
-	}
-}
-
-// TestBoundLogs checks that a log that is too large starts anew while its process goes on, that its end is
-// kept, and that a smaller one stays.
-func TestBoundLogs(t *testing.T) {
-	l := &logs{root: t.TempDir()}
-	key := Key{Namespace: "default", Name: "rev"}
-	c := &container{Container: &corev1.Container{Name: "c"}, serving: true}
-	stdout, stderr, err := l.open(key, "rev-1", c)
+// TestBound checks that a log that is too large is truncated while its process writes, that its end is kept, and that a smaller one
+// stays.
+func TestBound(t *testing.T) {
+	l := &Files{Root: t.TempDir()}
+	key := types.NamespacedName{Namespace: "default", Name: "rev"}
+	stdout, stderr, err := l.Open(key, "rev-1", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,32 +31,32 @@ func TestBoundLogs(t *testing.T) {
 	}
 	fmt.Fprintln(stdout, "the end")
 	fmt.Fprintln(stderr, "little")
-	if err := l.bound(key, "rev-1"); err != nil {
+	if err := l.Bound(key, "rev-1"); err != nil {
 		t.Fatalf("bound: %v", err)
 	}
 	fmt.Fprintln(stdout, "further")
 	for output, want := range map[string]string{"stdout": "further\n", "stderr": "little\n"} {
-		if data, err := os.ReadFile(l.path(key, "rev-1", c, output)); err != nil || string(data) != want {
+		if data, err := os.ReadFile(l.path(key, "rev-1", "", output)); err != nil || string(data) != want {
 			t.Errorf("%s has %d bytes, %v, want %q", output, len(data), err, want)
 		}
 	}
-	kept, err := os.ReadFile(l.path(key, "rev-1", c, "stdout") + ".1")
+	kept, err := os.ReadFile(l.path(key, "rev-1", "", "stdout") + ".1")
 	if err != nil || len(kept) != maxLogSize || !bytes.HasSuffix(kept, []byte("\nthe end\n")) {
 		t.Errorf("%d bytes are kept, %v, want the last %d", len(kept), err, maxLogSize)
 	}
 }
 
-// TestPrune checks that the logs of the last instances that have ended are kept, and those of live ones.
+// TestPrune checks that the logs of the last instances that have ended are kept, and the logs of live ones.
 func TestPrune(t *testing.T) {
-	l := &logs{root: t.TempDir()}
-	key := Key{Namespace: "default", Name: "rev"}
-	if err := os.MkdirAll(l.dir(key), 0o700); err != nil {
+	l := &Files{Root: t.TempDir()}
+	key := types.NamespacedName{Namespace: "default", Name: "rev"}
+	if err := os.MkdirAll(l.Dir(key), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
 	for n := range endedInstances + 3 {
 		for _, output := range []string{".stdout.log", ".stderr.log", ".side.stdout.log", ".stdout.log.1"} {
-			path := filepath.Join(l.dir(key), fmt.Sprintf("rev-%d%s", n, output))
+			path := filepath.Join(l.Dir(key), fmt.Sprintf("rev-%d%s", n, output))
 			if err := os.WriteFile(path, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -94,10 +65,10 @@ func TestPrune(t *testing.T) {
 			}
 		}
 	}
-	if err := l.prune(key, func(instance string) bool { return instance == "rev-0" }); err != nil {
+	if err := l.Prune(key, func(instance string) bool { return instance == "rev-0" }); err != nil {
 		t.Fatalf("prune: %v", err)
 	}
-	left, err := os.ReadDir(l.dir(key))
+	left, err := os.ReadDir(l.Dir(key))
 	if err != nil {
 		t.Fatal(err)
 	}

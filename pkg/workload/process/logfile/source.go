@@ -1,4 +1,4 @@
-package process
+package logfile
 
 import (
 	"bytes"
@@ -21,18 +21,19 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
-// Logs returns the logs of all revisions. Each container has two, of its outputs, which options bound by themselves.
-// Their lines carry no time: sinceSeconds leaves out those logs to which nothing was added since.
-func (r *Runtime) Logs() revisionlog.Source { return logSource{r.logs} }
-
-// logSource reads the files of logs.
-type logSource struct{ logs *logs }
+// Source reads the logs of Revisions. Each container has two, for its outputs, to which options apply separately. Lines have no time:
+// sinceSeconds omits logs that have not changed since.
+type Source struct {
+	Files *Files
+	// Serving returns the name of the serving container.
+	Serving func(revision *servingv1.Revision) string
+}
 
 // Copy implements revisionlog.Source.
-func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(revisionlog.Line) error) error {
-	dir := s.logs.dir(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
+func (s Source) Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(revisionlog.Line) error) error {
+	dir := s.Files.Dir(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
 	reader := &logReader{
-		serving: revision.Spec.Containers[servingContainer(revision.Spec.Containers)].Name,
+		serving: s.Serving(revision),
 		wanted:  revisionlog.Containers(revision, options), options: options, write: write, offsets: map[string]int64{},
 	}
 	if !options.Follow {
@@ -47,7 +48,7 @@ func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, optio
 		return fmt.Errorf("watch logs: %w", err)
 	}
 	defer watcher.Close()
-	// The watch comes first: lines that are written while the files are read are read again.
+	// The watch starts first, so that it reports lines that are written while the files are read.
 	if err := watcher.Add(dir); err != nil {
 		return fmt.Errorf("watch logs in %s: %w", dir, err)
 	}
@@ -66,7 +67,7 @@ func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, optio
 			if !open {
 				return nil
 			}
-			// Events may be lost, so look.
+			// Events may be lost.
 			if err := reader.readAll(dir, false); err != nil {
 				return err
 			}
@@ -74,18 +75,18 @@ func (s logSource) Copy(ctx context.Context, revision *servingv1.Revision, optio
 	}
 }
 
-// logReader copies the lines of a directory's files.
+// logReader writes the lines of a directory's files.
 type logReader struct {
-	// serving is the name of the serving container, wanted those of the containers that are asked for.
+	// serving is the name of the serving container, wanted the names of the requested containers.
 	serving string
 	wanted  []string
 	options *servingv1.RevisionLogOptions
 	write   func(revisionlog.Line) error
-	// offsets are where the next line of each file begins, by path.
+	// offsets are the offsets of the next line of each file, by path.
 	offsets map[string]int64
 }
 
-// readAll reads all files, those that were written to last at the end.
+// readAll reads all files in order of their last change.
 func (r *logReader) readAll(dir string, first bool) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +101,7 @@ func (r *logReader) readAll(dir string, first bool) error {
 	}
 	var files []file
 	for _, entry := range entries {
-		// One that is gone meanwhile is skipped when it is read.
+		// read skips files that are deleted meanwhile.
 		if info, err := entry.Info(); err == nil {
 			files = append(files, file{filepath.Join(dir, entry.Name()), info.ModTime()})
 		}
@@ -114,7 +115,7 @@ func (r *logReader) readAll(dir string, first bool) error {
 	return nil
 }
 
-// read copies the whole lines that a file has got since it was last read. The first time, options say how many.
+// read writes the complete lines that were added to a file since it was last read. The first time, the options apply.
 func (r *logReader) read(path string, first bool) error {
 	instance, container, ok := r.of(filepath.Base(path))
 	if !ok {
@@ -135,7 +136,7 @@ func (r *logReader) read(path string, first bool) error {
 	}
 	offset := r.offsets[path]
 	if info.Size() < offset {
-		// Its end was set aside.
+		// The file was truncated.
 		offset = 0
 	}
 	text := make([]byte, info.Size()-offset)
@@ -145,7 +146,7 @@ func (r *logReader) read(path string, first bool) error {
 	}
 	text = text[:n]
 	if r.options.Follow {
-		// The rest of the last line is still to come.
+		// The last line may be incomplete.
 		text = text[:bytes.LastIndexByte(text, '\n')+1]
 	}
 	r.offsets[path] = offset + int64(len(text))
@@ -155,7 +156,7 @@ func (r *logReader) read(path string, first bool) error {
 	return revisionlog.CopyLines(bytes.NewReader(text), instance, container, r.write)
 }
 
-// of tells whose file has a name, and whether it is asked for.
+// of returns the instance and the container of a file, and whether it is requested.
 func (r *logReader) of(name string) (instance, container string, ok bool) {
 	for _, output := range []string{".stdout.log", ".stderr.log"} {
 		if base, is := strings.CutSuffix(name, output); is {
@@ -168,7 +169,7 @@ func (r *logReader) of(name string) (instance, container string, ok bool) {
 	return "", "", false
 }
 
-// bounded is that of a log which options ask for.
+// bounded returns the part of a log that the options request.
 func (r *logReader) bounded(text []byte, modified time.Time) []byte {
 	if since := r.options.SinceSeconds; since != nil && time.Since(modified) > time.Duration(*since)*time.Second {
 		return nil

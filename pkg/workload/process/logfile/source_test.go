@@ -1,4 +1,4 @@
-package process
+package logfile
 
 import (
 	"context"
@@ -24,6 +24,10 @@ func loggingRevision() *servingv1.Revision {
 	return r
 }
 
+func sourceOf(root string) Source {
+	return Source{Files: &Files{Root: root}, Serving: func(*servingv1.Revision) string { return "main" }}
+}
+
 // writeLog adds to a log whose time is some seconds ago.
 func writeLog(t *testing.T, root, name, text string, ago time.Duration) {
 	t.Helper()
@@ -42,8 +46,8 @@ func writeLog(t *testing.T, root, name, text string, ago time.Duration) {
 	}
 }
 
-// TestLogSource reads what is there: by container, by number of lines, by age.
-func TestLogSource(t *testing.T) {
+// TestSource reads existing lines: by container, by number of lines, by age.
+func TestSource(t *testing.T) {
 	root := t.TempDir()
 	writeLog(t, root, "hello-a.stdout.log", "1\n2\n3\n", 2*time.Hour)
 	writeLog(t, root, "hello-a.side.stderr.log", "s", time.Minute)
@@ -62,7 +66,7 @@ func TestLogSource(t *testing.T) {
 		{"recent", servingv1.RevisionLogOptions{SinceSeconds: ptr.To[int64](1800)}, "[hello-a side] s\n[hello-b main] 4\n[hello-b main] 5\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			stream, err := revisionlog.Open(t.Context(), logSource{&logs{root: root}}, loggingRevision(), &tt.options)
+			stream, err := revisionlog.Open(t.Context(), sourceOf(root), loggingRevision(), &tt.options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,8 +82,8 @@ func TestLogSource(t *testing.T) {
 	}
 }
 
-// TestLogSourceFollows goes on with what is written, by new instances too, and with a file that was cut off.
-func TestLogSourceFollows(t *testing.T) {
+// TestSourceFollows reads new lines, also of new instances and of a truncated file.
+func TestSourceFollows(t *testing.T) {
 	root := t.TempDir()
 	writeLog(t, root, "hello-a.stdout.log", "1\n2\n", 0)
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
@@ -87,7 +91,7 @@ func TestLogSourceFollows(t *testing.T) {
 	lines, ended := make(chan string), make(chan error, 1)
 	go func() {
 		options := &servingv1.RevisionLogOptions{Follow: true, TailLines: ptr.To[int64](1)}
-		ended <- logSource{&logs{root: root}}.Copy(ctx, loggingRevision(), options, func(line revisionlog.Line) error {
+		ended <- sourceOf(root).Copy(ctx, loggingRevision(), options, func(line revisionlog.Line) error {
 			lines <- line.Instance + " " + string(line.Text)
 			return nil
 		})

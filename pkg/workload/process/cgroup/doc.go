@@ -1,0 +1,2 @@
+// Package cgroup enforces the resource limits of containers that run as processes.
+package cgroup
