@@ -143,7 +143,7 @@ func (f *Fairness) wake(t *Tenant) {
 
 // Waiter is a request that enters.
 type Waiter interface {
-	// Wait is called if the request has to wait, until ctx ends. It is followed by stop.
+	// Wait is called if the request has to wait, until ctx is canceled. It is followed by stop.
 	Wait() (ctx context.Context, stop context.CancelFunc)
 }
 
@@ -217,7 +217,7 @@ func (t *Tenant) grantLocked() {
 	}
 }
 
-// Run adjusts the limits until ctx ends.
+// Run adjusts the limits until ctx is canceled.
 func (f *Fairness) Run(ctx context.Context) {
 	gauge := pressure.New()
 	defer gauge.Close()

@@ -54,7 +54,7 @@ func (t *Tenant) request(ctx context.Context, m *machine, work, idle time.Durati
 		return OverShare
 	}
 	defer t.Done()
-	if !t.Enter(waiter{ctx}) {
+	if !t.Enter(waiter{ctx}) { //nolint:contextcheck // Wait returns the context
 		return ctx.Err()
 	}
 	m.use(work)

@@ -30,16 +30,16 @@ const (
 type accessLog struct {
 	to      io.Writer
 	dropped func()
-	// writing orders what is written.
+	// writing orders the writes.
 	writing sync.Mutex
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// lines wait to be written, into spare go those that come meanwhile.
+	// lines wait to be written; spare gets the lines that come meanwhile.
 	lines, spare []byte
 }
 
-// entry is what a line tells. Either head or request is set, or none where a request was not even that.
+// entry is the content of a line. At most one of head and request is set.
 type entry struct {
 	time                     time.Time
 	took                     time.Duration
@@ -108,7 +108,7 @@ func (l *accessLog) flush() error {
 	return err
 }
 
-// run writes the lines from time to time until ctx ends, and the last ones then.
+// run writes the lines from time to time until ctx is canceled, and the last ones then.
 func (l *accessLog) run(ctx context.Context) {
 	ticker := time.NewTicker(flushInterval)
 	defer ticker.Stop()

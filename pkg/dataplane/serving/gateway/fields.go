@@ -8,7 +8,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 )
 
-// Names of the header fields that the gateway writes anew, in lower case.
+// Names of the header fields that the gateway replaces, in lower case.
 const (
 	forwardedField      = "forwarded"
 	forwardedForField   = "x-forwarded-for"
@@ -21,8 +21,8 @@ const (
 	relayField = "knative-gateway-"
 )
 
-// passes tells whether a request's header field goes on to the instance as it is: not those that the gateway
-// writes, and not those by which parts of Knative talk to each other.
+// passes reports whether a request's header field is forwarded to the backend as it is. The fields that the gateway writes are
+// not, nor are the fields of the parts of Knative among each other.
 func passes[T string | []byte](name T) bool {
 	switch string(name) {
 	case forwardedField, forwardedForField, forwardedHostField, forwardedProtoField, traceparentField,
@@ -56,7 +56,7 @@ func appendForwarded[T string | []byte](dst []byte, peer netip.Addr, host T) []b
 	return append(dst, `";proto=http`...)
 }
 
-// openQuote tells whether a list ends within a quoted string: what is appended would be part of that.
+// openQuote reports whether a list ends within a quoted string, which appended values would become part of.
 func openQuote[T string | []byte](list T) bool {
 	open := false
 	for i := 0; i < len(list); i++ {
@@ -91,7 +91,7 @@ func (t *trace) set(parent string) (begins bool) {
 	} else {
 		putHex(t[3:], nonZero())
 		putHex(t[19:], rand.Uint64())
-		// As if there were no gateway: whoever begins a trace records it, unless configured otherwise.
+		// Clients record the traces that they begin, unless configured otherwise; the gateway does the same.
 		copy(t[53:], "01")
 	}
 	t[35], t[52] = '-', '-'
@@ -99,7 +99,7 @@ func (t *trace) set(parent string) (begins bool) {
 	return begins
 }
 
-// validTraceparent checks a traceparent header. Those of later versions may be longer.
+// validTraceparent checks a traceparent header. Headers of later versions may be longer.
 func validTraceparent(v string) bool {
 	if len(v) < 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" {
 		return false

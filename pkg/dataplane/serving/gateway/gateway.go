@@ -1,5 +1,5 @@
-// Package gateway takes HTTP requests to the instances of revisions: by the host name they ask for, in the
-// proportions that Routes say, as soon as an instance may take them.
+// Package gateway routes HTTP requests to Revision backends by Host header and traffic split, queueing them until a backend has
+// capacity. chain.go lists the steps of a request; the packages beside this one implement most of them.
 package gateway
 
 import (
@@ -32,14 +32,14 @@ const (
 	defaultBurstCapacity = 211
 )
 
-// Options are what a Gateway needs.
+// Options configure a Gateway.
 type Options struct {
 	// Activate is called when a request begins to wait at a revision without ready instance, by the goroutine of
 	// the request, which counts as waiting by then: it must not block. Nil does nothing.
 	Activate func(revision routing.Key)
 	// Drained is called once when a draining instance has none but long-lived requests left. It must not block. Nil does nothing.
 	Drained func(revision routing.Key, instance string)
-	// TagHeader tells whether the Knative-Serving-Tag header picks a tag. Nil says no.
+	// TagHeader reports whether the Knative-Serving-Tag header selects a tag. Nil disables it.
 	TagHeader func() bool
 	// TargetBurstCapacity returns the target burst capacity of revisions that set none: 0 is none, -1 is any. Nil
 	// stands for the default of config-autoscaler.
@@ -49,7 +49,7 @@ type Options struct {
 	MaxTimeout func() time.Duration
 	// AccessLog gets a line of JSON for each request, or is nil. See Serve.
 	AccessLog io.Writer
-	// Register registers the metrics, such as legacyregistry.MustRegister. Nil has nothing measured.
+	// Register registers the metrics, such as legacyregistry.MustRegister. Nil disables them.
 	Register func(...metrics.Registerable)
 	// Clock is the real one where it is nil.
 	Clock clock.PassiveClock
@@ -96,7 +96,7 @@ type Gateway struct {
 // assigned is a route of the table, with the pools that it refers to.
 type assigned struct {
 	pools []*pool.Pool
-	// form identifies what it was given as, everywhere tells that the other replicas serve it in that form. askNoMore ends
+	// form identifies the content of the route; everywhere is true if the other replicas serve it in that form. askNoMore ends
 	// the questions to them, if there are any.
 	form       string
 	everywhere bool
@@ -157,12 +157,11 @@ func New(options Options) *Gateway {
 	return g
 }
 
-// Retire has each connection end with its next answer, so that clients go to other replicas before Serve ends.
+// Retire closes each connection after its next response, so that clients use other replicas before Serve returns.
 func (g *Gateway) Retire() { g.retired.Store(true) }
 
-// SetRoute has the requests to a route's hosts distributed as it says. A host that another route had before is
-// this one's from then on; nobody else has made host names unique (serving 8-3). Revisions may be unknown yet:
-// requests wait for them.
+// SetRoute sets the hosts of a route with their traffic splits. A host of another route becomes this one's (serving 8-3). Requests
+// wait for Revisions that are unknown yet.
 func (g *Gateway) SetRoute(route *routing.Route) {
 	form := formOf(route)
 	g.mu.Lock()
@@ -176,7 +175,7 @@ func (g *Gateway) SetRoute(route *routing.Route) {
 	g.assign(route.Key, next)
 }
 
-// DeleteRoute forgets a route: its hosts are unknown then.
+// DeleteRoute removes a route with its hosts.
 func (g *Gateway) DeleteRoute(key routing.Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

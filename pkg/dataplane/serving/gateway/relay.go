@@ -144,5 +144,5 @@ func (g *Gateway) serveForwarded(w http.ResponseWriter, r *http.Request) {
 	f := g.standard(w, in)
 	defer f.End()
 	f.attempts.Path = strings.Split(r.Header.Get(pathHeader), ",")
-	g.serve(inbound{request: in, revision: p, path: f.attempts.Path}, f)
+	g.serve(inbound{request: in, revision: p, path: f.attempts.Path}, f) //nolint:contextcheck // Forwarder.Wait returns the context
 }

@@ -35,8 +35,8 @@ const (
 	minConnections, maxConnections = 64, 1 << 17
 )
 
-// Serve takes the TCP connections of a listener until ctx ends. Then it takes no more, lets the requests in flight
-// end within Options.StopTimeout, and closes what is left. An error is that of a listener that fails before.
+// Serve accepts TCP connections until ctx is canceled. Then it accepts no more, waits for the requests in flight, at most for
+// Options.StopTimeout, and closes the remaining connections. It returns an error if the listener fails before.
 //
 // Half of the files that the process may open are for connections of clients, the other half for those to
 // instances. When three quarters of these are taken, new ones are only waited for 2 s, both for a request's

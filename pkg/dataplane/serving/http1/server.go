@@ -64,7 +64,7 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	defer stop()
 	defer c.unreserve()
 	defer c.contain()
-	c.serve() //nolint:contextcheck // exchanges outlive ctx, and have one of their own
+	c.serve()
 }
 
 // contain keeps a panic to the connection that it happened on, as net/http does: others go on.

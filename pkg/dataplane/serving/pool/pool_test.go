@@ -72,7 +72,9 @@ type waiter struct{ ctx context.Context }
 
 func (w waiter) Queued() (context.Context, context.CancelFunc) { return w.ctx, func() {} }
 
-func (p *Pool) acquire(ctx context.Context, before bool) Grant { return p.Acquire(waiter{ctx}, before) }
+func (p *Pool) acquire(ctx context.Context, before bool) Grant {
+	return p.Acquire(waiter{ctx}, before) //nolint:contextcheck // Queued returns the context
+}
 
 // try grants a backend if there is one and no request waits.
 func (p *Pool) try() *Backend {
@@ -343,7 +345,7 @@ func TestDraining(t *testing.T) {
 }
 
 // TestUnreachable covers that an instance that took no connection is avoided for a while, and that requests wait
-// where there is no other.
+// without another one.
 func TestUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{}
@@ -482,7 +484,7 @@ func (p *Pool) awaitDrained(backend string) {
 }
 
 // TestLongLivedRequests covers when a request does not delay the end of its backend any more: at once where its response
-// has no end by nature, after some time where it just goes on.
+// has no end by nature, after some time if it takes long.
 func TestLongLivedRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		at   []bool

@@ -42,7 +42,7 @@ type Grant struct {
 
 // Waiter is a request that acquires a backend.
 type Waiter interface {
-	// Queued is called if the request has to wait for a backend, until ctx ends. It is followed by stop.
+	// Queued is called if the request has to wait for a backend, until ctx is canceled. It is followed by stop.
 	Queued() (ctx context.Context, stop context.CancelFunc)
 }
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// body is the body of a request on its way to the backend. It stays open when an attempt ends, so that the next one may send
+// body is the body of a request to a backend. It stays open when an attempt ends, so that the next one may send
 // it: net/http closes the client's.
 type body struct {
 	io.Reader
@@ -39,7 +39,7 @@ func (b *body) Read(p []byte) (int, error) {
 // Close does nothing.
 func (b *body) Close() error { return nil }
 
-// responseBody is the body of a response on its way to the client.
+// responseBody is the body of a response to the client.
 type responseBody struct {
 	io.ReadCloser
 	request *Request
@@ -54,9 +54,9 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// noBody is empty like http.NoBody, but unknown to net/http, which repeats requests without a body on another connection when
+// emptyBody is empty like the empty body of net/http, but unknown to net/http, which repeats requests without a body on another connection when
 // the first one breaks off, although the backend may have acted on them.
-type noBody struct{}
+type emptyBody struct{}
 
-func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
-func (noBody) Close() error             { return nil }
+func (emptyBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (emptyBody) Close() error             { return nil }

@@ -49,6 +49,6 @@ func TestBodyOutlivesRequest(t *testing.T) {
 		t.Errorf("the body ends with %v", err)
 	}
 	if got := out.Trailer.Get("X-T"); got != "end" {
-		t.Errorf("trailer %q, want that of the client", got)
+		t.Errorf("trailer %q, want the trailer of the client", got)
 	}
 }

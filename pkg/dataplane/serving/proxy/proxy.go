@@ -66,9 +66,9 @@ type Request struct {
 	client     context.Context
 	cancel     context.CancelCauseFunc
 	control    *http.ResponseController
-	// body is the body of the request, nil if there is none.
+	// body is the body of the request, nil if it has no body.
 	body *body
-	// retiring is true if connections end with their next response.
+	// retiring is true if connections are closed after their next response.
 	retiring bool
 
 	// start ends the request if its response does not start in time; nil if there is no such limit.

@@ -155,7 +155,7 @@ func once(r *http.Request) {
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		r.Body = noBody{}
+		r.Body = emptyBody{}
 		// Neither a length nor chunks.
 		r.TransferEncoding = []string{"identity"}
 	}

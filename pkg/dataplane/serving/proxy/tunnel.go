@@ -11,8 +11,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// The close frames (RFC 6455 5.5.1) that end a WebSocket without traffic, with the status code 1001 (going away): to the
-// client, and to the backend, which needs a mask.
+// The close frames (RFC 6455 5.5.1) that end a WebSocket without traffic, with the status code 1001, to the client and to the
+// backend, which needs a mask.
 const (
 	closeClient  = "\x88\x02\x03\xe9"
 	closeBackend = "\x88\x82\x00\x00\x00\x00\x03\xe9"
@@ -29,7 +29,7 @@ type meteredTunnel struct {
 	// received follows what comes from the backend. Read alone uses it.
 	received frames
 
-	// mu guards writing to the backend and sent, which follows what is written.
+	// mu guards writing to the backend and sent, which follows the bytes written.
 	mu   sync.Mutex
 	sent frames
 }
@@ -70,7 +70,7 @@ func (t *meteredTunnel) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends what goes to the backend, where that is possible.
+// CloseWrite ends the stream to the backend, if that is possible.
 func (t *meteredTunnel) CloseWrite() error {
 	if half, ok := t.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
