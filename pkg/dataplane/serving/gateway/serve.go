@@ -111,7 +111,7 @@ func (e entrance) ServeHTTP1(x *http1.Exchange) bool {
 
 // ServeHTTP implements http.Handler.
 func (e entrance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e.gateway.serveHTTP(w, r, e.public)
+	e.gateway.serveHTTP(w, r, e.public) //nolint:contextcheck // Forwarder.Wait returns the context
 }
 
 func newListening(g *Gateway, requests entrance) *listening {
