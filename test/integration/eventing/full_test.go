@@ -51,7 +51,7 @@ func TestFullShareOfANamespace(t *testing.T) {
 		o.trigger(t, o.namespace, name, name, o.subscriber.URL, delivered(retries(1000, "PT0.5S")))
 	}
 	harness.Eventually(t, "the namespace has no room", func() error {
-		if a := o.post(t); a.code != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "of the namespace hold") {
+		if a := o.post(t); a.code != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "of the namespace reached their share") {
 			return fmt.Errorf("an event got %d with Retry-After %q: %s", a.code, a.header.Get("Retry-After"), a.body)
 		}
 		return nil
