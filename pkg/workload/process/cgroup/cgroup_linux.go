@@ -108,11 +108,11 @@ func (c *Groups) Create(instance, container string, limits corev1.ResourceList) 
 	if len(settings) == 0 {
 		return nil, nil
 	}
-	dir, err := c.Dir(instance, container)
-	if err != nil {
-		c.warn.Do(func() { c.logger.Info("Memory and CPU limits are not enforced", "reason", err.Error()) })
+	if c.base == "" {
+		c.warn.Do(func() { c.logger.Info("Memory and CPU limits are not enforced", "reason", c.err.Error()) })
 		return nil, nil
 	}
+	dir := filepath.Join(c.base, instance+"."+container)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("set resource limits: %w", err)
 	}
