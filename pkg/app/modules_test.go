@@ -57,7 +57,7 @@ func serveAPI(t *testing.T) (*apiserver.StandaloneOptions, *rest.Config) {
 
 func listenLocal(t *testing.T) net.Listener {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // A listener of a test.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

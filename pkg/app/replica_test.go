@@ -153,7 +153,7 @@ func TestReplicaModules(t *testing.T) {
 					t.Errorf("%s does not stop: %v", m.Name(), err)
 				}
 			}
-			if connection, err := net.Dial("tcp", config.Listener.Addr().String()); err == nil { //nolint:noctx // It is refused at once.
+			if connection, err := net.Dial("tcp", config.Listener.Addr().String()); err == nil {
 				connection.Close()
 				t.Error("the port for peers is open after the stop")
 			}
