@@ -147,7 +147,7 @@ func TestInvalidStatus(t *testing.T) {
 // TestInterimAnswers covers that clients of HTTP/1.0 get no interim answers (RFC 9110 15.2), and others do.
 func TestInterimAnswers(t *testing.T) {
 	b := serve(t, Options{}, revision(0), http.NotFoundHandler())
-	rawApp(t, b, "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+	rawApp(t, b, "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
 	for request, answers := range map[string]int{
 		"GET / HTTP/1.0\r\nHost: app\r\n\r\n": 1,
 		"POST / HTTP/1.1\r\nHost: app\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": 2,
