@@ -1,5 +1,5 @@
-// Package workload is the interface to the place where revisions run: as Pods of a cluster, or as processes
-// of this machine. Its users do not depend on which.
+// Package workload defines the interface to run Revisions, as Pods of a cluster or as processes of this machine. Users of
+// the interface do not depend on the implementation.
 package workload
 
 import (
@@ -13,65 +13,64 @@ import (
 // Key names a Revision.
 type Key = types.NamespacedName
 
-// Runtime runs the instances of revisions. Its methods may be called concurrently, return without waiting for
-// instances, and repeat without harm.
+// Runtime runs the backends of Revisions. Its methods may be called concurrently, return without waiting for backends, and
+// are idempotent.
 type Runtime interface {
-	// Apply makes a revision known: from then on Scale has an effect on it. A revision of the same name but
-	// another UID replaces the one known before. An error means that it is worth trying again; what is wrong
-	// with the revision itself is in its State.
+	// Apply registers a Revision, so that Scale has an effect on it. A Revision with the same name and another UID replaces
+	// the registered one. Errors are transient: the caller should retry. Permanent faults of the Revision are reported in
+	// its State.
 	//
 	// writes is true on the replica that creates and deletes the Revision's objects.
 	Apply(ctx context.Context, revision *servingv1.Revision, writes bool) error
-	// Scale asks for a number of instances. Surplus instances are drained before they end. Unknown revisions
-	// are no error.
+	// Scale sets the number of backends. Surplus backends are drained before they stop. Unknown Revisions are ignored.
 	Scale(ctx context.Context, revision Key, replicas int32) error
 	// Remove drains and stops all backends of the Revision with the given UID, and deletes its state. See Apply for writes.
 	Remove(ctx context.Context, revision Key, uid types.UID, writes bool) error
-	// State returns what is observed of a revision, and false where it is unknown.
+	// State returns the observed state of a Revision, and false if the Revision is unknown.
 	State(revision Key) (State, bool)
-	// Drained notes that a draining instance has none but long-lived requests left, so that it may be told to end.
+	// Drained reports that a draining backend has no requests left except long-lived ones, so that it may be stopped.
 	Drained(revision Key, instance string)
-	// Subscribe has fn called after each change of a revision's State, with the newest one, in order for each
-	// revision; the zero State says that it is gone. fn must not block. Call it before Apply.
+	// Subscribe adds a function that is called with the latest State of a Revision after each change, in order for each
+	// Revision. A zero State means that the Revision was removed. fn must not block. Call Subscribe before Apply.
 	Subscribe(fn func(Key, State))
 }
 
-// State is what a runtime observes of one revision. Immutable.
+// State is the observed state of one Revision. Immutable.
 type State struct {
-	// UID of the revision that the state belongs to.
+	// UID is the UID of the Revision.
 	UID types.UID
-	// Desired is the number of instances last asked for, Ready that of those which take requests.
+	// Desired is the number of backends requested last, Ready the number of backends that accept requests.
 	Desired, Ready int32
 	// Instances are the ready and draining backends, oldest first.
 	Instances []Instance
-	// Failure is why the revision's newest instances do not become ready, or nil.
+	// Failure describes why the newest backends do not become ready, or is nil.
 	Failure *Failure
-	// LogURL is where the revision's logs are.
+	// LogURL is the location of the Revision's logs.
 	LogURL string
-	// Resolving is true if the revision waits for its images to be resolved to digests.
+	// Resolving is true while the images of the Revision are being resolved to digests.
 	Resolving bool
-	// Warning is a sentence about what is not as asked for but keeps no instance from running, such as a tag that
-	// was not resolved, or empty.
+	// Warning is a sentence about a difference from the Revision's spec that does not prevent backends from running, such
+	// as an unresolved tag, or empty.
 	Warning string
-	// Containers and InitContainers are the images by digest, where the runtime resolves them.
+	// Containers and InitContainers are the images by digest, if the runtime resolves them.
 	Containers, InitContainers []servingv1.ContainerStatus
 }
 
-// Instance is one running copy of a revision that takes, or took, requests.
+// Instance is one backend of a Revision that is ready or draining.
 type Instance struct {
-	// Name is unique among the instances the revision ever has.
+	// Name is unique among all backends that the Revision ever has.
 	Name string
 	// Address is the host:port of the serving port.
 	Address string
-	// Draining instances finish the requests they have and get no new ones.
+	// Draining backends finish their requests and receive no new ones.
 	Draining bool
 }
 
-// Failure is a reason why instances do not become ready.
+// Failure describes why backends do not become ready.
 type Failure struct {
-	// Resources is true if the place lacks a resource (ResourcesAvailable is False); otherwise the containers
-	// themselves fail (ContainerHealthy is False).
+	// Resources is true if a resource is missing (ResourcesAvailable is False). Otherwise the containers fail
+	// (ContainerHealthy is False).
 	Resources bool
-	// Reason is a word of docs, such as ExitCode1 or ContainerMissing; Message a sentence for the user.
+	// Reason is documented, such as ExitCode1 or ContainerMissing; Message is a sentence for the user.
 	Reason, Message string
 }

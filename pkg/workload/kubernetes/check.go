@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/probing"
 )
 
-// newCheck returns what finds out how a container is, as the kubelet would, within the probe's timeout.
+// newCheck returns the check for a probe, with the probe's timeout, as the kubelet would make it.
 func newCheck(spec *corev1.Probe, c *corev1.Container, ip string) probing.Check {
 	timeout := time.Duration(cmp.Or(spec.TimeoutSeconds, 1)) * time.Second
 	var check probing.Check
@@ -34,7 +34,7 @@ func newCheck(spec *corev1.Probe, c *corev1.Container, ip string) probing.Check 
 	}
 }
 
-// probedPort returns the port that a probe asks by network, or "".
+// probedPort returns the port that a probe connects to, or "".
 func probedPort(spec *corev1.Probe, c *corev1.Container) string {
 	switch {
 	case spec.HTTPGet != nil:
@@ -48,7 +48,7 @@ func probedPort(spec *corev1.Probe, c *corev1.Container) string {
 	}
 }
 
-// number looks up a port of a container that is given by name.
+// number resolves a port of a container that may be given by name.
 func number(port intstr.IntOrString, c *corev1.Container) string {
 	for i := range c.Ports {
 		if port.Type == intstr.String && c.Ports[i].Name == port.StrVal {

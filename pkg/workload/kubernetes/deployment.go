@@ -16,7 +16,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// create makes the Deployment of a Revision. That the host refuses it is in the State, and tried again later.
+// create creates the Deployment of a Revision. If the host refuses it, the State has the reason and the creation is retried
+// later.
 func (r *revision) create(ctx context.Context, revision *servingv1.Revision, p plan) error {
 	deployments := r.runtime.client.AppsV1().Deployments(r.Key.Namespace)
 	created, err := deployments.Create(ctx, newDeployment(revision, p), metav1.CreateOptions{})
@@ -71,8 +72,7 @@ func (r *revision) delete(ctx context.Context, deployment *appsv1.Deployment) er
 	return nil
 }
 
-// isRefused reports whether the host understood what it was asked and will not do it, as opposed to that something went
-// wrong.
+// isRefused reports whether the host refused a valid request permanently, as opposed to a transient error.
 func isRefused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -86,7 +86,7 @@ func isRefused(err error) bool {
 	}
 }
 
-// scale asks the Deployment for a number of instances. The lock is held, and given up.
+// scale sets the number of replicas of the Deployment. The caller holds the lock, which scale releases.
 func (r *revision) scale(ctx context.Context, replicas int32) error {
 	if r.removed {
 		r.Unlock()
@@ -108,7 +108,8 @@ func (r *revision) scale(ctx context.Context, replicas int32) error {
 	return r.hasAsked(own, replicas, err)
 }
 
-// activate asks the Deployment for one instance if it is to have none. The lock is held, and given up.
+// activate sets the number of replicas of the Deployment to one if it is zero. The caller holds the lock, which activate
+// releases.
 func (r *revision) activate(ctx context.Context) error {
 	own := r.own()
 	if r.removed || own == nil || ptr.Deref(r.asked, ptr.Deref(own.Spec.Replicas, 1)) > 0 {
@@ -126,7 +127,7 @@ func (r *revision) activate(ctx context.Context) error {
 	return r.hasAsked(own, 1, err)
 }
 
-// hasAsked notes what a Deployment was asked for.
+// hasAsked records the result of a request to scale a Deployment.
 func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) error {
 	r.Lock()
 	defer r.Unlock()
@@ -135,7 +136,7 @@ func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) er
 	case err != nil:
 		r.asked = nil
 	case r.deployment == of:
-		// What the host says from now on counts.
+		// The request holds until the watch reports another version of the Deployment.
 		r.asked = &replicas
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -144,7 +145,7 @@ func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) er
 	return nil
 }
 
-// remove deletes the Deployment of a Revision. The lock is held, and given up.
+// remove deletes the Deployment of a Revision. The caller holds the lock, which remove releases.
 func (r *revision) remove(ctx context.Context, uid types.UID, writes bool) error {
 	if r.uid != uid {
 		r.Unlock()

@@ -14,11 +14,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// settle is how long a Pod's deletion may take to be seen here after the kubelet has.
+// settle is the maximum delay between the kubelet's and this server's observation of a Pod's deletion.
 const settle = 500 * time.Millisecond
 
-// Held returns once no gateway has a request left at any instance of a revision that is draining now, or ctx ends.
-// The kubelet cannot say which of them it asks for: a hook is the same for all Pods of a Deployment.
+// Held returns once the gateways have no requests left at any backend of a Revision that is draining now, or with an error
+// when ctx is canceled. It covers all of them because the Pods of a Deployment have the same hook, which does not identify
+// the Pod.
 func (rt *Runtime) Held(ctx context.Context, key workload.Key) error {
 	if !backoff.Sleep(ctx, rt.clock, settle) {
 		return ctx.Err()
@@ -38,7 +39,7 @@ func (rt *Runtime) Held(ctx context.Context, key workload.Key) error {
 	return group.Wait()
 }
 
-// awaitDrained returns once no gateway has a request left at an instance.
+// awaitDrained returns once the gateways have no requests left at a backend.
 func (rt *Runtime) awaitDrained(ctx context.Context, key workload.Key, instance string, idle <-chan struct{}) error {
 	if drain := rt.options.Drain; drain != nil {
 		return drain(ctx, key, instance)
@@ -51,8 +52,8 @@ func (rt *Runtime) awaitDrained(ctx context.Context, key workload.Key, instance 
 	}
 }
 
-// DrainHandler answers the preStop hooks of Pods, GET /drain/<namespace>/<revision>, with 204 once Held returns. An
-// error ends the hook as well, and with it the Pod.
+// DrainHandler serves the preStop hooks of Pods, GET /drain/<namespace>/<revision>: it responds with 204 once Held returns.
+// After an error, the hook ends too, and the Pod is stopped.
 func (rt *Runtime) DrainHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+podspec.DrainPath+"{namespace}/{revision}", func(w http.ResponseWriter, r *http.Request) {

@@ -17,7 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// hook asks as the kubelet does, and returns what the answer will be.
+// hook calls DrainHandler as the kubelet does, and returns the recorder of its response.
 func (h *harness) hook() *httptest.ResponseRecorder {
 	answer := httptest.NewRecorder()
 	answer.Code = 0
@@ -33,7 +33,7 @@ func TestPodIsHeldUntilItHasDrained(t *testing.T) {
 		h.put(newInstance("b", isReady))
 		h.Drained(key, "a") // it is not draining yet
 		answer := h.hook()
-		// The kubelet has seen the deletion first.
+		// The kubelet observes the deletion before this server does.
 		h.put(newInstance("a", isDeleted))
 		<-time.After(20 * time.Second)
 		if synctest.Wait(); answer.Code != 0 {

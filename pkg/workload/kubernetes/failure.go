@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// Reasons of failures, as Kubernetes and Knative have them. Those of waiting containers are passed on besides.
+// Reasons of failures, as in Kubernetes and Knative. Failures also have the reasons of waiting containers.
 const (
 	reasonContainerMissing = "ContainerMissing"
 	reasonConfigError      = "CreateContainerConfigError"
@@ -25,7 +25,7 @@ const (
 	reasonUnhealthy        = "Unhealthy"
 )
 
-// What the kubelet has containers wait for. Its constants are not in k8s.io/api.
+// Reasons of waiting containers. The kubelet's constants are not in k8s.io/api.
 const (
 	waitingCreating     = "ContainerCreating"
 	waitingInitializing = "PodInitializing"
@@ -38,12 +38,12 @@ const (
 	waitingSignature    = "SignatureValidationFailed"
 )
 
-// replicaSetRefused is why a Deployment does not progress whose ReplicaSet cannot be made. Its constant is not in
-// k8s.io/api either.
+// replicaSetRefused is the reason of a Deployment that does not progress because its ReplicaSet cannot be created. The
+// constant is not in k8s.io/api either.
 const replicaSetRefused = "ReplicaSetCreateError"
 
-// failure is why the newest Pods do not become ready, or nil. pods are oldest first. Where Pods are always schedulable, one
-// without a node just needs time.
+// failure returns why the newest Pods do not become ready, or nil. pods are oldest first. If Pods are always schedulable, a
+// Pod without a node has not failed.
 func failure(pods []*pod, deployment *appsv1.Deployment, alwaysSchedulable bool) *workload.Failure {
 	for _, p := range slices.Backward(pods) {
 		if p.deleted() || p.ready() {
@@ -61,14 +61,14 @@ func failure(pods []*pod, deployment *appsv1.Deployment, alwaysSchedulable bool)
 	return nil
 }
 
-// isRefusal reports whether a condition of a Deployment is that its ReplicaSet, or the Pods of that, are refused: by
-// quota, Pod Security, policies or webhooks.
+// isRefusal reports whether a condition of a Deployment states that its ReplicaSet or Pods are refused, by quota, Pod
+// Security, policies or webhooks.
 func isRefusal(c *appsv1.DeploymentCondition) bool {
 	return c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
 		c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse && c.Reason == replicaSetRefused
 }
 
-// failure is why a Pod is not ready, or nil where it may just need time.
+// failure returns why a Pod is not ready, or nil if it may still be starting.
 func (p *pod) failure(alwaysSchedulable bool) *workload.Failure {
 	if p.Status.Phase == corev1.PodFailed {
 		return &workload.Failure{Resources: true, Reason: cmp.Or(p.Status.Reason, "PodFailed"), Message: cmp.Or(p.Status.Message, "The Pod has failed.")}
@@ -103,8 +103,8 @@ func (p *pod) failure(alwaysSchedulable bool) *workload.Failure {
 	return p.unhealthy
 }
 
-// containerFailure is why a container does not run, or nil. One exit of a container of a Pod that has taken requests is left
-// to its restart.
+// containerFailure returns why a container does not run, or nil. After the Pod has served requests, a first exit of a
+// container is no failure, because the container restarts.
 func containerFailure(s *corev1.ContainerStatus, subject string, served bool) *workload.Failure {
 	if t := s.State.Terminated; t != nil {
 		if served && s.RestartCount == 0 {
@@ -128,8 +128,8 @@ func containerFailure(s *corev1.ContainerStatus, subject string, served bool) *w
 		}
 		return &workload.Failure{Reason: w.Reason, Message: w.Message}
 	case waitingPull, reasonImagePull, waitingImageName, waitingNeverPull, waitingInspect, waitingRegistry, waitingSignature:
-		// While the kubelet waits to try again it repeats why, after what it waits for. One text for both keeps the
-		// status from changing each time.
+		// While it waits for the next attempt, the kubelet prefixes the message of the last one. Without the prefix the
+		// status does not change with each attempt.
 		message := w.Message
 		if _, why, ok := strings.Cut(message, waitingPull+": "); ok {
 			message = why
@@ -140,8 +140,8 @@ func containerFailure(s *corev1.ContainerStatus, subject string, served bool) *w
 	}
 }
 
-// exit describes the exit of a container. Configuration and Service repeat the message, with reasons of their own: so the
-// code is in it as well.
+// exit describes the exit of a container. The message has the code too, because Configuration and Service repeat the
+// message with reasons of their own.
 func exit(t *corev1.ContainerStateTerminated, subject string) *workload.Failure {
 	why := strings.TrimSpace(t.Message)
 	if why == "" {

@@ -139,7 +139,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// Where Pods are always schedulable, one without a node is no failure.
+// TestAlwaysSchedulable checks that a Pod without a node has not failed if Pods are always schedulable.
 func TestAlwaysSchedulable(t *testing.T) {
 	p := newPod()
 	p.update(newInstance("a", func(p *corev1.Pod) {

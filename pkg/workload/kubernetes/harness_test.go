@@ -47,7 +47,7 @@ func newRevision(change ...func(*servingv1.Revision)) *servingv1.Revision {
 	return r
 }
 
-// resolver is a Resolver that knows all images, but those that it has errors for.
+// resolver is a Resolver that resolves all images except those with errors.
 type resolver struct {
 	mu    sync.Mutex
 	asked []string
@@ -66,7 +66,7 @@ func (r *resolver) Resolve(_ context.Context, _ images.Pull, image string) (imag
 	return found, r.errs[image]
 }
 
-// harness is a Runtime over a fake host. Used within a synctest bubble.
+// harness is a Runtime with a fake host, for use in a synctest bubble.
 type harness struct {
 	*Runtime
 	t        *testing.T
@@ -74,7 +74,7 @@ type harness struct {
 	resolver *resolver
 
 	mu sync.Mutex
-	// states are what subscribers were told.
+	// states are the States published to subscribers.
 	states []workload.State
 }
 
@@ -106,7 +106,7 @@ func newHarness(t *testing.T, change func(*Options), objects ...kruntime.Object)
 	return h
 }
 
-// apply applies a revision until there is nothing left to do, as the controller does.
+// apply applies a Revision until no work is left, as the controller does.
 func (h *harness) apply(ctx context.Context, revision *servingv1.Revision) {
 	h.t.Helper()
 	h.applyAs(ctx, revision, true)
@@ -142,7 +142,7 @@ func (h *harness) deployment() *appsv1.Deployment {
 	return d
 }
 
-// writes returns what was asked of the host but reads.
+// writes returns all requests to the host except reads.
 func (h *harness) writes() []string {
 	var all []string
 	for _, action := range h.client.Actions() {
@@ -159,7 +159,7 @@ func (h *harness) writes() []string {
 	return all
 }
 
-// put makes the host have a Pod.
+// put creates or updates a Pod on the host.
 func (h *harness) put(pod *corev1.Pod) {
 	h.t.Helper()
 	pods := h.client.CoreV1().Pods(pod.Namespace)
@@ -171,7 +171,7 @@ func (h *harness) put(pod *corev1.Pod) {
 	synctest.Wait()
 }
 
-// newInstance returns a Pod of the revision whose container runs.
+// newInstance returns a Pod of the Revision with a running container.
 func newInstance(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	now := metav1.NewTime(time.Now())
 	p := &corev1.Pod{
@@ -205,7 +205,7 @@ func isDeleted(p *corev1.Pod) {
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, ptr.To[int64](60)
 }
 
-// told is how often subscribers were called.
+// told returns the number of published States.
 func (h *harness) told() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// firstInspection is when a Pod is looked into whose containers are not created: its status has nothing of a volume that
-	// cannot be mounted, or a network that fails. A replica that does not lead asks itself each nextInspection whether it does.
+	// firstInspection is the delay before the Events of a Pod without containers are read: its status does not report
+	// volumes that cannot be mounted, or network failures. A replica that does not lead checks every nextInspection whether
+	// it leads.
 	firstInspection = 3 * time.Second
 	nextInspection  = 5 * time.Second
 	// failedScheduling is the reason of the scheduler's Events.
 	failedScheduling = "FailedScheduling"
 )
 
-// inspect finds out from its Events why the containers of a Pod are not created, until ctx is canceled.
+// inspect reads from a Pod's Events why its containers are not created, until ctx is canceled.
 func (r *revision) inspect(ctx context.Context, p *pod) {
 	rt := r.runtime
 	wait := firstInspection
@@ -46,7 +47,7 @@ func (r *revision) inspect(ctx context.Context, p *pod) {
 	rt.warnings.follow(ctx, object, func(e *corev1.Event) {
 		r.Lock()
 		defer r.Unlock()
-		// The fault may have been transient: the Pod keeps its state until another Event.
+		// The fault may have been transient: the failure holds until another Event.
 		if at := eventTime(e); ctx.Err() == nil && !at.Before(newest) {
 			newest, p.stuck = at, &workload.Failure{Resources: true, Reason: e.Reason, Message: e.Message}
 		}
@@ -60,7 +61,7 @@ func eventTime(e *corev1.Event) time.Time {
 	return e.EventTime.Time
 }
 
-// warnings are the Events that warn about Pods, in those namespaces where somebody follows those of a Pod.
+// warnings watches the warning Events of Pods, in namespaces with followed Pods.
 type warnings struct {
 	client kubernetes.Interface
 
@@ -68,7 +69,7 @@ type warnings struct {
 	namespaces map[string]*followed
 }
 
-// followed is a namespace whose Events are followed. The lock of warnings guards followers.
+// followed is the watch of one namespace. The lock of warnings guards followers.
 type followed struct {
 	events    cache.SharedIndexInformer
 	stop      context.CancelFunc
@@ -82,7 +83,7 @@ const byPod = "pod"
 func (w *warnings) follow(ctx context.Context, pod *corev1.Pod, fn func(*corev1.Event)) {
 	f := w.enter(ctx, pod, fn)
 	defer w.leave(pod)
-	// It fails for an index only that there is not.
+	// Only a missing index would be an error.
 	known, _ := f.events.GetIndexer().ByIndex(byPod, string(pod.UID))
 	for _, obj := range known {
 		f.told(w, obj)
@@ -112,7 +113,7 @@ func (w *warnings) leave(pod *corev1.Pod) {
 	}
 }
 
-// start follows a namespace until it is stopped, which the first one that asks for it does not do alone. w.mu is held.
+// start watches a namespace until stop is called, independent of the cancellation of ctx. The caller holds w.mu.
 func (w *warnings) start(ctx context.Context, namespace string) *followed {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f := &followed{stop: stop, followers: map[types.UID]func(*corev1.Event){}}
@@ -123,7 +124,7 @@ func (w *warnings) start(ctx context.Context, namespace string) *followed {
 		}
 		return nil, nil
 	}}, func(o *metav1.ListOptions) { o.FieldSelector = selector })
-	// It fails for informers only that have been stopped.
+	// Only a stopped informer would return an error.
 	_, _ = f.events.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { f.told(w, obj) }, UpdateFunc: func(_, obj any) { f.told(w, obj) },
 	})
@@ -131,8 +132,8 @@ func (w *warnings) start(ctx context.Context, namespace string) *followed {
 	return f
 }
 
-// told hands an Event to who follows those of its Pod, unless something else says the same better: a condition of the Pod, that
-// it has no node, or the status of the container that the Event is about.
+// told passes an Event to the follower of its Pod. It skips Events that the Pod's status reports better: failures to
+// schedule, and Events about a single container.
 func (f *followed) told(w *warnings, obj any) {
 	e, ok := obj.(*corev1.Event)
 	if !ok || e.Reason == failedScheduling || e.InvolvedObject.FieldPath != "" {

@@ -14,25 +14,25 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// pod is an instance, or one to be. The lock of its revision guards it.
+// pod is a backend, ready or not. The lock of its revision guards it.
 type pod struct {
-	// Pod is what the host says of it, trimmed. Immutable.
+	// Pod is the object from the host, trimmed. Immutable.
 	*corev1.Pod
 	// address is the host:port of the serving port, or empty.
 	address string
-	// probed is true once a probe from here succeeded, confirmed once the kubelet reports the Pod as ready, which
-	// decides from then on; served is true once the Pod has received requests.
+	// probed is true if the last probe by this server succeeded. confirmed is true once the kubelet has reported the Pod as
+	// ready, after which only the kubelet decides. served is true once the Pod has received requests.
 	probed, confirmed, served bool
-	// unhealthy is what its probes say when they have failed for long, stuck why its containers are not even created.
+	// unhealthy describes long-lasting failures of probes, stuck why containers are not created.
 	unhealthy, stuck *workload.Failure
-	// idle is closed by drained.
+	// drained closes idle.
 	idle    chan struct{}
 	drained func()
 
 	probing, inspecting task
 }
 
-// task is something that runs for as long as it is wanted.
+// task is a goroutine that runs while it is needed.
 type task struct{ stop context.CancelFunc }
 
 // run starts or stops the task.
@@ -59,7 +59,7 @@ func newPod() *pod {
 	return p
 }
 
-// update takes over what the host says.
+// update stores the current object from the host.
 func (p *pod) update(object *corev1.Pod) {
 	first := p.Pod == nil
 	p.Pod = object
@@ -68,7 +68,7 @@ func (p *pod) update(object *corev1.Pod) {
 		p.address = net.JoinHostPort(object.Status.PodIP, strconv.Itoa(int(podspec.ServingPort(object.Spec.Containers))))
 	}
 	if p.deleted() {
-		// Whether it has taken requests before this server was started is known to no one.
+		// The Pod may have served requests before this server started.
 		p.served = p.served || first && p.anyRunning()
 		return
 	}
@@ -84,7 +84,7 @@ func (p *pod) update(object *corev1.Pod) {
 	p.served = p.served || p.ready()
 }
 
-// forget ends all that is done for a Pod.
+// forget stops all tasks of a Pod.
 func (p *pod) forget() {
 	for _, t := range []*task{&p.probing, &p.inspecting} {
 		t.end()
@@ -97,18 +97,18 @@ func (p *pod) over() bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// ready reports whether the Pod takes requests.
+// ready reports whether the Pod accepts requests.
 func (p *pod) ready() bool {
 	return !p.deleted() && !p.over() && p.address != "" && (p.probed || p.conditionTrue(corev1.PodReady))
 }
 
-// draining reports whether the Pod may have requests left, but takes no more.
+// draining reports whether the Pod may have requests left but accepts no new ones.
 func (p *pod) draining() bool {
 	return p.deleted() && !p.over() && p.served && p.address != "" && p.anyRunning()
 }
 
-// wantsProbe reports whether a probe from here may find the Pod ready sooner than the kubelet's. What only the kubelet can
-// probe, or what must pass several times, is left to it.
+// wantsProbe reports whether probes by this server may find the Pod ready sooner than the kubelet's. Exec probes, and
+// probes that must pass several times, are left to the kubelet.
 func (p *pod) wantsProbe() bool {
 	kubelets := func(probe *corev1.Probe) bool {
 		return probe != nil && (probe.Exec != nil || probe.SuccessThreshold > 1)
@@ -119,7 +119,7 @@ func (p *pod) wantsProbe() bool {
 		})
 }
 
-// lasting returns the containers that make a Pod ready: native sidecars and the ordinary ones.
+// lasting returns the containers that determine the readiness of a Pod: native sidecars and ordinary containers.
 func lasting(pod *corev1.PodSpec) []corev1.Container {
 	var all []corev1.Container
 	for i := range pod.InitContainers {
@@ -130,7 +130,7 @@ func lasting(pod *corev1.PodSpec) []corev1.Container {
 	return append(all, pod.Containers...)
 }
 
-// creating reports whether the Pod has a node, but its containers are not there and nothing says why.
+// creating reports whether the Pod has a node but no containers yet, for an unknown reason.
 func (p *pod) creating() bool {
 	if p.deleted() || p.Status.Phase != corev1.PodPending || !p.conditionTrue(corev1.PodScheduled) {
 		return false

@@ -21,33 +21,33 @@ import (
 const (
 	minInterval = 10 * time.Millisecond
 	maxInterval = time.Second
-	// shareOfTime bounds how much longer a container seems to start because it is not probed all the time.
+	// shareOfTime bounds the delay that the intervals between probes add to a start, as a fraction of the start's duration.
 	shareOfTime = 20
-	// perPod times the number of Pods that start is the least interval: 500 probes a second.
+	// perPod limits the rate of all probes to 500 per second.
 	perPod = 2 * time.Millisecond
-	// patience is how long a container may run and fail its readiness probe before its revision is said to have failed,
-	// which the first success revokes. Users learn of a wrong port within 10 seconds; slow containers have a startup
-	// probe, or an initial delay.
+	// patience is the time for which a running container may fail its readiness probe before its Revision is reported as
+	// failed. The first success revokes the failure. Users learn about a wrong port within 10 seconds; slow containers have
+	// a startup probe or an initial delay.
 	patience = 5 * time.Second
 )
 
-// pacer spaces probes, so that many Pods which start at the same time do not spend the processors on it.
+// pacer determines the intervals of probes, to save CPU time when many Pods start.
 type pacer struct{ starting atomic.Int64 }
 
-// enter counts a Pod that starts, until leave is called.
+// enter counts a starting Pod until leave is called.
 func (p *pacer) enter() (leave func()) {
 	p.starting.Add(1)
 	return func() { p.starting.Add(-1) }
 }
 
-// interval is the time until the next probe of a Pod that has been probed for elapsed.
+// interval returns the time until the next probe of a Pod that has been probed for elapsed.
 func (p *pacer) interval(elapsed time.Duration) time.Duration {
 	interval := min(max(elapsed/shareOfTime, minInterval), maxInterval)
 	return min(max(interval, time.Duration(p.starting.Load())*perPod), maxInterval)
 }
 
-// probe probes a Pod whose containers run until the kubelet finds it ready or ctx ends, and takes its word for it
-// meanwhile. The kubelet would look once a second only.
+// probe probes a Pod with running containers until ctx is canceled, which happens when the kubelet reports it as ready.
+// Until then the Pod accepts requests while the probes pass. The kubelet probes at most once a second.
 func (r *revision) probe(ctx context.Context, p *pod) {
 	rt := r.runtime
 	r.Lock()
@@ -85,19 +85,19 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 	}
 }
 
-// step is a probe of one container that must pass, before those after it.
+// step is a probe of one container that must pass before the next ones.
 type step struct {
 	name, container, port string
-	// serving is true if the port is the one that takes requests.
+	// serving is true if port is the port for requests.
 	serving bool
 	check   func(ctx context.Context) error
-	// from is when it may be made first, until how long its failures are nothing to tell of.
+	// from is the time of the first attempt. Failures before until are not reported.
 	from, until time.Time
-	// once passed, it is not made again.
+	// once is true if the probe is not repeated after it has passed.
 	once, passed bool
 }
 
-// stepsOf returns the probes that make a Pod ready: each container's startup probe, then its readiness probe.
+// stepsOf returns the probes that determine the readiness of a Pod: all startup probes, then all readiness probes.
 func stepsOf(pod *corev1.Pod) []*step {
 	var starts, readiness []*step
 	containers := lasting(&pod.Spec)
@@ -118,7 +118,7 @@ func stepsOf(pod *corev1.Pod) []*step {
 		}
 		var budget time.Duration
 		if s := c.StartupProbe; s != nil {
-			// The kubelet starts a container again that takes longer.
+			// The kubelet restarts a container that exceeds the budget.
 			budget = time.Duration(s.InitialDelaySeconds+cmp.Or(s.FailureThreshold, podspec.DefaultFailureThreshold)*cmp.Or(s.PeriodSeconds, podspec.DefaultProbePeriod)) * time.Second
 		}
 		add(startupProbe, c.StartupProbe, &starts, budget)
@@ -132,7 +132,7 @@ const (
 	readinessProbe = "readiness probe"
 )
 
-// startOf is when a container was started.
+// startOf returns the time at which a container was started.
 func startOf(pod *corev1.Pod, container string) time.Time {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
@@ -144,7 +144,7 @@ func startOf(pod *corev1.Pod, container string) time.Time {
 	return time.Time{}
 }
 
-// firstFailure makes one probe after the other, and returns the first that fails.
+// firstFailure runs the steps in order, and returns the first one that fails.
 func firstFailure(ctx context.Context, steps []*step, now time.Time) (*step, error) {
 	for _, s := range steps {
 		if s.once && s.passed {

@@ -20,7 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// listening returns a port of the loopback interface where something listens, until stop is called.
+// listening returns a port of the loopback interface that accepts connections until stop is called.
 func listening(t *testing.T) (port int32, stop func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -31,7 +31,7 @@ func listening(t *testing.T) (port int32, stop func()) {
 	return int32(listener.Addr().(*net.TCPAddr).Port), func() { listener.Close() }
 }
 
-// probedAt has a Pod's readiness probed at a port of the loopback interface.
+// probedAt sets the readiness probe of a Pod to a port of the loopback interface.
 func probedAt(port int32) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.PodIP = "127.0.0.1"
@@ -42,7 +42,7 @@ func probedAt(port int32) func(*corev1.Pod) {
 	}
 }
 
-// running is a Runtime that has a revision with a Deployment.
+// running returns a Runtime with a Revision and its Deployment.
 func running(t *testing.T, change func(*Options)) *harness {
 	t.Helper()
 	d := newDeployment(newRevision(), plan{replicas: 1})
@@ -64,7 +64,7 @@ func TestProbeIsFasterThanTheKubelet(t *testing.T) {
 		if took := time.Since(began); took > minInterval {
 			t.Errorf("ready after %v, want at once", took)
 		}
-		// As long as the kubelet has no word, it must go on taking them.
+		// Until the kubelet reports a state, the Pod must pass the probes of this server.
 		stop()
 		<-time.After(2 * maxInterval)
 		if got := h.state(); got.Ready != 0 {
@@ -104,7 +104,8 @@ func TestProbeFindsAWrongPort(t *testing.T) {
 	})
 }
 
-// Health may have a port of its own, and a native sidecar makes the Pod ready too.
+// TestProbesOfOtherPorts checks probes of a separate health port, and that a native sidecar determines the readiness of the
+// Pod too.
 func TestProbesOfOtherPorts(t *testing.T) {
 	tcp := func(port int32) *corev1.Probe {
 		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}}
@@ -227,8 +228,8 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// TestInspection covers that what keeps a Pod from being created is told as the newest of its Events has it, those that come
-// later included, and only while that is so. One replica watches Events, and only while there is such a Pod.
+// TestInspection checks that the newest warning Event of a Pod without containers is its failure, including later Events,
+// and only while the Pod has no containers. Only the leader watches Events, and only while such a Pod exists.
 func TestInspection(t *testing.T) {
 	event := func(name, reason, message string, at time.Duration) *corev1.Event {
 		e := &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: "a"}, Type: corev1.EventTypeWarning, Reason: reason, Message: message}

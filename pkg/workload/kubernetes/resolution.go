@@ -22,22 +22,22 @@ const (
 	enforceLabelKey = "pod-security.kubernetes.io/enforce"
 	levelRestricted = "restricted"
 	levelBaseline   = "baseline"
-	// levelTimeout bounds how long the host is asked for a namespace.
+	// levelTimeout bounds the time to read a Namespace from the host.
 	levelTimeout = 5 * time.Second
 )
 
-// resolution is what the images of a Revision are. Immutable.
+// resolution describes the images of a Revision and the restrictions of its namespace. Immutable.
 type resolution struct {
-	// images are by the names of containers.
+	// images are the images by container name.
 	images map[string]*images.Image
-	// warning is why one of them is not by digest, or empty.
+	// warning describes why an image is not by digest, or is empty.
 	warning string
-	// restricted is true if the namespace admits only Pods of the restricted Pod Security level; local if their hooks
-	// may not leave them, as the baseline level has it. It is found out only where that makes a difference.
+	// restricted is true if the namespace admits only Pods of the restricted Pod Security level, local if it rejects hooks
+	// that call other hosts, as the baseline level does. They are only determined if they affect the Pods.
 	restricted, local bool
 }
 
-// resolve resolves the images of a Revision, and applies it again.
+// resolve resolves the images of a Revision, and requests that the Revision is applied again.
 func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
 	found, err := r.runtime.resolution(ctx, revision)
 	if ctx.Err() != nil {
@@ -63,7 +63,7 @@ func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
 	r.refuse(r.refused)
 }
 
-// resolution asks about all images at once. A digest that was found before, as the Revision's status tells, stays.
+// resolution resolves all images concurrently. Digests in the Revision's status are kept.
 func (rt *Runtime) resolution(ctx context.Context, revision *servingv1.Revision) (*resolution, error) {
 	spec := &revision.Spec.PodSpec
 	known := map[string]string{}
@@ -104,7 +104,8 @@ func (rt *Runtime) resolution(ctx context.Context, revision *servingv1.Revision)
 	return found, nil
 }
 
-// level returns the Pod Security level that a namespace enforces. What is made for a wrong one stays so for good.
+// level returns the Pod Security level that a namespace enforces. It is read from the host directly, because a Deployment
+// for a wrong level is never corrected.
 func (rt *Runtime) level(ctx context.Context, namespace string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
 	defer cancel()

@@ -17,27 +17,27 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// warningAnnotationKey on Deployments says in what they are not as asked for.
+// warningAnnotationKey on Deployments holds the Warning of the State.
 const warningAnnotationKey = servingv1.GroupName + "/warning"
 
-// DeploymentName is the name of the one Deployment of a Revision.
+// DeploymentName returns the name of a Revision's Deployment.
 func DeploymentName(revision string) string { return revision + "-deployment" }
 
-// plan is what a Deployment follows from, besides the Revision.
+// plan holds the inputs to a Deployment besides the Revision.
 type plan struct {
 	images   resolution
 	replicas int32
-	// progressDeadline holds where the Revision says nothing about it.
+	// progressDeadline is the default for Revisions without one.
 	progressDeadline time.Duration
-	// runtimeClass and spread hold where the Revision says nothing about them.
+	// runtimeClass and spread are defaults for Revisions without a runtime class or an affinity.
 	runtimeClass string
 	spread       bool
-	// drainHost and drainPort are where the kubelet asks whether a Pod has drained; the host may be empty.
+	// drainHost and drainPort are the address of DrainHandler; the host may be empty.
 	drainHost string
 	drainPort int32
 }
 
-// pod returns what the Pods of the Deployment follow from.
+// pod returns the inputs to the Pods of the Deployment.
 func (p *plan) pod() podspec.Options {
 	o := podspec.Options{
 		Images: make(map[string]*podspec.Image, len(p.images.images)), Restricted: p.images.restricted, LocalHooks: p.images.local,
@@ -51,8 +51,8 @@ func (p *plan) pod() podspec.Options {
 	return o
 }
 
-// newDeployment returns the Deployment of a Revision, with nothing but the user's containers in it (serving 7.3). It is
-// written once: a Revision does not change, and what runs of it is not restarted because this server was upgraded.
+// newDeployment returns the Deployment of a Revision, with the user's containers and no others (serving 7.3). It is never
+// updated: a Revision is immutable, and an upgrade of this server must not restart its Pods.
 func newDeployment(revision *servingv1.Revision, p plan) *appsv1.Deployment {
 	annotations := podspec.Annotations(revision)
 	if p.images.warning != "" {
@@ -64,7 +64,7 @@ func newDeployment(revision *servingv1.Revision, p plan) *appsv1.Deployment {
 			Namespace:   revision.Namespace,
 			Labels:      podspec.Labels(revision),
 			Annotations: annotations,
-			// The host's garbage collector finds the owner through aggregation.
+			// The host's garbage collector reads the owner through aggregation.
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(revision, servingv1.SchemeGroupVersion.WithKind("Revision"))},
 		},
 		Spec: appsv1.DeploymentSpec{
@@ -81,7 +81,7 @@ func newDeployment(revision *servingv1.Revision, p plan) *appsv1.Deployment {
 	}
 }
 
-// progressDeadline is how long the Deployment may take to get anywhere, in seconds.
+// progressDeadline returns the time for the Deployment to make progress, in seconds.
 func progressDeadline(revision *servingv1.Revision, otherwise time.Duration) int32 {
 	deadline := otherwise
 	if own := servingv1.DurationAnnotation(revision.Annotations, servingv1.ProgressDeadlineAnnotationKey); own != nil && *own > 0 {
@@ -90,7 +90,7 @@ func progressDeadline(revision *servingv1.Revision, otherwise time.Duration) int
 	return int32(min(max(math.Ceil(deadline.Seconds()), 1), math.MaxInt32))
 }
 
-// statuses are the images of containers, as the status of a Revision has them: those by a tag have no digest.
+// statuses returns the container statuses of a Revision. Images by tag have no digest.
 func statuses(containers []corev1.Container) []servingv1.ContainerStatus {
 	all := make([]servingv1.ContainerStatus, len(containers))
 	for i := range containers {
@@ -102,7 +102,7 @@ func statuses(containers []corev1.Container) []servingv1.ContainerStatus {
 	return all
 }
 
-// keyOf names the Revision of an object of its namespace.
+// keyOf returns the key of the Revision that an object belongs to.
 func keyOf(object metav1.Object) (workload.Key, bool) {
 	name := object.GetLabels()[podspec.RevisionLabelKey]
 	return workload.Key{Namespace: object.GetNamespace(), Name: name}, name != ""

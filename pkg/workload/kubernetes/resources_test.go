@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// known is the resolution of images that all are the same but for their names.
+// known returns a resolution in which the images of all containers are equal except for their names.
 func known(image images.Image, containers ...string) resolution {
 	found := resolution{images: map[string]*images.Image{}}
 	for _, c := range containers {
@@ -139,7 +139,8 @@ func TestDeploymentOfSeveralContainers(t *testing.T) {
 	}
 }
 
-// The operator's runtime class and affinity hold where the template has none (config-deployment).
+// TestDeploymentDefaults checks that the operator's runtime class and affinity apply to templates without them
+// (config-deployment).
 func TestDeploymentDefaults(t *testing.T) {
 	pod := func(change func(*servingv1.Revision)) corev1.PodSpec {
 		return newDeployment(newRevision(change), plan{runtimeClass: "kata", spread: true}).Spec.Template.Spec
@@ -160,7 +161,8 @@ func TestDeploymentDefaults(t *testing.T) {
 	}
 }
 
-// A native sidecar gets what other containers beside the serving one get, but no hook: the kubelet ends it after them.
+// TestDeploymentWithNativeSidecar checks that a native sidecar has the variables of other containers beside the serving one
+// but no hook, because the kubelet stops it after them.
 func TestDeploymentWithNativeSidecar(t *testing.T) {
 	revision := newRevision(func(r *servingv1.Revision) {
 		r.Spec.PodSpec = corev1.PodSpec{

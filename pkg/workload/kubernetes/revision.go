@@ -28,25 +28,26 @@ type revision struct {
 
 	// uid is the UID of the Revision, empty before Apply.
 	uid types.UID
-	// removed revisions are unknown once their last Pod is gone.
+	// removed Revisions become unknown after their last Pod is deleted.
 	removed bool
-	// deployment is what the host has by the name, perhaps of an earlier Revision. Trimmed.
+	// deployment is the Deployment with the Revision's name, which may belong to an earlier Revision. Trimmed.
 	deployment *appsv1.Deployment
-	// wanted is how many instances were asked for last, before there is a Deployment to ask; asked is what it was asked
-	// for, until it is seen to change.
+	// wanted is the number of backends requested before the Deployment exists. asked is the number requested from the
+	// Deployment, until the watch reports a change of it.
 	wanted, asked *int32
-	// pods are by UID.
+	// pods are the Pods by UID.
 	pods map[types.UID]*pod
 	// resolution is the result of resolving the images, resolving is true while that is in progress.
 	resolution *resolution
 	resolving  bool
-	// refused is why there is no Deployment, retry when that is tried again, failures how often it was tried.
+	// refused is the reason why there is no Deployment, retry the timer of the next attempt, failures the number of failed
+	// attempts.
 	refused  *workload.Failure
 	retry    clock.Timer
 	failures int
 }
 
-// apply takes note of a Revision, and returns what to make a Deployment from if it is time to.
+// apply registers a Revision, and returns the plan if its Deployment must be created now.
 func (r *revision) apply(revision *servingv1.Revision, writes bool) *plan {
 	if r.uid != revision.UID || r.removed {
 		r.reset()
@@ -75,7 +76,7 @@ func (r *revision) apply(revision *servingv1.Revision, writes bool) *plan {
 	return p
 }
 
-// reset forgets all that belongs to a Revision.
+// reset deletes the state that belongs to one Revision or Deployment.
 func (r *revision) reset() {
 	r.wanted, r.asked, r.resolution, r.refused, r.failures, r.resolving = nil, nil, nil, nil, 0, false
 	if r.retry != nil {
@@ -84,7 +85,7 @@ func (r *revision) reset() {
 	}
 }
 
-// own returns the Deployment if it is the Revision's.
+// own returns the Deployment if it belongs to the Revision.
 func (r *revision) own() *appsv1.Deployment {
 	if r.deployment == nil || r.uid == "" {
 		return nil
@@ -95,7 +96,7 @@ func (r *revision) own() *appsv1.Deployment {
 	return r.deployment
 }
 
-// has takes over what the host has.
+// has stores the Deployment from the host.
 func (r *revision) has(deployment *appsv1.Deployment) {
 	r.deployment, r.asked = deployment, nil
 	if r.own() != nil {
@@ -106,7 +107,7 @@ func (r *revision) has(deployment *appsv1.Deployment) {
 // firstRetry and maxRetry limit the delay before the creation of a Deployment is retried.
 const firstRetry, maxRetry = time.Second, 5 * time.Minute
 
-// refuse notes why there is no Deployment, and has that tried again later.
+// refuse records why there is no Deployment, and schedules a retry.
 func (r *revision) refuse(failure *workload.Failure) {
 	r.refused = failure
 	r.failures++
@@ -115,7 +116,7 @@ func (r *revision) refuse(failure *workload.Failure) {
 	}
 	var timer clock.Timer
 	timer = r.runtime.clock.AfterFunc(backoff.Delay(r.failures, firstRetry, maxRetry), func() {
-		// The clock may hold a lock of its own here.
+		// The clock may hold its lock during this call, so the revision's lock is acquired in another goroutine.
 		go func() {
 			r.Lock()
 			defer r.Unlock()
@@ -128,7 +129,7 @@ func (r *revision) refuse(failure *workload.Failure) {
 	r.retry = timer
 }
 
-// deploymentChanged takes note of what the host has.
+// deploymentChanged handles a Deployment from the watch.
 func (rt *Runtime) deploymentChanged(deployment *appsv1.Deployment, gone bool) {
 	key, ok := keyOf(deployment)
 	if !ok || deployment.Name != DeploymentName(key.Name) {
@@ -162,13 +163,13 @@ func (r *revision) Observe() *workload.State {
 	return r.observed()
 }
 
-// Unused reports whether neither the Revision nor anything of the host is left.
+// Unused reports whether the Revision is unknown and has no objects on the host.
 func (r *revision) Unused() bool { return r.uid == "" && r.deployment == nil && len(r.pods) == 0 }
 
 // Deleted implements revisions.Revision.
 func (r *revision) Deleted() {}
 
-// podsOf returns the Pods of a Revision, oldest first. Pods from before a restore are among them.
+// podsOf returns the Pods of a Revision, oldest first, including Pods from before a restore.
 func (r *revision) podsOf(uid types.UID) []*pod {
 	pods := slices.SortedFunc(maps.Values(r.pods), oldestFirst)
 	return slices.DeleteFunc(pods, func(p *pod) bool { return p.Labels[podspec.RevisionUIDLabelKey] != string(origin.UID(uid)) })
@@ -202,7 +203,7 @@ func (r *revision) observed() *workload.State {
 	return state
 }
 
-// drained notes that no request is left at an instance.
+// drained reports that a draining backend has no requests left.
 func (r *revision) drained(instance string) {
 	for _, p := range r.pods {
 		if p.Name == instance && p.draining() {
@@ -211,7 +212,7 @@ func (r *revision) drained(instance string) {
 	}
 }
 
-// podChanged takes note of a Pod.
+// podChanged handles a Pod from the watch.
 func (rt *Runtime) podChanged(object *corev1.Pod, gone bool) {
 	key, ok := keyOf(object)
 	if !ok {
@@ -235,7 +236,7 @@ func (rt *Runtime) podChanged(object *corev1.Pod, gone bool) {
 	r.attend(rt.ctx, p)
 }
 
-// attend starts or ends what a Pod needs to be done for it.
+// attend starts or stops the tasks of a Pod.
 func (r *revision) attend(ctx context.Context, p *pod) {
 	p.probing.run(ctx, p.wantsProbe(), func(ctx context.Context) { r.probe(ctx, p) })
 	p.inspecting.run(ctx, p.creating(), func(ctx context.Context) { r.inspect(ctx, p) })

@@ -1,11 +1,11 @@
-// Package kubernetes runs revisions as Pods of the host cluster: for each one Deployment, owned by it across the two
-// servers, with nothing but the user's containers in it.
+// Package kubernetes runs Revisions as Pods of the host cluster. Each Revision has one Deployment with the user's
+// containers and no others. The Revision owns the Deployment, although they are in different servers.
 //
-// Instances are seen by a watch of the Pods. One that starts is probed from here as well as by the kubelet, so that
-// requests reach it as soon as it takes them. One that goes away, whoever deletes it, is held by a preStop hook: the
-// kubelet asks this server, which answers once no gateway has a request left at it. The baseline Pod Security level
-// admits no such hook; where a namespace enforces it, the hook is to sleep for some seconds, after which requests are the
-// container's own concern. That needs Kubernetes 1.30 or later.
+// Backends are observed by a watch of Pods. This server probes starting Pods as well as the kubelet does, so that requests
+// reach them without delay. A preStop hook holds a deleted Pod: the kubelet calls this server, which responds once no
+// gateway has a request left at the Pod. The baseline Pod Security level rejects such hooks. In namespaces that enforce it,
+// the hook sleeps for some seconds, and containers must finish later requests after SIGTERM. This requires Kubernetes 1.30
+// or later.
 package kubernetes
 
 import (
@@ -25,28 +25,28 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
-// Resolver finds out what images are.
+// Resolver resolves images.
 type Resolver interface {
 	Resolve(ctx context.Context, pull images.Pull, image string) (images.Image, error)
 }
 
-// Options are what a Runtime needs to know.
+// Options configure a Runtime.
 type Options struct {
-	// Client reaches the host cluster. Required.
+	// Client accesses the host cluster. Required.
 	Client kubernetes.Interface
 	// Images resolves tags to digests. Required.
 	Images Resolver
-	// Settings returns the operator's choices of now. Required.
+	// Settings returns the operator's current settings. Required.
 	Settings func() *settings.Settings
-	// Drain returns once no gateway has a request left at an instance. Without it, one call of Drained will do.
+	// Drain returns once no gateway has a request left at a backend. If nil, a single call of Drained is enough.
 	Drain func(ctx context.Context, revision workload.Key, instance string) error
-	// DrainAddress returns where the kubelet reaches DrainHandler, by an IP address as its names are not the cluster's.
-	// Nil, and no host, have instances that go away sleep instead.
+	// DrainAddress returns the address of DrainHandler for the kubelet, with an IP address as host, because the kubelet
+	// does not use the cluster's DNS. If it is nil or returns no host, the preStop hooks sleep.
 	DrainAddress func() (host string, port int32)
-	// LogURL returns where a revision's logs are. May be nil.
+	// LogURL returns the location of a Revision's logs. May be nil.
 	LogURL func(revision workload.Key) string
-	// Leading reports whether this replica leads: the others need not know why a Pod does not come. Nil stands for one that is
-	// alone.
+	// Leading reports whether this replica is the leader. Others do not inspect Pods that fail to start. If nil, this
+	// replica always leads.
 	Leading func() bool
 	// Clock times probes and retries. Defaults to the real one.
 	Clock clock.WithDelayedExecution
@@ -61,16 +61,16 @@ type Runtime struct {
 	clock   clock.WithDelayedExecution
 	logger  klog.Logger
 	pacer   pacer
-	// warnings tell why Pods do not come.
+	// warnings are the warning Events of Pods that fail to start.
 	warnings *warnings
-	// ctx ends what goes on in the background: it is that of Start.
+	// ctx is the context of Start. Canceling it stops all background work.
 	ctx       context.Context
 	revisions *revisions.Table[*revision]
 }
 
 var _ workload.Runtime = (*Runtime)(nil)
 
-// New returns a Runtime, to be started by Start.
+// New returns a Runtime. Call Start to start it.
 func New(o Options) (*Runtime, error) {
 	if o.Client == nil || o.Images == nil || o.Settings == nil {
 		return nil, errors.New("a client, a resolver of images and settings are required")
@@ -95,8 +95,8 @@ func New(o Options) (*Runtime, error) {
 	return rt, nil
 }
 
-// Apply makes a revision known and, on the replica that leads, its Deployment. What is wrong with it is in its State.
-// Images are resolved in the background first: subscribers are called when it is time to apply the revision again.
+// Apply registers a Revision and, if writes is true, creates its Deployment. Permanent faults are in its State. Images are
+// resolved in the background first: subscribers are called when the Revision must be applied again.
 func (rt *Runtime) Apply(ctx context.Context, revision *servingv1.Revision, writes bool) error {
 	r := rt.revisions.LockOrCreate(types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name})
 	create := r.apply(revision, writes)
@@ -107,7 +107,7 @@ func (rt *Runtime) Apply(ctx context.Context, revision *servingv1.Revision, writ
 	return r.create(ctx, revision, *create)
 }
 
-// Scale asks for a number of instances. Which of them go is up to the ReplicaSet: those that are not ready first.
+// Scale sets the number of backends. The ReplicaSet chooses the Pods to delete, preferring those not ready.
 func (rt *Runtime) Scale(ctx context.Context, key workload.Key, replicas int32) error {
 	r, ok := rt.revisions.Lock(key)
 	if !ok {
@@ -116,8 +116,8 @@ func (rt *Runtime) Scale(ctx context.Context, key workload.Key, replicas int32) 
 	return r.scale(ctx, max(replicas, 0))
 }
 
-// Activate asks for one instance where none is asked for. Unlike Scale it is for any replica of the server to call,
-// whether it leads or not, when a request waits.
+// Activate requests one backend for a Revision scaled to zero, because a request waits. Unlike Scale, any replica may call
+// it.
 func (rt *Runtime) Activate(ctx context.Context, key workload.Key) error {
 	r, ok := rt.revisions.Lock(key)
 	if !ok {
@@ -126,8 +126,8 @@ func (rt *Runtime) Activate(ctx context.Context, key workload.Key) error {
 	return r.activate(ctx)
 }
 
-// Remove deletes the Deployment of a revision, which the host's garbage collector does as well. The revision is
-// forgotten when its last Pod is gone.
+// Remove deletes the Deployment of a Revision; the host's garbage collector would delete it too. The Revision becomes
+// unknown after its last Pod is deleted.
 func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID, writes bool) error {
 	r, ok := rt.revisions.Lock(key)
 	if !ok {
@@ -139,8 +139,7 @@ func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID, 
 // State returns the latest State of a Revision.
 func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
 
-// Drained reports that this replica has no request left at a draining instance. It has an effect where there is no
-// Options.Drain.
+// Drained reports that this replica has no request left at a draining backend. It has no effect if Options.Drain is set.
 func (rt *Runtime) Drained(key workload.Key, instance string) {
 	if r, ok := rt.revisions.Lock(key); ok {
 		defer r.Unlock()
@@ -148,10 +147,10 @@ func (rt *Runtime) Drained(key workload.Key, instance string) {
 	}
 }
 
-// Subscribe adds a function to call after each change, and when a Revision has to be applied again. fn may call the Runtime.
+// Subscribe adds a function to call after each change, and when a Revision must be applied again. fn may call the Runtime.
 func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) { rt.revisions.Subscribe(fn) }
 
-// oldestFirst orders Pods.
+// oldestFirst compares Pods by creation time.
 func oldestFirst(a, b *pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }

@@ -54,7 +54,7 @@ func TestApplyOfFollowersWritesNothing(t *testing.T) {
 		if got := h.state(); got.UID != "uid-1" {
 			t.Errorf("State %+v, want that of the revision", got)
 		}
-		// It has become the leader.
+		// The replica becomes the leader.
 		h.apply(t.Context(), newRevision())
 		h.deployment()
 	})
@@ -144,7 +144,7 @@ func TestApplyFailures(t *testing.T) {
 				if diff := cmp.Diff(test.want, h.state().Failure); diff != "" {
 					t.Fatalf("Failure (-want +got):\n%s", diff)
 				}
-				// It is not tried again at once, but after a while, and the failure holds until it succeeds.
+				// The creation is retried after a delay, and the failure holds until an attempt succeeds.
 				before := len(h.client.Actions())
 				h.apply(t.Context(), newRevision())
 				if after := len(h.client.Actions()); after != before {
@@ -329,7 +329,7 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// TestRemoveOfFollowersWritesNothing leaves the Deployment to the replica that writes.
+// TestRemoveOfFollowersWritesNothing checks that only the replica that writes deletes the Deployment.
 func TestRemoveOfFollowersWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)
@@ -343,7 +343,7 @@ func TestRemoveOfFollowersWritesNothing(t *testing.T) {
 	})
 }
 
-// TestRestored keeps the Pods of a Revision that was restored: they have the label of the original UID.
+// TestRestored checks that a restored Revision keeps its Pods, which have the label of its original UID.
 func TestRestored(t *testing.T) {
 	const created = "00000000-0000-4000-8000-000000000001"
 	synctest.Test(t, func(t *testing.T) {
@@ -351,7 +351,7 @@ func TestRestored(t *testing.T) {
 		after := newRevision(func(r *servingv1.Revision) { r.UID = origin.Restored(created, "0123456789") })
 		running := newDeployment(before, plan{replicas: 1})
 		running.UID = "deployment"
-		// As pkg/restore leaves it.
+		// pkg/restore leaves the Deployment in this state.
 		running.OwnerReferences[0].UID = after.UID
 		h := newHarness(t, nil, running)
 		h.apply(t.Context(), after)

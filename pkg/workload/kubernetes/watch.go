@@ -14,8 +14,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// Start watches the Deployments and Pods of all Revisions until ctx is canceled, and returns once all that there are are
-// known. It also is what everything that goes on in the background ends with. Call it once, before Apply.
+// Start watches the Deployments and Pods of all Revisions until ctx is canceled, and returns after the initial lists.
+// Canceling ctx also stops all background work. Call it once, before Apply.
 func (rt *Runtime) Start(ctx context.Context) error {
 	rt.ctx = ctx
 	factory := informers.NewSharedInformerFactoryWithOptions(rt.client, 0,
@@ -101,7 +101,7 @@ func trimPod(from *corev1.Pod) *corev1.Pod {
 		})
 	}
 	for i := range from.Spec.InitContainers {
-		// Containers that keep running make the Pod ready too.
+		// Native sidecars determine the readiness of the Pod too.
 		if c := &from.Spec.InitContainers[i]; servingv1.IsNativeSidecar(c) {
 			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
 				Name: c.Name, RestartPolicy: c.RestartPolicy, ReadinessProbe: c.ReadinessProbe, StartupProbe: c.StartupProbe,

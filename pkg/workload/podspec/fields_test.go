@@ -77,7 +77,7 @@ spec:
           - {secret: {name: password, optional: true, items: [{key: value, path: value}]}}
 `
 
-// TestFields checks that each field of a template is accepted, and reaches the Pod as core/v1 specifies it.
+// TestFields checks that each field of a template is accepted and reaches the Pod as core/v1 specifies.
 func TestFields(t *testing.T) {
 	service := &servingv1.Service{}
 	if err := yaml.UnmarshalStrict([]byte(everyField), service); err != nil {
@@ -150,7 +150,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// at returns the value at a path of keys and indexes. A key may contain dots if it is the last of metadata.
+// at returns the value at a path of keys and indexes. A key of metadata may contain dots if it is the last.
 func at(value any, path string) any {
 	for path != "" {
 		var key string

@@ -1,5 +1,5 @@
-// Package podspec builds the Pods of Revisions. It is pure: the workload creates the Pods that it builds, and admission asks
-// the host cluster about the same ones.
+// Package podspec builds the Pods of Revisions. It is pure: the workload creates these Pods, and admission sends them to
+// the host cluster as a dry run.
 package podspec
 
 import (
@@ -21,23 +21,23 @@ const (
 	RevisionLabelKey = servingv1.GroupName + "/revision"
 	// RevisionUIDLabelKey on Deployments and Pods holds the original UID of their Revision, which restores preserve.
 	RevisionUIDLabelKey = servingv1.GroupName + "/revisionUID"
-	// DrainPath begins the paths of the preStop hooks of Pods: /drain/<namespace>/<revision>.
+	// DrainPath is the prefix of the preStop hooks' paths: /drain/<namespace>/<revision>.
 	DrainPath = "/drain/"
 
 	appLabelKey = "app"
-	// sleepSeconds is the duration of a preStop hook that cannot ask whether the Pod has drained: as long as nearly all
-	// requests take, and as a Pod may take to stop.
+	// sleepSeconds is the duration of a preStop hook that cannot ask whether the Pod has drained: long enough for nearly
+	// all requests, short enough for a Pod to stop.
 	sleepSeconds = 10
 )
 
-// revisionOnly are labels and annotations of Revisions that change, or say nothing about a Pod.
+// revisionOnly are labels and annotations of Revisions that change, or do not describe a Pod.
 var revisionOnly = []string{
 	servingv1.RoutingStateLabelKey, servingv1.RoutingStateModifiedAnnotationKey, servingv1.RoutesAnnotationKey,
 	servingv1.NoGCAnnotationKey, servingv1.CreatorAnnotationKey, servingv1.LastModifierAnnotationKey,
 	corev1.LastAppliedConfigAnnotation,
 }
 
-// Image is what is known about the image of a container.
+// Image describes the image of a container as far as it is known.
 type Image struct {
 	// Reference is by digest if the image is resolved.
 	Reference string
@@ -45,15 +45,15 @@ type Image struct {
 	NonRoot, MayBeRoot bool
 }
 
-// Options are what a Pod follows from besides its Revision.
+// Options are the inputs to a Pod besides its Revision.
 type Options struct {
-	// Images are the images of containers by name. A container that is missing keeps the image of the Revision.
+	// Images are the images by container name. Other containers keep the image of the Revision.
 	Images map[string]*Image
-	// Restricted is true if the namespace admits only Pods of the restricted Pod Security level, LocalHooks if it admits no
-	// hooks to other hosts.
+	// Restricted is true if the namespace admits only Pods of the restricted Pod Security level, LocalHooks if it rejects
+	// hooks that call other hosts.
 	Restricted, LocalHooks bool
-	// RuntimeClass and Spread apply to Revisions without a runtime class or an affinity. Spread prefers nodes without a Pod of
-	// the Revision.
+	// RuntimeClass and Spread apply to Revisions without a runtime class or an affinity. Spread prefers nodes without a Pod
+	// of the Revision.
 	RuntimeClass string
 	Spread       bool
 	// DrainHost and DrainPort are the address at which the kubelet asks whether a Pod has drained. Without a host, containers
@@ -62,7 +62,7 @@ type Options struct {
 	DrainPort int32
 }
 
-// New returns the Pod of a Revision: the user's containers, and no others (serving 7.3).
+// New returns the Pod of a Revision: the user's containers and no others (serving 7.3).
 func New(revision *servingv1.Revision, o Options) corev1.PodTemplateSpec {
 	spec := revision.Spec.PodSpec.DeepCopy()
 	seconds := ptr.Deref(revision.Spec.TimeoutSeconds, servingv1.DefaultTimeoutSeconds)
@@ -132,7 +132,7 @@ func Annotations(revision *servingv1.Revision) map[string]string {
 	return forPods(revision.Annotations)
 }
 
-// forPods returns a copy of the labels or annotations of a Revision without the ones that are not for its Pods.
+// forPods returns a copy of a Revision's labels or annotations without revisionOnly.
 func forPods(of map[string]string) map[string]string {
 	kept := make(map[string]string, len(of)+3)
 	maps.Copy(kept, of)
@@ -162,7 +162,7 @@ func ServingPort(containers []corev1.Container) int32 {
 	return servingv1.DefaultContainerPort
 }
 
-// complete sets the image of a container, and the policy by which its status holds the cause of its failure.
+// complete sets the image of a container, and the policy that fills its termination message.
 func complete(c *corev1.Container, image *Image) {
 	if image != nil {
 		c.Image = image.Reference
@@ -195,8 +195,8 @@ func setEnvironment(c *corev1.Container, revision *servingv1.Revision, serving b
 	c.Env = append(env, c.Env...)
 }
 
-// setPreStop delays SIGTERM while the Pod has requests left, at most as long as a request may take: the kubelet asks at
-// DrainPath. If the namespace admits no such hook, or there is no address to ask at, the container sleeps for a while.
+// setPreStop delays SIGTERM while the Pod has requests left, for at most the request timeout: the kubelet calls DrainPath.
+// If the namespace rejects such hooks, or no address is known, the container sleeps instead.
 func setPreStop(c *corev1.Container, revision *servingv1.Revision, seconds int64, o *Options) {
 	hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: min(seconds, sleepSeconds)}}
 	if o.DrainHost != "" && !o.LocalHooks {

@@ -13,13 +13,13 @@ const (
 	DefaultProbePeriod = 10
 	// DefaultFailureThreshold is the failure threshold of probes in core/v1.
 	DefaultFailureThreshold = 3
-	// unhealthyGrace bounds the preStop hook of a container that failed its probe, in seconds. The container is not drained,
-	// because it stays in its Pod.
+	// unhealthyGrace bounds the preStop hook of a container that failed its probe, in seconds. The container is not
+	// drained, because its Pod remains.
 	unhealthyGrace = 5
 )
 
-// setProbes completes the probes of a container: the port defaults to the container's, and the period to the shortest
-// possible (serving 10.9). A startup probe without a period allows as much time as with the usual one.
+// setProbes completes the probes of a container: the port defaults to the container's, and the period to the minimum
+// (serving 10.9). A startup probe without a period keeps the total time of the default period.
 func setProbes(c *corev1.Container) {
 	var port int32
 	if len(c.Ports) > 0 {

@@ -11,14 +11,14 @@ const (
 	allCapabilities corev1.Capability = "ALL"
 	bindLowPorts    corev1.Capability = "NET_BIND_SERVICE"
 	administer      corev1.Capability = "SYS_ADMIN"
-	// lowPorts are below this number.
+	// lowPorts is the first port that needs no privilege.
 	lowPorts = 1024
 )
 
 // restrict sets the security context of the restricted Pod Security level on a container, as far as its image allows: a
-// container that may run as root keeps the capabilities to become another user, and stays within the baseline level. If
-// restricted is true, the namespace would reject such a Pod, so the context is set anyway and the kubelet finds out. Settings
-// of the user take precedence. image is nil if nothing is known about it.
+// container that may run as root keeps the capabilities to change its user, and meets the baseline level only. If
+// restricted is true, the namespace would reject such a Pod, so the full context is set and the kubelet checks the image.
+// The user's settings take precedence. image is nil if nothing is known about it.
 func restrict(c *corev1.Container, pod *corev1.PodSecurityContext, image *Image, restricted bool) {
 	if c.SecurityContext == nil {
 		c.SecurityContext = &corev1.SecurityContext{}
@@ -60,8 +60,8 @@ func restrict(c *corev1.Container, pod *corev1.PodSecurityContext, image *Image,
 	}
 }
 
-// isNonRoot reports whether runAsNonRoot may be set: the kubelet rejects a container if it cannot tell that the user is not
-// root.
+// isNonRoot reports whether runAsNonRoot may be set. The kubelet rejects a container with runAsNonRoot if it cannot verify
+// the user.
 func isNonRoot(user *int64, image *Image, restricted bool) bool {
 	switch {
 	case user != nil:

@@ -1,4 +1,4 @@
-// Package probing makes the checks of core/v1 probes that go by network, as the kubelet does.
+// Package probing implements the network checks of core/v1 probes with the kubelet's semantics.
 package probing
 
 import (
@@ -17,10 +17,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Check returns nil where a container is well.
+// Check returns nil if a container is healthy.
 type Check func(ctx context.Context) error
 
-// TCP passes where something listens at an address.
+// TCP returns a check that passes if an address accepts connections.
 func TCP(address string) Check {
 	return func(ctx context.Context) error {
 		var dialer net.Dialer
@@ -32,8 +32,8 @@ func TCP(address string) Check {
 	}
 }
 
-// HTTP passes where the answer at an address has a status from 200 to 399 (core/v1 HTTPGetAction). Certificates are not
-// verified, as the kubelet does not. protocols are those to be used, nil for the usual ones.
+// HTTP returns a check that passes if the response has a status from 200 to 399 (core/v1 HTTPGetAction). Like the kubelet,
+// it does not verify certificates. protocols are the protocols to use; nil means the default ones.
 func HTTP(get *corev1.HTTPGetAction, address string, protocols *http.Protocols) Check {
 	transport := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, Protocols: protocols,
@@ -69,7 +69,7 @@ func HTTP(get *corev1.HTTPGetAction, address string, protocols *http.Protocols) 
 	}
 }
 
-// GRPC passes where the gRPC health protocol says that a service is serving at an address.
+// GRPC returns a check that passes if the service reports SERVING by the gRPC health protocol.
 func GRPC(address, service string) Check {
 	return func(ctx context.Context) error {
 		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))

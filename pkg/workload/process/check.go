@@ -17,18 +17,18 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/probing"
 )
 
-// checks makes the checks of one container of one instance.
+// checks creates the checks for the probes of one container.
 type checks struct {
 	container *container
-	// port is PORT of the instance.
+	// port is the value of PORT.
 	port int
 	h2c  bool
-	// command is the container's own, whose surroundings exec checks share.
+	// command is the container's own command. Exec checks share its environment, user and mounts.
 	command *command
 	spawner *spawner
 }
 
-// check returns what a probe does to find out how a container is.
+// check returns the check for a probe's handler.
 func (c *checks) check(handler *corev1.ProbeHandler) check {
 	switch {
 	case handler.Exec != nil:
@@ -52,7 +52,7 @@ func (c *checks) check(handler *corev1.ProbeHandler) check {
 	}
 }
 
-// at returns the check of a port of the container. What has no address fails each time.
+// at returns a check of a port of the container. An invalid port makes it fail each time.
 func (c *checks) at(port string, at func(address string) probing.Check) check {
 	number, err := c.container.port(c.port, port)
 	if err != nil {
@@ -61,8 +61,8 @@ func (c *checks) at(port string, at func(address string) probing.Check) check {
 	return within(at(net.JoinHostPort(loopback, strconv.Itoa(number))))
 }
 
-// exec passes where a program ends with 0. It runs with the environment of the container, in a group of its own.
-// The timeout counts from its start, for which it may have to wait while many instances start.
+// exec runs a program in the environment of the container, in a process group of its own, and returns nil if it exits with
+// 0. The timeout begins when the program has started: the start may be delayed while many backends start.
 func (c *checks) exec(ctx context.Context, timeout time.Duration, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("exec.command is empty")

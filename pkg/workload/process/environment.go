@@ -12,12 +12,12 @@ import (
 
 const (
 	loopback = "127.0.0.1"
-	// defaultPath is searched where the server has no PATH itself.
+	// defaultPath is used if the server has no PATH.
 	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// baseEnvironment returns those of the server's variables that processes get: where programs and files are,
-// language and time zone. All others may hold secrets.
+// baseEnvironment returns the variables that processes inherit from the server: paths, language and time zone. All others
+// may hold secrets.
 func baseEnvironment(lookup func(string) (string, bool)) []string {
 	var base []string
 	for _, name := range []string{"PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"} {
@@ -32,8 +32,8 @@ func baseEnvironment(lookup func(string) (string, bool)) []string {
 	return base
 }
 
-// maxEnvironment bounds the variables of a process in bytes, and what references to them expand to. Linux accepts 2 MiB with the
-// arguments; references to references could ask for any amount.
+// maxEnvironment bounds the variables of a process and the expansion of references, in bytes. Linux accepts 2 MiB including
+// the arguments; nested references could expand to any size.
 const maxEnvironment = 4 << 20
 
 // environment is an ordered set of variables.
@@ -54,7 +54,7 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
-// list returns the variables as a process gets them, after those of base that it does not set itself.
+// list returns all variables for a process: the variables of base that e does not set, then its own.
 func (e *environment) list(base []string) []string {
 	var all []string
 	for _, variable := range base {
@@ -72,7 +72,7 @@ func (e *environment) list(base []string) []string {
 // reference is a $(VARIABLE), or the $$ that escapes one.
 var reference = regexp.MustCompile(`\$\$|\$\([^)]*\)`)
 
-// expand replaces references to known variables, as core/v1 has it: $(UNKNOWN) stays, $$ becomes $.
+// expand replaces references to known variables as core/v1 specifies: $(UNKNOWN) stays, $$ becomes $.
 func (e *environment) expand(s string) string {
 	return reference.ReplaceAllStringFunc(s, func(match string) string {
 		if match == "$$" {
@@ -96,9 +96,9 @@ func (e *environment) expandAll(list []string) []string {
 	return expanded
 }
 
-// variables returns the environment of one container in an instance: the variables of its envFrom, HOSTNAME, those of the
-// runtime contract, then its own, each of which may refer to those before. Without inputs, as before an instance starts,
-// references to objects are skipped. The error names the field.
+// variables returns the environment of one container: envFrom, HOSTNAME, the variables of the runtime contract, then the
+// container's own, each of which may refer to earlier ones. If in is nil, as before a backend starts, references to objects
+// are skipped. Errors name the field.
 func (p *plan) variables(c *container, instance, port string, in *inputs) (*environment, error) {
 	e := &environment{values: map[string]string{}}
 	for i := range c.EnvFrom {
@@ -149,7 +149,7 @@ func (e *environment) setFrom(from *corev1.EnvFromSource, in *inputs) error {
 	return err
 }
 
-// valueFrom returns the value that a variable takes from elsewhere, and false if it is not to be set.
+// valueFrom returns the value that a variable refers to, and false if the variable must not be set.
 func (p *plan) valueFrom(from *corev1.EnvVarSource, instance, path string, in *inputs) (value string, ok bool, err error) {
 	switch {
 	case from.FieldRef != nil:
@@ -185,7 +185,7 @@ func (e *environment) check() error {
 	return nil
 }
 
-// field returns what a field of an instance's Pod would hold.
+// field returns the value of a field of the Pod that a backend would have.
 func (p *plan) field(path, instance string) (string, bool) {
 	switch path {
 	case "metadata.name":

@@ -20,8 +20,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// TestRefused checks that what can never run is in the State when Apply returns, says which field is the
-// cause, and is not started.
+// TestRefused checks that a permanent fault is in the State when Apply returns, names the field at fault, and prevents
+// starts.
 func TestRefused(t *testing.T) {
 	h := start(t, Options{})
 	change := func(do func(r *servingv1.Revision, c *corev1.Container)) *servingv1.Revision {
@@ -117,7 +117,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStartFailures checks the failures of instances that end, or cannot start, before they are ready.
+// TestStartFailures checks the failures of backends that exit, or cannot start, before they are ready.
 func TestStartFailures(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("data"), 0o600); err != nil {
@@ -184,8 +184,8 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
-// TestInitContainers checks that init containers run to their end before the containers, and that one that
-// fails is the failure of the instance.
+// TestInitContainers checks that init containers run to their end before the containers, and that the failure of one is the
+// failure of the backend.
 func TestInitContainers(t *testing.T) {
 	h := start(t, Options{})
 	file := filepath.Join(t.TempDir(), "made")
@@ -206,8 +206,8 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
-// TestNativeSidecar checks that a native sidecar has started before the init containers after it, runs beside the containers,
-// ends after them, and that its exit is that of the instance.
+// TestNativeSidecar checks that a native sidecar has started before the init containers after it, runs beside the
+// containers, is terminated after them, and that its exit is a failure of the backend.
 func TestNativeSidecar(t *testing.T) {
 	h := start(t, Options{})
 	dir := t.TempDir()
@@ -252,7 +252,7 @@ func TestNativeSidecar(t *testing.T) {
 	}
 }
 
-// TestSidecar checks that containers run beside the serving one, and that the end of one is that of the instance.
+// TestSidecar checks that containers run beside the serving one, and that the exit of one is a failure of the backend.
 func TestSidecar(t *testing.T) {
 	h := start(t, Options{})
 	file := filepath.Join(t.TempDir(), "stop")
@@ -274,8 +274,8 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// TestBackoff checks when an instance that fails again and again is replaced: at once, then after 1, 2, 4
-// seconds; that its failure stays published meanwhile; and that giving up the slot ends it.
+// TestBackoff checks the delays before a failing backend is replaced: at once, then after 1, 2 and 4 seconds. Its failure
+// stays published meanwhile, and deleting the slot ends the replacement.
 func TestBackoff(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	h := start(t, Options{Clock: clock})
@@ -322,7 +322,7 @@ func TestRestartDelay(t *testing.T) {
 	}
 }
 
-// TestHealthyAfter checks that crashes count as in a row only where the instance was not ready for long.
+// TestHealthyAfter checks that crashes are counted in a row only if the backend was not ready for long.
 func TestHealthyAfter(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	h := start(t, Options{Clock: clock})
@@ -352,7 +352,7 @@ func TestHealthyAfter(t *testing.T) {
 	}
 }
 
-// TestUser checks that runAsUser is honoured, that of the container before that of the revision (serving 10.4-12).
+// TestUser checks that runAsUser is honoured, and that the container's value precedes the Revision's (serving 10.4-12).
 func TestUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may start processes as another user")

@@ -32,10 +32,10 @@ type (
 	State = workload.State
 )
 
-// patience bounds how long a test waits for what should happen at once.
+// patience bounds the time to wait for something that should happen at once.
 const patience = 20 * time.Second
 
-// sample returns a revision whose only container is this test binary in one of its modes.
+// sample returns a Revision whose only container is this test binary in one of its modes.
 func sample(name, mode string, env ...string) *servingv1.Revision {
 	c := corev1.Container{Name: "user-container", Command: []string{"/proc/self/exe"}}
 	if exe, err := os.Executable(); err == nil {
@@ -68,14 +68,14 @@ type harness struct {
 	changed chan struct{}
 }
 
-// start runs a Runtime until the test ends, and then checks that it has left no process.
+// start runs a Runtime until the test ends, and then checks that no process is left.
 func start(t *testing.T, o Options) *harness {
 	t.Helper()
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
 	o.Logger = klog.NewKlogr().V(5)
-	// Nobody has requests, unless a test says otherwise.
+	// By default, no backend has requests to drain.
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = time.Millisecond
 	}
@@ -122,7 +122,7 @@ func start(t *testing.T, o Options) *harness {
 	return h
 }
 
-// revision returns the data about a Revision.
+// revision returns the data of a Revision.
 func (h *harness) revision(r *servingv1.Revision) *revision {
 	h.t.Helper()
 	found, ok := h.revisions.Lock(keyOf(r))
@@ -133,7 +133,7 @@ func (h *harness) revision(r *servingv1.Revision) *revision {
 	return found
 }
 
-// apply makes a revision known and scales it.
+// apply registers a Revision and scales it.
 func (h *harness) apply(r *servingv1.Revision, replicas int32) {
 	h.t.Helper()
 	if err := h.Apply(h.t.Context(), r, true); err != nil {
@@ -156,7 +156,7 @@ func (h *harness) published(r *servingv1.Revision) []State {
 	return append([]State(nil), h.states[keyOf(r)]...)
 }
 
-// await waits for the newest published state to be as wanted, and returns it. A fake clock goes on meanwhile.
+// await waits until the latest published State satisfies ok, and returns it. A fake clock advances meanwhile.
 func (h *harness) await(r *servingv1.Revision, what string, ok func(State) bool) State {
 	h.t.Helper()
 	var last State
@@ -170,8 +170,8 @@ func (h *harness) await(r *servingv1.Revision, what string, ok func(State) bool)
 	return last
 }
 
-// eventually waits for a condition, checking after each published state, and each millisecond besides. A fake
-// clock is moved by a millisecond each time, so that tight probes go on.
+// eventually waits for a condition, checking it after each published State and every millisecond. A fake clock advances by
+// a millisecond each time, so that tight probes continue.
 func (h *harness) eventually(what string, ok func() bool) {
 	h.t.Helper()
 	err := wait.PollUntilContextTimeout(context.Background(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
@@ -193,7 +193,7 @@ func failing(s State) bool { return s.Failure != nil }
 
 func gone(s State) bool { return s.UID == "" }
 
-// ask has a sample tell about itself.
+// ask returns the facts that a sample reports.
 func ask(t *testing.T, address string) facts {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/")
@@ -217,7 +217,7 @@ func alive(pid int) bool {
 	return err == nil
 }
 
-// marked returns the processes that have the mark of an instance that is wanted.
+// marked returns the processes marked with a matching backend.
 func marked(o *owner, want func(instance string) bool) []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
@@ -236,7 +236,7 @@ func marked(o *owner, want func(instance string) bool) []int {
 
 func instancesOf(instances ...workload.Instance) []workload.Instance { return instances }
 
-// killSample kills the process that answers at an address.
+// killSample kills the process that serves an address.
 func killSample(t *testing.T, address string) {
 	t.Helper()
 	if err := syscall.Kill(ask(t, address).Pid, syscall.SIGKILL); err != nil {

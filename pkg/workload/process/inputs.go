@@ -38,10 +38,10 @@ const (
 	ServiceAccount ReferenceKind = "ServiceAccount"
 )
 
-// readTimeout bounds the time in which an instance reads the objects that it refers to.
+// readTimeout bounds the time to read the objects that a backend refers to.
 const readTimeout = 10 * time.Second
 
-// defaultServiceAccount is the ServiceAccount that every Namespace has sooner or later.
+// defaultServiceAccount is the ServiceAccount that Kubernetes creates in each Namespace. It is not required to exist.
 const defaultServiceAccount = "default"
 
 // noObjects is the store of a server that serves no core/v1.
@@ -57,7 +57,7 @@ func (noObjects) Secret(_ context.Context, _, name string) (*corev1.Secret, erro
 
 func (noObjects) ServiceAccount(context.Context, string, string) error { return nil }
 
-// inputs are the objects that one instance refers to, each read at most once, so that all its containers start with the same
+// inputs are the objects that one backend refers to. Each is read at most once, so that all containers start with the same
 // values.
 type inputs struct {
 	ctx       context.Context
@@ -68,7 +68,7 @@ type inputs struct {
 
 // data is the content of a ConfigMap or a Secret.
 type data struct {
-	// text are values that may become variables, binary those that only become files.
+	// text values may become variables and files, binary values only files.
 	text   map[string]string
 	binary map[string][]byte
 	err    error
@@ -78,7 +78,7 @@ func newInputs(ctx context.Context, objects Objects, namespace string) *inputs {
 	return &inputs{ctx: ctx, objects: objects, namespace: namespace, read: map[Reference]data{}}
 }
 
-// get returns the content of an object, or nothing if it is missing and optional. The error quotes no value.
+// get returns the content of an object, empty if the object is missing and optional. Errors quote no value.
 func (in *inputs) get(kind ReferenceKind, name string, optional *bool) (data, error) {
 	key := Reference{kind, in.namespace, name}
 	d, ok := in.read[key]
@@ -117,7 +117,7 @@ func (in *inputs) fetch(kind ReferenceKind, name string) data {
 	return data{text: c.Data, binary: c.BinaryData}
 }
 
-// value returns the value of one key, and false if it is missing and optional.
+// value returns the value of a key, and false if the key or the object is missing and optional.
 func (in *inputs) value(kind ReferenceKind, name, key string, optional *bool) (string, bool, error) {
 	d, err := in.get(kind, name, optional)
 	if err != nil {
@@ -130,7 +130,7 @@ func (in *inputs) value(kind ReferenceKind, name, key string, optional *bool) (s
 	return value, ok, nil
 }
 
-// serviceAccount checks that the ServiceAccount of a plan exists.
+// serviceAccount returns a failure if a ServiceAccount does not exist.
 func (in *inputs) serviceAccount(name string) *workload.Failure {
 	if name == "" || name == defaultServiceAccount {
 		return nil
@@ -182,7 +182,7 @@ func (p *plan) references() []Reference {
 	return all
 }
 
-// configError is a failure that lasts until an object is created or changed.
+// configError returns a failure that lasts until an object is created or changed.
 func configError(err error) *workload.Failure {
 	return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: sentence(err)}
 }

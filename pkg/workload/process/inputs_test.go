@@ -19,7 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// fakeObjects holds the data of objects of the namespace default, by kind and name.
+// fakeObjects holds the data of objects in the namespace default, by kind and name.
 type fakeObjects struct {
 	mu   sync.Mutex
 	data map[Reference]map[string]string
@@ -98,7 +98,7 @@ func allOfSecret(prefix, object string, optional bool) corev1.EnvFromSource {
 	}}
 }
 
-// Variables from objects reach processes as a kubelet would set them (serving 10.6, 10.10).
+// TestVariablesFromObjects checks that variables from objects reach processes as in a Pod (serving 10.6, 10.10).
 func TestVariablesFromObjects(t *testing.T) {
 	objects := &fakeObjects{}
 	objects.set(ConfigMap, "settings", map[string]string{"GREETING": "hello", "app.properties": "a=b", "BOTH": "configmap", "PORT": "1"})
@@ -136,14 +136,14 @@ func TestVariablesFromObjects(t *testing.T) {
 	}
 }
 
-// A missing object is reported as by a kubelet, without the values of others, and the instance starts as soon as it is there:
-// the fake clock does not reach the next try.
+// TestMissingObjects checks that a missing object is reported as by a kubelet, without the values of others, and that the
+// backend starts as soon as the object exists: the fake clock does not reach the next attempt.
 func TestMissingObjects(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(r *servingv1.Revision, c *corev1.Container)
 		reason  string
 		message string
-		// mend creates what is missing.
+		// mend creates the missing object.
 		mend func(o *fakeObjects) Reference
 	}{
 		"ConfigMap of a variable": {
@@ -204,7 +204,8 @@ func TestMissingObjects(t *testing.T) {
 	}
 }
 
-// A change that is reported while an instance reads the object, before that fails, is not missed.
+// TestObjectAppearsWhileItIsRead checks that a change is not missed if it is reported while a backend reads the object and
+// finds it missing.
 func TestObjectAppearsWhileItIsRead(t *testing.T) {
 	objects := &fakeObjects{}
 	var h *harness
@@ -216,7 +217,7 @@ func TestObjectAppearsWhileItIsRead(t *testing.T) {
 	}
 	h = start(t, Options{Objects: objects, Clock: clocktesting.NewFakeClock(time.Now())})
 	h.Subscribe(func(_ Key, s State) {
-		// Created after the read, reported before.
+		// The object is created after the read and reported before its result.
 		if s.Failure != nil {
 			objects.set(ConfigMap, "a", nil)
 		}
@@ -225,7 +226,7 @@ func TestObjectAppearsWhileItIsRead(t *testing.T) {
 	h.await(r, "the instance to be ready", ready(1))
 }
 
-// Without an instance there is none to start: the Runtime asks for one.
+// TestWake checks that the Runtime requests a backend after a change of the object that the last one lacked, if none is desired.
 func TestWake(t *testing.T) {
 	objects := &fakeObjects{}
 	woken := make(chan workload.Key, 1)
@@ -248,7 +249,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// An API that does not answer is no reason to start without values.
+// TestObjectsCannotBeRead checks that a backend does not start without values if the API does not respond.
 func TestObjectsCannotBeRead(t *testing.T) {
 	objects := &fakeObjects{err: errors.New("etcd")}
 	h := start(t, Options{Objects: objects})

@@ -19,32 +19,32 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// instance is one running copy of a revision: a process group for each container.
+// instance is one backend: a process group for each container.
 type instance struct {
 	revision *revision
 	runtime  *Runtime
 	plan     *plan
 	name     string
-	// inputs are the objects that the instance refers to, changes is the revision's count of changes before they were read.
+	// inputs are the objects that the backend refers to, changes is the revision's change count from before they were read.
 	inputs  *inputs
 	changes int64
 	volumes volumes
-	// refresh requests that the volumes are filled again.
+	// refresh requests an update of the volumes.
 	refresh chan struct{}
-	// address is set before the instance is ready.
+	// address is set before the backend is ready.
 	address string
-	// stopping asks for the end of the processes, killing for it at once.
+	// stopping is closed to terminate the processes, killing to kill them at once.
 	stopping, killing chan struct{}
 	stop, kill        func()
 
-	// The revision's lock guards what follows.
+	// The revision's lock guards the fields below.
 
-	// slot is what the instance is counted for, or nil: it is draining or ending.
+	// slot is the slot that the backend occupies, or nil if it is draining or stopping.
 	slot            *slot
 	ready, draining bool
-	// readySince is when the instance has become ready first.
+	// readySince is the time at which the backend first became ready.
 	readySince time.Time
-	// deadline ends the draining.
+	// deadline stops a draining backend.
 	deadline clock.Timer
 }
 
@@ -64,7 +64,7 @@ func (i *instance) logger() klog.Logger {
 	return i.runtime.logger.WithValues("revision", i.revision.Key, "instance", i.name)
 }
 
-// run starts the instance and returns when all its processes are gone.
+// run starts the backend and returns after its last process has exited.
 func (i *instance) run() {
 	defer i.revision.ended(i)
 	defer i.runtime.cgroups.Remove(i.name)
@@ -100,7 +100,7 @@ func (i *instance) run() {
 	i.serve(port, sidecars)
 }
 
-// reading returns the context in which the instance reads objects, which ends when the instance does.
+// reading returns a context for reading objects. It is canceled when the backend stops.
 func (i *instance) reading() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	go func() {
@@ -113,7 +113,7 @@ func (i *instance) reading() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// prepare reads the objects that the instance refers to, before anything of it starts.
+// prepare reads the objects that the backend refers to, before any process starts.
 func (i *instance) prepare() *workload.Failure {
 	if failure := i.inputs.serviceAccount(i.plan.serviceAccount); failure != nil {
 		return failure
@@ -133,8 +133,8 @@ func (i *instance) prepare() *workload.Failure {
 	return nil
 }
 
-// refreshVolumes fills the volumes again when an object in them has changed, until the instance has ended. Without the object
-// they stay as they are.
+// refreshVolumes updates the volumes after changes of their objects until the backend has ended. If an object is missing,
+// the files stay unchanged.
 func (i *instance) refreshVolumes(ended <-chan struct{}) {
 	for {
 		select {
@@ -162,13 +162,13 @@ func (i *instance) await(failure *workload.Failure) { i.revision.awaits(i, failu
 
 func (i *instance) fail(failure *workload.Failure) { i.revision.failed(i, failure) }
 
-// running is a container whose process was started.
+// running is a container whose process has started.
 type running struct {
 	*process
 	checks
 }
 
-// start starts a container. Nil without a failure means that the instance is to end.
+// start starts a container. If both results are nil, the backend is being stopped.
 func (i *instance) start(c *container, port int) (*running, *workload.Failure) {
 	select {
 	case <-i.stopping:
@@ -216,7 +216,7 @@ func (i *instance) launch(c *container, port int) (*running, error) {
 	}
 	p, err := i.runtime.spawner.start(cmd)
 	if err != nil && cmd.cgroup != nil {
-		// The server may be allowed to create groups, but not to start processes in them.
+		// The server may have the right to create groups, but not to start processes in them.
 		cmd.cgroup = nil
 		if p, err = i.runtime.spawner.start(cmd); err == nil {
 			i.logger().Info("Failed to start container in its cgroup; memory and CPU limits are not enforced", "container", c.Name)
@@ -231,8 +231,8 @@ func (i *instance) launch(c *container, port int) (*running, error) {
 	}}, nil
 }
 
-// initialize runs the init containers, and returns the native sidecars among them, which keep running, and whether all
-// have succeeded.
+// initialize runs the init containers and reports whether all succeeded. It returns the native sidecars among them, which
+// keep running.
 func (i *instance) initialize(port int) (sidecars []*running, ok bool) {
 	for n := range i.plan.init {
 		c := &i.plan.init[n]
@@ -264,8 +264,7 @@ func (i *instance) initialize(port int) (sidecars []*running, ok bool) {
 	return sidecars, true
 }
 
-// started waits until the startup probe of a native sidecar has passed, and returns whether it has. Without one it has
-// started already.
+// started waits for the startup probe of a native sidecar and reports whether it passed. A sidecar without one has started.
 func (i *instance) started(p *running) bool {
 	if p.container.StartupProbe == nil {
 		return true
@@ -297,13 +296,13 @@ func (i *instance) started(p *running) bool {
 	return false
 }
 
-// probeFailure names the failed probe of a container.
+// probeFailure describes a failed probe of a container.
 func probeFailure(p *running, probe string, err error) *workload.Failure {
 	return &workload.Failure{Reason: reasonUnhealthy, Message: fmt.Sprintf("%s failed its %s: %v.", subject(p), probe, err)}
 }
 
-// serve runs the containers until the instance is to end, one of them or of the native sidecars exits, or one of these is
-// not alive. Sidecars end last, in reverse order.
+// serve runs the containers until the backend is stopped, a container or native sidecar exits, or one fails its liveness
+// probe. Sidecars are terminated last, in reverse order.
 func (i *instance) serve(port int, sidecars []*running) {
 	var all []*running
 	defer func() { i.terminate(all, reversed(sidecars)...) }()
@@ -361,16 +360,16 @@ func (i *instance) serve(port int, sidecars []*running) {
 	}
 }
 
-// result is a change that a probe has found.
+// result is a change that a probe has observed.
 type result struct {
 	container *running
 	probe     string
 	err       error
-	// fatal results end the instance.
+	// fatal results stop the backend.
 	fatal bool
 }
 
-// probe starts the probes of a container and returns whether it has to become ready.
+// probe starts the probes of a container and reports whether the backend's readiness depends on it.
 func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running, results chan<- result) bool {
 	send := func(r result) {
 		select {
@@ -399,7 +398,7 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 		}
 	}
 	if c.StartupProbe == nil || c.sidecar {
-		// The startup probe of a native sidecar passed before.
+		// The startup probe of a native sidecar has already passed.
 		rest()
 		return readiness != nil
 	}
@@ -417,10 +416,10 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 func (i *instance) exit(p *running) *workload.Failure {
 	code := p.state.ExitCode()
 	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		// As shells and containers count.
+		// Shells and container runtimes use the same code.
 		code = 128 + int(status.Signal())
 	}
-	// Configuration and Service repeat the message, with reasons of their own: so the code is in it as well.
+	// The message has the code too, because Configuration and Service repeat the message with reasons of their own.
 	why := p.state.String()
 	if line := i.runtime.logs.LastLine(i.revision.Key, i.name, p.container.logName()); line != "" {
 		why = fmt.Sprintf("%s (exit code %d)", line, code)
@@ -428,7 +427,7 @@ func (i *instance) exit(p *running) *workload.Failure {
 	return &workload.Failure{Reason: reasonExitCode + strconv.Itoa(code), Message: subject(p) + " failed with: " + why}
 }
 
-// subject names a container in messages. The serving one needs no name.
+// subject names a container in messages. The serving container needs no name.
 func subject(p *running) string {
 	if p.container.serving {
 		return "Container"
@@ -436,7 +435,7 @@ func subject(p *running) string {
 	return fmt.Sprintf("Container %q", p.container.Name)
 }
 
-// reversed returns each of some processes as a group of its own, the last one first.
+// reversed returns processes in reverse order, each as a group of its own.
 func reversed(processes []*running) [][]*running {
 	var groups [][]*running
 	for _, p := range slices.Backward(processes) {
@@ -445,7 +444,8 @@ func reversed(processes []*running) [][]*running {
 	return groups
 }
 
-// terminate ends groups of processes, one after the other: by SIGTERM, and by SIGKILL once the time for all is up.
+// terminate stops groups of processes one after the other: with SIGTERM, and with SIGKILL once the grace period for all of
+// them has expired.
 func (i *instance) terminate(first []*running, more ...[]*running) {
 	grace := i.runtime.clock.NewTimer(i.plan.timeout)
 	defer grace.Stop()

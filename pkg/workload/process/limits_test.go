@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestLimits checks that a process with limits is in a group with these limits (serving 10.4-11).
+// TestLimits checks that a process with limits runs in a group with these limits (serving 10.4-11).
 func TestLimits(t *testing.T) {
 	h := start(t, Options{})
 	if _, err := h.cgroups.Dir("", ""); err != nil {

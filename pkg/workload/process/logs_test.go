@@ -25,7 +25,7 @@ func TestLogs(t *testing.T) {
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no log of %s in %s: %v", output, dir, err)
 		}
-		// One file is of the instance that has failed, others may be of its successors.
+		// One file belongs to the failed backend, others may belong to its replacements.
 		if !slices.ContainsFunc(files, func(file string) bool {
 			data, err := os.ReadFile(file)
 			return err == nil && string(data) == want

@@ -8,38 +8,39 @@ import (
 	"strings"
 )
 
-// helperName is the name by which this program starts a container with volumes: as a process that mounts them for itself and
-// then becomes the container's program.
+// helperName is argv[0] of this program when it starts a container with volumes: the process mounts the volumes and then
+// executes the container's program.
 const helperName = "knative-apiserver-mount"
 
-// errNoNamespaces is the failure of a server that may not mount.
+// errNoNamespaces is returned if the server has no right to mount.
 var errNoNamespaces = errors.New("the server can mount volumes neither as root nor in a user namespace: run it as root, " +
 	"or allow it user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)")
 
 // mount is one mount of a container.
 type mount struct {
-	// Volume is the directory of the volume on this machine, SubPath the part of it to mount, Target where.
+	// Volume is the directory of the volume on this machine, SubPath the mounted part of it, Target the path in the
+	// container.
 	Volume, SubPath, Target string
 	ReadOnly                bool
-	// Writable volumes get the directory SubPath if they have none.
+	// Writable is true for volumes in which a missing SubPath is created.
 	Writable bool
 }
 
-// launch is what the helper does.
+// launch is the input of the helper.
 type launch struct {
-	// Staging is an empty directory for a new root.
+	// Staging is an empty directory to mount a new root on.
 	Staging   string
 	Mounts    []mount
 	Argv, Env []string
 	Dir       string
 	User      *launchUser
-	// Parent is the process ID of the server, with which the program ends.
+	// Parent is the process ID of the server. The program is killed when the server exits.
 	Parent int
 }
 
 type launchUser struct{ UID, GID uint32 }
 
-// mounts returns the mounts of a container, outer ones before those inside them.
+// mounts returns the mounts of a container, parents before nested ones.
 func (p *plan) mounts(c *container, v volumes) []mount {
 	writable := map[string]bool{}
 	for i := range p.volumes {

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// launchFD and resultFD are the descriptors by which the helper gets its launch and reports why it failed.
+	// launchFD and resultFD are the descriptors from which the helper reads its launch and to which it writes its error.
 	launchFD, resultFD = 3, 4
-	// maxEntries bounds the entries of a directory that is replaced by a view of it.
+	// maxEntries bounds the entries of a directory that a view replaces.
 	maxEntries = 4096
 )
 
 // mountsSupported reports whether containers may have volumes on this system.
 const mountsSupported = true
 
-// Helper becomes the program of a container if this process was started for that, and returns otherwise. Call it first in
-// main.
+// Helper executes the program of a container if this process was started for that purpose, and returns otherwise. Call it
+// first in main.
 func Helper() {
 	if len(os.Args) == 0 || os.Args[0] != helperName {
 		return
 	}
-	// The signal at the end of the parent is a property of the thread.
+	// The parent death signal belongs to the thread.
 	goruntime.LockOSThread()
 	unix.CloseOnExec(launchFD)
 	unix.CloseOnExec(resultFD)
@@ -40,7 +40,7 @@ func Helper() {
 	os.Exit(127)
 }
 
-// become returns only if the program cannot be executed.
+// become executes the program of a container. It returns only on errors.
 func become(in io.Reader) error {
 	var l launch
 	if err := json.NewDecoder(in).Decode(&l); err != nil {
@@ -66,7 +66,7 @@ func become(in io.Reader) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
-	// Changing the user has cleared it.
+	// Changing the user has cleared the parent death signal.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("bind to the end of the server: %w", err)
 	}
@@ -84,7 +84,7 @@ func become(in io.Reader) error {
 // tree mounts volumes in the mount namespace of this process.
 type tree struct {
 	staging string
-	// views are the directories that were replaced, and so may get new entries.
+	// views are the directories that were replaced and accept new entries.
 	views []string
 	// writable and readOnly are the targets mounted so far.
 	writable, readOnly []string
@@ -96,7 +96,7 @@ func mountAll(l *launch) error {
 	} else if err != nil {
 		return fmt.Errorf("detach from the mounts of the machine: %w", err)
 	}
-	// Sources are opened before anything hides them.
+	// A mount may hide the source of a later one, so all sources are opened first.
 	sources := make([]source, len(l.Mounts))
 	for i := range l.Mounts {
 		var err error
@@ -113,13 +113,13 @@ func mountAll(l *launch) error {
 	return nil
 }
 
-// source is a mount that is attached nowhere yet.
+// source is a detached mount.
 type source struct {
 	fd  int
 	dir bool
 }
 
-// open returns the source of a mount. Links in a volume may not lead out of it.
+// open returns the source of a mount. Links in a volume must not escape it.
 func open(m *mount) (source, error) {
 	root, err := os.OpenRoot(m.Volume)
 	if err != nil {
@@ -130,7 +130,7 @@ func open(m *mount) (source, error) {
 	if m.SubPath != "" {
 		name = filepath.Clean(m.SubPath)
 	}
-	// Opening a pipe must not wait for a writer.
+	// Without O_NONBLOCK, opening a pipe would wait for a writer.
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
 	f, err := root.OpenFile(name, flags, 0)
 	if errors.Is(err, fs.ErrNotExist) && m.Writable {
@@ -195,7 +195,7 @@ func (t *tree) mount(s source, m *mount) error {
 	return nil
 }
 
-// create returns the target without links, which exists from then on.
+// create creates the target of a mount if it is missing, and returns it with all links resolved.
 func (t *tree) create(target string, dir bool) (string, error) {
 	existing, missing := target, ""
 	var resolved string
@@ -243,7 +243,7 @@ func (t *tree) create(target string, dir bool) (string, error) {
 	return whole, f.Close()
 }
 
-// depthIn returns the length of the longest of some directories that a path is in, or 0.
+// depthIn returns the length of the longest of dirs that contains path, or 0.
 func depthIn(dirs []string, path string) int {
 	longest := 0
 	for _, dir := range dirs {
@@ -254,7 +254,7 @@ func depthIn(dirs []string, path string) int {
 	return longest
 }
 
-// own reports whether a directory is on a file system of this process alone.
+// own reports whether a directory is on a file system of a view.
 func (t *tree) own(dir string) bool {
 	var of, view unix.Stat_t
 	if unix.Stat(dir, &of) != nil {
@@ -268,14 +268,14 @@ func (t *tree) own(dir string) bool {
 	return false
 }
 
-// entry is an entry of a directory, as it was.
+// entry is an entry of a directory that a view replaces.
 type entry struct {
 	name, link string
 	fd         int
 	dir        bool
 }
 
-// view replaces a directory by one with the same entries, which may get others without a trace on the machine.
+// view replaces a directory by a file system with the same entries. New entries in it do not appear on the machine.
 func (t *tree) view(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -347,7 +347,7 @@ func entriesOf(dir string) (all []entry, err error) {
 	return all, nil
 }
 
-// put adds the entry to a directory.
+// put creates the entry in a directory.
 func (e *entry) put(dir string) error {
 	path := filepath.Join(dir, e.name)
 	switch {
@@ -369,12 +369,12 @@ func (e *entry) put(dir string) error {
 	return attach(e.fd, path)
 }
 
-// pivot makes a mounted directory the root.
+// pivot changes the root to a mounted directory.
 func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// The old root is put over the new one, and taken off.
+	// This mounts the old root over the new one, from where it is unmounted.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return os.NewSyscallError("pivot_root", err)
 	}
@@ -384,7 +384,7 @@ func pivot(root string) error {
 	return os.Chdir("/")
 }
 
-// startMounted starts a program with volumes, by the helper, and returns when the helper has become the program.
+// startMounted starts a program with volumes through the helper, and returns once the helper has executed the program.
 func (s *spawner) startMounted(c *command, stdin *os.File) (p *os.Process, pidfd int, err error) {
 	l := &launch{Staging: c.staging, Mounts: c.mounts, Argv: c.argv, Env: c.env, Dir: c.dir, Parent: os.Getpid()}
 	if c.user != nil {
@@ -407,7 +407,7 @@ func (s *spawner) startMounted(c *command, stdin *os.File) (p *os.Process, pidfd
 	return nil, -1, errNoNamespaces
 }
 
-// isForbidden reports whether starting the helper failed because namespaces are not allowed.
+// isForbidden reports whether the helper failed because namespaces are not allowed.
 func isForbidden(err error) bool {
 	for _, of := range []error{errNoNamespaces, fs.ErrPermission, syscall.EINVAL, syscall.ENOSPC, syscall.ENOSYS} {
 		if errors.Is(err, of) {
@@ -419,7 +419,7 @@ func isForbidden(err error) bool {
 
 func inMountNamespace(a *syscall.SysProcAttr) { a.Cloneflags |= syscall.CLONE_NEWNS }
 
-// inUserNamespace gives the helper the right to mount in namespaces of its own, where it stays the same user.
+// inUserNamespace grants the helper the right to mount in namespaces of its own. Its user stays the same.
 func inUserNamespace(a *syscall.SysProcAttr) {
 	a.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
 	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
@@ -442,7 +442,7 @@ func (s *spawner) startHelper(c *command, stdin *os.File, content []byte, namesp
 	pidfd := -1
 	sys := attributes(&plain, &pidfd)
 	namespaces(sys)
-	// The environment of the helper is the mark of the instance, which comes first.
+	// The first variable is the owner mark of the backend. The helper needs no other.
 	p, err := s.fork("/proc/self/exe", []string{helperName}, &os.ProcAttr{
 		Env: c.env[:min(1, len(c.env))], Files: []*os.File{stdin, c.stdout, c.stderr, launchRead, resultWrite}, Sys: sys,
 	})
@@ -455,7 +455,7 @@ func (s *spawner) startHelper(c *command, stdin *os.File, content []byte, namesp
 		_, _ = launchWrite.Write(content)
 		_ = launchWrite.Close()
 	}()
-	// The end without a result is that the helper has become the program.
+	// Executing the program closes the pipe, so that an empty result means success.
 	result, err := io.ReadAll(io.LimitReader(resultRead, 64<<10))
 	switch {
 	case err == nil && len(result) == 0:

@@ -22,15 +22,15 @@ import (
 // ownerVariable marks the processes that belong to a Runtime: <id>@<directory>/<instance>.
 const ownerVariable = "KNATIVE_STANDALONE_INSTANCE"
 
-// owner tells the processes of a data directory from others, over restarts of the server. Two things prove
-// that a process is ours, since numbers are used again: the mark in its environment, which descendants
-// inherit, and a record of its number and start time, for programs that overwrite their environment.
+// owner identifies the processes of a data directory over restarts of the server. PIDs are reused, so a process is
+// identified by a mark in its environment, which descendants inherit, or by a record of its PID and start time, for
+// programs that overwrite their environment.
 type owner struct {
-	// id is random, so that equal directories of other machines or containers are not the same owner.
+	// id is random, because other machines or containers may use the same path.
 	id   string
 	mark string
 	lock *fileutil.LockedFile
-	// records is a directory that has an empty file <pid>.<start time> for each process that was started.
+	// records is a directory with an empty file <pid>.<start time> for each started process.
 	records string
 }
 
@@ -65,7 +65,7 @@ func (o *owner) load(dir string) error {
 	}
 	o.id = string(id)
 	o.mark = ownerVariable + "=" + o.id + "@" + dir + "/"
-	// Start times count from the start of the machine.
+	// Start times are relative to the boot of the machine.
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return fmt.Errorf("read boot ID: %w", err)
@@ -79,11 +79,11 @@ func (o *owner) load(dir string) error {
 
 func (o *owner) close() { _ = o.lock.Close() }
 
-// variable is what is put into the environment of an instance's processes.
+// variable returns the environment variable that marks the processes of a backend.
 func (o *owner) variable(instance string) string { return o.mark + instance }
 
-// record notes a process that was started, and returns what removes the note. A note that cannot be written
-// is no failure: there is still the mark.
+// record writes the record of a process and returns a function that deletes it. Errors are ignored, because the mark also
+// identifies the process.
 func (o *owner) record(pid int) (forget func()) {
 	start, err := startTime(pid)
 	if err != nil {
@@ -96,14 +96,14 @@ func (o *owner) record(pid int) (forget func()) {
 	return func() { _ = os.Remove(path) }
 }
 
-// startTime is when a process was started, in ticks since the start of the machine.
+// startTime returns the start time of a process, in clock ticks since boot.
 func startTime(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err
 	}
-	// The program's name, in parentheses, may hold anything. Field 22 is the 20th after it; a zombie, state Z,
-	// is gone already.
+	// The program's name, in parentheses, may contain any character. Field 22 is the 20th after it. Zombies (Z) and dead
+	// processes (X) have ended.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 		return "", os.ErrProcessDone
@@ -111,7 +111,7 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// endLeftovers kills all processes that an earlier Runtime of the directory has left, and waits for their end.
+// endLeftovers kills all processes of an earlier Runtime with the same directory and waits until they have exited.
 func (o *owner) endLeftovers(logger klog.Logger) {
 	const patience = 5 * time.Second
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -133,7 +133,7 @@ func (o *owner) endLeftovers(logger klog.Logger) {
 	}
 }
 
-// killRecorded kills the processes on record with their groups, and returns how many there were.
+// killRecorded kills all recorded processes with their groups, and returns their number.
 func (o *owner) killRecorded() (int, error) {
 	entries, err := os.ReadDir(o.records)
 	if err != nil {
@@ -163,14 +163,14 @@ func (o *owner) forgetAll() error {
 	return errors.Join(os.RemoveAll(all), os.MkdirAll(o.records, 0o700))
 }
 
-// endStrays kills marked processes whose instance is not live.
+// endStrays kills marked processes whose backend is not live.
 func (o *owner) endStrays(logger klog.Logger, live func(instance string) bool) {
 	if n := o.killMarked(live); n > 0 {
 		logger.Info("Killed orphaned processes", "count", n)
 	}
 }
 
-// killMarked kills the processes that have our mark, but those of live instances, and returns how many.
+// killMarked kills the marked processes whose backend is not live, and returns their number.
 func (o *owner) killMarked(live func(instance string) bool) int {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -197,7 +197,7 @@ func (o *owner) killMarked(live func(instance string) bool) int {
 	return killed
 }
 
-// instance returns the instance whose mark a process has.
+// instance returns the name of the backend in the mark of a process.
 func (o *owner) instance(pid int, buffer *bytes.Buffer) (string, bool) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
@@ -219,9 +219,10 @@ func (o *owner) instance(pid int, buffer *bytes.Buffer) (string, bool) {
 	return "", false
 }
 
-// kill kills a process, and its group if it leads one, provided that it is ours. It returns 1 if so.
+// kill kills a process, and its group if it is the leader, if ours returns true. It returns the number of processes killed,
+// 0 or 1.
 func kill(pid int, ours func() bool) int {
-	// From here on the handle refers to one process, whatever becomes of its number.
+	// From here on p refers to this process even if the PID is reused.
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return 0

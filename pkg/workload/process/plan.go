@@ -16,7 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// Reasons of failures, as Kubernetes and Knative have them.
+// Reasons of failures, as in Kubernetes and Knative.
 const (
 	reasonContainerMissing = "ContainerMissing"
 	reasonConfigError      = "CreateContainerConfigError"
@@ -26,33 +26,34 @@ const (
 	reasonExitCode         = "ExitCode"
 )
 
-// plan is what each instance of a revision consists of. Immutable.
+// plan describes the backends of a Revision. Immutable.
 type plan struct {
 	revision metav1.ObjectMeta
-	// service and configuration name the owners, for the containers to know.
+	// service and configuration are the names of the owners, for the runtime contract.
 	service, configuration string
 	serviceAccount         string
 	volumes                []corev1.Volume
-	// init run one after the other to their end, native sidecars until they have started, then containers all at once.
+	// init containers run one after the other until they exit, native sidecars among them until they have started. Then all
+	// containers run at once.
 	init, containers []container
 	h2c              bool
-	// timeout bounds a request, and so how long an instance is drained, and then given to end.
+	// timeout bounds a request, the draining of a backend, and its termination after that.
 	timeout time.Duration
 }
 
 // container is a container of a plan.
 type container struct {
 	*corev1.Container
-	// sidecar is true for native sidecars, which are init containers that keep running.
+	// sidecar is true for native sidecars: init containers that keep running.
 	sidecar bool
-	// serving containers get PORT, and are what Instance.Address and their probes refer to.
+	// serving is true for the container that gets PORT and receives requests.
 	serving bool
-	// path is where the spec has the container, for messages.
+	// path is the field of the container in the spec, for messages.
 	path string
 	user *user
 }
 
-// logName returns the name of the container in log files, which is empty for the serving one.
+// logName returns the name of the container in log files. The name of the serving container is empty.
 func (c *container) logName() string {
 	if c.serving {
 		return ""
@@ -60,10 +61,10 @@ func (c *container) logName() string {
 	return c.Name
 }
 
-// user is whose privileges a process gets.
+// user is the user and group of a process.
 type user struct{ uid, gid uint32 }
 
-// newPlan returns what to run for a revision, or why it cannot run here whatever happens.
+// newPlan returns the plan for a Revision, or a permanent failure.
 func newPlan(revision *servingv1.Revision) (*plan, *workload.Failure) {
 	spec := revision.Spec.DeepCopy()
 	p := &plan{
@@ -102,7 +103,7 @@ func newPlan(revision *servingv1.Revision) (*plan, *workload.Failure) {
 	return p, nil
 }
 
-// checkVolumes returns why a process cannot have the volumes, or nil.
+// checkVolumes returns a failure if processes cannot have the volumes.
 func (p *plan) checkVolumes() *workload.Failure {
 	if len(p.volumes) > 0 && !mountsSupported {
 		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
@@ -116,7 +117,7 @@ func (p *plan) checkVolumes() *workload.Failure {
 	return nil
 }
 
-// servingContainer is the index of the container that has a port, which may be left out where there is one.
+// servingContainer returns the index of the container with a port. The port of a single container may be omitted.
 func servingContainer(containers []corev1.Container) int {
 	for i := range containers {
 		if len(containers[i].Ports) > 0 {
@@ -131,7 +132,7 @@ func missing(path string) *workload.Failure {
 		"Standalone runs the command and args of a container as a process of this machine, not its image: set %s.command.", path)}
 }
 
-// complete finds out whether a container can run here.
+// complete sets the user of a container, and returns a failure if the container cannot run here.
 func (p *plan) complete(c *container, pod *corev1.PodSecurityContext) *workload.Failure {
 	if len(c.Command) == 0 {
 		return missing(c.path)
@@ -167,8 +168,8 @@ func (p *plan) complete(c *container, pod *corev1.PodSecurityContext) *workload.
 	return nil
 }
 
-// port returns the port that a probe asks. A probe of the serving container's own port asks PORT, whatever number the
-// container would have in a Pod; other ports are those that the probe names.
+// port returns the TCP port for a probe. The serving container listens on PORT instead of its containerPort, so probes of
+// that port use PORT. Other ports are unchanged.
 func (c *container) port(serving int, probed string) (int, error) {
 	if c.serving && (probed == "" || probed == "0" || c.isOwnPort(probed)) {
 		return serving, nil
@@ -180,7 +181,7 @@ func (c *container) port(serving int, probed string) (int, error) {
 	return port, nil
 }
 
-// isOwnPort reports whether a probe's port, by number or name, is the one at which a serving container takes requests.
+// isOwnPort reports whether a probe's port, by number or name, is the port for requests of a serving container.
 func (c *container) isOwnPort(probed string) bool {
 	if len(c.Ports) == 0 {
 		return probed == strconv.Itoa(int(servingv1.DefaultContainerPort))

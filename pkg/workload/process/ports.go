@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// ports allocates free TCP ports. They lie below the ports that the kernel gives to outgoing connections, of
-// which the gateway makes many: one of those must not take a port before its process listens there.
+// ports allocates free TCP ports outside the kernel's range for outgoing connections. The gateway opens many of these, and
+// one could otherwise use a port before its process listens there.
 type ports struct {
-	// first and last bound the ports, both included.
+	// first and last are the bounds, inclusive.
 	first, last int
 
 	mu    sync.Mutex
@@ -22,7 +22,7 @@ type ports struct {
 
 const (
 	firstPort = 10000
-	// Without a range of its own for outgoing connections, Linux uses those from here on.
+	// Linux uses this port and above for outgoing connections by default.
 	firstEphemeralPort = 32768
 )
 
@@ -34,12 +34,12 @@ func newPorts() *ports {
 			p.first, p.last = portRange(low, high)
 		}
 	}
-	// A server that is started again is not to meet what still lingers of its predecessor.
+	// A random first port avoids the ports of the server's previous run, which may not be free yet.
 	p.next = p.first + rand.IntN(p.last-p.first+1)
 	return p
 }
 
-// portRange is the larger range of ports beside those from low to high.
+// portRange returns the larger range of ports outside of low to high.
 func portRange(low, high int) (first, last int) {
 	below, above := low-firstPort, 65535-high
 	switch {
@@ -52,8 +52,7 @@ func portRange(low, high int) (first, last int) {
 	}
 }
 
-// allocate returns a port without a listener. It is not allocated again before it is released, and then the
-// others come first.
+// allocate returns a port without a listener. Released ports are reused after all others.
 func (p *ports) allocate() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +77,7 @@ func (p *ports) release(port int) {
 	delete(p.inUse, port)
 }
 
-// isFree reports whether a process could listen on all addresses.
+// isFree reports whether a process could listen on the port on all addresses.
 func isFree(port int) bool {
 	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
 	if err != nil {

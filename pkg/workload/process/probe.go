@@ -18,10 +18,10 @@ const (
 	defaultFailureThreshold = 3
 )
 
-// check finds out how a container is, which may take as long as a timeout.
+// check checks the health of a container within a timeout.
 type check func(ctx context.Context, timeout time.Duration) error
 
-// within returns the check that do makes, for which the timeout ends the context.
+// within returns a check that runs do with a context that is canceled after the timeout.
 func within(do func(ctx context.Context) error) check {
 	return func(ctx context.Context, timeout time.Duration) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -30,16 +30,16 @@ func within(do func(ctx context.Context) error) check {
 	}
 }
 
-// probe asks a container again and again how it is (serving 10.9).
+// probe checks a container periodically (serving 10.9).
 type probe struct {
 	check check
-	// delay passes before the first check, period between two of them. Each may take timeout.
+	// delay is the time before the first check, period the time between two checks, timeout the limit for each.
 	delay, period, timeout time.Duration
-	// success and failure are how many results in a row count.
+	// success and failure are the numbers of equal results in a row that change the state.
 	success, failure int
-	// tight checks come as fast as the container may become healthy, until it does.
+	// tight probes ignore the period until the container is healthy: the pacer determines their intervals.
 	tight bool
-	// once healthy, a container is not checked again.
+	// once is true if the probe stops when the container is healthy.
 	once bool
 	// impatient probes also report a container that has never been healthy.
 	impatient bool
@@ -68,8 +68,8 @@ func newProbe(spec *corev1.Probe, check check) *probe {
 	return p
 }
 
-// newReadinessProbe returns a probe that reports whether a container takes requests. Without a period it is
-// tight. A mere connection shows that once and for all: a process that listens does so until it exits.
+// newReadinessProbe returns a probe that reports whether a container accepts requests. Without a period it is tight. A TCP
+// probe then stops after the first success, because the process listens until it exits.
 func newReadinessProbe(spec *corev1.Probe, check check) *probe {
 	p := newProbe(spec, check)
 	p.tight = spec.PeriodSeconds == 0
@@ -77,7 +77,7 @@ func newReadinessProbe(spec *corev1.Probe, check check) *probe {
 	return p
 }
 
-// newStartupProbe returns a probe that the others wait for.
+// newStartupProbe returns a probe that must pass before the others start.
 func newStartupProbe(spec *corev1.Probe, check check) *probe {
 	p := newProbe(spec, check)
 	p.tight = spec.PeriodSeconds == 0
@@ -85,8 +85,8 @@ func newStartupProbe(spec *corev1.Probe, check check) *probe {
 	return p
 }
 
-// newLivenessProbe returns a probe that reports whether a container is to be started again. A process that was
-// just started is alive: without a delay, the first check comes after a period.
+// newLivenessProbe returns a probe that reports whether a container must be restarted. A process is initially alive:
+// without a delay, the first check is made after one period.
 func newLivenessProbe(spec *corev1.Probe, check check) *probe {
 	p := newProbe(spec, check)
 	p.healthy = true
@@ -96,8 +96,8 @@ func newLivenessProbe(spec *corev1.Probe, check check) *probe {
 	return p
 }
 
-// watch calls report whenever the container becomes healthy, with nil, or ceases to be, with the last error.
-// It returns when ctx is canceled or the result is final.
+// watch calls report with nil when the container becomes healthy, and with the last error when it becomes unhealthy. It
+// returns when ctx is canceled or the result is final.
 func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report func(err error)) {
 	if p.delay > 0 && !backoff.Sleep(ctx, c, p.delay) {
 		return
@@ -122,7 +122,7 @@ func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report fu
 		} else {
 			passed, failed = 0, failed+1
 		}
-		// Tight checks fail many times; what counts is for how long.
+		// Tight checks fail often, so their failure is limited by time instead of number.
 		patient := tight && end.Sub(began) < time.Duration(p.failure)*p.period
 		switch {
 		case !healthy && passed >= p.success:
@@ -147,36 +147,36 @@ func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report fu
 	}
 }
 
-// pacer spaces tight checks, so that instances are found ready soon after they are, and many of them that
-// start at the same time do not spend the processors on it.
+// pacer determines the intervals of tight checks: short enough to find backends ready without delay, long enough to save
+// CPU time when many backends start.
 type pacer struct{ starting atomic.Int64 }
 
 const (
 	minInterval = time.Millisecond
 	maxInterval = time.Second
-	// usualInterval bounds the intervals of the first second.
+	// usualInterval bounds the interval during the first second.
 	usualInterval = 10 * time.Millisecond
-	// shareOfInterval is what one check of one instance takes of all its time, at most.
+	// shareOfInterval is the minimum ratio of the interval to the duration of a check.
 	shareOfInterval = 4
-	// perInstance times the number of instances that start is the least interval: 2,000 checks a second.
+	// perInstance limits the rate of all checks to 2,000 per second.
 	perInstance = 500 * time.Microsecond
 )
 
-// enter counts an instance that starts, until leave is called.
+// enter counts a starting backend until leave is called.
 func (p *pacer) enter() (leave func()) {
 	p.starting.Add(1)
 	return func() { p.starting.Add(-1) }
 }
 
-// interval is the time until the next check of an instance that started elapsed ago and whose last check took
-// some time. It grows with the time that the instance needs anyway.
+// interval returns the time until the next check of a backend that started elapsed ago and whose last check took the given
+// time. It grows with the time that the backend needs to start.
 func (p *pacer) interval(elapsed, took time.Duration) time.Duration {
 	interval := min(max(elapsed/20, minInterval), usualInterval)
 	interval = max(interval, elapsed/100, took*shareOfInterval, time.Duration(p.starting.Load())*perInstance)
 	return min(interval, maxInterval)
 }
 
-// defaultReadinessProbe is that of a serving container without one: something must listen at PORT.
+// defaultReadinessProbe returns the probe of a serving container without one: PORT must accept connections.
 func defaultReadinessProbe() *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}}
 }

@@ -28,11 +28,11 @@ import (
 
 var tcp = corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}
 
-// TestProbeNumbers checks when checks are made, and when their results count (serving 10.9-2, 10.9-4 to 10.9-7).
+// TestProbeNumbers checks the times of checks, and when their results change the state (serving 10.9-2, 10.9-4 to 10.9-7).
 func TestProbeNumbers(t *testing.T) {
 	failed := errors.New("failed")
 	exec := corev1.ProbeHandler{Exec: &corev1.ExecAction{}}
-	// A report is when it came, in seconds, and whether the container was found healthy.
+	// report is a reported state of the container, with its time in seconds.
 	type report struct {
 		At      float64
 		Healthy bool
@@ -40,11 +40,11 @@ func TestProbeNumbers(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind func(*corev1.Probe, check) *probe
 		spec corev1.Probe
-		// healthy is from when to when checks pass, in seconds; hang has the others take their time.
+		// Checks pass between from and to, in seconds. If hang is true, all others run into their timeout.
 		from, to float64
 		hang     bool
 		want     []report
-		// checks is the number of checks within 100 seconds, where it is of interest.
+		// checks is the expected number of checks within 100 seconds, or 0 for any.
 		checks int
 	}{
 		"readiness by connecting, tight and once": {
@@ -113,7 +113,8 @@ func TestProbeNumbers(t *testing.T) {
 	}
 }
 
-// TestTightStartup checks that a startup probe without a period is tight, and as patient as with the default.
+// TestTightStartup checks that a startup probe without a period is tight, and fails after the time that the default period
+// allows.
 func TestTightStartup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -166,8 +167,8 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// TestReadiness checks that each kind of readiness probe finds an instance ready at PORT (serving 10.4-10,
-// 10.9-1, 10.9-3, 10.9-6), whatever port it names.
+// TestReadiness checks that each kind of readiness probe finds a backend ready at PORT (serving 10.4-10, 10.9-1, 10.9-3,
+// 10.9-6), whatever port the probe names.
 func TestReadiness(t *testing.T) {
 	healthy := filepath.Join(t.TempDir(), "healthy")
 	if err := os.WriteFile(healthy, nil, 0o600); err != nil {
@@ -202,13 +203,13 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// unhealthy returns a revision that is not healthy before a file is there.
+// unhealthy returns a Revision that is unhealthy until a file exists.
 func unhealthy(t *testing.T, name string) (r *servingv1.Revision, file string, get corev1.ProbeHandler) {
 	file = filepath.Join(t.TempDir(), "healthy")
 	return sample(name, "serve", "HEALTHY_FILE="+file), file, corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthy"}}
 }
 
-// TestReadinessComesAndGoes checks that an instance is published only while its readiness probe passes.
+// TestReadinessComesAndGoes checks that a backend is published only while its readiness probe passes.
 func TestReadinessComesAndGoes(t *testing.T) {
 	h := start(t, Options{})
 	r, file, get := unhealthy(t, "flapping")
@@ -230,7 +231,8 @@ func TestReadinessComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestHealthPort checks that a probe may ask another port than the one for requests, and that its own number stands for PORT.
+// TestHealthPort checks that a probe may use another port than the one for requests, and that a probe of the container's
+// own port uses PORT.
 func TestHealthPort(t *testing.T) {
 	h := start(t, Options{})
 	var healthy atomic.Bool
@@ -271,7 +273,7 @@ func TestHealthPort(t *testing.T) {
 	}
 }
 
-// TestLiveness checks that an instance whose liveness probe fails is replaced (serving 10.4-7).
+// TestLiveness checks that a backend is replaced after its liveness probe fails (serving 10.4-7).
 func TestLiveness(t *testing.T) {
 	h := start(t, Options{})
 	r, file, get := unhealthy(t, "liveness")
@@ -293,15 +295,15 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-// TestStartup checks that readiness is not asked for before the startup probe has passed, and that a startup
-// probe that does not pass is a failure.
+// TestStartup checks that readiness is not probed before the startup probe has passed, and that a startup probe that does
+// not pass is a failure.
 func TestStartup(t *testing.T) {
 	h := start(t, Options{})
 	r, file, get := unhealthy(t, "startup")
 	r.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 1}
 	h.apply(r, 1)
 	s := h.await(r, "the failure", failing)
-	// The cause differs: it may not listen yet.
+	// The cause differs: the sample may not listen yet.
 	if s.Failure.Reason != "Unhealthy" || !strings.HasPrefix(s.Failure.Message, "Container failed its startup probe: ") {
 		t.Errorf("failure %+v", s.Failure)
 	}

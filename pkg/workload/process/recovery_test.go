@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// TestKilledServer checks that nothing is left after kill -9 of the server: what leads a group ends with the
-// server, and its descendants before the next server has started.
+// TestKilledServer checks that no process is left after SIGKILL of the server: leaders of process groups exit with the
+// server, their descendants are killed before the next server has started.
 func TestKilledServer(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { testKilledServer(t, "") })
 	t.Run("with a volume", func(t *testing.T) { testKilledServer(t, "/knative-apiserver-test") })
 }
 
-// testKilledServer kills a server whose sample has an empty volume at a path, unless that is empty.
+// testKilledServer kills a server whose sample has an empty volume at a path, unless the path is empty.
 func testKilledServer(t *testing.T, volume string) {
 	dir := t.TempDir()
 	server := exec.Command("/proc/self/exe")
@@ -55,7 +55,7 @@ func testKilledServer(t *testing.T, volume string) {
 	}
 	h := start(t, Options{DataDir: dir})
 	for _, pid := range append(left, leader) {
-		// They were killed, which takes a moment to be done.
+		// SIGKILL takes effect with a delay.
 		h.eventually("the end of a process", func() bool { return !alive(pid) })
 	}
 	if entries, err := os.ReadDir(h.volumes); len(entries) > 0 {
@@ -75,8 +75,8 @@ func ownID(t *testing.T, dir string) string {
 	return string(id)
 }
 
-// TestRecords checks that of a thousand records, that of a process without the mark kills it, and those of numbers that were
-// used again kill nothing.
+// TestRecords checks that among a thousand records, the record of an unmarked process kills it, and the records of reused
+// PIDs kill nothing.
 func TestRecords(t *testing.T) {
 	dir := t.TempDir()
 	o, err := newOwner(dir)
@@ -98,7 +98,7 @@ func TestRecords(t *testing.T) {
 	o.record(ours.Process.Pid)
 	files := []string{strconv.Itoa(other.Process.Pid) + ".1", "1.1", "0.0", "-1.1", "garbage"}
 	for n := range 1000 {
-		// Beyond what the kernel gives out.
+		// These PIDs exceed the maximum of the kernel.
 		files = append(files, strconv.Itoa(1<<22+n)+"."+strconv.Itoa(n))
 	}
 	for _, file := range files {
@@ -130,7 +130,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsOfRunning checks that there is a record for each running process, and none of others.
+// TestRecordsOfRunning checks that each running process has a record, and ended processes have none.
 func TestRecordsOfRunning(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("recorded", "serve")
@@ -152,7 +152,7 @@ func TestRecordsOfRunning(t *testing.T) {
 	}
 }
 
-// TestOthersMark checks that processes of other owners are none of ours: another id, or another directory.
+// TestOthersMark checks that marks with another id or directory do not match.
 func TestOthersMark(t *testing.T) {
 	h := start(t, Options{})
 	for _, mark := range []string{

@@ -13,8 +13,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
-// revision is a revision that runs, ran, or is to run here. A revision of the same name and another UID takes
-// its place while instances of the old one are still draining.
+// revision holds the backends of a Revision. A Revision with the same name and another UID replaces it while backends of
+// the old one are still draining.
 type revision struct {
 	*revisions.Entry
 	runtime *Runtime
@@ -22,25 +22,26 @@ type revision struct {
 	uid      types.UID
 	plan     *plan
 	replicas int32
-	// refused is the reason why nothing runs, failure the reason why the newest instances do not become ready.
+	// refused describes why no backend can run, failure why the newest backends do not become ready.
 	refused, failure *workload.Failure
-	// changes counts the changes of objects that the plan refers to; awaiting is set if the last failure is due to one of them.
+	// changes counts the changes of objects that the plan refers to; awaiting is true if the last failure was caused by one
+	// of them.
 	changes  int64
 	awaiting bool
-	// slots are as many as there are to be instances, oldest first.
+	// slots has one slot for each desired backend, oldest first.
 	slots []*slot
-	// instances are all that have processes, oldest first.
+	// instances are all backends with processes, oldest first.
 	instances []*instance
-	// removed Revisions are deleted once they have no instance.
+	// removed Revisions are deleted once they have no backend.
 	removed bool
 }
 
-// slot is the place of one instance, and of its successors when it crashes.
+// slot is a desired backend: the current one, or its replacement after a crash.
 type slot struct {
 	instance *instance
-	// crashes is how often an instance has failed in a row.
+	// crashes is the number of crashes in a row.
 	crashes int
-	// restart is when the next one is started, or nil.
+	// restart is the timer that starts the replacement, or nil.
 	restart clock.Timer
 }
 
@@ -71,7 +72,7 @@ func (r *revision) remove(uid types.UID) {
 	r.reconcile()
 }
 
-// reconcile starts or ends instances until there are as many as asked for.
+// reconcile starts or stops backends until their number is the desired one.
 func (r *revision) reconcile() {
 	want := int(r.replicas)
 	if r.refused != nil || r.runtime.stopping.Load() {
@@ -87,7 +88,7 @@ func (r *revision) reconcile() {
 	}
 }
 
-// surplus is the index of the slot to give up: the newest that is not ready, or else the newest.
+// surplus returns the index of the slot to delete: the newest that is not ready, or else the newest.
 func (r *revision) surplus() int {
 	for n := len(r.slots) - 1; n >= 0; n-- {
 		if i := r.slots[n].instance; i == nil || !i.ready {
@@ -97,7 +98,7 @@ func (r *revision) surplus() int {
 	return len(r.slots) - 1
 }
 
-// vacate gives up a slot. A ready instance is drained, for as long as a request may take.
+// vacate deletes a slot. A ready backend is drained for up to the request timeout.
 func (r *revision) vacate(n int) {
 	s := r.slots[n]
 	r.slots = slices.Delete(r.slots, n, n+1)
@@ -136,17 +137,17 @@ func (r *revision) start(s *slot) {
 const (
 	firstRestartDelay = time.Second
 	maxRestartDelay   = 5 * time.Minute
-	// An instance that was ready that long has not crashed in a row with its predecessors.
+	// A backend that was ready for this long resets the count of crashes.
 	healthyAfter = 10 * time.Minute
 )
 
-// restartDelay is how long a slot stays empty after a number of crashes in a row: the first instance is
-// replaced at once.
+// restartDelay returns the delay before a backend is replaced after a number of crashes in a row. The first replacement
+// starts at once.
 func restartDelay(crashes int) time.Duration {
 	return backoff.Delay(crashes-1, firstRestartDelay, maxRestartDelay)
 }
 
-// isReady notes whether an instance takes requests.
+// isReady records whether a backend accepts requests.
 func (r *revision) isReady(i *instance, ready bool) {
 	r.Lock()
 	defer r.Unlock()
@@ -162,7 +163,7 @@ func (r *revision) isReady(i *instance, ready bool) {
 	}
 }
 
-// failed records that a backend exited by itself, and replaces it. Its processes may still be there.
+// failed records that a backend failed, and schedules its replacement. Some of its processes may still run.
 func (r *revision) failed(i *instance, failure *workload.Failure) {
 	r.Lock()
 	defer r.Unlock()
@@ -186,12 +187,12 @@ func (r *revision) failed(i *instance, failure *workload.Failure) {
 	r.startAfter(s, restartDelay(s.crashes))
 }
 
-// awaitPeriod is the time until an instance that lacks an object is started again, should no change of the object be
-// reported. It is the period in which a kubelet retries.
+// awaitPeriod is the delay before a backend with a missing object is started again, unless a change of the object is
+// reported earlier. The kubelet uses the same period.
 const awaitPeriod = 10 * time.Second
 
-// awaits records that an instance did not start because of an object that it refers to. It is no crash: the next instance
-// starts when such an object changes.
+// awaits records that a backend did not start because of an object that it refers to. This does not count as a crash: the
+// replacement starts when such an object changes.
 func (r *revision) awaits(i *instance, failure *workload.Failure) {
 	r.Lock()
 	defer r.Unlock()
@@ -205,14 +206,15 @@ func (r *revision) awaits(i *instance, failure *workload.Failure) {
 	}
 	r.failure, r.awaiting = failure, true
 	if i.changes != r.changes {
-		// The object may have changed after it was read.
+		// The object may have changed after the backend read it.
 		r.startAfter(s, 0)
 		return
 	}
 	r.startAfter(s, awaitPeriod)
 }
 
-// objectChanged starts the instances that wait for an object. It returns true if there is none to start.
+// objectChanged starts the backends that wait for an object. It returns true if the last backend lacked an object, and none
+// is desired now.
 func (r *revision) objectChanged(reference Reference) (wake bool) {
 	if r.plan == nil || r.removed || !slices.Contains(r.plan.references(), reference) {
 		return false
@@ -235,7 +237,7 @@ func (r *revision) objectChanged(reference Reference) (wake bool) {
 	return len(r.slots) == 0
 }
 
-// startAfter starts the instance of an empty slot after some time.
+// startAfter starts a backend in an empty slot after a delay.
 func (r *revision) startAfter(s *slot, delay time.Duration) {
 	if delay == 0 {
 		r.start(s)
@@ -243,11 +245,11 @@ func (r *revision) startAfter(s *slot, delay time.Duration) {
 	}
 	var timer clock.Timer
 	timer = r.runtime.clock.AfterFunc(delay, func() {
-		// The clock may hold a lock of its own here.
+		// The clock may hold its lock during this call, so the revision's lock is acquired in another goroutine.
 		go func() {
 			r.Lock()
 			defer r.Unlock()
-			// The slot may have been given up while the timer fired.
+			// The slot may have been deleted while the timer fired.
 			if s.restart == timer && slices.Contains(r.slots, s) {
 				r.start(s)
 			}
@@ -256,7 +258,7 @@ func (r *revision) startAfter(s *slot, delay time.Duration) {
 	s.restart = timer
 }
 
-// ended notes that all processes of an instance are gone.
+// ended records that all processes of a backend have exited.
 func (r *revision) ended(i *instance) {
 	r.Lock()
 	defer r.Unlock()

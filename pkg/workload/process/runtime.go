@@ -1,19 +1,18 @@
-// Package process runs revisions as processes of this machine: the command and args of their containers, not
-// their images. An instance is one process group for each container, with a port of its own on the loopback
-// interface.
+// Package process runs Revisions as processes of this machine. It executes the command and args of their containers, not
+// their images. A backend is one process group per container, with a port of its own on the loopback interface.
 //
-// A process runs in workingDir, or else in the working directory of the server, with the server's PATH, HOME, USER,
-// LANG, TZ and TMPDIR, none of its other variables, and those of the runtime contract: PORT, K_SERVICE,
-// K_CONFIGURATION, K_REVISION, besides HOSTNAME, the name of the instance.
+// A process runs in workingDir, or in the working directory of the server. It inherits PATH, HOME, USER, LANG, TZ and
+// TMPDIR from the server, and no other variable. The runtime contract adds PORT, K_SERVICE, K_CONFIGURATION and K_REVISION;
+// HOSTNAME is the name of the backend.
 //
-// What of a Pod makes no sense here, or needs an isolation that processes do not have:
-//   - Volumes and variables from ConfigMaps and Secrets cannot be provided; revisions that need them fail.
-//   - Any container that exits ends its instance, which is then started again under another name.
-//   - Requests of resources are ignored. Limits hold where the server may create cgroups.
-//   - Of securityContext, runAsUser and runAsGroup are honoured.
+// Differences from Pods:
+//   - When a container fails or exits, its whole backend is replaced, under another name.
+//   - Resource requests are ignored. Limits are enforced if the server may create cgroups.
+//   - Of securityContext, only runAsUser and runAsGroup are honoured.
+//   - Volumes are mounted on Linux only. ServiceAccount tokens and fields of container resources are not provided.
 //
-// No process outlives the server: the kernel ends the containers' processes with it, and what these have
-// started besides is found and ended when the server starts again.
+// No process outlives the server: the kernel kills the processes of containers when the server exits. Other descendants are
+// found and killed when the server starts again.
 package process
 
 import (
@@ -39,22 +38,22 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
-// Options are what a Runtime needs to know.
+// Options configure a Runtime.
 type Options struct {
-	// DataDir is where logs and the records of running processes are kept. Required; it belongs to one
-	// Runtime at a time, and must stay the same over restarts for leftovers to be found.
+	// DataDir holds logs, volumes and the records of running processes. Required. It belongs to one Runtime at a time and
+	// must stay the same over restarts, so that processes of an earlier run are found.
 	DataDir string
 	// Logger defaults to klog's.
 	Logger klog.Logger
 	// Clock times probes, restarts and terminations. Defaults to the real one.
 	Clock clock.WithDelayedExecution
-	// DrainTimeout bounds how long requests may take to finish, and GracePeriod how long processes may take
-	// to end thereafter, once the context of Run has ended. They default to 10 and 5 seconds.
+	// DrainTimeout bounds the time for requests to finish after the context of Run is canceled, and GracePeriod the time
+	// for processes to exit after that. They default to 10 and 5 seconds.
 	DrainTimeout, GracePeriod time.Duration
-	// Objects reads what revisions refer to. Nil means that there are no such objects.
+	// Objects reads the objects that Revisions refer to. If nil, none exist.
 	Objects Objects
-	// Wake asks for an instance of a revision that has none, because an object for which its last one waited has changed.
-	// It must not block. Nil does nothing.
+	// Wake requests a backend for a Revision without any, because an object that its last backend waited for has changed.
+	// It must not block. May be nil.
 	Wake func(revision workload.Key)
 }
 
@@ -67,7 +66,7 @@ type Runtime struct {
 	environment []string
 	objects     Objects
 	wake        func(revision workload.Key)
-	// volumes is the directory of the volumes of all instances.
+	// volumes is the directory with the volumes of all backends.
 	volumes string
 	owner   *owner
 	spawner *spawner
@@ -75,9 +74,9 @@ type Runtime struct {
 	ports   *ports
 	logs    *logfile.Files
 	pacer   pacer
-	// stopping is set once Run ends everything. From then on nothing is started.
+	// stopping is true once Run stops all backends. No backend starts after that.
 	stopping atomic.Bool
-	// running counts the instances, live holds their names.
+	// running counts the backends, live has them by name.
 	running sync.WaitGroup
 	live    sync.Map
 	ended   chan struct{}
@@ -87,9 +86,8 @@ type Runtime struct {
 
 var _ workload.Runtime = (*Runtime)(nil)
 
-// New takes possession of the data directory and ends what processes an earlier Runtime of this directory has
-// left, before any other is started. It fails where another Runtime uses the directory. Run must be called
-// for what is returned to be given up again.
+// New locks the data directory, and kills the processes of an earlier Runtime with this directory before any other starts.
+// It fails if another Runtime uses the directory. Run releases all resources.
 func New(o Options) (*Runtime, error) {
 	if o.Logger.GetSink() == nil {
 		o.Logger = klog.Background()
@@ -137,8 +135,8 @@ func New(o Options) (*Runtime, error) {
 	return rt, nil
 }
 
-// Run keeps the logs within bounds until ctx is canceled. Then it drains all instances, ends them, and returns when
-// no process is left. Whoever reports Drained must do so until then.
+// Run bounds the size of logs until ctx is canceled. Then it drains and stops all backends, and returns after the last
+// process has exited. Drained must be called until then.
 func (rt *Runtime) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	quit, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -197,8 +195,7 @@ func (rt *Runtime) shutdown() {
 	<-gone
 }
 
-// Apply makes a revision known. What is wrong with it for good, such as a missing command, is in its State
-// when Apply returns.
+// Apply registers a Revision. Permanent faults, such as a missing command, are in its State when Apply returns.
 func (rt *Runtime) Apply(_ context.Context, revision *servingv1.Revision, _ bool) error {
 	if rt.stopping.Load() {
 		return fmt.Errorf("run revision %q: %w", revision.Name, errStopping)
@@ -211,7 +208,7 @@ func (rt *Runtime) Apply(_ context.Context, revision *servingv1.Revision, _ bool
 
 var errStopping = errors.New("the server is stopping")
 
-// Scale asks for a number of instances.
+// Scale sets the number of backends.
 func (rt *Runtime) Scale(_ context.Context, key workload.Key, replicas int32) error {
 	if r, ok := rt.revisions.Lock(key); ok {
 		defer r.Unlock()
@@ -220,7 +217,7 @@ func (rt *Runtime) Scale(_ context.Context, key workload.Key, replicas int32) er
 	return nil
 }
 
-// Remove drains and ends all instances of a revision. Then its logs are deleted and it is forgotten.
+// Remove drains and stops all backends of a Revision, then deletes its logs and state.
 func (rt *Runtime) Remove(_ context.Context, key workload.Key, uid types.UID, _ bool) error {
 	if r, ok := rt.revisions.Lock(key); ok {
 		defer r.Unlock()
@@ -232,7 +229,7 @@ func (rt *Runtime) Remove(_ context.Context, key workload.Key, uid types.UID, _ 
 // State returns the latest State of a Revision.
 func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
 
-// Drained has a draining instance end without waiting any longer.
+// Drained stops a draining backend.
 func (rt *Runtime) Drained(key workload.Key, name string) {
 	if r, ok := rt.revisions.Lock(key); ok {
 		defer r.Unlock()
@@ -250,7 +247,7 @@ func (rt *Runtime) Logs() revisionlog.Source {
 	}}
 }
 
-// ObjectChanged reports that an object was created, changed or deleted. Instances that wait for it start at once.
+// ObjectChanged reports that an object was created, changed or deleted. Backends that wait for the object start at once.
 func (rt *Runtime) ObjectChanged(reference Reference) {
 	for _, r := range rt.revisions.All() {
 		if r.Key.Namespace != reference.Namespace {
@@ -270,7 +267,7 @@ const (
 	strayInterval = time.Second
 )
 
-// boundLogs shortens the logs of running instances that have become too large.
+// boundLogs truncates large logs of running backends until ctx is canceled.
 func (rt *Runtime) boundLogs(ctx context.Context) {
 	for backoff.Sleep(ctx, rt.clock, logInterval) {
 		rt.live.Range(func(_, value any) bool {
@@ -283,7 +280,7 @@ func (rt *Runtime) boundLogs(ctx context.Context) {
 	}
 }
 
-// endStrays ends processes that have left the group of an instance that is no more, soon after it has ended.
+// endStrays kills processes that left the process group of their backend, after the backend has ended.
 func (rt *Runtime) endStrays(ctx context.Context) {
 	live := func(name string) bool {
 		_, ok := rt.live.Load(name)

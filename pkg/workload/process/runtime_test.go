@@ -16,8 +16,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestContainer checks what the process of a container finds: arguments, working directory, environment and
-// files (serving 10.4-1, 10.4-2, 10.4-3, 10.4-18).
+// TestContainer checks the arguments, working directory, environment and descriptors of a container's process (serving
+// 10.4-1, 10.4-2, 10.4-3, 10.4-18).
 func TestContainer(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_SERVER", "hidden")
 	h := start(t, Options{})
@@ -62,7 +62,7 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// TestCrashAfterReady checks that an instance that dies leaves the state at once and has a successor.
+// TestCrashAfterReady checks that a crashed backend is removed from the State at once and replaced.
 func TestCrashAfterReady(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("crash", "serve")
@@ -86,7 +86,7 @@ func TestCrashAfterReady(t *testing.T) {
 	}
 }
 
-// TestScaleDown checks that the newest instances go, after they were published as draining and are drained.
+// TestScaleDown checks that the newest backends are stopped, after they were published as draining and have drained.
 func TestScaleDown(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("down", "serve")
@@ -101,7 +101,7 @@ func TestScaleDown(t *testing.T) {
 	if len(draining.Instances) != 3 || draining.Instances[0] != oldest || !draining.Instances[1].Draining || !draining.Instances[2].Draining {
 		t.Fatalf("instances %v, want %v and two that are draining", draining.Instances, oldest)
 	}
-	// They go on with what they have.
+	// Draining backends finish their requests.
 	if got := ask(t, all.Instances[2].Address).Pid; got != pid {
 		t.Errorf("process %d answers at the draining instance, want %d", got, pid)
 	}
@@ -120,8 +120,8 @@ func TestScaleDown(t *testing.T) {
 	h.await(r, "the last to end", func(s State) bool { return len(s.Instances) == 0 && s.UID == r.UID })
 }
 
-// TestDrainTimeout checks that a draining instance ends after timeoutSeconds, and that one that ignores
-// SIGTERM is killed after as much again (serving 9.4.2).
+// TestDrainTimeout checks that a draining backend is terminated after timeoutSeconds, and killed after the same time if it
+// ignores SIGTERM (serving 9.4.2).
 func TestDrainTimeout(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	h := start(t, Options{Clock: clock})
@@ -130,7 +130,7 @@ func TestDrainTimeout(t *testing.T) {
 	i := h.await(r, "an instance", ready(1)).Instances[0]
 	pid := ask(t, i.Address).Pid
 	h.scale(r, 0)
-	// Not yet: the test's own waiting moves the clock by far less.
+	// The harness advances the clock by far less than the remaining second.
 	clock.Step(29 * time.Second)
 	ask(t, i.Address)
 	clock.Step(time.Second)
@@ -151,7 +151,7 @@ func TestDrainTimeout(t *testing.T) {
 	h.await(r, "the end", func(s State) bool { return len(s.Instances) == 0 })
 }
 
-// TestUnready checks that an instance that never became ready ends without being drained.
+// TestUnready checks that a backend that was never ready stops without being drained.
 func TestUnready(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("unready", "sleep")
@@ -165,8 +165,8 @@ func TestUnready(t *testing.T) {
 	})
 }
 
-// TestRemove checks that a removed revision is drained, then published as gone, unknown and without logs, and
-// that only its own UID removes it.
+// TestRemove checks that a removed Revision is drained, then published as removed, unknown and without logs, and that
+// another UID does not remove it.
 func TestRemove(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("removed", "serve")
@@ -198,7 +198,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestReplace checks that another UID under the same name starts afresh while the old instance is drained.
+// TestReplace checks that another UID with the same name starts with a new state while the old backend is drained.
 func TestReplace(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("again", "serve", "VERSION=1")
@@ -223,7 +223,7 @@ func TestReplace(t *testing.T) {
 	h.await(r, "the old one to end", ready(1))
 }
 
-// TestCallback checks that a subscriber may call back: the gateway reports an idle instance as drained at once.
+// TestCallback checks that a subscriber may call the Runtime: the gateway reports an idle backend as drained at once.
 func TestCallback(t *testing.T) {
 	h := start(t, Options{})
 	h.Subscribe(func(key Key, s State) {
@@ -242,7 +242,7 @@ func TestCallback(t *testing.T) {
 	h.await(r, "the end", gone)
 }
 
-// TestStrays checks that nothing outlives its instance, whether or not it has left the group.
+// TestStrays checks that no process outlives its backend, whether or not it has left the process group.
 func TestStrays(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("parent", "serve", "CHILDREN=1")
@@ -260,7 +260,7 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// TestShutdown checks that a server that stops kills what ignores SIGTERM, within its bounds.
+// TestShutdown checks that a stopping server kills processes that ignore SIGTERM, within its time limits.
 func TestShutdown(t *testing.T) {
 	h := start(t, Options{GracePeriod: 100 * time.Millisecond})
 	r := sample("shutdown", "serve", "IGNORE_TERM=1")

@@ -24,7 +24,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// sampleVariable has this test binary be a sample application, or a server, instead of the tests.
+// sampleVariable makes this test binary a sample application, or a server, instead of running the tests.
 const sampleVariable = "PROCESS_TEST_SAMPLE"
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	case "sleep":
-		// Bounded, should the tests not end it.
+		// This bounds the time if the tests do not kill the process.
 		<-time.After(time.Minute)
 	case "server":
 		runServer()
@@ -52,14 +52,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// facts are what a sample tells about itself.
+// facts describe the process of a sample.
 type facts struct {
 	Args, Env []string
 	Dir       string
 	Pid       int
-	// StdinEnded is true if nothing can be read.
+	// StdinEnded is true if stdin is at its end.
 	StdinEnded bool
-	// Files are the open descriptors besides 0 to 2 and those of the Go runtime.
+	// Files are the open descriptors except for 0 to 2 and the Go runtime's.
 	Files []string
 	// Started and Listening are times.
 	Started, Listening time.Time
@@ -81,7 +81,7 @@ func serveSample() {
 		signal.Ignore(syscall.SIGTERM)
 	}
 	if os.Getenv("CHILDREN") != "" {
-		// One in the group, one that leaves it. Both ignore what happens to their parent.
+		// One child stays in the process group, one leaves it. Both outlive their parent.
 		for _, setsid := range []bool{false, true} {
 			child := exec.Command("/proc/self/exe")
 			child.Env = append(os.Environ(), sampleVariable+"=sleep")
@@ -111,7 +111,7 @@ func serveSample() {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(f) })
 	mux.HandleFunc("/file", serveFile)
 	mux.HandleFunc("/healthy", func(w http.ResponseWriter, _ *http.Request) {
-		// Healthy as long as a file is there.
+		// The sample is healthy while a file exists.
 		if _, err := os.Stat(os.Getenv("HEALTHY_FILE")); err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
@@ -123,7 +123,7 @@ func serveSample() {
 	_ = (&http.Server{Handler: mux, Protocols: protocols}).Serve(listener)
 }
 
-// runServer is a server that starts a revision with children, says so, and waits to be killed.
+// runServer runs a server that starts a Revision with children, prints its address, and waits to be killed.
 func runServer() {
 	rt, err := New(Options{DataDir: os.Getenv("DATA_DIR"), Logger: klog.Background()})
 	if err != nil {

@@ -17,15 +17,15 @@ type command struct {
 	dir            string
 	user           *user
 	stdout, stderr *os.File
-	// mounts are the volumes that the program sees, in a mount namespace of its own; staging is an empty directory for its root.
+	// mounts are the volumes of the program, in a mount namespace of its own; staging is an empty directory for its root.
 	mounts  []mount
 	staging string
-	// cgroup is the directory of the group that the process is started in, or nil.
+	// cgroup is the directory of the control group for the process, or nil.
 	cgroup *os.File
 }
 
-// spawner starts processes, one at a time and all from one thread, with which the kernel ends them: a thread
-// that lives as long as the server.
+// spawner starts all processes from one thread. The kernel kills a process when the thread that started it exits; this
+// thread lives as long as the server.
 type spawner struct {
 	owner    *owner
 	requests chan func()
@@ -43,13 +43,13 @@ func newSpawner(o *owner) *spawner {
 	return s
 }
 
-// close ends the thread. No process may be left.
+// close stops the thread. All processes must have exited.
 func (s *spawner) close() { close(s.requests) }
 
 // process is the leader of a process group.
 type process struct {
 	os *os.Process
-	// done is closed when the process and its group are gone. state is how it ended, valid from then on.
+	// done is closed when the process has exited and its group was killed. state is valid after that.
 	done  chan struct{}
 	state *os.ProcessState
 
@@ -57,7 +57,7 @@ type process struct {
 	reaped bool
 }
 
-// start starts a program. Its process group is killed when it exits, like a container when its first process exits.
+// start starts a program. When the program exits, its process group is killed, as in a container.
 func (s *spawner) start(c *command) (*process, error) {
 	stdin, err := os.Open(os.DevNull)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *spawner) start(c *command) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	var pidfd int
 	if len(c.mounts) > 0 {
-		// The helper looks up the program, which may be in a volume.
+		// The program may be in a volume, so the helper looks it up.
 		p.os, pidfd, err = s.startMounted(c, stdin)
 	} else {
 		p.os, pidfd, err = s.startPlain(c, stdin)
@@ -84,13 +84,13 @@ func (s *spawner) start(c *command) (*process, error) {
 	return p, nil
 }
 
-// startPlain starts a program that sees the files of this machine as they are.
+// startPlain starts a program without volumes.
 func (s *spawner) startPlain(c *command, stdin *os.File) (p *os.Process, pidfd int, err error) {
 	path, err := c.lookup()
 	if err != nil {
 		return nil, -1, err
 	}
-	// Starting the process would blame the program for a directory that is missing.
+	// The error of os.StartProcess would name the program instead of the missing directory.
 	if c.dir != "" {
 		if info, err := os.Stat(c.dir); err != nil {
 			return nil, -1, fmt.Errorf("change working directory: %w", err)
@@ -105,7 +105,7 @@ func (s *spawner) startPlain(c *command, stdin *os.File) (p *os.Process, pidfd i
 	return p, descriptor, err
 }
 
-// fork starts a process from the thread of the spawner.
+// fork starts a process from the spawner's thread.
 func (s *spawner) fork(path string, argv []string, attributes *os.ProcAttr) (p *os.Process, err error) {
 	started := make(chan struct{})
 	s.requests <- func() {
@@ -116,15 +116,15 @@ func (s *spawner) fork(path string, argv []string, attributes *os.ProcAttr) (p *
 	return p, err
 }
 
-// reap waits until the process has exited, and kills the rest of its group.
+// reap waits until the process has exited, and kills its group.
 func (p *process) reap(pidfd int) {
 	if !awaitExit(p.os.Pid, pidfd) {
-		// Waiting for a child process does not fail.
+		// Waiting for a child does not fail.
 		p.state, _ = p.os.Wait()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// As long as the leader is not reaped, its number names no other group.
+	// The PID is not reused for another group before the leader is reaped.
 	_ = syscall.Kill(-p.os.Pid, syscall.SIGKILL)
 	if p.state == nil {
 		p.state, _ = p.os.Wait()
@@ -137,13 +137,13 @@ func (p *process) signal(signal syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
-		// Nothing to do about a group that is ending.
+		// Errors only occur if the group is exiting.
 		_ = syscall.Kill(-p.os.Pid, signal)
 	}
 }
 
-// lookup finds the program as a shell would with the PATH that the process gets: names with a slash are
-// relative to the working directory.
+// lookup finds the program in the PATH of the process, as a shell would. Names with a slash are relative to the working
+// directory.
 func (c *command) lookup() (string, error) {
 	name := c.argv[0]
 	if strings.Contains(name, "/") {

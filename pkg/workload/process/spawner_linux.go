@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes have a process lead a group of its own, and end with the thread that starts it.
+// attributes makes a process the leader of a new group, which is killed when the thread that starts it exits.
 func attributes(c *command, pidfd *int) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: pidfd}
 	if c.user != nil {
@@ -21,21 +21,20 @@ func attributes(c *command, pidfd *int) *syscall.SysProcAttr {
 	return a
 }
 
-// keepFiles keeps processes from inheriting files that the server was given by whoever started it. Those that it
-// opens itself are never inherited.
+// keepFiles prevents processes from inheriting descriptors that the server inherited itself. Descriptors that the server
+// opens are never inherited.
 func keepFiles() {
-	// Kernels before 5.11 cannot, and have no other way.
+	// Kernels before 5.11 do not support this, and have no alternative.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 }
 
-// awaitExit returns when a child has exited. It stays to be reaped. pidfd refers to the child, or is -1 where
-// the kernel is too old; it is closed. False means that reaping has to do the waiting.
+// awaitExit returns true when a child has exited and can be reaped, and false if the caller must wait for it. pidfd refers
+// to the child, or is -1 if the kernel does not support it. awaitExit closes it.
 func awaitExit(pid, pidfd int) bool {
 	return pidfd >= 0 && pollExit(pidfd) || exited(unix.P_PID, pid, 0)
 }
 
-// pollExit waits with the other descriptors of the server, so that no thread is needed for it. It returns
-// false where that is not possible.
+// pollExit waits through the network poller, which needs no thread. It returns false if that is not supported.
 func pollExit(pidfd int) bool {
 	if err := unix.SetNonblock(pidfd, true); err != nil {
 		_ = unix.Close(pidfd)
@@ -47,18 +46,18 @@ func pollExit(pidfd int) bool {
 	if err != nil {
 		return false
 	}
-	// The descriptor becomes readable once the child has exited. Reading also fails where it cannot be polled.
+	// The descriptor becomes readable when the child has exited. Read also fails if the descriptor cannot be polled.
 	err = conn.Read(func(fd uintptr) bool { return exited(unix.P_PIDFD, int(fd), unix.WNOHANG) })
 	return err == nil
 }
 
-// exited reports whether a child has exited, or is no child of this process.
+// exited reports whether a process has exited, or is not a child of this process.
 func exited(idType, id, options int) bool {
 	for {
 		var info unix.Siginfo
 		err := unix.Waitid(idType, id, &info, unix.WEXITED|unix.WNOWAIT|options, nil)
 		if !errors.Is(err, unix.EINTR) {
-			// On any other error there is no such child, and nothing to wait for.
+			// Any other error means that the child does not exist.
 			return err != nil || info.Signo != 0
 		}
 	}

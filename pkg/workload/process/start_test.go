@@ -19,7 +19,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// TestColdStart checks that instances become ready one after the other, and logs how long the parts of a start take.
+// TestColdStart checks that backends started one after the other become ready, and logs the durations of a start's phases.
 func TestColdStart(t *testing.T) {
 	h := start(t, Options{})
 	var mu sync.Mutex
@@ -62,7 +62,7 @@ func TestColdStart(t *testing.T) {
 		median(total), median(before), median(after), median(alone))
 }
 
-// startAlone is how long the process of a revision takes until one can connect, without a Runtime.
+// startAlone returns the time from starting the process of a Revision until it accepts a connection, without a Runtime.
 func startAlone(t *testing.T, r *servingv1.Revision) time.Duration {
 	t.Helper()
 	ports := newPorts()
@@ -90,8 +90,8 @@ func startAlone(t *testing.T, r *servingv1.Revision) time.Duration {
 	return 0
 }
 
-// TestManyAtOnce checks that hundreds of instances that start at the same time all become ready, that they
-// cost no processor time at rest, and no thread each.
+// TestManyAtOnce checks that hundreds of backends that start at the same time all become ready, and that idle backends need
+// no CPU time and no thread each.
 func TestManyAtOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts hundreds of processes")
@@ -102,7 +102,7 @@ func TestManyAtOnce(t *testing.T) {
 	began := time.Now()
 	for n := range revisions {
 		r := sample(fmt.Sprintf("many-%d", n), "serve")
-		// A program that is light: what is measured is the runtime.
+		// The program is small, because the test measures the Runtime.
 		c := &r.Spec.Containers[0]
 		c.Command = []string{"sleep", "60"}
 		c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 3600, TimeoutSeconds: 60}
@@ -120,7 +120,7 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	}
-	// What the starts have left to do, such as collecting garbage, takes its time on a busy machine.
+	// Work that remains after the starts, such as garbage collection, takes a while on a busy machine.
 	var spent time.Duration
 	for began = time.Now(); time.Since(began) < patience; {
 		before := cpu()

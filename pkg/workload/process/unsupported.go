@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Elsewhere than on Linux, processes run without what their own system would have to provide: they outlive a
-// server that is killed, and limits of resources are not enforced.
+// Systems other than Linux do not support everything: processes outlive a server that is killed, and resource limits are
+// not enforced.
 
 type owner struct{ id string }
 
@@ -32,13 +32,13 @@ func attributes(c *command, _ *int) *syscall.SysProcAttr {
 
 func keepFiles() {}
 
-// awaitExit leaves all the waiting to the reaping.
+// awaitExit returns false: the caller waits.
 func awaitExit(int, int) bool { return false }
 
 // mountsSupported reports whether containers may have volumes on this system.
 const mountsSupported = false
 
-// Helper does nothing where containers have no volumes.
+// Helper does nothing, because containers have no volumes on this system.
 func Helper() {}
 
 func (s *spawner) startMounted(*command, *os.File) (*os.Process, int, error) {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxVolumeBytes bounds the files of one volume together: items may name one key any number of times.
+	// maxVolumeBytes bounds the total size of a volume's files. Items may use the same key any number of times.
 	maxVolumeBytes = 32 << 20
 	// maxMounts bounds the mounts of one container.
 	maxMounts = 256
-	// defaultFileMode is the mode of files that the spec gives none.
+	// defaultFileMode is the mode of files without one in the spec.
 	defaultFileMode = 0o644
-	// dataLink is the link in a volume to the directory with the present files. Replacing it replaces all of them at once.
+	// dataLink is the link to the directory with the current files. Replacing the link replaces all files at once.
 	dataLink = "..data"
 )
 
@@ -33,7 +33,7 @@ type file struct {
 	mode fs.FileMode
 }
 
-// files are the files of a volume by their paths.
+// files are the files of a volume by path.
 type files struct {
 	byPath map[string]file
 	size   int
@@ -48,7 +48,7 @@ func (f *files) add(name string, data []byte, mode *int32, defaultMode *int32) e
 	return nil
 }
 
-// addKeys adds the keys of an object: the items, or all without items.
+// addKeys adds the keys of an object: the given items, or all keys without items.
 func (f *files) addKeys(in *inputs, kind ReferenceKind, name string, optional *bool, items []corev1.KeyToPath, mode *int32) error {
 	d, err := in.get(kind, name, optional)
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *files) addKeys(in *inputs, kind ReferenceKind, name string, optional *b
 	return nil
 }
 
-// filesOf returns the files of a volume as its objects are now.
+// filesOf returns the files of a volume from the current objects.
 func (p *plan) filesOf(v *corev1.Volume, instance string, in *inputs) (map[string]file, error) {
 	f := &files{byPath: map[string]file{}}
 	var err error
@@ -125,7 +125,7 @@ func (p *plan) project(f *files, source *corev1.VolumeProjection, instance strin
 	return nil
 }
 
-// fieldFile returns the content of a file that shows a field: one line for each label or annotation, or the field's value.
+// fieldFile returns the content of a file for a field: one line per label or annotation, or the field's value.
 func (p *plan) fieldFile(field, instance string) (string, bool) {
 	var values map[string]string
 	switch field {
@@ -143,7 +143,7 @@ func (p *plan) fieldFile(field, instance string) (string, bool) {
 	return strings.Join(lines, "\n"), true
 }
 
-// checkVolume returns an error for a volume that a process cannot have, whatever is stored.
+// checkVolume returns an error for a volume that processes cannot have.
 func (p *plan) checkVolume(v *corev1.Volume, at string) error {
 	switch {
 	case v.ConfigMap != nil, v.Secret != nil, v.EmptyDir != nil:
@@ -167,7 +167,7 @@ func (p *plan) checkVolume(v *corev1.Volume, at string) error {
 	return fmt.Errorf("Standalone runs processes of this machine and cannot mount the volume %q: use configMap, secret, projected or emptyDir in %s, or a path of this machine.", v.Name, at)
 }
 
-// references returns the objects that a volume consists of.
+// volumeReferences calls add with the objects that a volume refers to.
 func volumeReferences(v *corev1.Volume, add func(kind ReferenceKind, name string)) {
 	if v.ConfigMap != nil {
 		add(ConfigMap, v.ConfigMap.Name)
@@ -185,16 +185,16 @@ func volumeReferences(v *corev1.Volume, add func(kind ReferenceKind, name string
 	}
 }
 
-// volumes are the volumes of one backend, in a directory that only the current user may enter.
+// volumes are the volumes of one backend, in a directory that only the server's user may enter.
 type volumes struct{ dir string }
 
 // path returns the directory of a volume.
 func (v volumes) path(name string) string { return filepath.Join(v.dir, "volumes", name) }
 
-// staging returns an empty directory on which a new root may be mounted.
+// staging returns an empty directory to mount a new root on.
 func (v volumes) staging() string { return filepath.Join(v.dir, "root") }
 
-// fill writes the files of all volumes of a plan, and creates the empty ones.
+// fill writes the files of all volumes of a plan, and creates empty volumes.
 func (v volumes) fill(p *plan, instance string, in *inputs) error {
 	for _, dir := range []string{v.staging(), v.path("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -220,7 +220,7 @@ func (v volumes) fillOne(p *plan, volume *corev1.Volume, instance string, in *in
 		return err
 	}
 	if volume.EmptyDir != nil {
-		// Whatever the umask of the server.
+		// The umask of the server must not apply.
 		return os.Chmod(dir, mode|fs.ModeSticky)
 	}
 	wanted, err := p.filesOf(volume, instance, in)
@@ -236,8 +236,8 @@ func (v volumes) fillOne(p *plan, volume *corev1.Volume, instance string, in *in
 // remove deletes the files of all volumes.
 func (v volumes) remove() error { return os.RemoveAll(v.dir) }
 
-// write replaces the files of a volume, all at once: readers see the old files or the new ones. As in a volume of a kubelet,
-// each top-level name is a link through dataLink into a directory that is never changed.
+// write replaces all files of a volume at once: readers see either the old or the new files. As in a kubelet's volumes,
+// each top-level name is a link through dataLink into an immutable directory.
 func write(dir string, wanted map[string]file) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -295,7 +295,7 @@ func writeAll(root *os.Root, dir string, wanted map[string]file) error {
 	return nil
 }
 
-// mkdir creates a directory that all users may enter, independent of the umask of the server, unless it exists.
+// mkdir creates a directory that all users may enter, independent of the server's umask, unless it exists.
 func mkdir(root *os.Root, name string) error {
 	if err := root.Mkdir(name, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -306,7 +306,7 @@ func mkdir(root *os.Root, name string) error {
 	return root.Chmod(name, 0o755)
 }
 
-// link creates the links of the top-level names, and removes the links to deleted files.
+// link creates the links for top-level names, and removes links to deleted files.
 func link(root *os.Root, wanted map[string]file) error {
 	names := map[string]bool{}
 	for name := range wanted {

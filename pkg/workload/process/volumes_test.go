@@ -22,7 +22,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// mounted returns a volume, mounted read-only unless it is empty.
+// mounted adds a volume and its mount, which is read-only unless the volume is empty.
 func mounted(r *servingv1.Revision, name, at, subPath string, source corev1.VolumeSource) {
 	if !containsVolume(r, name) {
 		r.Spec.Volumes = append(r.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
@@ -48,13 +48,13 @@ func secretVolume(name string, mode int32) corev1.VolumeSource {
 	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, DefaultMode: &mode}}
 }
 
-// seen is what a process sees of a path.
+// seen is the result of a process that accesses a path.
 type seen struct {
 	Content, Error string
 	Mode           fs.FileMode
 }
 
-// look asks a sample for a path: what it reads, or why it cannot write if write is set.
+// look makes a sample read a path, or write to it if write is set.
 func look(t *testing.T, address, path string, write bool) seen {
 	t.Helper()
 	response, err := http.Get("http://" + address + fmt.Sprintf("/file?write=%t&path=%s", write, path))
@@ -69,7 +69,7 @@ func look(t *testing.T, address, path string, write bool) seen {
 	return s
 }
 
-// serveFile is the sample's side of look.
+// serveFile handles the requests of look.
 func serveFile(w http.ResponseWriter, r *http.Request) {
 	path := r.FormValue("path")
 	var s seen
@@ -87,7 +87,8 @@ func serveFile(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(s)
 }
 
-// The volumes of core/v1 are where the spec asks for them, on paths that the machine does not have, and leave no trace there.
+// TestVolumes checks that volumes are mounted where the spec requires, on paths that the machine does not have, and that
+// these paths are not created on the machine.
 func TestVolumes(t *testing.T) {
 	const top = "/knative-apiserver-test"
 	objects := &fakeObjects{}
@@ -151,7 +152,7 @@ func TestVolumes(t *testing.T) {
 	})
 }
 
-// A program, its working directory and what its exec probe reads may be in a volume.
+// TestProgramInAVolume checks that a program, its working directory and the files of its exec probe may be in a volume.
 func TestProgramInAVolume(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -178,7 +179,7 @@ func TestProgramInAVolume(t *testing.T) {
 	awaitAnswer(h, r)
 }
 
-// awaitAnswer waits for a sample whose readiness probe does not ask its port.
+// awaitAnswer waits until a sample responds, if its readiness probe does not use its port.
 func awaitAnswer(h *harness, r *servingv1.Revision) {
 	h.t.Helper()
 	h.eventually("the sample to answer", func() bool {
@@ -260,7 +261,8 @@ func TestVolumeFailures(t *testing.T) {
 	}
 }
 
-// A link that a process put into its empty volume does not lead another container out of it.
+// TestSubPathFollowsNoLinkOutOfItsVolume checks that a link that a process creates in its empty volume does not give other
+// containers access to files outside.
 func TestSubPathFollowsNoLinkOutOfItsVolume(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("/etc", filepath.Join(dir, "link")); err != nil {
@@ -277,7 +279,7 @@ func TestSubPathFollowsNoLinkOutOfItsVolume(t *testing.T) {
 	}
 }
 
-// The files of a volume are replaced at once, and only by whole ones.
+// TestWriteIsAtomic checks that all files of a volume are replaced at once, or none.
 func TestWriteIsAtomic(t *testing.T) {
 	dir := t.TempDir()
 	read := func(name string) string {
@@ -307,7 +309,7 @@ func TestWriteIsAtomic(t *testing.T) {
 	}
 }
 
-// Without root, the same works in user namespaces, as far as the machine allows them.
+// TestVolumesWithoutRoot runs the tests of volumes as another user, in user namespaces if the machine allows them.
 func TestVolumesWithoutRoot(t *testing.T) {
 	if os.Getuid() != 0 {
 		return // All tests run without root.
@@ -322,7 +324,7 @@ func TestVolumesWithoutRoot(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	const nobody = 65534
-	// The program has to be where that user may read it.
+	// That user must have access to the program.
 	copied := filepath.Join(dir, "process.test")
 	if err := copyProgram(exe, copied); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// reconnecting is how long after a stream broke off that of a container that runs is opened again.
+// reconnecting is the delay before an interrupted stream of a running container is opened again.
 const reconnecting = time.Second
 
 // run is one run of a container of a Pod.
@@ -25,24 +25,25 @@ type run struct {
 	id        string
 }
 
-// follower copies the logs of Pods as they come.
+// follower copies the logs of Pods as lines are written.
 type follower struct {
 	*Pods
 	options    *servingv1.RevisionLogOptions
 	containers []string
 	informer   cache.SharedIndexInformer
 	write      func(Line) error
-	// stop ends everything with an error.
+	// stop cancels all copying with an error.
 	stop context.CancelCauseFunc
 
 	running sync.WaitGroup
-	// mu guards what follows: what is copied or was, and whether Copy is about to return.
+	// mu guards the fields below. copied has all runs whose copying has started; ended is true once Copy is about to
+	// return.
 	mu     sync.Mutex
 	copied map[run]bool
 	ended  bool
 }
 
-// follow copies the logs of all Pods that a selector finds, also of those that come, until ctx is canceled.
+// follow copies the logs of all present and future Pods that match a selector until ctx is canceled.
 func (p *Pods) follow(ctx context.Context, namespace, selector string, containers []string, options *servingv1.RevisionLogOptions, write func(Line) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -51,7 +52,7 @@ func (p *Pods) follow(ctx context.Context, namespace, selector string, container
 		informer: informerscorev1.NewFilteredPodInformer(p.Client, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector }),
 	}
 	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		// Earlier lines are limited by the options.
+		// The options apply to earlier lines only.
 		AddFunc:    func(obj any, initial bool) { f.take(ctx, obj, initial) },
 		UpdateFunc: func(_, current any) { f.take(ctx, current, false) },
 	})
@@ -66,7 +67,7 @@ func (p *Pods) follow(ctx context.Context, namespace, selector string, container
 	return context.Cause(ctx)
 }
 
-// take begins to copy the runs of a Pod's containers that are not copied yet.
+// take starts to copy the new runs of a Pod's containers.
 func (f *follower) take(ctx context.Context, obj any, initial bool) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -92,7 +93,7 @@ func (f *follower) take(ctx context.Context, obj any, initial bool) {
 	}
 }
 
-// copyRun copies one run of a container until its end. Streams that break off before are taken up again.
+// copyRun copies one run of a container until the run ends. Interrupted streams are opened again.
 func (f *follower) copyRun(ctx context.Context, pod *corev1.Pod, r run, options *corev1.PodLogOptions) error {
 	for {
 		if err := f.copy(ctx, pod, options, f.write); err != nil {

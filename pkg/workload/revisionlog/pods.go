@@ -23,24 +23,24 @@ import (
 // revisionUIDLabelKey on Pods holds the original UID of their Revision.
 const revisionUIDLabelKey = servingv1.GroupName + "/revisionUID"
 
-// Pods is the Source of Revisions that run as Pods of the host cluster.
+// Pods is the Source for Revisions that run as Pods of the host cluster.
 type Pods struct {
 	// Client may list and watch Pods, and get pods/log.
 	Client kubernetes.Interface
 
-	// mu guards rates: the limiter of requests to the host for each namespace that asked of late.
+	// mu guards rates, the rate limiters of namespaces with recent requests.
 	mu    sync.Mutex
 	rates *lru.Cache
 }
 
 const (
-	// requestsPerSecond and requestsAtOnce bound the requests to the host for the logs of one namespace.
+	// requestsPerSecond and requestsAtOnce limit the requests to the host for the logs of one namespace.
 	requestsPerSecond, requestsAtOnce = 20, 100
-	// maxRates bounds the namespaces whose requests are remembered.
+	// maxRates bounds the number of rate limiters.
 	maxRates = 1024
 )
 
-// wait waits until another request may be made for a namespace.
+// wait blocks until the rate limit of a namespace admits a request.
 func (p *Pods) wait(ctx context.Context, namespace string) error {
 	p.mu.Lock()
 	if p.rates == nil {
@@ -97,8 +97,8 @@ func logOptions(container string, options *servingv1.RevisionLogOptions) *corev1
 	return &corev1.PodLogOptions{Container: container, Follow: options.Follow, TailLines: options.TailLines, SinceSeconds: options.SinceSeconds}
 }
 
-// copy copies the log of one container. The error is that of write, or of ctx: where a log cannot be read, a line
-// says so, and the others go on.
+// copy copies the log of one container. It returns the error of write or of ctx. If a log cannot be read, it writes a line
+// with the cause and returns nil, so that the other logs are still copied.
 func (p *Pods) copy(ctx context.Context, pod *corev1.Pod, options *corev1.PodLogOptions, write func(Line) error) error {
 	var unwritten error
 	noted := func(line Line) error {
@@ -123,8 +123,8 @@ func (p *Pods) copy(ctx context.Context, pod *corev1.Pod, options *corev1.PodLog
 	return write(Line{Instance: pod.Name, Container: options.Container, Text: []byte("the log cannot be read: " + err.Error())})
 }
 
-// started returns what tells the runs of a container apart, and "" where it has not run yet. The log is that of the
-// latest run.
+// started returns the ID of the latest run of a container, whose log the host serves, or "" if the container has not run
+// yet.
 func started(pod *corev1.Pod, container string) string {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for i := range statuses {
@@ -141,7 +141,7 @@ func started(pod *corev1.Pod, container string) string {
 	return ""
 }
 
-// running reports whether a run of a container continues.
+// running reports whether a run of a container has not ended.
 func running(pod *corev1.Pod, container, run string) bool {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for i := range statuses {

@@ -30,7 +30,7 @@ func newRevision(containers ...string) *servingv1.Revision {
 	return r
 }
 
-// newPod is a Pod of a Revision, as old as it is said to be in seconds. Its containers' runs are given as name, run.
+// newPod returns a Pod of a Revision with an age in seconds. runs are pairs of a container's name and the ID of its run.
 func newPod(name, revision string, age int64, runs ...string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{revisionUIDLabelKey: revision}, CreationTimestamp: metav1.Unix(1000-age, 0),
@@ -47,7 +47,7 @@ func newPod(name, revision string, age int64, runs ...string) *corev1.Pod {
 	return pod
 }
 
-// TestPods reads the logs of the Pods of a Revision, oldest first, of the containers that have run.
+// TestPods reads the logs of a Revision's Pods, oldest first, of containers that have run.
 func TestPods(t *testing.T) {
 	client := fake.NewClientset(
 		newPod("young", "uid", 1, "main", "m2", "side", "s2"),
@@ -84,7 +84,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestPodsForbidden fails before anything is sent.
+// TestPodsForbidden checks that Open fails before any line is sent.
 func TestPodsForbidden(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -96,7 +96,7 @@ func TestPodsForbidden(t *testing.T) {
 	}
 }
 
-// TestPodsFollow takes in Pods that come later and containers that run again, each run once.
+// TestPodsFollow checks that the logs of new Pods and restarted containers are copied, each run once.
 func TestPodsFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -148,7 +148,7 @@ func TestPodsFollow(t *testing.T) {
 	})
 }
 
-// TestLate fails until there is a Source.
+// TestLate checks that reading fails until the Source is set.
 func TestLate(t *testing.T) {
 	var late Late
 	options := &servingv1.RevisionLogOptions{}
@@ -165,7 +165,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestRequestRate bounds the requests to the host for the logs of one namespace, and of no other with it.
+// TestRequestRate checks that the requests to the host are limited per namespace.
 func TestRequestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := &Pods{}

@@ -1,4 +1,4 @@
-// Package revisionlog reads the logs of the instances of Revisions as one stream, wherever they run.
+// Package revisionlog reads the logs of all backends of a Revision as one stream.
 package revisionlog
 
 import (
@@ -16,30 +16,30 @@ import (
 
 // Line is one line of a log.
 type Line struct {
-	// Instance and Container are whose line it is.
+	// Instance and Container name the origin of the line.
 	Instance, Container string
-	// Text is without its end. It is not to be kept.
+	// Text has no line ending. It is valid only during the call.
 	Text []byte
 }
 
-// Source has the logs of the instances of Revisions.
+// Source provides the logs of Revisions.
 type Source interface {
-	// Copy copies the lines that options ask for: one instance after the other, or with options.Follow of all at the
-	// same time, until ctx is canceled. write may be called concurrently; Copy returns when no call is left, with the error
-	// of write if there is one. Without instances there are no lines.
+	// Copy calls write with the lines that options select: of one backend after the other, or with options.Follow of all at
+	// the same time, until ctx is canceled. write may be called concurrently. Copy returns after the last call, with the
+	// error of write if it failed. A Revision without backends has no lines.
 	Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(Line) error) error
 }
 
-// ErrNoSource is returned if this server cannot read logs (yet).
+// ErrNoSource is returned while this server cannot read logs.
 var ErrNoSource = errors.New("this server does not know where revisions run")
 
-// Late is a Source that is known later than it is asked for. The zero value has none.
+// Late forwards to a Source that is set later. The zero value has none.
 type Late struct{ source atomic.Pointer[Source] }
 
-// Set gives the Source.
+// Set sets the Source.
 func (l *Late) Set(source Source) { l.source.Store(&source) }
 
-// Copy copies from the Source that was set, and fails with ErrNoSource without one.
+// Copy forwards to the Source. It fails with ErrNoSource before Set.
 func (l *Late) Copy(ctx context.Context, revision *servingv1.Revision, options *servingv1.RevisionLogOptions, write func(Line) error) error {
 	source := l.source.Load()
 	if source == nil {
@@ -48,9 +48,9 @@ func (l *Late) Copy(ctx context.Context, revision *servingv1.Revision, options *
 	return (*source).Copy(ctx, revision, options, write)
 }
 
-// Open returns the lines of a Revision's logs as text, each behind "[instance] ", or "[instance container] " where
-// they may be of several containers. Where options do not ask to follow, a Source that fails before the first line
-// makes Open fail. Close ends the Source.
+// Open returns the lines of a Revision's logs as text. Each begins with "[instance] ", or with "[instance container] " if
+// several containers are selected. Without options.Follow, Open fails if the Source fails before the first line. Close
+// stops the Source.
 func Open(ctx context.Context, source Source, revision *servingv1.Revision, options *servingv1.RevisionLogOptions) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	reader, writer := io.Pipe()
@@ -58,7 +58,7 @@ func Open(ctx context.Context, source Source, revision *servingv1.Revision, opti
 	go func() {
 		err := source.Copy(ctx, revision, options, out.write)
 		if ctx.Err() != nil {
-			// It was to end.
+			// The caller canceled it.
 			err = nil
 		}
 		writer.CloseWithError(err)
@@ -75,25 +75,25 @@ func Open(ctx context.Context, source Source, revision *servingv1.Revision, opti
 	return s, nil
 }
 
-// stream is what Open returns.
+// stream is the reader that Open returns.
 type stream struct {
 	io.Reader
 	reader *io.PipeReader
 	cancel func()
 }
 
-// Close ends the Source, and does not wait for it.
+// Close stops the Source without waiting for it.
 func (s *stream) Close() error {
 	s.cancel()
 	return s.reader.Close()
 }
 
-// prefixed writes lines as text.
+// prefixed writes lines as text with their origin.
 type prefixed struct {
 	to      io.Writer
 	several bool
 
-	// mu keeps lines apart; it guards line, which is reused.
+	// mu serializes lines and guards line, which is reused.
 	mu   sync.Mutex
 	line bytes.Buffer
 }
@@ -116,7 +116,7 @@ func (p *prefixed) write(line Line) error {
 // longestLine is the maximum size of a line in bytes. Longer lines are split.
 const longestLine = 64 << 10
 
-// CopyLines copies the lines of r, which are those of a container, until its end.
+// CopyLines calls write with the lines of r, the log of a container, until its end.
 func CopyLines(r io.Reader, instance, container string, write func(Line) error) error {
 	lines := bufio.NewReaderSize(r, longestLine)
 	for {
@@ -133,7 +133,7 @@ func CopyLines(r io.Reader, instance, container string, write func(Line) error) 
 	}
 }
 
-// Containers are the names of the containers whose logs options ask for.
+// Containers returns the names of the containers that options select.
 func Containers(revision *servingv1.Revision, options *servingv1.RevisionLogOptions) []string {
 	if options.Container != "" {
 		return []string{options.Container}

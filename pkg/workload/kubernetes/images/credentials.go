@@ -15,11 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// defaultServiceAccount is the service account of Pods without one.
+// defaultServiceAccount is the ServiceAccount of Pods without one.
 const defaultServiceAccount = "default"
 
-// credentials returns what to try for a repository: the credentials in pull secrets, those for the longest path
-// first, as the kubelet does; and nothing at all, as public images need.
+// credentials returns the credentials to try for a repository. As in the kubelet, credentials of longer paths precede
+// others. The last one is anonymous, for public images.
 func (r *Resolver) credentials(ctx context.Context, pull Pull, repository name.Repository) []authn.Authenticator {
 	var all []entry
 	for _, secret := range r.secrets(ctx, pull) {
@@ -38,8 +38,7 @@ func (r *Resolver) credentials(ctx context.Context, pull Pull, repository name.R
 	return append(credentials, authn.Anonymous)
 }
 
-// secrets returns those of the Pod, then those of its service account. Those that are not there are left out: the
-// kubelet does not mind either.
+// secrets returns the pull secrets of the Pod, then of its ServiceAccount. Like the kubelet, it ignores missing ones.
 func (r *Resolver) secrets(ctx context.Context, pull Pull) []*corev1.Secret {
 	names := strings.FieldsFunc(pull.Secrets, func(c rune) bool { return c == ',' })
 	core := r.options.Client.CoreV1()
@@ -72,7 +71,7 @@ type entry struct {
 	config         authn.AuthConfig
 }
 
-// matches reports whether a credential is for a repository: that of its registry, and of its path or one above.
+// matches reports whether a credential applies to a repository: to its registry, and to its path or a parent of it.
 func (e *entry) matches(repository name.Repository) bool {
 	if e.registry != repository.RegistryStr() {
 		return false
@@ -81,7 +80,7 @@ func (e *entry) matches(repository name.Repository) bool {
 	return ok && (e.path == "" || path == "" || path[0] == '/')
 }
 
-// parse reads the credentials of a Secret of either type that the kubelet knows.
+// parse returns the credentials in a Secret of either type that the kubelet supports.
 func parse(secret *corev1.Secret) ([]entry, error) {
 	var auths map[string]authn.AuthConfig
 	switch secret.Type {
@@ -112,8 +111,8 @@ func parse(secret *corev1.Secret) ([]entry, error) {
 	return entries, nil
 }
 
-// split returns the host and the path of a key, which may be a URL. The versions of the protocol that some tools
-// write are no path.
+// split returns the host and the path of a key, which may be a URL. It drops the protocol version that some tools append to
+// the host.
 func split(key string) (host, path string) {
 	if _, rest, ok := strings.Cut(key, "://"); ok {
 		key = rest

@@ -18,10 +18,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 )
 
-// retries are what a registry gets that fails in passing: the deployment waits for the answer.
+// retries limits the retries after transient errors of a registry, because the Deployment waits for the result.
 var retries = remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps: 2}
 
-// fetch asks the registry of an image, with one credential after the other until one is accepted.
+// fetch reads an image from its registry, with each credential in turn until one is accepted.
 func (r *Resolver) fetch(ctx context.Context, q question, reference name.Reference) (Image, error) {
 	var refused error
 	for _, credential := range r.credentials(ctx, q.pull, reference.Context()) {
@@ -51,13 +51,13 @@ func (r *Resolver) fetchAs(ctx context.Context, credential authn.Authenticator, 
 	return image, nil
 }
 
-// userOf reads the configuration of an image, or of that one of an index which is for machines like this.
+// userOf reads the configuration of an image. In an index, it selects the image for this server's platform.
 func userOf(descriptor *remote.Descriptor) (string, error) {
 	image, err := descriptor.Image()
 	if err != nil {
 		return "", fmt.Errorf("read manifest: %w", err)
 	}
-	// Reading the configuration makes room for the size that the manifest states.
+	// Reading the configuration allocates the size that the manifest states.
 	manifest, err := image.Manifest()
 	if err != nil {
 		return "", fmt.Errorf("read manifest: %w", err)
@@ -72,7 +72,7 @@ func userOf(descriptor *remote.Descriptor) (string, error) {
 	return config.Config.User, nil
 }
 
-// status is what a registry answered with, or 0.
+// status returns the HTTP status of a registry's response, or 0.
 func status(err error) int {
 	var failure *transport.Error
 	if errors.As(err, &failure) {
@@ -83,8 +83,7 @@ func status(err error) int {
 
 func isMissing(err error) bool { return status(err) == http.StatusNotFound }
 
-// isUnreachable reports whether an error is about the registry, and not about what it has: all images of the registry would
-// meet it.
+// isUnreachable reports whether an error concerns the whole registry instead of one image.
 func isUnreachable(err error) bool {
 	var network net.Error
 	return status(err) == 0 && !errors.Is(err, egress.ErrRefused) && errors.As(err, &network)

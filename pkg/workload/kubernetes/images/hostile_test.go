@@ -25,7 +25,7 @@ import (
 
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
-// hostile is a registry of a tenant that serves what it likes.
+// hostile is a registry with arbitrary responses, as a tenant may name one.
 func hostile(t *testing.T, handle http.HandlerFunc) (image string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v2/" {
@@ -48,8 +48,8 @@ func endless(w http.ResponseWriter, sent *atomic.Int64, piece string) {
 	}
 }
 
-// TestLimits repeats finding 5 of the security review: a registry that a tenant names cannot make the server read, or make room
-// for, more than an image's manifest and configuration may have.
+// TestLimits repeats finding 5 of the security review: a registry that a tenant names cannot make the server read or
+// allocate more than the size limits of an image's manifest and configuration.
 func TestLimits(t *testing.T) {
 	var sent atomic.Int64
 	config := func(size int64) string {
@@ -62,7 +62,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		handle http.HandlerFunc
-		// digest discloses that the digest is known, though the user is not.
+		// digest is true if the digest is known although the user is not.
 		digest bool
 	}{
 		"endless manifest": {handle: func(w http.ResponseWriter, _ *http.Request) { endless(w, &sent, " ") }},
@@ -103,7 +103,7 @@ func TestLimits(t *testing.T) {
 			if (got.Warning == "") != tt.digest || got.Known {
 				t.Errorf("%+v", got)
 			}
-			// What the server of the test and the sockets hold counts too.
+			// The allocations of the test's server and of the sockets are included.
 			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 128<<20 {
 				t.Errorf("%d MiB were allocated", allocated>>20)
 			}
@@ -111,8 +111,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheResponse repeats finding 7 of the security review: messages for tenants are short, and contain nothing of the
-// response of the server that an image's name leads to.
+// TestNothingOfTheResponse repeats finding 7 of the security review: messages for tenants are short and contain no part of
+// the response of the server that an image's name refers to.
 func TestNothingOfTheResponse(t *testing.T) {
 	const secret = "internal-data-not-for-tenants"
 	var elsewhere atomic.Int32
@@ -195,7 +195,7 @@ func TestNothingOfTheResponse(t *testing.T) {
 	}
 }
 
-// TestRefusedRegistry degrades a registry at an address that is refused like one that does not answer.
+// TestRefusedRegistry checks that a registry at a refused address is treated like one that does not respond.
 func TestRefusedRegistry(t *testing.T) {
 	h := newHost(t)
 	tag, _ := h.push(t, "")
@@ -208,8 +208,8 @@ func TestRefusedRegistry(t *testing.T) {
 	}
 }
 
-// TestQueue repeats finding 14 of the security review: a namespace whose registries do not answer does not use up the concurrency
-// of others, and requests that wait for it can be canceled.
+// TestQueue repeats finding 14 of the security review: a namespace whose registries do not respond does not use up the
+// concurrency of others, and waiting requests can be canceled.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newQueue()
@@ -232,7 +232,7 @@ func TestQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// All places are taken: the next that ends is for who waits besides the flood.
+		// All places are occupied: the next free one is for a namespace other than the flood.
 		late := make(chan struct{})
 		go func() {
 			defer close(late)
@@ -253,7 +253,7 @@ func TestQueue(t *testing.T) {
 			queue.Release(fmt.Sprint("calm", i+1))
 		}
 		queue.Release("late")
-		// All places are free again.
+		// All places are free.
 		for i := range concurrency {
 			if err := queue.Acquire(t.Context(), fmt.Sprint("next", i)); err != nil {
 				t.Fatal(err)
@@ -262,7 +262,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestSlowRegistry delays its own namespace only, and is canceled when no request waits for it.
+// TestSlowRegistry checks that a slow registry delays its own namespace only, and that a request to it is canceled when no
+// caller waits.
 func TestSlowRegistry(t *testing.T) {
 	h := newHost(t)
 	tag, digest := h.push(t, "")
@@ -286,7 +287,7 @@ func TestSlowRegistry(t *testing.T) {
 	}
 	giveUp()
 	flood.Wait()
-	// The places are free again.
+	// The places are free.
 	for i := range concurrencyPerNamespace {
 		if err := r.queue.Acquire(t.Context(), "flood"); err != nil {
 			t.Fatal(i, err)

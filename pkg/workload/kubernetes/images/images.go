@@ -1,6 +1,5 @@
-// Package images finds out what the images of a Revision are: their digests, so that a tag that moves does not
-// change what runs, and the users that they run as. Registries are asked with the pull secrets of the Pod and of its
-// service account.
+// Package images resolves the images of Revisions: tags to digests, so that a moved tag does not change a running Revision,
+// and the users that images run as. It uses the pull secrets of the Pod and of its ServiceAccount.
 package images
 
 import (
@@ -25,9 +24,9 @@ import (
 )
 
 const (
-	// remembered is how long an answer serves others who ask the same. A tag may move: it is short.
+	// remembered is the time for which an answer is reused. It is short because tags may move.
 	remembered = 5 * time.Second
-	// avoided is how long a registry that could not be reached is not asked again.
+	// avoided is the time for which an unreachable registry receives no further requests.
 	avoided = 20 * time.Second
 	// concurrency bounds the requests to registries in flight, concurrencyPerNamespace the requests of one namespace.
 	concurrency, concurrencyPerNamespace = 16, 4
@@ -39,50 +38,50 @@ func newQueue() *flow.Queue {
 
 const notReachable = "its registry was not reachable a moment ago"
 
-// neverResolved are registries that exist by name only: their images are put on the nodes by hand.
+// neverResolved are registries that do not exist: their images are loaded into the nodes directly.
 var neverResolved = []string{"dev.local", "kind.local", "ko.local"}
 
-// Options are what a Resolver needs.
+// Options configure a Resolver.
 type Options struct {
-	// Client reaches the host cluster for service accounts and pull secrets. Required.
+	// Client reads ServiceAccounts and pull secrets from the host cluster. Required.
 	Client kubernetes.Interface
-	// Settings returns the operator's choices of now. Required.
+	// Settings returns the operator's current settings. Required.
 	Settings func() *settings.Settings
-	// Guard decides which addresses registries may have. Required.
+	// Guard decides which addresses of registries are allowed. Required.
 	Guard *egress.Guard
 	// Clock defaults to the real one.
 	Clock  clock.PassiveClock
 	Logger klog.Logger
 }
 
-// Pull is whose pull secrets an image is asked for with. Comparable.
+// Pull identifies the pull secrets for an image. Comparable.
 type Pull struct {
 	Namespace, ServiceAccount string
-	// Secrets are the names of the Pod's own, separated by commas.
+	// Secrets are the names of the Pod's pull secrets, separated by commas.
 	Secrets string
 }
 
-// Image is the known configuration of an image.
+// Image describes an image as far as it is known.
 type Image struct {
-	// Reference is by digest, or as it was given where that could not be found out.
+	// Reference is by digest if the image was resolved, and unchanged otherwise.
 	Reference string
-	// User is what the image runs as: a name or number, with or without a group; empty means root where Known is
-	// set.
+	// User is the user of the image's configuration, a name or number with an optional group. If Known is true, empty means
+	// root.
 	User string
-	// Known is true if User is known.
+	// Known reports whether User is known.
 	Known bool
-	// Warning is a sentence about why Reference is not by digest, or empty.
+	// Warning is a sentence that describes why Reference is not by digest, or empty.
 	Warning string
 }
 
-// NonRoot reports whether the image runs as a user whom the kubelet knows not to be root: one with a number.
+// NonRoot reports whether the kubelet can verify that the image's user is not root, which requires a number.
 func (i *Image) NonRoot() bool {
 	user, _, _ := strings.Cut(i.User, ":")
 	id, err := strconv.ParseInt(user, 10, 64)
 	return i.Known && err == nil && id != 0
 }
 
-// Root reports whether the image runs as root, as far as is known.
+// Root reports whether the image is known to run as root.
 func (i *Image) Root() bool {
 	user, _, _ := strings.Cut(i.User, ":")
 	if id, err := strconv.ParseInt(user, 10, 64); err == nil {
@@ -91,7 +90,7 @@ func (i *Image) Root() bool {
 	return user == "" || user == "root"
 }
 
-// MissingError is that a registry has no such image.
+// MissingError is returned if a registry does not have an image.
 type MissingError struct {
 	Image string
 	Err   error
@@ -102,17 +101,17 @@ func (e *MissingError) Error() string {
 }
 func (e *MissingError) Unwrap() error { return e.Err }
 
-// Resolver asks registries about images. It may be used concurrently.
+// Resolver reads images from registries. It may be used concurrently.
 type Resolver struct {
 	options   Options
 	transport http.RoundTripper
-	// queue schedules the requests to registries by namespace: a slow registry of one does not delay the others.
+	// queue schedules requests by namespace, so that slow registries of one namespace do not delay others.
 	queue *flow.Queue
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	answers map[question]*answer
-	// unreachable is until when registries are not asked.
+	// unreachable has the times until which unreachable registries receive no requests.
 	unreachable map[string]time.Time
 }
 
@@ -121,10 +120,10 @@ type question struct {
 	image string
 }
 
-// answer is there when done is closed.
+// answer is the result of a question. It is complete when done is closed.
 type answer struct {
 	done chan struct{}
-	// waiting counts the callers that wait for it. cancel ends the resolution when none is left.
+	// waiting counts the waiting callers. cancel cancels the resolution if none is left.
 	waiting int
 	cancel  context.CancelFunc
 	at      time.Time
@@ -143,9 +142,9 @@ func New(options Options) *Resolver {
 	}
 }
 
-// Resolve returns what is known of an image. The error is a *MissingError, or that of ctx: a registry that cannot be
-// reached, or refuses to answer, leaves the image as it was given, with a Warning. What the credentials of the nodes
-// are allowed to pull is only known to them.
+// Resolve returns the description of an image. The error is a *MissingError or the error of ctx. If the registry is
+// unreachable or refuses the request, the image keeps its reference and gets a Warning: the nodes may have credentials that
+// this server does not have.
 func (r *Resolver) Resolve(ctx context.Context, pull Pull, image string) (Image, error) {
 	a := r.ask(ctx, question{pull, image})
 	select {
@@ -157,7 +156,7 @@ func (r *Resolver) Resolve(ctx context.Context, pull Pull, image string) (Image,
 	}
 }
 
-// leave removes a caller that waits for an answer. The resolution is canceled after the last one.
+// leave removes a waiting caller. The resolution is canceled after the last one.
 func (r *Resolver) leave(q question, a *answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +168,7 @@ func (r *Resolver) leave(q question, a *answer) {
 	}
 }
 
-// ask returns the answer to a question, which callers at about the same time share.
+// ask returns the answer to a question. Concurrent and recent callers share it.
 func (r *Resolver) ask(ctx context.Context, q question) *answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +182,7 @@ func (r *Resolver) ask(ctx context.Context, q question) *answer {
 		a.waiting++
 		return a
 	}
-	// The first caller may be canceled before the others.
+	// The resolution outlives its first caller while others wait.
 	resolving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a := &answer{done: make(chan struct{}), waiting: 1, cancel: cancel}
 	r.answers[q] = a
@@ -216,7 +215,7 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 	}
 	defer r.queue.Release(q.pull.Namespace)
 	if r.avoids(registry) {
-		// It was found out while this one waited.
+		// The registry became unreachable while this resolution was queued.
 		return r.degraded(reference, notReachable), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.Settings().Deployment.DigestTimeout)
@@ -236,7 +235,7 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 	return r.degraded(reference, reason(err).Error()), nil
 }
 
-// degraded is an image about which a registry said nothing.
+// degraded returns an image without information from its registry.
 func (r *Resolver) degraded(reference name.Reference, why string) Image {
 	image := Image{Reference: reference.String()}
 	if _, ok := reference.(name.Digest); !ok {

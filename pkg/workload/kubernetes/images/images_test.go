@@ -35,9 +35,9 @@ import (
 // host is a registry on the loopback interface.
 type host struct {
 	address string
-	// password is what it asks for, of the user "robot", unless empty.
+	// password is the required password of the user "robot", unless empty.
 	password atomic.Value
-	// status is what it answers with, unless 0.
+	// status is the status of all responses, unless 0.
 	status    atomic.Int32
 	manifests atomic.Int32
 }
@@ -68,7 +68,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// push stores an image that runs as a user, and returns its tag and digest.
+// push stores an image with a user in its configuration, and returns its tag and digest.
 func (h *host) push(t *testing.T, user string) (tag, digest string) {
 	t.Helper()
 	image, err := mutate.Config(empty.Image, v1.Config{User: user})
@@ -261,7 +261,7 @@ func TestEqualQuestionsAreAskedOnce(t *testing.T) {
 	if asked := h.manifests.Load() - before; asked != 1 {
 		t.Errorf("asked %d times, want once", asked)
 	}
-	// Another namespace has other secrets, and tags move.
+	// Another namespace has other secrets, and tags may move.
 	ask("bank")
 	now.SetTime(now.Now().Add(remembered))
 	ask("shop")
@@ -270,7 +270,7 @@ func TestEqualQuestionsAreAskedOnce(t *testing.T) {
 	}
 }
 
-// TestUser covers what the user of an image says about root.
+// TestUser checks whether the user of an image is classified as root or non-root.
 func TestUser(t *testing.T) {
 	for user, want := range map[string]struct{ nonRoot, root bool }{
 		"": {false, true}, "root": {false, true}, "0": {false, true}, "0:1000": {false, true},

@@ -18,18 +18,18 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 )
 
-// maxReason and maxLogged bound the reported part of an error, in bytes: to tenants, and in the log.
+// maxReason and maxLogged bound the reported part of an error in messages to tenants and in the log, in bytes.
 const maxReason, maxLogged = 256, 1024
 
-// codes are the errors of the distribution specification that are reported by their names.
+// codes are the error codes of the distribution specification that are reported by name.
 var codes = []transport.ErrorCode{
 	transport.BlobUnknownErrorCode, transport.DeniedErrorCode, transport.ManifestUnknownErrorCode, transport.ManifestInvalidErrorCode,
 	transport.NameInvalidErrorCode, transport.NameUnknownErrorCode, transport.TooManyRequestsErrorCode, transport.UnauthorizedErrorCode,
 	transport.UnavailableErrorCode, transport.UnsupportedErrorCode,
 }
 
-// reason returns why a registry did not describe an image, for tenants: without any part of its response, as the
-// registry may be any server that the name of an image leads to.
+// reason returns an error for tenants. It contains no part of the registry's response, because the registry may be any
+// server that a tenant names.
 func reason(err error) error {
 	var (
 		answered  *transport.Error
@@ -78,7 +78,7 @@ func reason(err error) error {
 	return errors.New("the response is not a response of a registry")
 }
 
-// shortened returns the beginning of a text.
+// shortened returns at most the given number of bytes of a text.
 func shortened(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// connectTimeout bounds the time to connect to a registry. One that does not take a connection soon will not.
+	// connectTimeout bounds the time to connect to a registry.
 	connectTimeout = 3 * time.Second
-	// maxManifest and maxConfig bound the bytes of manifests and configurations of images, maxOther the bytes of tokens and errors.
+	// maxManifest and maxConfig bound the manifest and the configuration of an image, maxOther all other responses, such as
+	// tokens and errors, in bytes.
 	maxManifest = 4 << 20
 	maxConfig   = 4 << 20
 	maxOther    = 64 << 10
 	// maxResponseHeader bounds the header of a response, in bytes.
 	maxResponseHeader = 64 << 10
-	// maxValues bounds the values in a JSON document. A value of three bytes takes more than a hundred when it is parsed.
+	// maxValues bounds the values in a JSON document. A value of three bytes occupies more than a hundred when parsed.
 	maxValues = 1 << 16
 	// maxRedirects bounds the redirects of a request.
 	maxRedirects = 5
@@ -36,10 +37,10 @@ var (
 )
 
 // registryTransport sends requests to registries that tenants name: to allowed addresses only, with bounded responses, and
-// without credentials to the hosts that a registry redirects to.
+// without credentials to the targets of redirects.
 type registryTransport struct {
 	guard *egress.Guard
-	// direct connects through the guard, proxied to the proxy of the environment, which the operator chose.
+	// direct connects through the guard, proxied through the proxy of the environment, which the operator chose.
 	direct, proxied http.RoundTripper
 	proxy           func(*http.Request) (proxied bool)
 }
@@ -47,7 +48,7 @@ type registryTransport struct {
 func newTransport(guard *egress.Guard) *registryTransport {
 	direct := remote.DefaultTransport.(*http.Transport).Clone()
 	direct.MaxResponseHeaderBytes = maxResponseHeader
-	// Connections of many registries that are asked once are not worth keeping.
+	// Most registries receive a single request, so few idle connections are kept.
 	direct.MaxIdleConns, direct.MaxIdleConnsPerHost, direct.IdleConnTimeout = 32, 2, 30*time.Second
 	proxied := direct.Clone()
 	direct.Proxy, direct.DialContext = nil, guard.Dialer(egress.ForRegistry, connectTimeout)
@@ -81,7 +82,7 @@ func (t *registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// redirected returns a request as it may follow a redirect. Content may be at another host, such as a mirror or a content
+// redirected returns the request that follows a redirect. Content may be on another host, such as a mirror or a content
 // delivery network, which gets no credentials.
 func redirected(r *http.Request) (*http.Request, error) {
 	redirects, first := 0, r
@@ -107,8 +108,8 @@ func redirected(r *http.Request) (*http.Request, error) {
 	return r, nil
 }
 
-// bound reads the body of a response up to its limit, and replaces it. Bodies of successful requests for content must be
-// complete, and cheap to parse.
+// bound replaces the body of a response by its bytes, up to the limit. The content of an image must be complete and cheap
+// to parse.
 func bound(res *http.Response) error {
 	if res.Request != nil && res.Request.Method == http.MethodHead {
 		return nil
@@ -135,7 +136,7 @@ func bound(res *http.Response) error {
 	return nil
 }
 
-// limitOf returns how many bytes the body of a response may have, and whether it is content of an image.
+// limitOf returns the size limit for the body of a response, and reports whether it is content of an image.
 func limitOf(res *http.Response) (limit int64, content bool) {
 	first := res.Request
 	for first != nil && first.Response != nil && first.Response.Request != nil {

@@ -14,14 +14,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Groups enforces limits of memory and CPU by control groups, version 2:
+// Groups enforces memory and CPU limits with control groups, version 2:
 //
 //	<the server's group, or its parent>/knative-apiserver-<id>/<instance>.<container>
 //
-// It is not github.com/containerd/cgroups because that moves processes into a group after they have started, and manages groups of
-// any kind: here processes start in their group, and two files are written.
+// It does not use github.com/containerd/cgroups, which moves processes into a group after they have started. Here processes
+// start in their group.
 type Groups struct {
-	// base is empty if the server may not create groups; limits are not enforced then, because of err.
+	// base is empty if the server may not create groups. Limits are then not enforced, and err is the reason.
 	base   string
 	err    error
 	logger klog.Logger
@@ -33,7 +33,7 @@ const (
 	period = 100_000 // microseconds, of cpu.max
 )
 
-// New creates the group of all instances, if the server may, and removes groups that an earlier server of the same id left.
+// New creates the parent group of all backends if the server may, and removes groups of an earlier server with the same id.
 func New(id string, logger klog.Logger) *Groups {
 	c := &Groups{logger: logger}
 	c.base, c.err = createRoot(root, "/proc/self/cgroup", "knative-apiserver-"+id)
@@ -43,8 +43,8 @@ func New(id string, logger klog.Logger) *Groups {
 	return c
 }
 
-// createRoot creates the group of all instances. In the kernel, a group with processes, such as the server's own, cannot have
-// controllers for its children unless it is the root; the group is created in the parent then.
+// createRoot creates the parent group of all backends below the server's own group. The kernel allows no controllers for
+// the children of a group with processes, except for the root: then the group is created next to the server's.
 func createRoot(root, self, name string) (string, error) {
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
 		return "", errors.New("control groups version 2 are not mounted at " + root)
@@ -102,7 +102,8 @@ func (c *Groups) Dir(instance, container string) (string, error) {
 	return filepath.Join(c.base, instance+"."+container), nil
 }
 
-// Create returns the directory of a new group with the limits of a container, or nil if it has none or they cannot be enforced.
+// Create returns the directory of a new group with the limits of a container, or nil if it has no limits or they cannot be
+// enforced.
 func (c *Groups) Create(instance, container string, limits corev1.ResourceList) (*os.File, error) {
 	settings := settingsOf(limits)
 	if len(settings) == 0 {
@@ -138,7 +139,7 @@ func settingsOf(limits corev1.ResourceList) map[string]string {
 	return settings
 }
 
-// Remove deletes the groups of an instance, and kills processes that are left in them.
+// Remove deletes the groups of a backend and kills the remaining processes in them.
 func (c *Groups) Remove(instance string) {
 	if c.base == "" {
 		return
@@ -164,7 +165,7 @@ func (c *Groups) clear() {
 	}
 }
 
-// removeGroup deletes a group. A group that still has a dying process remains until the server starts again.
+// removeGroup deletes a group. If a process in it is still exiting, the group remains until the server is restarted.
 func removeGroup(group string) {
 	_ = os.WriteFile(filepath.Join(group, "cgroup.kill"), []byte("1"), 0o644)
 	_ = os.Remove(group)

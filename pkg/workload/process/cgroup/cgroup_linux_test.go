@@ -46,7 +46,7 @@ func TestUnsupported(t *testing.T) {
 	c.Remove("instance")
 }
 
-// TestCreateRoot checks the place of the group, with plain files.
+// TestCreateRoot checks the location of the group, using plain files.
 func TestCreateRoot(t *testing.T) {
 	root := t.TempDir()
 	write := func(path, content string) string {

@@ -1,4 +1,4 @@
-// Package logfile keeps the output of processes in files, bounds it, and reads it as the logs of Revisions.
+// Package logfile writes the output of processes to files, bounds their size, and reads them as the logs of Revisions.
 package logfile
 
 import (
@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// maxLogSize is the size of a log at which its end is renamed to <log>.1 and the log is truncated. Processes write to the files
-	// themselves: a log may be larger between two checks, and lines that are written during a check may be lost.
+	// maxLogSize is the size at which the end of a log is moved to <log>.1 and the log is truncated. Processes write to the
+	// files directly: a log may exceed this size between two checks, and lines written during a check may be lost.
 	maxLogSize = 10 << 20
-	// endedInstances is the number of instances of a revision whose logs are kept after their end.
+	// endedInstances is the number of stopped backends of a Revision whose logs are kept.
 	endedInstances = 10
 	// maxMessage bounds the last line, in bytes.
 	maxMessage = 1024
 )
 
-// Files are the files to which processes write their output:
+// Files are the files that processes write their output to:
 //
 //	<root>/<namespace>/<revision>/<instance>.stdout.log, .stderr.log
-//	<root>/<namespace>/<revision>/<instance>.<container>.stdout.log, .stderr.log  of containers that do not serve
+//	<root>/<namespace>/<revision>/<instance>.<container>.stdout.log, .stderr.log  of containers other than the serving one
 //
-// They are deleted with their Revision. Until then, the files of running instances and of the last ended ones are kept, also over
-// restarts of the server. Methods have an empty container for the serving one.
+// They are deleted with their Revision. Until then, the files of running backends and of the last stopped ones are kept,
+// also over restarts of the server. Methods expect an empty container name for the serving container.
 type Files struct{ Root string }
 
 // Dir returns the directory of the logs of a Revision.
@@ -86,14 +86,14 @@ func (l *Files) LastLine(key types.NamespacedName, instance, container string) s
 	return ""
 }
 
-// lastLine returns the last line that is not blank.
+// lastLine returns the last line of a text that is not blank.
 func lastLine(text []byte) string {
 	text = bytes.TrimSpace(text)
 	text = bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:])
 	return strings.ToValidUTF8(string(text[:min(len(text), maxMessage)]), "")
 }
 
-// tail returns the end of a file.
+// tail returns up to size bytes from the end of a file.
 func tail(path string, size int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -110,7 +110,7 @@ func tail(path string, size int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, size))
 }
 
-// Bound truncates the logs of an instance that are too large.
+// Bound truncates the logs of a backend that exceed maxLogSize.
 func (l *Files) Bound(key types.NamespacedName, instance string) error {
 	entries, err := os.ReadDir(l.Dir(key))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,7 +140,7 @@ func rotate(path string) error {
 	return errors.Join(os.WriteFile(path+".1", end, 0o600), os.Truncate(path, 0))
 }
 
-// Prune deletes the logs of ended instances, except for the last ones.
+// Prune deletes the logs of stopped backends, except for the most recent ones.
 func (l *Files) Prune(key types.NamespacedName, live func(instance string) bool) error {
 	entries, err := os.ReadDir(l.Dir(key))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestBound checks that a log that is too large is truncated while its process writes, that its end is kept, and that a smaller one
-// stays.
+// TestBound checks that a log that is too large is truncated while its process writes, that its end is kept, and that a
+// smaller log is unchanged.
 func TestBound(t *testing.T) {
 	l := &Files{Root: t.TempDir()}
 	key := types.NamespacedName{Namespace: "default", Name: "rev"}
@@ -46,7 +46,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestPrune checks that the logs of the last instances that have ended are kept, and the logs of live ones.
+// TestPrune checks that the logs of the most recently stopped backends and of live ones are kept.
 func TestPrune(t *testing.T) {
 	l := &Files{Root: t.TempDir()}
 	key := types.NamespacedName{Namespace: "default", Name: "rev"}

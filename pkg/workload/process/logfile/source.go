@@ -21,8 +21,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
-// Source reads the logs of Revisions. Each container has two, for its outputs, to which options apply separately. Lines have no time:
-// sinceSeconds omits logs that have not changed since.
+// Source reads the logs of Revisions. Each container has two logs, stdout and stderr, to which options apply separately.
+// Lines have no timestamps: sinceSeconds omits logs that have not changed since.
 type Source struct {
 	Files *Files
 	// Serving returns the name of the serving container.
@@ -39,7 +39,7 @@ func (s Source) Copy(ctx context.Context, revision *servingv1.Revision, options 
 	if !options.Follow {
 		return reader.readAll(dir, true)
 	}
-	// The first instance may not have been started yet.
+	// The first backend may not have started yet.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create directory of logs: %w", err)
 	}
@@ -48,7 +48,7 @@ func (s Source) Copy(ctx context.Context, revision *servingv1.Revision, options 
 		return fmt.Errorf("watch logs: %w", err)
 	}
 	defer watcher.Close()
-	// The watch starts first, so that it reports lines that are written while the files are read.
+	// Watching before reading avoids missing lines that are written in between.
 	if err := watcher.Add(dir); err != nil {
 		return fmt.Errorf("watch logs in %s: %w", dir, err)
 	}
@@ -75,18 +75,18 @@ func (s Source) Copy(ctx context.Context, revision *servingv1.Revision, options 
 	}
 }
 
-// logReader writes the lines of a directory's files.
+// logReader reads the lines of all files in a directory.
 type logReader struct {
-	// serving is the name of the serving container, wanted the names of the requested containers.
+	// serving is the name of the serving container, wanted the names of the selected containers.
 	serving string
 	wanted  []string
 	options *servingv1.RevisionLogOptions
 	write   func(revisionlog.Line) error
-	// offsets are the offsets of the next line of each file, by path.
+	// offsets are the offsets of unread lines, by path.
 	offsets map[string]int64
 }
 
-// readAll reads all files in order of their last change.
+// readAll reads all files, ordered by their last change.
 func (r *logReader) readAll(dir string, first bool) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +101,7 @@ func (r *logReader) readAll(dir string, first bool) error {
 	}
 	var files []file
 	for _, entry := range entries {
-		// read skips files that are deleted meanwhile.
+		// read skips files that have been deleted.
 		if info, err := entry.Info(); err == nil {
 			files = append(files, file{filepath.Join(dir, entry.Name()), info.ModTime()})
 		}
@@ -115,7 +115,7 @@ func (r *logReader) readAll(dir string, first bool) error {
 	return nil
 }
 
-// read writes the complete lines that were added to a file since it was last read. The first time, the options apply.
+// read reads the complete lines that were appended to a file since the last call. The options apply to the first call.
 func (r *logReader) read(path string, first bool) error {
 	instance, container, ok := r.of(filepath.Base(path))
 	if !ok {
@@ -156,7 +156,7 @@ func (r *logReader) read(path string, first bool) error {
 	return revisionlog.CopyLines(bytes.NewReader(text), instance, container, r.write)
 }
 
-// of returns the instance and the container of a file, and whether it is requested.
+// of returns the backend and the container of a file, and reports whether the container is selected.
 func (r *logReader) of(name string) (instance, container string, ok bool) {
 	for _, output := range []string{".stdout.log", ".stderr.log"} {
 		if base, is := strings.CutSuffix(name, output); is {
@@ -169,7 +169,7 @@ func (r *logReader) of(name string) (instance, container string, ok bool) {
 	return "", "", false
 }
 
-// bounded returns the part of a log that the options request.
+// bounded returns the part of a log that the options select.
 func (r *logReader) bounded(text []byte, modified time.Time) []byte {
 	if since := r.options.SinceSeconds; since != nil && time.Since(modified) > time.Duration(*since)*time.Second {
 		return nil

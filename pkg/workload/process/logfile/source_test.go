@@ -28,7 +28,7 @@ func sourceOf(root string) Source {
 	return Source{Files: &Files{Root: root}, Serving: func(*servingv1.Revision) string { return "main" }}
 }
 
-// writeLog adds to a log whose time is some seconds ago.
+// writeLog appends to a log that was last changed some seconds ago.
 func writeLog(t *testing.T, root, name, text string, ago time.Duration) {
 	t.Helper()
 	path := filepath.Join(root, "default", "hello", name)
@@ -82,7 +82,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestSourceFollows reads new lines, also of new instances and of a truncated file.
+// TestSourceFollows reads new lines, including lines of new backends and of a truncated file.
 func TestSourceFollows(t *testing.T) {
 	root := t.TempDir()
 	writeLog(t, root, "hello-a.stdout.log", "1\n2\n", 0)
