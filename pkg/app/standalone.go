@@ -240,7 +240,7 @@ func (s *standalone) newServing(ctx context.Context, clients *clients, core *cor
 	activations := &activations{}
 	workload, err := process.New(process.Options{
 		Objects:      storedObjects{core.kubernetes},
-		Wake:         activations.Activate,
+		Activate:     activations.Activate,
 		DataDir:      filepath.Join(s.API.DataDir, "revisions"),
 		Logger:       klog.FromContext(ctx).WithName("processes"),
 		DrainTimeout: stopTimeout,

@@ -33,7 +33,7 @@ func (r *revision) create(ctx context.Context, revision *servingv1.Revision, p p
 	case r.uid != revision.UID:
 		return nil
 	case err == nil:
-		r.has(trimDeployment(created))
+		r.setDeployment(trimDeployment(created))
 		return nil
 	case isRefused(err):
 		r.refuse(&workload.Failure{Resources: true, Reason: reasonFailedCreate, Message: err.Error()})
@@ -98,25 +98,25 @@ func (r *revision) scale(ctx context.Context, replicas int32) error {
 		r.Unlock()
 		return nil
 	}
-	if ptr.Deref(r.asked, ptr.Deref(own.Spec.Replicas, 1)) == replicas {
+	if ptr.Deref(r.requested, ptr.Deref(own.Spec.Replicas, 1)) == replicas {
 		r.Unlock()
 		return nil
 	}
 	r.Unlock()
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 	_, err := r.runtime.client.AppsV1().Deployments(r.Key.Namespace).Patch(ctx, own.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")
-	return r.hasAsked(own, replicas, err)
+	return r.scaled(own, replicas, err)
 }
 
 // activate sets the number of replicas of the Deployment to one if it is zero. The caller holds the lock, which activate
 // releases.
 func (r *revision) activate(ctx context.Context) error {
 	own := r.own()
-	if r.removed || own == nil || ptr.Deref(r.asked, ptr.Deref(own.Spec.Replicas, 1)) > 0 {
+	if r.removed || own == nil || ptr.Deref(r.requested, ptr.Deref(own.Spec.Replicas, 1)) > 0 {
 		r.Unlock()
 		return nil
 	}
-	r.asked = ptr.To[int32](1)
+	r.requested = ptr.To[int32](1)
 	r.Unlock()
 	patch := []byte(`[{"op":"test","path":"/spec/replicas","value":0},{"op":"replace","path":"/spec/replicas","value":1}]`)
 	_, err := r.runtime.client.AppsV1().Deployments(r.Key.Namespace).Patch(ctx, own.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
@@ -124,20 +124,20 @@ func (r *revision) activate(ctx context.Context) error {
 		// Another client scaled it first.
 		err = nil
 	}
-	return r.hasAsked(own, 1, err)
+	return r.scaled(own, 1, err)
 }
 
-// hasAsked records the result of a request to scale a Deployment.
-func (r *revision) hasAsked(of *appsv1.Deployment, replicas int32, err error) error {
+// scaled records the result of a request to scale a Deployment.
+func (r *revision) scaled(of *appsv1.Deployment, replicas int32, err error) error {
 	r.Lock()
 	defer r.Unlock()
 	switch {
 	case r.deployment == nil || r.deployment.UID != of.UID:
 	case err != nil:
-		r.asked = nil
+		r.requested = nil
 	case r.deployment == of:
 		// The request holds until the watch reports another version of the Deployment.
-		r.asked = &replicas
+		r.requested = &replicas
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("scale Deployment %q to %d: %w", of.Name, replicas, err)

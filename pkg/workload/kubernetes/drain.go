@@ -14,14 +14,14 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-// settle is the maximum delay between the kubelet's and this server's observation of a Pod's deletion.
-const settle = 500 * time.Millisecond
+// deletionDelay is the maximum delay between the kubelet's and this server's observation of a Pod's deletion.
+const deletionDelay = 500 * time.Millisecond
 
-// Held returns once the gateways have no requests left at any backend of a Revision that is draining now, or with an error
-// when ctx is canceled. It covers all of them because the Pods of a Deployment have the same hook, which does not identify
-// the Pod.
-func (rt *Runtime) Held(ctx context.Context, key workload.Key) error {
-	if !backoff.Sleep(ctx, rt.clock, settle) {
+// AwaitDrained returns once the gateways have no requests left at any backend of a Revision that is draining now, or with an
+// error when ctx is canceled. It covers all of them because the Pods of a Deployment have the same hook, which does not
+// identify the Pod.
+func (rt *Runtime) AwaitDrained(ctx context.Context, key workload.Key) error {
+	if !backoff.Sleep(ctx, rt.clock, deletionDelay) {
 		return ctx.Err()
 	}
 	r, ok := rt.revisions.Lock(key)
@@ -32,15 +32,15 @@ func (rt *Runtime) Held(ctx context.Context, key workload.Key) error {
 	for _, p := range r.pods {
 		if p.draining() {
 			name, idle := p.Name, p.idle
-			group.Go(func() error { return rt.awaitDrained(ctx, key, name, idle) })
+			group.Go(func() error { return rt.awaitBackend(ctx, key, name, idle) })
 		}
 	}
 	r.Unlock()
 	return group.Wait()
 }
 
-// awaitDrained returns once the gateways have no requests left at a backend.
-func (rt *Runtime) awaitDrained(ctx context.Context, key workload.Key, instance string, idle <-chan struct{}) error {
+// awaitBackend returns once the gateways have no requests left at a backend.
+func (rt *Runtime) awaitBackend(ctx context.Context, key workload.Key, instance string, idle <-chan struct{}) error {
 	if drain := rt.options.Drain; drain != nil {
 		return drain(ctx, key, instance)
 	}
@@ -52,14 +52,14 @@ func (rt *Runtime) awaitDrained(ctx context.Context, key workload.Key, instance 
 	}
 }
 
-// DrainHandler serves the preStop hooks of Pods, GET /drain/<namespace>/<revision>: it responds with 204 once Held returns.
-// After an error, the hook ends too, and the Pod is stopped.
+// DrainHandler serves the preStop hooks of Pods, GET /drain/<namespace>/<revision>: it responds with 204 once AwaitDrained
+// returns. After an error, the hook ends too, and the Pod is stopped.
 func (rt *Runtime) DrainHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+podspec.DrainPath+"{namespace}/{revision}", func(w http.ResponseWriter, r *http.Request) {
 		key := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("revision")}
-		if err := rt.Held(r.Context(), key); err != nil {
-			http.Error(w, "waiting for revision "+strconv.Quote(key.String())+" to drain failed", http.StatusServiceUnavailable)
+		if err := rt.AwaitDrained(r.Context(), key); err != nil {
+			http.Error(w, "failed to wait until revision "+strconv.Quote(key.String())+" has drained", http.StatusServiceUnavailable)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)

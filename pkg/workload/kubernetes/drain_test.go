@@ -94,7 +94,7 @@ func TestPodIsNotHeldWithoutRequests(t *testing.T) {
 				h := newHarness(t, nil)
 				prepare(h)
 				answer := h.hook()
-				<-time.After(settle)
+				<-time.After(deletionDelay)
 				if synctest.Wait(); answer.Code != http.StatusNoContent {
 					t.Errorf("answered with %d, want 204", answer.Code)
 				}
@@ -121,7 +121,7 @@ func TestHook(t *testing.T) {
 		"baseline Pods":   {host: "10.96.0.7", level: "baseline", timeout: 60, want: sleep(10)},
 		"restricted Pods": {host: "10.96.0.7", level: "restricted", timeout: 60, want: sleep(10)},
 		"short requests":  {level: "restricted", timeout: 4, want: sleep(4)},
-		"nobody to ask":   {timeout: 60, want: sleep(10)},
+		"no address":      {timeout: 60, want: sleep(10)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

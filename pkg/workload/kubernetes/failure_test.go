@@ -120,8 +120,8 @@ func TestFailure(t *testing.T) {
 				Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded", Message: "timed out",
 			}}},
 		},
-		"goes away":      {pod: func(p *corev1.Pod) { waiting("ErrImagePull", "")(p); isDeleted(p) }},
-		"takes requests": {pod: isReady},
+		"is deleted": {pod: func(p *corev1.Pod) { waiting("ErrImagePull", "")(p); isDeleted(p) }},
+		"is ready":   {pod: isReady},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -153,12 +153,12 @@ func TestAlwaysSchedulable(t *testing.T) {
 	}
 }
 
-func TestFailureIsThatOfTheNewestPod(t *testing.T) {
+func TestFailureOfTheNewestPod(t *testing.T) {
 	older, newer := newPod(), newPod()
 	older.update(newInstance("a"))
 	newer.update(newInstance("b"))
 	older.stuck, newer.stuck = &workload.Failure{Reason: "old"}, &workload.Failure{Reason: "new"}
 	if got := failure([]*pod{older, newer}, &appsv1.Deployment{}, false); got == nil || got.Reason != "new" {
-		t.Errorf("failure %+v, want that of the newest Pod", got)
+		t.Errorf("failure %+v, want the failure of the newest Pod", got)
 	}
 }

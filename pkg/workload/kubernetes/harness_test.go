@@ -205,8 +205,8 @@ func isDeleted(p *corev1.Pod) {
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, ptr.To[int64](60)
 }
 
-// told returns the number of published States.
-func (h *harness) told() int {
+// published returns the number of published States.
+func (h *harness) published() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.states)

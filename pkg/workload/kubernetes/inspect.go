@@ -81,17 +81,17 @@ const byPod = "pod"
 
 // follow calls fn with each warning about a Pod, in any order, until ctx is canceled.
 func (w *warnings) follow(ctx context.Context, pod *corev1.Pod, fn func(*corev1.Event)) {
-	f := w.enter(ctx, pod, fn)
-	defer w.leave(pod)
+	f := w.addFollower(ctx, pod, fn)
+	defer w.removeFollower(pod)
 	// Only a missing index would be an error.
 	known, _ := f.events.GetIndexer().ByIndex(byPod, string(pod.UID))
 	for _, obj := range known {
-		f.told(w, obj)
+		f.notify(w, obj)
 	}
 	<-ctx.Done()
 }
 
-func (w *warnings) enter(ctx context.Context, pod *corev1.Pod, fn func(*corev1.Event)) *followed {
+func (w *warnings) addFollower(ctx context.Context, pod *corev1.Pod, fn func(*corev1.Event)) *followed {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.namespaces[pod.Namespace]
@@ -103,7 +103,7 @@ func (w *warnings) enter(ctx context.Context, pod *corev1.Pod, fn func(*corev1.E
 	return f
 }
 
-func (w *warnings) leave(pod *corev1.Pod) {
+func (w *warnings) removeFollower(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.namespaces[pod.Namespace]
@@ -126,15 +126,15 @@ func (w *warnings) start(ctx context.Context, namespace string) *followed {
 	}}, func(o *metav1.ListOptions) { o.FieldSelector = selector })
 	// Only a stopped informer would return an error.
 	_, _ = f.events.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { f.told(w, obj) }, UpdateFunc: func(_, obj any) { f.told(w, obj) },
+		AddFunc: func(obj any) { f.notify(w, obj) }, UpdateFunc: func(_, obj any) { f.notify(w, obj) },
 	})
 	go f.events.RunWithContext(ctx)
 	return f
 }
 
-// told passes an Event to the follower of its Pod. It skips Events that the Pod's status reports better: failures to
+// notify passes an Event to the follower of its Pod. It skips Events that the Pod's status reports better: failures to
 // schedule, and Events about a single container.
-func (f *followed) told(w *warnings, obj any) {
+func (f *followed) notify(w *warnings, obj any) {
 	e, ok := obj.(*corev1.Event)
 	if !ok || e.Reason == failedScheduling || e.InvolvedObject.FieldPath != "" {
 		return

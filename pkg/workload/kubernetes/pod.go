@@ -84,8 +84,8 @@ func (p *pod) update(object *corev1.Pod) {
 	p.served = p.served || p.ready()
 }
 
-// forget stops all tasks of a Pod.
-func (p *pod) forget() {
+// stopTasks stops all tasks of a Pod.
+func (p *pod) stopTasks() {
 	for _, t := range []*task{&p.probing, &p.inspecting} {
 		t.end()
 	}
@@ -110,17 +110,17 @@ func (p *pod) draining() bool {
 // wantsProbe reports whether probes by this server may find the Pod ready sooner than the kubelet's. Exec probes, and
 // probes that must pass several times, are left to the kubelet.
 func (p *pod) wantsProbe() bool {
-	kubelets := func(probe *corev1.Probe) bool {
+	kubeletOnly := func(probe *corev1.Probe) bool {
 		return probe != nil && (probe.Exec != nil || probe.SuccessThreshold > 1)
 	}
 	return !p.deleted() && !p.over() && p.address != "" && !p.confirmed && p.allRunning() &&
-		!slices.ContainsFunc(lasting(&p.Spec), func(c corev1.Container) bool {
-			return kubelets(c.ReadinessProbe) || kubelets(c.StartupProbe)
+		!slices.ContainsFunc(longRunning(&p.Spec), func(c corev1.Container) bool {
+			return kubeletOnly(c.ReadinessProbe) || kubeletOnly(c.StartupProbe)
 		})
 }
 
-// lasting returns the containers that determine the readiness of a Pod: native sidecars and ordinary containers.
-func lasting(pod *corev1.PodSpec) []corev1.Container {
+// longRunning returns the containers that determine the readiness of a Pod: native sidecars and ordinary containers.
+func longRunning(pod *corev1.PodSpec) []corev1.Container {
 	var all []corev1.Container
 	for i := range pod.InitContainers {
 		if servingv1.IsNativeSidecar(&pod.InitContainers[i]) {

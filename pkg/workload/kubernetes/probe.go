@@ -25,17 +25,17 @@ const (
 	shareOfTime = 20
 	// perPod limits the rate of all probes to 500 per second.
 	perPod = 2 * time.Millisecond
-	// patience is the time for which a running container may fail its readiness probe before its Revision is reported as
+	// failureGrace is the time for which a running container may fail its readiness probe before its Revision is reported as
 	// failed. The first success revokes the failure. Users learn about a wrong port within 10 seconds; slow containers have
 	// a startup probe or an initial delay.
-	patience = 5 * time.Second
+	failureGrace = 5 * time.Second
 )
 
 // pacer determines the intervals of probes, to save CPU time when many Pods start.
 type pacer struct{ starting atomic.Int64 }
 
-// enter counts a starting Pod until leave is called.
-func (p *pacer) enter() (leave func()) {
+// enter counts a starting Pod until done is called.
+func (p *pacer) enter() (done func()) {
 	p.starting.Add(1)
 	return func() { p.starting.Add(-1) }
 }
@@ -53,8 +53,8 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 	r.Lock()
 	steps := stepsOf(p.Pod)
 	r.Unlock()
-	leave := rt.pacer.enter()
-	defer func() { leave() }()
+	done := rt.pacer.enter()
+	defer func() { done() }()
 	began := rt.clock.Now()
 	for {
 		step, err := firstFailure(ctx, steps, rt.clock.Now())
@@ -68,15 +68,15 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 			switch {
 			case err == nil:
 				p.served, p.unhealthy = true, nil
-			case !p.served && p.unhealthy == nil && step.impatient(now):
+			case !p.served && p.unhealthy == nil && step.overdue(now):
 				p.unhealthy = &workload.Failure{Reason: reasonUnhealthy, Message: step.describe(err)}
 			}
 		}
 		r.Unlock()
 		interval := rt.pacer.interval(now.Sub(began))
 		if err == nil {
-			leave()
-			leave = func() {}
+			done()
+			done = func() {}
 			interval = maxInterval
 		}
 		if !backoff.Sleep(ctx, rt.clock, interval) {
@@ -100,7 +100,7 @@ type step struct {
 // stepsOf returns the probes that determine the readiness of a Pod: all startup probes, then all readiness probes.
 func stepsOf(pod *corev1.Pod) []*step {
 	var starts, readiness []*step
-	containers := lasting(&pod.Spec)
+	containers := longRunning(&pod.Spec)
 	serving := strconv.Itoa(int(podspec.ServingPort(pod.Spec.Containers)))
 	for i := range containers {
 		c := &containers[i]
@@ -113,7 +113,7 @@ func stepsOf(pod *corev1.Pod) []*step {
 			port := probedPort(spec, c)
 			*to = append(*to, &step{
 				name: name, container: c.Name, port: port, serving: port == serving, check: newCheck(spec, c, pod.Status.PodIP),
-				from: from, until: from.Add(max(patience, budget)), once: name == startupProbe,
+				from: from, until: from.Add(max(failureGrace, budget)), once: name == startupProbe,
 			})
 		}
 		var budget time.Duration
@@ -151,7 +151,7 @@ func firstFailure(ctx context.Context, steps []*step, now time.Time) (*step, err
 			continue
 		}
 		if now.Before(s.from) {
-			return s, fmt.Errorf("it is not made until %s", s.from.Format(time.TimeOnly))
+			return s, fmt.Errorf("its initial delay ends at %s", s.from.Format(time.TimeOnly))
 		}
 		if err := s.check(ctx); err != nil {
 			return s, err
@@ -161,7 +161,7 @@ func firstFailure(ctx context.Context, steps []*step, now time.Time) (*step, err
 	return nil, nil
 }
 
-func (s *step) impatient(now time.Time) bool { return now.After(s.until) }
+func (s *step) overdue(now time.Time) bool { return now.After(s.until) }
 
 func (s *step) describe(err error) string {
 	message := fmt.Sprintf("Container %q failed its %s: %v.", s.container, s.name, err)

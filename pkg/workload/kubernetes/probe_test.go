@@ -59,7 +59,7 @@ func TestProbeIsFasterThanTheKubelet(t *testing.T) {
 		began := time.Now()
 		h.put(newInstance("a", probedAt(port)))
 		if got := h.state(); got.Ready != 1 {
-			t.Fatalf("%d ready, want the Pod that takes requests", got.Ready)
+			t.Fatalf("%d ready, want the Pod that accepts requests", got.Ready)
 		}
 		if took := time.Since(began); took > minInterval {
 			t.Errorf("ready after %v, want at once", took)
@@ -95,7 +95,7 @@ func TestProbeFindsAWrongPort(t *testing.T) {
 		got := h.state()
 		if got.Failure == nil || got.Failure.Reason != "Unhealthy" || got.Failure.Resources ||
 			!strings.HasPrefix(got.Failure.Message, `Container "user-container" failed its readiness probe: dial tcp 127.0.0.1:`) {
-			t.Fatalf("failure %+v, want that of the probe", got.Failure)
+			t.Fatalf("failure %+v, want the failure of the probe", got.Failure)
 		}
 		h.put(newInstance("a", probedAt(port), isReady))
 		if got := h.state(); got.Failure != nil {
@@ -156,7 +156,7 @@ func TestProbesLeftToTheKubelet(t *testing.T) {
 		"another container is not there": func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "sidecar"})
 		},
-		"it goes away":  isDeleted,
+		"it is deleted": isDeleted,
 		"initial delay": func(p *corev1.Pod) { p.Spec.Containers[0].ReadinessProbe.InitialDelaySeconds = 60 },
 		"startup probe fails": func(p *corev1.Pod) {
 			p.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{

@@ -88,13 +88,13 @@ func (rt *Runtime) resolution(ctx context.Context, revision *servingv1.Revision)
 		return nil, err
 	}
 	found := &resolution{images: make(map[string]*images.Image, len(containers))}
-	suits := true
+	allNonRoot := true
 	for i := range containers {
 		found.images[containers[i].Name] = &results[i]
 		found.warning = join(found.warning, results[i].Warning)
-		suits = suits && results[i].NonRoot()
+		allNonRoot = allNonRoot && results[i].NonRoot()
 	}
-	if !suits || rt.options.DrainAddress != nil {
+	if !allNonRoot || rt.options.DrainAddress != nil {
 		level, err := rt.level(ctx, revision.Namespace)
 		if err != nil {
 			return nil, err
@@ -111,7 +111,7 @@ func (rt *Runtime) level(ctx context.Context, namespace string) (string, error) 
 	defer cancel()
 	found, err := rt.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("read Pod Security level of a namespace: %w", err)
+		return "", fmt.Errorf("read Pod Security level of namespace %q: %w", namespace, err)
 	}
 	return found.Labels[enforceLabelKey], nil
 }

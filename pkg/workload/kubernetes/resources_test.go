@@ -151,7 +151,7 @@ func TestDeploymentDefaults(t *testing.T) {
 	}
 	if terms := got.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution; len(terms) != 1 ||
 		terms[0].PodAffinityTerm.TopologyKey != corev1.LabelHostname || terms[0].PodAffinityTerm.LabelSelector.MatchLabels[podspec.RevisionLabelKey] != newRevision().Name {
-		t.Errorf("affinity %v, want other nodes than those of the Revision's Pods", got.Affinity)
+		t.Errorf("affinity %v, want a preference for nodes without a Pod of the Revision", got.Affinity)
 	}
 	got = pod(func(r *servingv1.Revision) {
 		r.Spec.RuntimeClassName, r.Spec.Affinity = ptr.To("own"), &corev1.Affinity{}

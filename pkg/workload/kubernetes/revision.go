@@ -32,9 +32,9 @@ type revision struct {
 	removed bool
 	// deployment is the Deployment with the Revision's name, which may belong to an earlier Revision. Trimmed.
 	deployment *appsv1.Deployment
-	// wanted is the number of backends requested before the Deployment exists. asked is the number requested from the
+	// wanted is the number of backends requested before the Deployment exists. requested is the number requested from the
 	// Deployment, until the watch reports a change of it.
-	wanted, asked *int32
+	wanted, requested *int32
 	// pods are the Pods by UID.
 	pods map[types.UID]*pod
 	// resolution is the result of resolving the images, resolving is true while that is in progress.
@@ -78,7 +78,7 @@ func (r *revision) apply(revision *servingv1.Revision, writes bool) *plan {
 
 // reset deletes the state that belongs to one Revision or Deployment.
 func (r *revision) reset() {
-	r.wanted, r.asked, r.resolution, r.refused, r.failures, r.resolving = nil, nil, nil, nil, 0, false
+	r.wanted, r.requested, r.resolution, r.refused, r.failures, r.resolving = nil, nil, nil, nil, 0, false
 	if r.retry != nil {
 		r.retry.Stop()
 		r.retry = nil
@@ -96,9 +96,9 @@ func (r *revision) own() *appsv1.Deployment {
 	return r.deployment
 }
 
-// has stores the Deployment from the host.
-func (r *revision) has(deployment *appsv1.Deployment) {
-	r.deployment, r.asked = deployment, nil
+// setDeployment stores the Deployment from the host.
+func (r *revision) setDeployment(deployment *appsv1.Deployment) {
+	r.deployment, r.requested = deployment, nil
 	if r.own() != nil {
 		r.reset()
 	}
@@ -138,14 +138,14 @@ func (rt *Runtime) deploymentChanged(deployment *appsv1.Deployment, gone bool) {
 	r := rt.revisions.LockOrCreate(key)
 	defer r.Unlock()
 	if !gone {
-		r.has(deployment)
+		r.setDeployment(deployment)
 		return
 	}
 	if r.deployment != nil && r.deployment.UID == deployment.UID {
 		if own := r.own(); own != nil {
 			r.wanted = own.Spec.Replicas
 		}
-		r.deployment, r.asked = nil, nil
+		r.deployment, r.requested = nil, nil
 		// The Deployment must be created again.
 		r.Notify()
 	}
@@ -223,7 +223,7 @@ func (rt *Runtime) podChanged(object *corev1.Pod, gone bool) {
 	p := r.pods[object.UID]
 	if gone {
 		if p != nil {
-			p.forget()
+			p.stopTasks()
 			delete(r.pods, object.UID)
 		}
 		return
@@ -233,11 +233,11 @@ func (rt *Runtime) podChanged(object *corev1.Pod, gone bool) {
 		r.pods[object.UID] = p
 	}
 	p.update(object)
-	r.attend(rt.ctx, p)
+	r.updateTasks(rt.ctx, p)
 }
 
-// attend starts or stops the tasks of a Pod.
-func (r *revision) attend(ctx context.Context, p *pod) {
+// updateTasks starts or stops the tasks of a Pod.
+func (r *revision) updateTasks(ctx context.Context, p *pod) {
 	p.probing.run(ctx, p.wantsProbe(), func(ctx context.Context) { r.probe(ctx, p) })
 	p.inspecting.run(ctx, p.creating(), func(ctx context.Context) { r.inspect(ctx, p) })
 }

@@ -73,7 +73,7 @@ var _ workload.Runtime = (*Runtime)(nil)
 // New returns a Runtime. Call Start to start it.
 func New(o Options) (*Runtime, error) {
 	if o.Client == nil || o.Images == nil || o.Settings == nil {
-		return nil, errors.New("a client, a resolver of images and settings are required")
+		return nil, errors.New("client, images and settings are required")
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -52,7 +52,7 @@ func TestApplyOfFollowersWritesNothing(t *testing.T) {
 			t.Errorf("writes %q, asked about %q, want nothing", writes, h.resolver.asked)
 		}
 		if got := h.state(); got.UID != "uid-1" {
-			t.Errorf("State %+v, want that of the revision", got)
+			t.Errorf("State %+v, want the UID of the Revision", got)
 		}
 		// The replica becomes the leader.
 		h.apply(t.Context(), newRevision())
@@ -100,7 +100,7 @@ func TestApplyFailures(t *testing.T) {
 		want    *workload.Failure
 		wantErr string
 	}{
-		"a Deployment of somebody else": {
+		"a Deployment of another owner": {
 			objects: []kruntime.Object{foreign()},
 			want:    &workload.Failure{Resources: true, Reason: "NotOwned", Message: `There is an existing Deployment "cart-00001-deployment" that does not belong to the Revision: delete it, or use another name.`},
 		},
@@ -157,11 +157,11 @@ func TestApplyFailures(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				told := h.told()
+				published := h.published()
 				<-time.After(firstRetry)
 				synctest.Wait()
-				if h.told() == told {
-					t.Fatal("subscribers were not told to apply the revision again")
+				if h.published() == published {
+					t.Fatal("subscribers were not notified to apply the revision again")
 				}
 				h.apply(t.Context(), newRevision())
 				h.deployment()
@@ -281,7 +281,7 @@ func TestActivate(t *testing.T) {
 	}
 }
 
-func TestActivateAfterSomebodyElse(t *testing.T) {
+func TestActivateAfterAnotherClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		running := newDeployment(newRevision(), plan{replicas: 0})
 		running.UID = "deployment"
@@ -324,7 +324,7 @@ func TestRemove(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if last := h.states[len(h.states)-1]; last.UID != "" {
-			t.Errorf("subscribers were told %+v last, want the zero State", last)
+			t.Errorf("subscribers received %+v last, want the zero State", last)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func TestRestrict(t *testing.T) {
 		"root, the Pod says another":     {image: &Image{MayBeRoot: true}, pod: &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](7)}, want: full(yes)},
 		"the user says it may be root":   {image: &Image{NonRoot: true}, pod: &corev1.PodSecurityContext{RunAsNonRoot: no}, want: full(nil)},
 		"the user says it is not root":   {image: &Image{}, pod: &corev1.PodSecurityContext{RunAsNonRoot: yes}, want: full(nil)},
-		"the user says what to keep":     {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{}}}, want: withDrop(full(yes))},
+		"the user keeps capabilities":    {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{}}}, want: withDrop(full(yes))},
 		"the user says it may escalate":  {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{AllowPrivilegeEscalation: yes}, want: withEscalation(full(yes))},
 		"the user runs it as root":       {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}, want: withUser(baseline(), 0)},
 		"the Pod has a seccomp profile":  {image: &Image{NonRoot: true}, pod: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{}}, want: withoutSeccomp(full(yes))},

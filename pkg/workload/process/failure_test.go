@@ -136,7 +136,7 @@ func TestStartFailures(t *testing.T) {
 			revision: sample("exits", "exit", "CODE=7", "STDOUT=out", "STDERR=first\nlast\n\n"),
 			want:     workload.Failure{Reason: "ExitCode7", Message: "Container failed with: last (exit code 7)"},
 		},
-		"stdout where stderr is empty": {
+		"stdout if stderr is empty": {
 			revision: sample("exits", "exit", "CODE=1", "STDOUT=out"),
 			want:     workload.Failure{Reason: "ExitCode1", Message: "Container failed with: out (exit code 1)"},
 		},
@@ -300,7 +300,7 @@ func TestBackoff(t *testing.T) {
 	all := h.published(r)
 	first := slices.IndexFunc(all, failing)
 	if first < 0 || slices.ContainsFunc(all[first:], func(s State) bool { return !failing(s) }) {
-		t.Errorf("the failure comes and goes: %+v", all)
+		t.Errorf("the failure changes: %+v", all)
 	}
 	h.scale(r, 0)
 	clock.Step(time.Hour)

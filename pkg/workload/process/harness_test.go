@@ -32,8 +32,8 @@ type (
 	State = workload.State
 )
 
-// patience bounds the time to wait for something that should happen at once.
-const patience = 20 * time.Second
+// testTimeout bounds the time to wait for something that should happen at once.
+const testTimeout = 20 * time.Second
 
 // sample returns a Revision whose only container is this test binary in one of its modes.
 func sample(name, mode string, env ...string) *servingv1.Revision {
@@ -174,7 +174,7 @@ func (h *harness) await(r *servingv1.Revision, what string, ok func(State) bool)
 // a millisecond each time, so that tight probes continue.
 func (h *harness) eventually(what string, ok func() bool) {
 	h.t.Helper()
-	err := wait.PollUntilContextTimeout(context.Background(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(context.Background(), time.Millisecond, testTimeout, true, func(context.Context) (bool, error) {
 		if h.clock != nil {
 			h.clock.Step(time.Millisecond)
 		}

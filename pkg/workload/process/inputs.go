@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// Objects reads the objects of core/v1 that revisions refer to from storage, not from a cache. The error for a missing object
+// Objects reads the objects of core/v1 that Revisions refer to from storage, not from a cache. The error for a missing object
 // satisfies apierrors.IsNotFound.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
@@ -22,13 +22,13 @@ type Objects interface {
 	ServiceAccount(ctx context.Context, namespace, name string) error
 }
 
-// Reference names an object that revisions refer to.
+// Reference names an object that Revisions refer to.
 type Reference struct {
 	Kind            ReferenceKind
 	Namespace, Name string
 }
 
-// ReferenceKind is a kind of objects that revisions refer to.
+// ReferenceKind is the kind of an object that Revisions refer to.
 type ReferenceKind string
 
 // Kinds of references.

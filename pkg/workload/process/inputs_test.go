@@ -143,8 +143,8 @@ func TestMissingObjects(t *testing.T) {
 		change  func(r *servingv1.Revision, c *corev1.Container)
 		reason  string
 		message string
-		// mend creates the missing object.
-		mend func(o *fakeObjects) Reference
+		// repair creates the missing object.
+		repair func(o *fakeObjects) Reference
 	}{
 		"ConfigMap of a variable": {
 			change: func(_ *servingv1.Revision, c *corev1.Container) {
@@ -152,7 +152,7 @@ func TestMissingObjects(t *testing.T) {
 			},
 			reason:  "CreateContainerConfigError",
 			message: `configmap "a" not found (spec.template.spec.containers[0].env[1].valueFrom).`,
-			mend:    func(o *fakeObjects) Reference { return o.set(ConfigMap, "a", map[string]string{"k": "v"}) },
+			repair:  func(o *fakeObjects) Reference { return o.set(ConfigMap, "a", map[string]string{"k": "v"}) },
 		},
 		"key of a Secret": {
 			change: func(_ *servingv1.Revision, c *corev1.Container) {
@@ -160,7 +160,7 @@ func TestMissingObjects(t *testing.T) {
 			},
 			reason:  "CreateContainerConfigError",
 			message: `couldn't find key k in Secret default/other (spec.template.spec.containers[0].env[1].valueFrom).`,
-			mend:    func(o *fakeObjects) Reference { return o.set(Secret, "other", map[string]string{"k": "v"}) },
+			repair:  func(o *fakeObjects) Reference { return o.set(Secret, "other", map[string]string{"k": "v"}) },
 		},
 		"Secret of variables": {
 			change: func(_ *servingv1.Revision, c *corev1.Container) {
@@ -168,7 +168,7 @@ func TestMissingObjects(t *testing.T) {
 			},
 			reason:  "CreateContainerConfigError",
 			message: `secret "a" not found (spec.template.spec.containers[0].envFrom[0]).`,
-			mend:    func(o *fakeObjects) Reference { return o.set(Secret, "a", nil) },
+			repair:  func(o *fakeObjects) Reference { return o.set(Secret, "a", nil) },
 		},
 		"a NUL byte": {
 			change: func(_ *servingv1.Revision, c *corev1.Container) {
@@ -176,13 +176,13 @@ func TestMissingObjects(t *testing.T) {
 			},
 			reason:  "CreateContainerConfigError",
 			message: `the value of the variable "V" contains a NUL byte: use a volume.`,
-			mend:    func(o *fakeObjects) Reference { return o.set(Secret, "other", map[string]string{"nul": ""}) },
+			repair:  func(o *fakeObjects) Reference { return o.set(Secret, "other", map[string]string{"nul": ""}) },
 		},
 		"ServiceAccount": {
 			change:  func(r *servingv1.Revision, _ *corev1.Container) { r.Spec.ServiceAccountName = "runner" },
 			reason:  "FailedCreate",
 			message: `Error looking up service account default/runner of spec.template.spec.serviceAccountName: serviceaccount "runner" not found.`,
-			mend:    func(o *fakeObjects) Reference { return o.set(ServiceAccount, "runner", nil) },
+			repair:  func(o *fakeObjects) Reference { return o.set(ServiceAccount, "runner", nil) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestMissingObjects(t *testing.T) {
 			if !s.Failure.Resources || s.Failure.Reason != test.reason || s.Failure.Message != test.message {
 				t.Errorf("failure %+v, want %s with %q", s.Failure, test.reason, test.message)
 			}
-			h.ObjectChanged(test.mend(objects))
+			h.ObjectChanged(test.repair(objects))
 			if s := h.await(r, "the instance to be ready", ready(1)); s.Failure != nil {
 				t.Errorf("failure %+v", s.Failure)
 			}
@@ -226,11 +226,11 @@ func TestObjectAppearsWhileItIsRead(t *testing.T) {
 	h.await(r, "the instance to be ready", ready(1))
 }
 
-// TestWake checks that the Runtime requests a backend after a change of the object that the last one lacked, if none is desired.
-func TestWake(t *testing.T) {
+// TestActivate checks that the Runtime requests a backend after a change of the object that the last one lacked, if none is desired.
+func TestActivate(t *testing.T) {
 	objects := &fakeObjects{}
-	woken := make(chan workload.Key, 1)
-	h := start(t, Options{Objects: objects, Wake: func(key workload.Key) { woken <- key }})
+	activated := make(chan workload.Key, 1)
+	h := start(t, Options{Objects: objects, Activate: func(key workload.Key) { activated <- key }})
 	r := sample("sleeping", "serve")
 	r.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOfConfigMap("", "a", false)}
 	h.apply(r, 1)
@@ -239,13 +239,13 @@ func TestWake(t *testing.T) {
 	h.ObjectChanged(Reference{ConfigMap, "default", "other"})
 	h.ObjectChanged(Reference{Secret, "default", "a"})
 	select {
-	case key := <-woken:
-		t.Fatalf("%s was woken for an object that it does not refer to", key)
+	case key := <-activated:
+		t.Fatalf("%s was activated for an object that it does not refer to", key)
 	default:
 	}
 	h.ObjectChanged(objects.set(ConfigMap, "a", nil))
-	if key := <-woken; key != keyOf(r) {
-		t.Errorf("woken: %s", key)
+	if key := <-activated; key != keyOf(r) {
+		t.Errorf("activated: %s", key)
 	}
 }
 

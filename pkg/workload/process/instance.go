@@ -75,7 +75,7 @@ func (i *instance) run() {
 		defer i.removeVolumes()
 	}
 	if failure := i.prepare(); failure != nil {
-		i.await(failure)
+		i.failInput(failure)
 		return
 	}
 	if len(i.plan.volumes) > 0 {
@@ -87,7 +87,7 @@ func (i *instance) run() {
 	}
 	port, err := i.runtime.ports.allocate()
 	if err != nil {
-		i.fail(&workload.Failure{Resources: true, Reason: reasonRunError, Message: fmt.Sprintf("Finding a port failed: %v.", err)})
+		i.fail(&workload.Failure{Resources: true, Reason: reasonRunError, Message: fmt.Sprintf("Failed to allocate a port: %v.", err)})
 		return
 	}
 	defer i.runtime.ports.release(port)
@@ -146,7 +146,7 @@ func (i *instance) refreshVolumes(ended <-chan struct{}) {
 		err := i.volumes.fill(i.plan, i.name, newInputs(ctx, i.runtime.objects, i.revision.Key.Namespace))
 		cancel()
 		if err != nil {
-			i.logger().Info("Volumes are not updated", "reason", err.Error())
+			i.logger().Info("Failed to update volumes", "reason", err.Error())
 		}
 	}
 }
@@ -157,8 +157,8 @@ func (i *instance) removeVolumes() {
 	}
 }
 
-// await reports a failure that lasts until an object is created or changed.
-func (i *instance) await(failure *workload.Failure) { i.revision.awaits(i, failure) }
+// failInput reports a failure that lasts until an object is created or changed.
+func (i *instance) failInput(failure *workload.Failure) { i.revision.inputFailed(i, failure) }
 
 func (i *instance) fail(failure *workload.Failure) { i.revision.failed(i, failure) }
 
@@ -225,7 +225,7 @@ func (i *instance) launch(c *container, port int) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	i.logger().V(2).Info("Started a process", "container", c.Name, "pid", p.os.Pid, "port", port)
+	i.logger().V(2).Info("Started process", "container", c.Name, "pid", p.os.Pid, "port", port)
 	return &running{process: p, checks: checks{
 		container: c, port: port, h2c: i.plan.h2c, command: cmd, spawner: i.runtime.spawner,
 	}}, nil
@@ -355,7 +355,7 @@ func (i *instance) serve(port int, sidecars []*running) {
 				unready++
 				i.logger().Info("Backend is no longer ready", "error", r.err.Error())
 			}
-			i.revision.isReady(i, unready == 0)
+			i.revision.setReady(i, unready == 0)
 		}
 	}
 }

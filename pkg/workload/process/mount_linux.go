@@ -44,12 +44,12 @@ func Helper() {
 func become(in io.Reader) error {
 	var l launch
 	if err := json.NewDecoder(in).Decode(&l); err != nil {
-		return fmt.Errorf("read the launch: %w", err)
+		return fmt.Errorf("read launch: %w", err)
 	}
 	if l.Dir == "" {
 		var err error
 		if l.Dir, err = os.Getwd(); err != nil {
-			return fmt.Errorf("find the working directory: %w", err)
+			return fmt.Errorf("find working directory: %w", err)
 		}
 	}
 	if err := mountAll(&l); err != nil {
@@ -68,7 +68,7 @@ func become(in io.Reader) error {
 	}
 	// Changing the user has cleared the parent death signal.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return fmt.Errorf("bind to the end of the server: %w", err)
+		return fmt.Errorf("set parent death signal: %w", err)
 	}
 	if os.Getppid() != l.Parent {
 		return errors.New("the server has ended")
@@ -94,7 +94,7 @@ func mountAll(l *launch) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); errors.Is(err, fs.ErrPermission) {
 		return errNoNamespaces
 	} else if err != nil {
-		return fmt.Errorf("detach from the mounts of the machine: %w", err)
+		return fmt.Errorf("stop propagation of mounts: %w", err)
 	}
 	// A mount may hide the source of a later one, so all sources are opened first.
 	sources := make([]source, len(l.Mounts))
@@ -208,7 +208,7 @@ func (t *tree) create(target string, dir bool) (string, error) {
 			return "", err
 		}
 		if _, err := os.Lstat(existing); err == nil {
-			return "", fmt.Errorf("%s is a link that leads nowhere", existing)
+			return "", fmt.Errorf("%s is a dangling link", existing)
 		}
 		missing = filepath.Join(filepath.Base(existing), missing)
 		existing = filepath.Dir(existing)
@@ -217,7 +217,7 @@ func (t *tree) create(target string, dir bool) (string, error) {
 		return resolved, nil
 	}
 	if info, err := os.Stat(resolved); err != nil || !info.IsDir() {
-		return "", fmt.Errorf("%s is no directory", existing)
+		return "", fmt.Errorf("%s is not a directory", existing)
 	}
 	writable := depthIn(t.writable, resolved)
 	switch {
@@ -323,7 +323,7 @@ func entriesOf(dir string) (all []entry, err error) {
 		return nil, err
 	}
 	if len(listed) > maxEntries {
-		return nil, fmt.Errorf("%d entries are more than %d: create the directory on this machine", len(listed), maxEntries)
+		return nil, fmt.Errorf("%d entries exceed the limit of %d: create the directory on this machine", len(listed), maxEntries)
 	}
 	for _, l := range listed {
 		path := filepath.Join(dir, l.Name())

@@ -84,7 +84,7 @@ func (o *owner) variable(instance string) string { return o.mark + instance }
 
 // record writes the record of a process and returns a function that deletes it. Errors are ignored, because the mark also
 // identifies the process.
-func (o *owner) record(pid int) (forget func()) {
+func (o *owner) record(pid int) (remove func()) {
 	start, err := startTime(pid)
 	if err != nil {
 		return func() {}
@@ -111,10 +111,10 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// endLeftovers kills all processes of an earlier Runtime with the same directory and waits until they have exited.
-func (o *owner) endLeftovers(logger klog.Logger) {
-	const patience = 5 * time.Second
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+// killLeftovers kills all processes of an earlier Runtime with the same directory and waits until they have exited.
+func (o *owner) killLeftovers(logger klog.Logger) {
+	const timeout = 5 * time.Second
+	for deadline := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		recorded, err := o.killRecorded()
 		if err != nil {
 			logger.Error(err, "Failed to read records of processes")
@@ -128,7 +128,7 @@ func (o *owner) endLeftovers(logger klog.Logger) {
 			break
 		}
 	}
-	if err := o.forgetAll(); err != nil {
+	if err := o.deleteRecords(); err != nil {
 		logger.Error(err, "Failed to delete records of processes")
 	}
 }
@@ -146,25 +146,25 @@ func (o *owner) killRecorded() (int, error) {
 		if err != nil || pid <= 1 {
 			continue
 		}
-		ours := func() bool {
+		owned := func() bool {
 			now, err := startTime(pid)
 			return err == nil && now == start
 		}
-		if ours() {
-			killed += kill(pid, ours)
+		if owned() {
+			killed += kill(pid, owned)
 		}
 	}
 	return killed, nil
 }
 
-// forgetAll deletes all records, including records of earlier boots.
-func (o *owner) forgetAll() error {
+// deleteRecords deletes all records, including records of earlier boots.
+func (o *owner) deleteRecords() error {
 	all := filepath.Dir(o.records)
 	return errors.Join(os.RemoveAll(all), os.MkdirAll(o.records, 0o700))
 }
 
-// endStrays kills marked processes whose backend is not live.
-func (o *owner) endStrays(logger klog.Logger, live func(instance string) bool) {
+// killStrays kills marked processes whose backend is not live.
+func (o *owner) killStrays(logger klog.Logger, live func(instance string) bool) {
 	if n := o.killMarked(live); n > 0 {
 		logger.Info("Killed orphaned processes", "count", n)
 	}
@@ -186,12 +186,12 @@ func (o *owner) killMarked(live func(instance string) bool) int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		ours := func() bool {
+		owned := func() bool {
 			instance, ok := o.instance(pid, &buffer)
 			return ok && !live(instance)
 		}
-		if ours() {
-			killed += kill(pid, ours)
+		if owned() {
+			killed += kill(pid, owned)
 		}
 	}
 	return killed
@@ -219,16 +219,16 @@ func (o *owner) instance(pid int, buffer *bytes.Buffer) (string, bool) {
 	return "", false
 }
 
-// kill kills a process, and its group if it is the leader, if ours returns true. It returns the number of processes killed,
+// kill kills a process, and its group if it is the leader, if owned returns true. It returns the number of processes killed,
 // 0 or 1.
-func kill(pid int, ours func() bool) int {
+func kill(pid int, owned func() bool) int {
 	// From here on p refers to this process even if the PID is reused.
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return 0
 	}
 	defer func() { _ = p.Release() }()
-	if !ours() {
+	if !owned() {
 		return 0
 	}
 	if group, err := syscall.Getpgid(pid); err == nil && group == pid {

@@ -41,8 +41,8 @@ type probe struct {
 	tight bool
 	// once is true if the probe stops when the container is healthy.
 	once bool
-	// impatient probes also report a container that has never been healthy.
-	impatient bool
+	// failsInitially is true if the probe also reports a container that has never been healthy.
+	failsInitially bool
 	// healthy is the initial state of the container.
 	healthy bool
 }
@@ -81,7 +81,7 @@ func newReadinessProbe(spec *corev1.Probe, check check) *probe {
 func newStartupProbe(spec *corev1.Probe, check check) *probe {
 	p := newProbe(spec, check)
 	p.tight = spec.PeriodSeconds == 0
-	p.once, p.impatient = true, true
+	p.once, p.failsInitially = true, true
 	return p
 }
 
@@ -103,11 +103,11 @@ func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report fu
 		return
 	}
 	tight := p.tight
-	leave := func() {}
+	done := func() {}
 	if tight {
-		leave = pace.enter()
+		done = pace.enter()
 	}
-	defer func() { leave() }()
+	defer func() { done() }()
 	began := c.Now()
 	healthy, passed, failed := p.healthy, 0, 0
 	for {
@@ -123,7 +123,7 @@ func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report fu
 			passed, failed = 0, failed+1
 		}
 		// Tight checks fail often, so their failure is limited by time instead of number.
-		patient := tight && end.Sub(began) < time.Duration(p.failure)*p.period
+		inTime := tight && end.Sub(began) < time.Duration(p.failure)*p.period
 		switch {
 		case !healthy && passed >= p.success:
 			healthy = true
@@ -131,9 +131,9 @@ func (p *probe) watch(ctx context.Context, c clock.Clock, pace *pacer, report fu
 			if p.once {
 				return
 			}
-			leave()
-			leave, tight = func() {}, false
-		case (healthy || p.impatient) && failed >= p.failure && !patient:
+			done()
+			done, tight = func() {}, false
+		case (healthy || p.failsInitially) && failed >= p.failure && !inTime:
 			healthy, failed = false, 0
 			report(err)
 		}
@@ -158,12 +158,12 @@ const (
 	usualInterval = 10 * time.Millisecond
 	// shareOfInterval is the minimum ratio of the interval to the duration of a check.
 	shareOfInterval = 4
-	// perInstance limits the rate of all checks to 2,000 per second.
-	perInstance = 500 * time.Microsecond
+	// perBackend limits the rate of all checks to 2,000 per second.
+	perBackend = 500 * time.Microsecond
 )
 
-// enter counts a starting backend until leave is called.
-func (p *pacer) enter() (leave func()) {
+// enter counts a starting backend until done is called.
+func (p *pacer) enter() (done func()) {
 	p.starting.Add(1)
 	return func() { p.starting.Add(-1) }
 }
@@ -172,7 +172,7 @@ func (p *pacer) enter() (leave func()) {
 // time. It grows with the time that the backend needs to start.
 func (p *pacer) interval(elapsed, took time.Duration) time.Duration {
 	interval := min(max(elapsed/20, minInterval), usualInterval)
-	interval = max(interval, elapsed/100, took*shareOfInterval, time.Duration(p.starting.Load())*perInstance)
+	interval = max(interval, elapsed/100, took*shareOfInterval, time.Duration(p.starting.Load())*perBackend)
 	return min(interval, maxInterval)
 }
 

@@ -209,8 +209,8 @@ func unhealthy(t *testing.T, name string) (r *servingv1.Revision, file string, g
 	return sample(name, "serve", "HEALTHY_FILE="+file), file, corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthy"}}
 }
 
-// TestReadinessComesAndGoes checks that a backend is published only while its readiness probe passes.
-func TestReadinessComesAndGoes(t *testing.T) {
+// TestReadinessChanges checks that a backend is published only while its readiness probe passes.
+func TestReadinessChanges(t *testing.T) {
 	h := start(t, Options{})
 	r, file, get := unhealthy(t, "flapping")
 	r.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 1}
@@ -226,8 +226,8 @@ func TestReadinessComesAndGoes(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if again := h.await(r, "it to be ready again", ready(1)).Instances[0]; again != i {
-		t.Errorf("instance %v, want the same, %v", again, i)
+	if current := h.await(r, "it to be ready again", ready(1)).Instances[0]; current != i {
+		t.Errorf("instance %v, want the same, %v", current, i)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestHealthPort(t *testing.T) {
 	h.await(r, "an instance", ready(1))
 	for _, own := range []intstr.IntOrString{intstr.FromInt(8080), intstr.FromString("http1"), {}} {
 		if got, err := (&container{Container: c, serving: true}).port(12345, own.String()); got != 12345 || err != nil {
-			t.Errorf("a probe of port %s asks %d, %v; want PORT", own.String(), got, err)
+			t.Errorf("a probe of port %s uses %d, %v; want PORT", own.String(), got, err)
 		}
 	}
 }

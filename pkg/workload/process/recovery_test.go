@@ -37,7 +37,7 @@ func testKilledServer(t *testing.T, volume string) {
 	}
 	address, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		t.Fatalf("the server tells no address: %v", err)
+		t.Fatalf("the server prints no address: %v", err)
 	}
 	leader := ask(t, strings.TrimSpace(address)).Pid
 	if _, err := New(Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "another server uses") {
@@ -62,7 +62,7 @@ func testKilledServer(t *testing.T, volume string) {
 		t.Errorf("volumes %v were left, %v", entries, err)
 	}
 	if h.owner.id != ownID(t, dir) {
-		t.Error("the directory has got another id")
+		t.Error("the directory has another id")
 	}
 }
 
@@ -94,8 +94,8 @@ func TestRecords(t *testing.T) {
 		})
 		return cmd
 	}
-	ours, other := sleeper(), sleeper()
-	o.record(ours.Process.Pid)
+	recorded, other := sleeper(), sleeper()
+	o.record(recorded.Process.Pid)
 	files := []string{strconv.Itoa(other.Process.Pid) + ".1", "1.1", "0.0", "-1.1", "garbage"}
 	for n := range 1000 {
 		// These PIDs exceed the maximum of the kernel.
@@ -115,7 +115,7 @@ func TestRecords(t *testing.T) {
 	began := time.Now()
 	h := start(t, Options{DataDir: dir})
 	t.Logf("recovery with %d records took %v", len(files), time.Since(began))
-	if alive(ours.Process.Pid) {
+	if alive(recorded.Process.Pid) {
 		t.Error("the recorded process is alive")
 	}
 	if !alive(other.Process.Pid) {
@@ -188,17 +188,17 @@ func TestPorts(t *testing.T) {
 	p := newPorts()
 	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(p.next)))
 	if err != nil {
-		t.Skipf("the first port is taken: %v", err)
+		t.Skipf("the first port is not free: %v", err)
 	}
 	defer listener.Close()
 	used := p.next
 	p.first, p.last = used, used+1
 	port, err := p.allocate()
 	if err != nil || port != used+1 {
-		t.Errorf("take() = %d, %v, want the only one free, %d", port, err, used+1)
+		t.Errorf("allocate() = %d, %v, want the only one free, %d", port, err, used+1)
 	}
 	if port, err := p.allocate(); err == nil {
-		t.Errorf("allocate() = %d, want an error where all are taken", port)
+		t.Errorf("allocate() = %d, want an error if all are allocated", port)
 	}
 	p.release(port)
 	if reused, err := p.allocate(); err != nil || reused != port {

@@ -84,7 +84,7 @@ func (r *revision) reconcile() {
 		r.start(s)
 	}
 	for len(r.slots) > want {
-		r.vacate(r.surplus())
+		r.deleteSlot(r.surplus())
 	}
 }
 
@@ -98,8 +98,8 @@ func (r *revision) surplus() int {
 	return len(r.slots) - 1
 }
 
-// vacate deletes a slot. A ready backend is drained for up to the request timeout.
-func (r *revision) vacate(n int) {
+// deleteSlot deletes a slot. A ready backend is drained for up to the request timeout.
+func (r *revision) deleteSlot(n int) {
 	s := r.slots[n]
 	r.slots = slices.Delete(r.slots, n, n+1)
 	if s.restart != nil {
@@ -147,8 +147,8 @@ func restartDelay(crashes int) time.Duration {
 	return backoff.Delay(crashes-1, firstRestartDelay, maxRestartDelay)
 }
 
-// isReady records whether a backend accepts requests.
-func (r *revision) isReady(i *instance, ready bool) {
+// setReady records whether a backend accepts requests.
+func (r *revision) setReady(i *instance, ready bool) {
 	r.Lock()
 	defer r.Unlock()
 	if i.slot == nil {
@@ -187,13 +187,13 @@ func (r *revision) failed(i *instance, failure *workload.Failure) {
 	r.startAfter(s, restartDelay(s.crashes))
 }
 
-// awaitPeriod is the delay before a backend with a missing object is started again, unless a change of the object is
+// inputRetryPeriod is the delay before a backend with a missing object is started again, unless a change of the object is
 // reported earlier. The kubelet uses the same period.
-const awaitPeriod = 10 * time.Second
+const inputRetryPeriod = 10 * time.Second
 
-// awaits records that a backend did not start because of an object that it refers to. This does not count as a crash: the
+// inputFailed records that a backend did not start because of an object that it refers to. This does not count as a crash: the
 // replacement starts when such an object changes.
-func (r *revision) awaits(i *instance, failure *workload.Failure) {
+func (r *revision) inputFailed(i *instance, failure *workload.Failure) {
 	r.Lock()
 	defer r.Unlock()
 	s := i.slot
@@ -210,12 +210,12 @@ func (r *revision) awaits(i *instance, failure *workload.Failure) {
 		r.startAfter(s, 0)
 		return
 	}
-	r.startAfter(s, awaitPeriod)
+	r.startAfter(s, inputRetryPeriod)
 }
 
 // objectChanged starts the backends that wait for an object. It returns true if the last backend lacked an object, and none
 // is desired now.
-func (r *revision) objectChanged(reference Reference) (wake bool) {
+func (r *revision) objectChanged(reference Reference) (activate bool) {
 	if r.plan == nil || r.removed || !slices.Contains(r.plan.references(), reference) {
 		return false
 	}
@@ -305,6 +305,6 @@ func (r *revision) Unused() bool { return r.removed && len(r.instances) == 0 }
 // Deleted deletes the logs of the Revision.
 func (r *revision) Deleted() {
 	if err := r.runtime.logs.Remove(r.Key); err != nil {
-		r.runtime.logger.Error(err, "Failed to delete the logs of a revision", "revision", r.Key)
+		r.runtime.logger.Error(err, "Failed to delete logs of Revision", "revision", r.Key)
 	}
 }

@@ -52,9 +52,9 @@ type Options struct {
 	DrainTimeout, GracePeriod time.Duration
 	// Objects reads the objects that Revisions refer to. If nil, none exist.
 	Objects Objects
-	// Wake requests a backend for a Revision without any, because an object that its last backend waited for has changed.
+	// Activate requests a backend for a Revision without any, because an object that its last backend waited for has changed.
 	// It must not block. May be nil.
-	Wake func(revision workload.Key)
+	Activate func(revision workload.Key)
 }
 
 // Runtime is a workload.Runtime.
@@ -65,7 +65,7 @@ type Runtime struct {
 	grace       time.Duration
 	environment []string
 	objects     Objects
-	wake        func(revision workload.Key)
+	activate    func(revision workload.Key)
 	// volumes is the directory with the volumes of all backends.
 	volumes string
 	owner   *owner
@@ -98,8 +98,8 @@ func New(o Options) (*Runtime, error) {
 	if o.Objects == nil {
 		o.Objects = noObjects{}
 	}
-	if o.Wake == nil {
-		o.Wake = func(workload.Key) {}
+	if o.Activate == nil {
+		o.Activate = func(workload.Key) {}
 	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 10 * time.Second
@@ -118,15 +118,15 @@ func New(o Options) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner.endLeftovers(o.Logger)
+	owner.killLeftovers(o.Logger)
 	volumes := filepath.Join(dir, "volumes")
 	if err := os.RemoveAll(volumes); err != nil {
 		owner.close()
-		return nil, fmt.Errorf("remove the volumes of earlier processes: %w", err)
+		return nil, fmt.Errorf("remove volumes of earlier processes: %w", err)
 	}
 	rt := &Runtime{
 		logger: o.Logger, clock: o.Clock, drain: o.DrainTimeout, grace: o.GracePeriod,
-		environment: baseEnvironment(os.LookupEnv), objects: o.Objects, wake: o.Wake, volumes: volumes,
+		environment: baseEnvironment(os.LookupEnv), objects: o.Objects, activate: o.Activate, volumes: volumes,
 		owner: owner, spawner: newSpawner(owner), cgroups: cgroup.New(owner.id, o.Logger), ports: newPorts(),
 		logs:  &logfile.Files{Root: filepath.Join(dir, "logs")},
 		ended: make(chan struct{}, 1),
@@ -141,7 +141,7 @@ func (rt *Runtime) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	quit, stop := context.WithCancel(context.WithoutCancel(ctx))
 	background.Go(func() { rt.boundLogs(quit) })
-	background.Go(func() { rt.endStrays(quit) })
+	background.Go(func() { rt.killStrays(quit) })
 	<-ctx.Done()
 	rt.shutdown()
 	stop()
@@ -254,10 +254,10 @@ func (rt *Runtime) ObjectChanged(reference Reference) {
 			continue
 		}
 		r.Lock()
-		wake := r.objectChanged(reference)
+		activate := r.objectChanged(reference)
 		r.Unlock()
-		if wake {
-			rt.wake(r.Key)
+		if activate {
+			rt.activate(r.Key)
 		}
 	}
 }
@@ -280,20 +280,20 @@ func (rt *Runtime) boundLogs(ctx context.Context) {
 	}
 }
 
-// endStrays kills processes that left the process group of their backend, after the backend has ended.
-func (rt *Runtime) endStrays(ctx context.Context) {
+// killStrays kills processes that left the process group of their backend, after the backend has ended.
+func (rt *Runtime) killStrays(ctx context.Context) {
 	live := func(name string) bool {
 		_, ok := rt.live.Load(name)
 		return ok
 	}
-	defer rt.owner.endStrays(rt.logger, live)
+	defer rt.owner.killStrays(rt.logger, live)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-rt.ended:
 		}
-		rt.owner.endStrays(rt.logger, live)
+		rt.owner.killStrays(rt.logger, live)
 		if !backoff.Sleep(ctx, rt.clock, strayInterval) {
 			return
 		}

@@ -22,9 +22,9 @@ func TestContainer(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_SERVER", "hidden")
 	h := start(t, Options{})
 	dir := t.TempDir()
-	r := sample("contract", "serve", "GREETING=hello", "COMPOSED=$(GREETING) $(K_REVISION) $$(GREETING) $(NOBODY)")
+	r := sample("contract", "serve", "GREETING=hello", "COMPOSED=$(GREETING) $(K_REVISION) $$(GREETING) $(MISSING)")
 	c := &r.Spec.Containers[0]
-	c.Args = []string{"-port=$(PORT)", "$(COMPOSED)", "$(NOBODY)"}
+	c.Args = []string{"-port=$(PORT)", "$(COMPOSED)", "$(MISSING)"}
 	c.WorkingDir = dir
 	c.Env = append(c.Env, corev1.EnvVar{Name: "SELF", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}})
 	h.apply(r, 1)
@@ -32,8 +32,8 @@ func TestContainer(t *testing.T) {
 	f := ask(t, s.Instances[0].Address)
 
 	_, port, _ := strings.Cut(s.Instances[0].Address, ":")
-	composed := "hello contract $(GREETING) $(NOBODY)"
-	if diff := cmp.Diff([]string{"-port=" + port, composed, "$(NOBODY)"}, f.Args); diff != "" {
+	composed := "hello contract $(GREETING) $(MISSING)"
+	if diff := cmp.Diff([]string{"-port=" + port, composed, "$(MISSING)"}, f.Args); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
 	}
 	for _, want := range []string{
@@ -57,7 +57,7 @@ func TestContainer(t *testing.T) {
 	}
 	for _, file := range f.Files {
 		if !strings.HasPrefix(file, "/proc/") && !strings.HasPrefix(file, "/sys/fs/cgroup") {
-			t.Errorf("the process has got the file %s", file)
+			t.Errorf("the process inherited the file %s", file)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestShutdown(t *testing.T) {
 		t.Errorf("process %d is alive", pid)
 	}
 	if err := h.Apply(t.Context(), sample("late", "serve"), true); err == nil {
-		t.Error("a revision is taken by a server that has stopped")
+		t.Error("a stopped server accepts a Revision")
 	}
 	if err := syscall.Kill(pid, 0); err == nil {
 		t.Errorf("process %d is not reaped", pid)

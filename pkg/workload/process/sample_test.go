@@ -117,7 +117,7 @@ func serveSample() {
 		}
 	})
 	mux.HandleFunc("/exit", func(http.ResponseWriter, *http.Request) {
-		fmt.Fprintln(os.Stderr, "told to exit")
+		fmt.Fprintln(os.Stderr, "exits on request")
 		os.Exit(3)
 	})
 	_ = (&http.Server{Handler: mux, Protocols: protocols}).Serve(listener)

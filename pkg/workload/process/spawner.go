@@ -32,7 +32,7 @@ type spawner struct {
 }
 
 func newSpawner(o *owner) *spawner {
-	keepFiles()
+	setCloseOnExec()
 	s := &spawner{owner: o, requests: make(chan func())}
 	go func() {
 		goruntime.LockOSThread()
@@ -76,9 +76,9 @@ func (s *spawner) start(c *command) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		forget := s.owner.record(p.os.Pid)
+		deleteRecord := s.owner.record(p.os.Pid)
 		p.reap(pidfd)
-		forget()
+		deleteRecord()
 		close(p.done)
 	}()
 	return p, nil

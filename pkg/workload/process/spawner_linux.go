@@ -21,9 +21,9 @@ func attributes(c *command, pidfd *int) *syscall.SysProcAttr {
 	return a
 }
 
-// keepFiles prevents processes from inheriting descriptors that the server inherited itself. Descriptors that the server
+// setCloseOnExec prevents processes from inheriting descriptors that the server inherited itself. Descriptors that the server
 // opens are never inherited.
-func keepFiles() {
+func setCloseOnExec() {
 	// Kernels before 5.11 do not support this, and have no alternative.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 }

@@ -80,7 +80,7 @@ func startAlone(t *testing.T, r *servingv1.Revision) time.Duration {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	for time.Since(began) < patience {
+	for time.Since(began) < testTimeout {
 		if conn, err := net.Dial("tcp", net.JoinHostPort(loopback, strconv.Itoa(port))); err == nil {
 			conn.Close()
 			return time.Since(began)
@@ -122,7 +122,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	// Work that remains after the starts, such as garbage collection, takes a while on a busy machine.
 	var spent time.Duration
-	for began = time.Now(); time.Since(began) < patience; {
+	for began = time.Now(); time.Since(began) < testTimeout; {
 		before := cpu()
 		<-time.After(500 * time.Millisecond)
 		if spent = cpu() - before; spent <= 100*time.Millisecond {

@@ -15,12 +15,12 @@ import (
 
 type owner struct{ id string }
 
-func newOwner(string) (*owner, error)                          { return &owner{}, nil }
-func (o *owner) close()                                        {}
-func (o *owner) variable(instance string) string               { return "KNATIVE_STANDALONE_INSTANCE=" + instance }
-func (o *owner) record(int) (forget func())                    { return func() {} }
-func (o *owner) endLeftovers(klog.Logger)                      {}
-func (o *owner) endStrays(klog.Logger, func(name string) bool) {}
+func newOwner(string) (*owner, error)                           { return &owner{}, nil }
+func (o *owner) close()                                         {}
+func (o *owner) variable(instance string) string                { return "KNATIVE_STANDALONE_INSTANCE=" + instance }
+func (o *owner) record(int) (remove func())                     { return func() {} }
+func (o *owner) killLeftovers(klog.Logger)                      {}
+func (o *owner) killStrays(klog.Logger, func(name string) bool) {}
 
 func attributes(c *command, _ *int) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true}
@@ -30,7 +30,7 @@ func attributes(c *command, _ *int) *syscall.SysProcAttr {
 	return a
 }
 
-func keepFiles() {}
+func setCloseOnExec() {}
 
 // awaitExit returns false: the caller waits.
 func awaitExit(int, int) bool { return false }

@@ -198,7 +198,7 @@ func (v volumes) staging() string { return filepath.Join(v.dir, "root") }
 func (v volumes) fill(p *plan, instance string, in *inputs) error {
 	for _, dir := range []string{v.staging(), v.path("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("create the directory of volumes: %w", err)
+			return fmt.Errorf("create directory of volumes: %w", err)
 		}
 	}
 	for i := range p.volumes {

@@ -323,19 +323,19 @@ func TestVolumesWithoutRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	const nobody = 65534
+	const otherUser = 65534
 	// That user must have access to the program.
 	copied := filepath.Join(dir, "process.test")
 	if err := copyProgram(exe, copied); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(dir, nobody, nobody); err != nil {
+	if err := os.Chown(dir, otherUser, otherUser); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), copied, "-test.run", "^(TestVolumes|TestProgramInAVolume)$", "-test.v")
 	cmd.Env = []string{"TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 	cmd.Dir = dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUser, Gid: otherUser}}
 	out, err := cmd.CombinedOutput()
 	if err != nil && strings.Contains(string(out), errNoNamespaces.Error()) {
 		t.Log("this machine allows no user namespaces")

@@ -53,8 +53,8 @@ func (p *Pods) follow(ctx context.Context, namespace, selector string, container
 	}
 	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		// The options apply to earlier lines only.
-		AddFunc:    func(obj any, initial bool) { f.take(ctx, obj, initial) },
-		UpdateFunc: func(_, current any) { f.take(ctx, current, false) },
+		AddFunc:    func(obj any, initial bool) { f.copyPod(ctx, obj, initial) },
+		UpdateFunc: func(_, current any) { f.copyPod(ctx, current, false) },
 	})
 	if err != nil {
 		return fmt.Errorf("watch Pods: %w", err)
@@ -67,8 +67,8 @@ func (p *Pods) follow(ctx context.Context, namespace, selector string, container
 	return context.Cause(ctx)
 }
 
-// take starts to copy the new runs of a Pod's containers.
-func (f *follower) take(ctx context.Context, obj any, initial bool) {
+// copyPod starts to copy the new runs of a Pod's containers.
+func (f *follower) copyPod(ctx context.Context, obj any, initial bool) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return

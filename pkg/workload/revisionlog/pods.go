@@ -53,7 +53,7 @@ func (p *Pods) wait(ctx context.Context, namespace string) error {
 	}
 	p.mu.Unlock()
 	if err := found.(flowcontrol.RateLimiter).Wait(ctx); err != nil {
-		return fmt.Errorf("wait for the turn of namespace %q: %w", namespace, err)
+		return fmt.Errorf("wait for rate limit of namespace %q: %w", namespace, err)
 	}
 	return nil
 }
@@ -100,21 +100,21 @@ func logOptions(container string, options *servingv1.RevisionLogOptions) *corev1
 // copy copies the log of one container. It returns the error of write or of ctx. If a log cannot be read, it writes a line
 // with the cause and returns nil, so that the other logs are still copied.
 func (p *Pods) copy(ctx context.Context, pod *corev1.Pod, options *corev1.PodLogOptions, write func(Line) error) error {
-	var unwritten error
-	noted := func(line Line) error {
-		unwritten = write(line)
-		return unwritten
+	var writeErr error
+	writeLine := func(line Line) error {
+		writeErr = write(line)
+		return writeErr
 	}
 	if err := p.wait(ctx, pod.Namespace); err != nil {
 		return err
 	}
 	stream, err := p.Client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	if err == nil {
-		err = errors.Join(CopyLines(stream, pod.Name, options.Container, noted), stream.Close())
+		err = errors.Join(CopyLines(stream, pod.Name, options.Container, writeLine), stream.Close())
 	}
 	switch {
-	case unwritten != nil:
-		return unwritten
+	case writeErr != nil:
+		return writeErr
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil, apierrors.IsNotFound(err):

@@ -31,7 +31,7 @@ type Source interface {
 }
 
 // ErrNoSource is returned while this server cannot read logs.
-var ErrNoSource = errors.New("this server does not know where revisions run")
+var ErrNoSource = errors.New("the logs of revisions are not available on this server")
 
 // Late forwards to a Source that is set later. The zero value has none.
 type Late struct{ source atomic.Pointer[Source] }

@@ -97,7 +97,7 @@ func parse(secret *corev1.Secret) ([]entry, error) {
 			return nil, fmt.Errorf("parse %s: %w", corev1.DockerConfigKey, err)
 		}
 	default:
-		return nil, fmt.Errorf("type %q is not a type of pull secrets", secret.Type)
+		return nil, fmt.Errorf("type %q is not a pull secret type", secret.Type)
 	}
 	var entries []entry
 	for key, config := range auths {

@@ -115,9 +115,9 @@ func TestLimits(t *testing.T) {
 // the response of the server that an image's name refers to.
 func TestNothingOfTheResponse(t *testing.T) {
 	const secret = "internal-data-not-for-tenants"
-	var elsewhere atomic.Int32
+	var followed atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		elsewhere.Add(1)
+		followed.Add(1)
 		if r.Header.Get("Authorization") != "" {
 			t.Errorf("credentials went to another host: %s", r.URL)
 		}
@@ -190,7 +190,7 @@ func TestNothingOfTheResponse(t *testing.T) {
 			res.Body.Close()
 		}
 	}
-	if elsewhere.Load() == 0 {
+	if followed.Load() == 0 {
 		t.Error("the redirect was not followed")
 	}
 }

@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// remembered is the time for which an answer is reused. It is short because tags may move.
-	remembered = 5 * time.Second
-	// avoided is the time for which an unreachable registry receives no further requests.
-	avoided = 20 * time.Second
+	// answerTTL is the time for which an answer is reused. It is short because tags may move.
+	answerTTL = 5 * time.Second
+	// unreachableTTL is the time for which an unreachable registry receives no further requests.
+	unreachableTTL = 20 * time.Second
 	// concurrency bounds the requests to registries in flight, concurrencyPerNamespace the requests of one namespace.
 	concurrency, concurrencyPerNamespace = 16, 4
 )
@@ -151,13 +151,13 @@ func (r *Resolver) Resolve(ctx context.Context, pull Pull, image string) (Image,
 	case <-a.done:
 		return a.image, a.err
 	case <-ctx.Done():
-		r.leave(question{pull, image}, a)
+		r.stopWaiting(question{pull, image}, a)
 		return Image{}, ctx.Err()
 	}
 }
 
-// leave removes a waiting caller. The resolution is canceled after the last one.
-func (r *Resolver) leave(q question, a *answer) {
+// stopWaiting removes a waiting caller. The resolution is canceled after the last one.
+func (r *Resolver) stopWaiting(q question, a *answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a.waiting--; a.waiting == 0 && a.at.IsZero() {
@@ -168,13 +168,13 @@ func (r *Resolver) leave(q question, a *answer) {
 	}
 }
 
-// ask returns the answer to a question. Concurrent and recent callers share it.
+// ask returns the answer to a question. Concurrent callers share it, and later ones for answerTTL.
 func (r *Resolver) ask(ctx context.Context, q question) *answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.options.Clock.Now()
 	for other, a := range r.answers {
-		if !a.at.IsZero() && now.Sub(a.at) >= remembered {
+		if !a.at.IsZero() && now.Sub(a.at) >= answerTTL {
 			delete(r.answers, other)
 		}
 	}
@@ -263,5 +263,5 @@ func (r *Resolver) avoid(registry string) {
 			delete(r.unreachable, other)
 		}
 	}
-	r.unreachable[registry] = now.Add(avoided)
+	r.unreachable[registry] = now.Add(unreachableTTL)
 }

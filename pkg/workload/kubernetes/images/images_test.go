@@ -170,7 +170,7 @@ func TestResolveDegrades(t *testing.T) {
 	}
 }
 
-func TestRegistryIsNotAskedAgainThatWasNotReachable(t *testing.T) {
+func TestUnreachableRegistryIsAvoided(t *testing.T) {
 	h := newHost(t)
 	tag, digest := h.push(t, "")
 	r, now := newResolver(nil)
@@ -186,7 +186,7 @@ func TestRegistryIsNotAskedAgainThatWasNotReachable(t *testing.T) {
 	if got := resolve(); got.Reference != tag || got.Warning == "" {
 		t.Errorf("%+v, want the tag, with a warning", got)
 	}
-	now.SetTime(now.Now().Add(avoided))
+	now.SetTime(now.Now().Add(unreachableTTL))
 	if got := resolve(); got.Reference != digest {
 		t.Errorf("%+v, want the digest after a while", got)
 	}
@@ -263,7 +263,7 @@ func TestEqualQuestionsAreAskedOnce(t *testing.T) {
 	}
 	// Another namespace has other secrets, and tags may move.
 	ask("bank")
-	now.SetTime(now.Now().Add(remembered))
+	now.SetTime(now.Now().Add(answerTTL))
 	ask("shop")
 	if asked := h.manifests.Load() - before; asked != 3 {
 		t.Errorf("asked %d times in all, want 3", asked)

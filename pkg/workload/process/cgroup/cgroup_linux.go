@@ -60,7 +60,7 @@ func createRoot(root, self, name string) (string, error) {
 		}
 	}
 	if own == "" {
-		return "", errors.New("the server is in no control group")
+		return "", errors.New("the server is not in a control group")
 	}
 	var errs []error
 	for _, parent := range slices.Compact([]string{own, filepath.Dir(own)}) {
@@ -88,7 +88,7 @@ func createBase(base string) error {
 	}
 	for _, controller := range []string{"cpu", "memory"} {
 		if !slices.Contains(strings.Fields(string(controllers)), controller) {
-			return fmt.Errorf("%s has no controller of %s", base, controller)
+			return fmt.Errorf("control group %s has no %s controller", base, controller)
 		}
 	}
 	return os.WriteFile(filepath.Join(base, "cgroup.subtree_control"), []byte("+cpu +memory"), 0o644)
