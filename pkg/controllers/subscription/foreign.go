@@ -59,7 +59,7 @@ func (c *hostChannel) added(subscription *messagingv1.Subscription) duckv1.Condi
 		observed := max(s.ObservedGeneration, s.Generation)
 		switch {
 		case observed != 0 && observed < subscription.Generation:
-			return reconciler.Unknown(t, ReasonNotAdded, "The channel has not taken over the latest change of the Subscription yet.")
+			return reconciler.Unknown(t, ReasonNotAdded, "The channel has not observed the latest change of the Subscription yet.")
 		case s.Ready == corev1.ConditionTrue:
 			return reconciler.True(t)
 		case s.Ready == corev1.ConditionFalse:
@@ -150,7 +150,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 		return nil, nil, err
 	case written:
 		// The status of the channel is about the previous entry.
-		found.notAdded(ReasonNotAdded, "The channel has not taken over the latest change of the Subscription yet.")
+		found.notAdded(ReasonNotAdded, "The channel has not observed the latest change of the Subscription yet.")
 	default:
 		found.added = to.added(subscription)
 	}

@@ -179,7 +179,7 @@ func TestForeignChannel(t *testing.T) {
 		}
 		notReady := `False ChannelNotReady KafkaChannel "default/orders" is not ready`
 		f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: notReady, channelReady: notReady, resolved: "True",
-			added: "Unknown NotAdded The channel has not taken over the latest change of the Subscription yet."})
+			added: "Unknown NotAdded The channel has not observed the latest change of the Subscription yet."})
 
 		say := func(ready string, more fields) {
 			t.Helper()
@@ -210,9 +210,9 @@ func TestForeignChannel(t *testing.T) {
 		if diff := cmp.Diff([]any{other, entry(2, "http://moved/")}, f.subscribers()); diff != "" {
 			t.Errorf("subscribers once it moved (-want +got):\n%s", diff)
 		}
-		f.expect(map[duckv1.ConditionType]string{added: "Unknown NotAdded The channel has not taken over the latest change of the Subscription yet."})
+		f.expect(map[duckv1.ConditionType]string{added: "Unknown NotAdded The channel has not observed the latest change of the Subscription yet."})
 		say("True", fields{"observedGeneration": int64(1)})
-		f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: "Unknown NotAdded The channel has not taken over the latest change of the Subscription yet."})
+		f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: "Unknown NotAdded The channel has not observed the latest change of the Subscription yet."})
 		say("True", fields{"observedGeneration": int64(2)})
 		f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: "True"})
 

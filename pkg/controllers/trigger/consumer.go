@@ -32,7 +32,7 @@ func deliveryOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) *duckv1.
 func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *findings) error {
 	const t = eventingv1.TriggerConditionSubscriptionReady
 	if parent == nil {
-		found.subscription = reconciler.False(t, ReasonNotSubscribed, "There is no Broker to get events from.")
+		found.subscription = reconciler.False(t, ReasonNotSubscribed, "The Broker does not exist.")
 		return r.remove(ctx, types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name})
 	}
 	consumer := consumerOf(trigger, parent, found)
