@@ -147,7 +147,7 @@ func (o *eventingOptions) subscribed(ctx context.Context) ([]eventing.Consumer, 
 	}
 	triggers, err := o.clients.versioned.EventingV1().Triggers("").List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing Triggers: %w", err)
+		return nil, fmt.Errorf("list Triggers: %w", err)
 	}
 	for i := range triggers.Items {
 		t := &triggers.Items[i]
@@ -156,7 +156,7 @@ func (o *eventingOptions) subscribed(ctx context.Context) ([]eventing.Consumer, 
 	}
 	subscriptions, err := o.clients.versioned.MessagingV1().Subscriptions("").List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing Subscriptions: %w", err)
+		return nil, fmt.Errorf("list Subscriptions: %w", err)
 	}
 	for i := range subscriptions.Items {
 		s := &subscriptions.Items[i]
@@ -190,7 +190,7 @@ func (o *eventingOptions) existing() func(context.Context) (sets.Set[types.UID],
 				})
 			}
 			if err != nil {
-				return nil, fmt.Errorf("listing %s: %w", kind, err)
+				return nil, fmt.Errorf("list %s: %w", kind, err)
 			}
 		}
 		return found, nil
