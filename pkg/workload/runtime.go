@@ -29,7 +29,7 @@ type Runtime interface {
 	// State returns the observed state of a Revision, and false if the Revision is unknown.
 	State(revision Key) (State, bool)
 	// Drained reports that a draining backend has no requests left except long-lived ones, so that it may be stopped.
-	Drained(revision Key, instance string)
+	Drained(revision Key, backend string)
 	// Subscribe adds a function that is called with the latest State of a Revision after each change, in order for each
 	// Revision. A zero State means that the Revision was removed. fn must not block. Call Subscribe before Apply.
 	Subscribe(fn func(Key, State))

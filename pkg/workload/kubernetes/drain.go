@@ -40,9 +40,9 @@ func (rt *Runtime) AwaitDrained(ctx context.Context, key workload.Key) error {
 }
 
 // awaitBackend returns once the gateways have no requests left at a backend.
-func (rt *Runtime) awaitBackend(ctx context.Context, key workload.Key, instance string, idle <-chan struct{}) error {
+func (rt *Runtime) awaitBackend(ctx context.Context, key workload.Key, backend string, idle <-chan struct{}) error {
 	if drain := rt.options.Drain; drain != nil {
-		return drain(ctx, key, instance)
+		return drain(ctx, key, backend)
 	}
 	select {
 	case <-idle:

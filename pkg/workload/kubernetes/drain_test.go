@@ -29,12 +29,12 @@ func (h *harness) hook() *httptest.ResponseRecorder {
 func TestPodIsHeldUntilItHasDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := running(t, nil)
-		h.put(newInstance("a", isReady))
-		h.put(newInstance("b", isReady))
+		h.put(newBackendPod("a", isReady))
+		h.put(newBackendPod("b", isReady))
 		h.Drained(key, "a") // it is not draining yet
 		answer := h.hook()
 		// The kubelet observes the deletion before this server does.
-		h.put(newInstance("a", isDeleted))
+		h.put(newBackendPod("a", isDeleted))
 		<-time.After(20 * time.Second)
 		if synctest.Wait(); answer.Code != 0 {
 			t.Fatalf("answered with %d, want it held", answer.Code)
@@ -42,7 +42,7 @@ func TestPodIsHeldUntilItHasDrained(t *testing.T) {
 		h.Drained(key, "b")
 		synctest.Wait()
 		if answer.Code != 0 {
-			t.Fatalf("answered with %d once another instance had drained, want it held", answer.Code)
+			t.Fatalf("answered with %d once another backend had drained, want it held", answer.Code)
 		}
 		h.Drained(key, "a")
 		h.Drained(key, "a")
@@ -56,16 +56,16 @@ func TestPodIsHeldForAllGateways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		idle := make(chan struct{})
 		h := running(t, func(o *Options) {
-			o.Drain = func(_ context.Context, k workload.Key, instance string) error {
-				if k != key || instance != "a" {
-					t.Errorf("asked about %s of %s, want a", instance, k)
+			o.Drain = func(_ context.Context, k workload.Key, backend string) error {
+				if k != key || backend != "a" {
+					t.Errorf("asked about %s of %s, want a", backend, k)
 				}
 				<-idle
 				return nil
 			}
 		})
-		h.put(newInstance("a", isReady))
-		h.put(newInstance("a", isDeleted))
+		h.put(newBackendPod("a", isReady))
+		h.put(newBackendPod("a", isDeleted))
 		h.Drained(key, "a")
 		answer := h.hook()
 		<-time.After(20 * time.Second)
@@ -82,10 +82,10 @@ func TestPodIsHeldForAllGateways(t *testing.T) {
 func TestPodIsNotHeldWithoutRequests(t *testing.T) {
 	tests := map[string]func(*harness){
 		"unknown revision": func(*harness) {},
-		"it stays, and only a container starts again": func(h *harness) { h.put(newInstance("a", isReady)) },
+		"it stays, and only a container starts again": func(h *harness) { h.put(newBackendPod("a", isReady)) },
 		"never took requests": func(h *harness) {
-			h.put(newInstance("a", probedAt(1)))
-			h.put(newInstance("a", probedAt(1), isDeleted))
+			h.put(newBackendPod("a", probedAt(1)))
+			h.put(newBackendPod("a", probedAt(1), isDeleted))
 		},
 	}
 	for name, prepare := range tests {

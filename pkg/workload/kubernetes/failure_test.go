@@ -128,7 +128,7 @@ func TestFailure(t *testing.T) {
 			var pods []*pod
 			if test.pod != nil {
 				p := newPod()
-				p.update(newInstance("a", test.pod))
+				p.update(newBackendPod("a", test.pod))
 				p.served = test.served
 				pods = append(pods, p)
 			}
@@ -142,7 +142,7 @@ func TestFailure(t *testing.T) {
 // TestAlwaysSchedulable checks that a Pod without a node has not failed if Pods are always schedulable.
 func TestAlwaysSchedulable(t *testing.T) {
 	p := newPod()
-	p.update(newInstance("a", func(p *corev1.Pod) {
+	p.update(newBackendPod("a", func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 	}))
 	if got := failure([]*pod{p}, &appsv1.Deployment{}, false); got == nil || got.Reason != corev1.PodReasonUnschedulable {
@@ -155,8 +155,8 @@ func TestAlwaysSchedulable(t *testing.T) {
 
 func TestFailureOfTheNewestPod(t *testing.T) {
 	older, newer := newPod(), newPod()
-	older.update(newInstance("a"))
-	newer.update(newInstance("b"))
+	older.update(newBackendPod("a"))
+	newer.update(newBackendPod("b"))
 	older.stuck, newer.stuck = &workload.Failure{Reason: "old"}, &workload.Failure{Reason: "new"}
 	if got := failure([]*pod{older, newer}, &appsv1.Deployment{}, false); got == nil || got.Reason != "new" {
 		t.Errorf("failure %+v, want the failure of the newest Pod", got)

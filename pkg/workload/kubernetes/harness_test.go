@@ -171,8 +171,8 @@ func (h *harness) put(pod *corev1.Pod) {
 	synctest.Wait()
 }
 
-// newInstance returns a Pod of the Revision with a running container.
-func newInstance(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+// newBackendPod returns a Pod of the Revision with a running container.
+func newBackendPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	now := metav1.NewTime(time.Now())
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -57,7 +57,7 @@ func TestProbeIsFasterThanTheKubelet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := running(t, nil)
 		began := time.Now()
-		h.put(newInstance("a", probedAt(port)))
+		h.put(newBackendPod("a", probedAt(port)))
 		if got := h.state(); got.Ready != 1 {
 			t.Fatalf("%d ready, want the Pod that accepts requests", got.Ready)
 		}
@@ -70,11 +70,11 @@ func TestProbeIsFasterThanTheKubelet(t *testing.T) {
 		if got := h.state(); got.Ready != 0 {
 			t.Errorf("%d ready, want none once nothing listens", got.Ready)
 		}
-		h.put(newInstance("a", probedAt(port), isReady))
+		h.put(newBackendPod("a", probedAt(port), isReady))
 		if got := h.state(); got.Ready != 1 {
 			t.Errorf("%d ready, want what the kubelet says", got.Ready)
 		}
-		h.put(newInstance("a", probedAt(port)))
+		h.put(newBackendPod("a", probedAt(port)))
 		if got := h.state(); got.Ready != 0 {
 			t.Errorf("%d ready, want what the kubelet says", got.Ready)
 		}
@@ -86,7 +86,7 @@ func TestProbeFindsAWrongPort(t *testing.T) {
 	stop()
 	synctest.Test(t, func(t *testing.T) {
 		h := running(t, nil)
-		h.put(newInstance("a", probedAt(port)))
+		h.put(newBackendPod("a", probedAt(port)))
 		<-time.After(3 * time.Second)
 		if got := h.state(); got.Failure != nil {
 			t.Fatalf("failure %+v, want none while the container may be starting", got.Failure)
@@ -97,7 +97,7 @@ func TestProbeFindsAWrongPort(t *testing.T) {
 			!strings.HasPrefix(got.Failure.Message, `Container "user-container" failed its readiness probe: dial tcp 127.0.0.1:`) {
 			t.Fatalf("failure %+v, want the failure of the probe", got.Failure)
 		}
-		h.put(newInstance("a", probedAt(port), isReady))
+		h.put(newBackendPod("a", probedAt(port), isReady))
 		if got := h.state(); got.Failure != nil {
 			t.Errorf("failure %+v, want none once it is ready", got.Failure)
 		}
@@ -125,7 +125,7 @@ func TestProbesOfOtherPorts(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				h := running(t, nil)
-				h.put(newInstance("a", probedAt(health), func(p *corev1.Pod) {
+				h.put(newBackendPod("a", probedAt(health), func(p *corev1.Pod) {
 					p.Spec.InitContainers = []corev1.Container{
 						{Name: "prepare", ReadinessProbe: tcp(1)},
 						{Name: "proxy", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways), ReadinessProbe: tcp(proxy)},
@@ -168,7 +168,7 @@ func TestProbesLeftToTheKubelet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := running(t, nil)
-				h.put(newInstance("a", probedAt(port), change))
+				h.put(newBackendPod("a", probedAt(port), change))
 				<-time.After(10 * time.Second)
 				if got := h.state(); got.Ready != 0 || got.Failure != nil {
 					t.Errorf("%d ready, failure %+v, want none", got.Ready, got.Failure)
@@ -266,7 +266,7 @@ func TestInspection(t *testing.T) {
 				t.Fatalf("failure %+v, want %+v", got, want)
 			}
 		}
-		h.put(newInstance("a", creating))
+		h.put(newBackendPod("a", creating))
 		<-time.After(firstInspection)
 		fails(nil)
 		if n := watches(); n != 0 {
@@ -279,12 +279,12 @@ func TestInspection(t *testing.T) {
 			t.Fatal(err)
 		}
 		fails(&workload.Failure{Resources: true, Reason: "FailedMount", Message: "it is there, and wrong"})
-		h.put(newInstance("a"))
+		h.put(newBackendPod("a"))
 		fails(nil)
 		if n := watches(); n != 1 || len(h.warnings.namespaces) != 0 {
 			t.Errorf("Events were watched %d times, and are in %d namespaces", n, len(h.warnings.namespaces))
 		}
-		h.put(newInstance("a", creating))
+		h.put(newBackendPod("a", creating))
 		<-time.After(firstInspection)
 		fails(&workload.Failure{Resources: true, Reason: "FailedMount", Message: "it is there, and wrong"})
 	})

@@ -204,9 +204,9 @@ func (r *revision) observed() *workload.State {
 }
 
 // drained reports that a draining backend has no requests left.
-func (r *revision) drained(instance string) {
+func (r *revision) drained(backend string) {
 	for _, p := range r.pods {
-		if p.Name == instance && p.draining() {
+		if p.Name == backend && p.draining() {
 			p.drained()
 		}
 	}

@@ -39,7 +39,7 @@ type Options struct {
 	// Settings returns the operator's current settings. Required.
 	Settings func() *settings.Settings
 	// Drain returns once no gateway has a request left at a backend. If nil, a single call of Drained is enough.
-	Drain func(ctx context.Context, revision workload.Key, instance string) error
+	Drain func(ctx context.Context, revision workload.Key, backend string) error
 	// DrainAddress returns the address of DrainHandler for the kubelet, with an IP address as host, because the kubelet
 	// does not use the cluster's DNS. If it is nil or returns no host, the preStop hooks sleep.
 	DrainAddress func() (host string, port int32)
@@ -140,10 +140,10 @@ func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID, 
 func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
 
 // Drained reports that this replica has no request left at a draining backend. It has no effect if Options.Drain is set.
-func (rt *Runtime) Drained(key workload.Key, instance string) {
+func (rt *Runtime) Drained(key workload.Key, backend string) {
 	if r, ok := rt.revisions.Lock(key); ok {
 		defer r.Unlock()
-		r.drained(instance)
+		r.drained(backend)
 	}
 }
 

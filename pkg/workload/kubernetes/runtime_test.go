@@ -300,7 +300,7 @@ func TestRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)
 		h.apply(t.Context(), newRevision())
-		h.put(newInstance("a", isReady))
+		h.put(newBackendPod("a", isReady))
 		if err := h.Remove(t.Context(), key, "other", true); err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +312,7 @@ func TestRemove(t *testing.T) {
 			t.Errorf("writes %q, want the Deployment deleted", h.writes())
 		}
 		if got := h.state(); len(got.Instances) != 1 {
-			t.Errorf("State %+v, want the instance that is still there", got)
+			t.Errorf("State %+v, want the backend that is still there", got)
 		}
 		if err := h.client.CoreV1().Pods(key.Namespace).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -355,7 +355,7 @@ func TestRestored(t *testing.T) {
 		running.OwnerReferences[0].UID = after.UID
 		h := newHarness(t, nil, running)
 		h.apply(t.Context(), after)
-		h.put(newInstance("a", isReady, func(p *corev1.Pod) { p.Labels[podspec.RevisionUIDLabelKey] = created }))
+		h.put(newBackendPod("a", isReady, func(p *corev1.Pod) { p.Labels[podspec.RevisionUIDLabelKey] = created }))
 		if got := h.state(); got.UID != after.UID || got.Ready != 1 || got.Failure != nil {
 			t.Errorf("state %+v, want the Pod that ran before the restore", got)
 		}
@@ -373,28 +373,28 @@ func TestInstances(t *testing.T) {
 		h.apply(t.Context(), newRevision())
 		older := func(p *corev1.Pod) { p.CreationTimestamp.Time = p.CreationTimestamp.Add(-time.Hour) }
 		at := func(ip string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.PodIP = ip } }
-		h.put(newInstance("a", at("10.0.0.1"), isReady))
-		h.put(newInstance("b", at("10.0.0.2"), isReady, older))
-		h.put(newInstance("c", at("10.0.0.3"), func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }))
-		h.put(newInstance("d", at("10.0.0.4"), isReady, func(p *corev1.Pod) { p.Labels[podspec.RevisionUIDLabelKey] = "uid-0" }))
+		h.put(newBackendPod("a", at("10.0.0.1"), isReady))
+		h.put(newBackendPod("b", at("10.0.0.2"), isReady, older))
+		h.put(newBackendPod("c", at("10.0.0.3"), func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }))
+		h.put(newBackendPod("d", at("10.0.0.4"), isReady, func(p *corev1.Pod) { p.Labels[podspec.RevisionUIDLabelKey] = "uid-0" }))
 		got := h.state()
 		want := []workload.Instance{{Name: "b", Address: "10.0.0.2:8080"}, {Name: "a", Address: "10.0.0.1:8080"}}
 		if diff := cmp.Diff(want, got.Instances); diff != "" || got.Ready != 2 {
-			t.Fatalf("%d ready, instances (-want +got):\n%s", got.Ready, diff)
+			t.Fatalf("%d ready, backends (-want +got):\n%s", got.Ready, diff)
 		}
-		h.put(newInstance("b", at("10.0.0.2"), older, isDeleted))
+		h.put(newBackendPod("b", at("10.0.0.2"), older, isDeleted))
 		got = h.state()
 		want[0].Draining = true
 		if diff := cmp.Diff(want, got.Instances); diff != "" || got.Ready != 1 {
-			t.Fatalf("%d ready, instances (-want +got):\n%s", got.Ready, diff)
+			t.Fatalf("%d ready, backends (-want +got):\n%s", got.Ready, diff)
 		}
-		h.put(newInstance("b", at("10.0.0.2"), older, isDeleted, func(p *corev1.Pod) {
+		h.put(newBackendPod("b", at("10.0.0.2"), older, isDeleted, func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 		}))
 		if diff := cmp.Diff(want[1:], h.state().Instances); diff != "" {
-			t.Errorf("instances once the container has ended (-want +got):\n%s", diff)
+			t.Errorf("backends once the container has ended (-want +got):\n%s", diff)
 		}
-		h.put(newInstance("a", at("10.0.0.1"), isReady, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
+		h.put(newBackendPod("a", at("10.0.0.1"), isReady, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
 		if got := h.state(); got.Ready != 0 {
 			t.Errorf("%d ready, want none once the Pod was evicted", got.Ready)
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// instance is one backend: a process group for each container.
-type instance struct {
+// backend serves the requests of a Revision with a process group for each container.
+type backend struct {
 	revision *revision
 	runtime  *Runtime
 	plan     *plan
@@ -48,64 +48,64 @@ type instance struct {
 	deadline clock.Timer
 }
 
-func newInstance(r *revision, s *slot) *instance {
-	i := &instance{
+func newBackend(r *revision, s *slot) *backend {
+	b := &backend{
 		revision: r, runtime: r.runtime, plan: r.plan, slot: s, changes: r.changes,
 		name:     r.Key.Name + "-" + rand.String(8),
 		stopping: make(chan struct{}), killing: make(chan struct{}), refresh: make(chan struct{}, 1),
 	}
-	i.volumes = volumes{filepath.Join(r.runtime.volumes, i.name)}
-	i.stop = sync.OnceFunc(func() { close(i.stopping) })
-	i.kill = sync.OnceFunc(func() { close(i.killing) })
-	return i
+	b.volumes = volumes{filepath.Join(r.runtime.volumes, b.name)}
+	b.stop = sync.OnceFunc(func() { close(b.stopping) })
+	b.kill = sync.OnceFunc(func() { close(b.killing) })
+	return b
 }
 
-func (i *instance) logger() klog.Logger {
-	return i.runtime.logger.WithValues("revision", i.revision.Key, "instance", i.name)
+func (b *backend) logger() klog.Logger {
+	return b.runtime.logger.WithValues("revision", b.revision.Key, "instance", b.name)
 }
 
 // run starts the backend and returns after its last process has exited.
-func (i *instance) run() {
-	defer i.revision.ended(i)
-	defer i.runtime.cgroups.Remove(i.name)
-	ctx, cancel := i.reading()
+func (b *backend) run() {
+	defer b.revision.ended(b)
+	defer b.runtime.cgroups.Remove(b.name)
+	ctx, cancel := b.reading()
 	defer cancel()
-	i.inputs = newInputs(ctx, i.runtime.objects, i.revision.Key.Namespace)
-	if len(i.plan.volumes) > 0 {
-		defer i.removeVolumes()
+	b.inputs = newInputs(ctx, b.runtime.objects, b.revision.Key.Namespace)
+	if len(b.plan.volumes) > 0 {
+		defer b.removeVolumes()
 	}
-	if failure := i.prepare(); failure != nil {
-		i.failInput(failure)
+	if failure := b.prepare(); failure != nil {
+		b.failInput(failure)
 		return
 	}
-	if len(i.plan.volumes) > 0 {
+	if len(b.plan.volumes) > 0 {
 		var refreshing sync.WaitGroup
 		ended := make(chan struct{})
-		refreshing.Go(func() { i.refreshVolumes(ended) })
+		refreshing.Go(func() { b.refreshVolumes(ended) })
 		defer refreshing.Wait()
 		defer close(ended)
 	}
-	port, err := i.runtime.ports.allocate()
+	port, err := b.runtime.ports.allocate()
 	if err != nil {
-		i.fail(&workload.Failure{Resources: true, Reason: reasonRunError, Message: fmt.Sprintf("Failed to allocate a port: %v.", err)})
+		b.fail(&workload.Failure{Resources: true, Reason: reasonRunError, Message: fmt.Sprintf("Failed to allocate a port: %v.", err)})
 		return
 	}
-	defer i.runtime.ports.release(port)
-	i.address = net.JoinHostPort(loopback, strconv.Itoa(port))
-	sidecars, ok := i.initialize(port)
+	defer b.runtime.ports.release(port)
+	b.address = net.JoinHostPort(loopback, strconv.Itoa(port))
+	sidecars, ok := b.initialize(port)
 	if !ok {
-		i.terminate(sidecars)
+		b.terminate(sidecars)
 		return
 	}
-	i.serve(port, sidecars)
+	b.serve(port, sidecars)
 }
 
 // reading returns a context for reading objects. It is canceled when the backend stops.
-func (i *instance) reading() (context.Context, context.CancelFunc) {
+func (b *backend) reading() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	go func() {
 		select {
-		case <-i.stopping:
+		case <-b.stopping:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -114,19 +114,19 @@ func (i *instance) reading() (context.Context, context.CancelFunc) {
 }
 
 // prepare reads the objects that the backend refers to, before any process starts.
-func (i *instance) prepare() *workload.Failure {
-	if failure := i.inputs.serviceAccount(i.plan.serviceAccount); failure != nil {
+func (b *backend) prepare() *workload.Failure {
+	if failure := b.inputs.serviceAccount(b.plan.serviceAccount); failure != nil {
 		return failure
 	}
-	for _, containers := range [][]container{i.plan.init, i.plan.containers} {
+	for _, containers := range [][]container{b.plan.init, b.plan.containers} {
 		for n := range containers {
-			if _, err := i.plan.variables(&containers[n], i.name, "", i.inputs); err != nil {
+			if _, err := b.plan.variables(&containers[n], b.name, "", b.inputs); err != nil {
 				return configError(err)
 			}
 		}
 	}
-	if len(i.plan.volumes) > 0 {
-		if err := i.volumes.fill(i.plan, i.name, i.inputs); err != nil {
+	if len(b.plan.volumes) > 0 {
+		if err := b.volumes.fill(b.plan, b.name, b.inputs); err != nil {
 			return configError(err)
 		}
 	}
@@ -135,32 +135,32 @@ func (i *instance) prepare() *workload.Failure {
 
 // refreshVolumes updates the volumes after changes of their objects until the backend has ended. If an object is missing,
 // the files stay unchanged.
-func (i *instance) refreshVolumes(ended <-chan struct{}) {
+func (b *backend) refreshVolumes(ended <-chan struct{}) {
 	for {
 		select {
 		case <-ended:
 			return
-		case <-i.refresh:
+		case <-b.refresh:
 		}
-		ctx, cancel := i.reading()
-		err := i.volumes.fill(i.plan, i.name, newInputs(ctx, i.runtime.objects, i.revision.Key.Namespace))
+		ctx, cancel := b.reading()
+		err := b.volumes.fill(b.plan, b.name, newInputs(ctx, b.runtime.objects, b.revision.Key.Namespace))
 		cancel()
 		if err != nil {
-			i.logger().Info("Failed to update volumes", "reason", err.Error())
+			b.logger().Info("Failed to update volumes", "reason", err.Error())
 		}
 	}
 }
 
-func (i *instance) removeVolumes() {
-	if err := i.volumes.remove(); err != nil {
-		i.logger().Error(err, "Failed to remove volumes")
+func (b *backend) removeVolumes() {
+	if err := b.volumes.remove(); err != nil {
+		b.logger().Error(err, "Failed to remove volumes")
 	}
 }
 
 // failInput reports a failure that lasts until an object is created or changed.
-func (i *instance) failInput(failure *workload.Failure) { i.revision.inputFailed(i, failure) }
+func (b *backend) failInput(failure *workload.Failure) { b.revision.inputFailed(b, failure) }
 
-func (i *instance) fail(failure *workload.Failure) { i.revision.failed(i, failure) }
+func (b *backend) fail(failure *workload.Failure) { b.revision.failed(b, failure) }
 
 // running is a container whose process has started.
 type running struct {
@@ -169,13 +169,13 @@ type running struct {
 }
 
 // start starts a container. If both results are nil, the backend is being stopped.
-func (i *instance) start(c *container, port int) (*running, *workload.Failure) {
+func (b *backend) start(c *container, port int) (*running, *workload.Failure) {
 	select {
-	case <-i.stopping:
+	case <-b.stopping:
 		return nil, nil
 	default:
 	}
-	started, err := i.launch(c, port)
+	started, err := b.launch(c, port)
 	if err != nil {
 		if errors.Is(err, errNoNamespaces) {
 			return nil, &workload.Failure{Resources: true, Reason: reasonConfigError, Message: sentence(fmt.Errorf("volumes of %s: %w", c.path, err))}
@@ -185,79 +185,79 @@ func (i *instance) start(c *container, port int) (*running, *workload.Failure) {
 	return started, nil
 }
 
-func (i *instance) launch(c *container, port int) (*running, error) {
-	variables, err := i.plan.variables(c, i.name, strconv.Itoa(port), i.inputs)
+func (b *backend) launch(c *container, port int) (*running, error) {
+	variables, err := b.plan.variables(c, b.name, strconv.Itoa(port), b.inputs)
 	if err != nil {
 		return nil, err
 	}
 	cmd := &command{
 		argv: append(variables.expandAll(c.Command), variables.expandAll(c.Args)...),
-		env:  append([]string{i.runtime.owner.variable(i.name)}, variables.list(i.runtime.environment)...),
+		env:  append([]string{b.runtime.owner.variable(b.name)}, variables.list(b.runtime.environment)...),
 		dir:  c.WorkingDir,
 		user: c.user,
 
-		mounts: i.plan.mounts(c, i.volumes), staging: i.volumes.staging(),
+		mounts: b.plan.mounts(c, b.volumes), staging: b.volumes.staging(),
 	}
 	if err := variables.check(); err != nil {
 		return nil, err
 	}
-	cmd.stdout, cmd.stderr, err = i.runtime.logs.Open(i.revision.Key, i.name, c.logName())
+	cmd.stdout, cmd.stderr, err = b.runtime.logs.Open(b.revision.Key, b.name, c.logName())
 	if err != nil {
 		return nil, err
 	}
 	defer cmd.stdout.Close()
 	defer cmd.stderr.Close()
-	cmd.cgroup, err = i.runtime.cgroups.Create(i.name, c.Name, c.Resources.Limits)
+	cmd.cgroup, err = b.runtime.cgroups.Create(b.name, c.Name, c.Resources.Limits)
 	if err != nil {
 		return nil, err
 	}
 	if group := cmd.cgroup; group != nil {
 		defer group.Close()
 	}
-	p, err := i.runtime.spawner.start(cmd)
+	p, err := b.runtime.spawner.start(cmd)
 	if err != nil && cmd.cgroup != nil {
 		// The server may have the right to create groups, but not to start processes in them.
 		cmd.cgroup = nil
-		if p, err = i.runtime.spawner.start(cmd); err == nil {
-			i.logger().Info("Failed to start container in its cgroup; memory and CPU limits are not enforced", "container", c.Name)
+		if p, err = b.runtime.spawner.start(cmd); err == nil {
+			b.logger().Info("Failed to start container in its cgroup; memory and CPU limits are not enforced", "container", c.Name)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	i.logger().V(2).Info("Started process", "container", c.Name, "pid", p.os.Pid, "port", port)
+	b.logger().V(2).Info("Started process", "container", c.Name, "pid", p.os.Pid, "port", port)
 	return &running{process: p, checks: checks{
-		container: c, port: port, h2c: i.plan.h2c, command: cmd, spawner: i.runtime.spawner,
+		container: c, port: port, h2c: b.plan.h2c, command: cmd, spawner: b.runtime.spawner,
 	}}, nil
 }
 
 // initialize runs the init containers and reports whether all succeeded. It returns the native sidecars among them, which
 // keep running.
-func (i *instance) initialize(port int) (sidecars []*running, ok bool) {
-	for n := range i.plan.init {
-		c := &i.plan.init[n]
-		p, failure := i.start(c, port)
+func (b *backend) initialize(port int) (sidecars []*running, ok bool) {
+	for n := range b.plan.init {
+		c := &b.plan.init[n]
+		p, failure := b.start(c, port)
 		if failure != nil {
-			i.fail(failure)
+			b.fail(failure)
 		}
 		if p == nil {
 			return sidecars, false
 		}
 		if c.sidecar {
 			sidecars = append(sidecars, p)
-			if !i.started(p) {
+			if !b.started(p) {
 				return sidecars, false
 			}
 			continue
 		}
 		select {
 		case <-p.done:
-		case <-i.stopping:
-			i.terminate([]*running{p})
+		case <-b.stopping:
+			b.terminate([]*running{p})
 			return sidecars, false
 		}
 		if !p.state.Success() {
-			i.fail(i.exit(p))
+			b.fail(b.exit(p))
 			return sidecars, false
 		}
 	}
@@ -265,7 +265,7 @@ func (i *instance) initialize(port int) (sidecars []*running, ok bool) {
 }
 
 // started waits for the startup probe of a native sidecar and reports whether it passed. A sidecar without one has started.
-func (i *instance) started(p *running) bool {
+func (b *backend) started(p *running) bool {
 	if p.container.StartupProbe == nil {
 		return true
 	}
@@ -276,7 +276,7 @@ func (i *instance) started(p *running) bool {
 	defer cancel()
 	probes.Go(func() {
 		startup := newStartupProbe(p.container.StartupProbe, p.check(&p.container.StartupProbe.ProbeHandler))
-		startup.watch(ctx, i.runtime.clock, &i.runtime.pacer, func(err error) {
+		startup.watch(ctx, b.runtime.clock, &b.runtime.pacer, func(err error) {
 			select {
 			case outcome <- err:
 			default:
@@ -286,12 +286,12 @@ func (i *instance) started(p *running) bool {
 	select {
 	case err := <-outcome:
 		if err != nil {
-			i.fail(probeFailure(p, "startup probe", err))
+			b.fail(probeFailure(p, "startup probe", err))
 		}
 		return err == nil
 	case <-p.done:
-		i.fail(i.exit(p))
-	case <-i.stopping:
+		b.fail(b.exit(p))
+	case <-b.stopping:
 	}
 	return false
 }
@@ -303,11 +303,11 @@ func probeFailure(p *running, probe string, err error) *workload.Failure {
 
 // serve runs the containers until the backend is stopped, a container or native sidecar exits, or one fails its liveness
 // probe. Sidecars are terminated last, in reverse order.
-func (i *instance) serve(port int, sidecars []*running) {
+func (b *backend) serve(port int, sidecars []*running) {
 	var all []*running
-	defer func() { i.terminate(all, reversed(sidecars)...) }()
+	defer func() { b.terminate(all, reversed(sidecars)...) }()
 	ctx, cancel := context.WithCancel(context.Background())
-	exits := make(chan *running, len(sidecars)+len(i.plan.containers))
+	exits := make(chan *running, len(sidecars)+len(b.plan.containers))
 	await := func(p *running) {
 		<-p.done
 		exits <- p
@@ -315,10 +315,10 @@ func (i *instance) serve(port int, sidecars []*running) {
 	for _, p := range sidecars {
 		go await(p)
 	}
-	for n := range i.plan.containers {
-		p, failure := i.start(&i.plan.containers[n], port)
+	for n := range b.plan.containers {
+		p, failure := b.start(&b.plan.containers[n], port)
 		if failure != nil {
-			i.fail(failure)
+			b.fail(failure)
 		}
 		if p == nil {
 			cancel()
@@ -333,29 +333,29 @@ func (i *instance) serve(port int, sidecars []*running) {
 	defer cancel()
 	unready := 0
 	for _, p := range slices.Concat(sidecars, all) {
-		if i.probe(ctx, &probes, p, results) {
+		if b.probe(ctx, &probes, p, results) {
 			unready++
 		}
 	}
 	for {
 		select {
-		case <-i.stopping:
+		case <-b.stopping:
 			return
 		case p := <-exits:
-			i.fail(i.exit(p))
+			b.fail(b.exit(p))
 			return
 		case r := <-results:
 			switch {
 			case r.fatal:
-				i.fail(probeFailure(r.container, r.probe, r.err))
+				b.fail(probeFailure(r.container, r.probe, r.err))
 				return
 			case r.err == nil:
 				unready--
 			default:
 				unready++
-				i.logger().Info("Backend is no longer ready", "error", r.err.Error())
+				b.logger().Info("Backend is no longer ready", "error", r.err.Error())
 			}
-			i.revision.setReady(i, unready == 0)
+			b.revision.setReady(b, unready == 0)
 		}
 	}
 }
@@ -370,7 +370,7 @@ type result struct {
 }
 
 // probe starts the probes of a container and reports whether the backend's readiness depends on it.
-func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running, results chan<- result) bool {
+func (b *backend) probe(ctx context.Context, probes *sync.WaitGroup, p *running, results chan<- result) bool {
 	send := func(r result) {
 		select {
 		case results <- r:
@@ -378,7 +378,7 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 		}
 	}
 	watch := func(p *probe, report func(err error)) {
-		probes.Go(func() { p.watch(ctx, i.runtime.clock, &i.runtime.pacer, report) })
+		probes.Go(func() { p.watch(ctx, b.runtime.clock, &b.runtime.pacer, report) })
 	}
 	c := p.container
 	readiness := c.ReadinessProbe
@@ -413,7 +413,7 @@ func (i *instance) probe(ctx context.Context, probes *sync.WaitGroup, p *running
 }
 
 // exit describes the exit of a container.
-func (i *instance) exit(p *running) *workload.Failure {
+func (b *backend) exit(p *running) *workload.Failure {
 	code := p.state.ExitCode()
 	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		// Shells and container runtimes use the same code.
@@ -421,7 +421,7 @@ func (i *instance) exit(p *running) *workload.Failure {
 	}
 	// The message has the code too, because Configuration and Service repeat the message with reasons of their own.
 	why := p.state.String()
-	if line := i.runtime.logs.LastLine(i.revision.Key, i.name, p.container.logName()); line != "" {
+	if line := b.runtime.logs.LastLine(b.revision.Key, b.name, p.container.logName()); line != "" {
 		why = fmt.Sprintf("%s (exit code %d)", line, code)
 	}
 	return &workload.Failure{Reason: reasonExitCode + strconv.Itoa(code), Message: subject(p) + " failed with: " + why}
@@ -446,8 +446,8 @@ func reversed(processes []*running) [][]*running {
 
 // terminate stops groups of processes one after the other: with SIGTERM, and with SIGKILL once the grace period for all of
 // them has expired.
-func (i *instance) terminate(first []*running, more ...[]*running) {
-	grace := i.runtime.clock.NewTimer(i.plan.timeout)
+func (b *backend) terminate(first []*running, more ...[]*running) {
+	grace := b.runtime.clock.NewTimer(b.plan.timeout)
 	defer grace.Stop()
 	expired := false
 	for _, group := range append([][]*running{first}, more...) {
@@ -465,7 +465,7 @@ func (i *instance) terminate(first []*running, more ...[]*running) {
 			select {
 			case <-gone:
 				continue
-			case <-i.killing:
+			case <-b.killing:
 			case <-grace.C():
 			}
 			expired = true

@@ -99,14 +99,14 @@ func (e *environment) expandAll(list []string) []string {
 // variables returns the environment of one container: envFrom, HOSTNAME, the variables of the runtime contract, then the
 // container's own, each of which may refer to earlier ones. If in is nil, as before a backend starts, references to objects
 // are skipped. Errors name the field.
-func (p *plan) variables(c *container, instance, port string, in *inputs) (*environment, error) {
+func (p *plan) variables(c *container, backend, port string, in *inputs) (*environment, error) {
 	e := &environment{values: map[string]string{}}
 	for i := range c.EnvFrom {
 		if err := e.setFrom(&c.EnvFrom[i], in); err != nil {
 			return nil, fmt.Errorf("%w (%s.envFrom[%d])", err, c.path, i)
 		}
 	}
-	e.set("HOSTNAME", instance)
+	e.set("HOSTNAME", backend)
 	e.set("K_SERVICE", p.service)
 	e.set("K_CONFIGURATION", p.configuration)
 	e.set("K_REVISION", p.revision.Name)
@@ -119,7 +119,7 @@ func (p *plan) variables(c *container, instance, port string, in *inputs) (*envi
 			continue
 		}
 		path := fmt.Sprintf("%s.env[%d].valueFrom", c.path, i)
-		value, ok, err := p.valueFrom(variable.ValueFrom, instance, path, in)
+		value, ok, err := p.valueFrom(variable.ValueFrom, backend, path, in)
 		if err != nil {
 			return nil, err
 		}
@@ -150,10 +150,10 @@ func (e *environment) setFrom(from *corev1.EnvFromSource, in *inputs) error {
 }
 
 // valueFrom returns the value that a variable refers to, and false if the variable must not be set.
-func (p *plan) valueFrom(from *corev1.EnvVarSource, instance, path string, in *inputs) (value string, ok bool, err error) {
+func (p *plan) valueFrom(from *corev1.EnvVarSource, backend, path string, in *inputs) (value string, ok bool, err error) {
 	switch {
 	case from.FieldRef != nil:
-		if value, ok = p.field(from.FieldRef.FieldPath, instance); !ok {
+		if value, ok = p.field(from.FieldRef.FieldPath, backend); !ok {
 			err = fmt.Errorf("Standalone has no value for the field %q of %s.fieldRef: use a value.", from.FieldRef.FieldPath, path)
 		}
 		return value, ok, err
@@ -186,10 +186,10 @@ func (e *environment) check() error {
 }
 
 // field returns the value of a field of the Pod that a backend would have.
-func (p *plan) field(path, instance string) (string, bool) {
+func (p *plan) field(path, backend string) (string, bool) {
 	switch path {
 	case "metadata.name":
-		return instance, true
+		return backend, true
 	case "metadata.namespace":
 		return p.revision.Namespace, true
 	case "metadata.uid":

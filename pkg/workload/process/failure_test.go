@@ -110,8 +110,8 @@ func TestRefused(t *testing.T) {
 			if s, _ := h.State(keyOf(test.revision)); s.Desired != 1 || s.Failure == nil {
 				t.Errorf("state after Scale %+v, want 1 desired and the failure", s)
 			}
-			if n := len(h.revision(test.revision).instances); n != 0 {
-				t.Errorf("%d instances, want none", n)
+			if n := len(h.revision(test.revision).backends); n != 0 {
+				t.Errorf("%d backends, want none", n)
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func TestInitContainers(t *testing.T) {
 	r := sample("init", "serve")
 	r.Spec.InitContainers = []corev1.Container{{Name: "touch", Command: []string{"touch", file}}}
 	h.apply(r, 1)
-	h.await(r, "an instance", ready(1))
+	h.await(r, "a backend", ready(1))
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the init container has not run: %v", err)
 	}
@@ -229,7 +229,7 @@ func TestNativeSidecar(t *testing.T) {
 		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", filepath.Join(dir, "side")}}}},
 	})
 	h.apply(r, 1)
-	i := h.await(r, "an instance", ready(1)).Instances[0]
+	i := h.await(r, "a backend", ready(1)).Instances[0]
 	h.scale(r, 0)
 	h.Drained(keyOf(r), i.Name)
 	ended := filepath.Join(dir, "ended")
@@ -242,7 +242,7 @@ func TestNativeSidecar(t *testing.T) {
 	}
 	r.UID, r.Spec.Containers = "again", r.Spec.Containers[:1]
 	h.apply(r, 1)
-	h.await(r, "another instance", ready(1))
+	h.await(r, "another backend", ready(1))
 	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestSidecar(t *testing.T) {
 		Name: "side", Command: []string{"sh", "-c", `while [ ! -e "$0" ]; do sleep 0.01; done; echo enough >&2; exit 5`, file},
 	}}, r.Spec.Containers...)
 	h.apply(r, 1)
-	i := h.await(r, "an instance", ready(1)).Instances[0]
+	i := h.await(r, "a backend", ready(1)).Instances[0]
 	ask(t, i.Address)
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -287,7 +287,7 @@ func TestBackoff(t *testing.T) {
 		h.eventually("a crash", func() bool {
 			rev.Lock()
 			defer rev.Unlock()
-			return len(rev.instances) == 0 && rev.slots[0].crashes == n
+			return len(rev.backends) == 0 && rev.slots[0].crashes == n
 		})
 	}
 	crashes(2)
@@ -306,8 +306,8 @@ func TestBackoff(t *testing.T) {
 	clock.Step(time.Hour)
 	rev.Lock()
 	defer rev.Unlock()
-	if len(rev.instances) != 0 || len(rev.slots) != 0 {
-		t.Errorf("%d instances in %d slots after scaling to 0", len(rev.instances), len(rev.slots))
+	if len(rev.backends) != 0 || len(rev.slots) != 0 {
+		t.Errorf("%d backends in %d slots after scaling to 0", len(rev.backends), len(rev.slots))
 	}
 }
 
@@ -333,7 +333,7 @@ func TestHealthyAfter(t *testing.T) {
 		after time.Duration
 		want  int
 	}{{0, 1}, {time.Minute, 2}, {10 * time.Minute, 1}} {
-		i := h.await(r, "an instance", ready(1)).Instances[0]
+		i := h.await(r, "a backend", ready(1)).Instances[0]
 		clock.Step(test.after)
 		rev.Lock()
 		s := rev.slots[0]
@@ -342,7 +342,7 @@ func TestHealthyAfter(t *testing.T) {
 		h.eventually("the crash", func() bool {
 			rev.Lock()
 			defer rev.Unlock()
-			return s.instance == nil || s.instance.name != i.Name
+			return s.backend == nil || s.backend.name != i.Name
 		})
 		rev.Lock()
 		if s.crashes != test.want {

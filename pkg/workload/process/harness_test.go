@@ -218,7 +218,7 @@ func alive(pid int) bool {
 }
 
 // marked returns the processes marked with a matching backend.
-func marked(o *owner, want func(instance string) bool) []int {
+func marked(o *owner, want func(backend string) bool) []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
 	var buffer bytes.Buffer
@@ -227,14 +227,14 @@ func marked(o *owner, want func(instance string) bool) []int {
 		if err != nil {
 			continue
 		}
-		if instance, ok := o.instance(pid, &buffer); ok && want(instance) {
+		if backend, ok := o.backend(pid, &buffer); ok && want(backend) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-func instancesOf(instances ...workload.Instance) []workload.Instance { return instances }
+func backendsOf(backends ...workload.Instance) []workload.Instance { return backends }
 
 // killSample kills the process that serves an address.
 func killSample(t *testing.T, address string) {

@@ -119,7 +119,7 @@ func TestVariablesFromObjects(t *testing.T) {
 		corev1.EnvVar{Name: "GREETING", Value: "$(GREETING), $(TWO)"},
 	)
 	h.apply(r, 1)
-	s := h.await(r, "the instance to be ready", ready(1))
+	s := h.await(r, "the backend to be ready", ready(1))
 	env := ask(t, s.Instances[0].Address).Env
 	for _, want := range []string{
 		"ONE=hello", "TWO=hunter2", "GREETING=hello, hunter2", "app.properties=a=b", "S_password=hunter2", "BOTH=secret",
@@ -197,7 +197,7 @@ func TestMissingObjects(t *testing.T) {
 				t.Errorf("failure %+v, want %s with %q", s.Failure, test.reason, test.message)
 			}
 			h.ObjectChanged(test.repair(objects))
-			if s := h.await(r, "the instance to be ready", ready(1)); s.Failure != nil {
+			if s := h.await(r, "the backend to be ready", ready(1)); s.Failure != nil {
 				t.Errorf("failure %+v", s.Failure)
 			}
 		})
@@ -223,7 +223,7 @@ func TestObjectAppearsWhileItIsRead(t *testing.T) {
 		}
 	})
 	h.apply(r, 1)
-	h.await(r, "the instance to be ready", ready(1))
+	h.await(r, "the backend to be ready", ready(1))
 }
 
 // TestActivate checks that the Runtime requests a backend after a change of the object that the last one lacked, if none is desired.

@@ -21,7 +21,7 @@ func TestLimits(t *testing.T) {
 	r := sample("limited", "serve")
 	r.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("256Mi")}
 	h.apply(r, 1)
-	i := h.await(r, "an instance", ready(1)).Instances[0]
+	i := h.await(r, "a backend", ready(1)).Instances[0]
 	group, err := h.cgroups.Dir(i.Name, "user-container")
 	if err != nil {
 		t.Fatal(err)

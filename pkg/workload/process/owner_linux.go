@@ -19,7 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/lockfile"
 )
 
-// ownerVariable marks the processes that belong to a Runtime: <id>@<directory>/<instance>.
+// ownerVariable marks the processes that belong to a Runtime: <id>@<directory>/<backend>.
 const ownerVariable = "KNATIVE_STANDALONE_INSTANCE"
 
 // owner identifies the processes of a data directory over restarts of the server. PIDs are reused, so a process is
@@ -80,7 +80,7 @@ func (o *owner) load(dir string) error {
 func (o *owner) close() { _ = o.lock.Close() }
 
 // variable returns the environment variable that marks the processes of a backend.
-func (o *owner) variable(instance string) string { return o.mark + instance }
+func (o *owner) variable(backend string) string { return o.mark + backend }
 
 // record writes the record of a process and returns a function that deletes it. Errors are ignored, because the mark also
 // identifies the process.
@@ -164,14 +164,14 @@ func (o *owner) deleteRecords() error {
 }
 
 // killStrays kills marked processes whose backend is not live.
-func (o *owner) killStrays(logger klog.Logger, live func(instance string) bool) {
+func (o *owner) killStrays(logger klog.Logger, live func(backend string) bool) {
 	if n := o.killMarked(live); n > 0 {
 		logger.Info("Killed orphaned processes", "count", n)
 	}
 }
 
 // killMarked kills the marked processes whose backend is not live, and returns their number.
-func (o *owner) killMarked(live func(instance string) bool) int {
+func (o *owner) killMarked(live func(backend string) bool) int {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return 0
@@ -187,8 +187,8 @@ func (o *owner) killMarked(live func(instance string) bool) int {
 			continue
 		}
 		owned := func() bool {
-			instance, ok := o.instance(pid, &buffer)
-			return ok && !live(instance)
+			backend, ok := o.backend(pid, &buffer)
+			return ok && !live(backend)
 		}
 		if owned() {
 			killed += kill(pid, owned)
@@ -197,8 +197,8 @@ func (o *owner) killMarked(live func(instance string) bool) int {
 	return killed
 }
 
-// instance returns the name of the backend in the mark of a process.
-func (o *owner) instance(pid int, buffer *bytes.Buffer) (string, bool) {
+// backend returns the name of the backend in the mark of a process.
+func (o *owner) backend(pid int, buffer *bytes.Buffer) (string, bool) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return "", false
@@ -212,8 +212,8 @@ func (o *owner) instance(pid int, buffer *bytes.Buffer) (string, bool) {
 	for rest := buffer.Bytes(); len(rest) > 0; {
 		var variable []byte
 		variable, rest, _ = bytes.Cut(rest, []byte{0})
-		if instance, ok := bytes.CutPrefix(variable, []byte(o.mark)); ok {
-			return string(instance), true
+		if backend, ok := bytes.CutPrefix(variable, []byte(o.mark)); ok {
+			return string(backend), true
 		}
 	}
 	return "", false

@@ -137,7 +137,7 @@ func TestTightStartup(t *testing.T) {
 			t.Errorf("%d checks in 30 s, want some hundreds", checks)
 		}
 		if n := pace.starting.Load(); n != 0 {
-			t.Errorf("%d instances count as starting after all", n)
+			t.Errorf("%d backends count as starting after all", n)
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestReadiness(t *testing.T) {
 			}
 			c.ReadinessProbe = &corev1.Probe{ProbeHandler: test.handler}
 			h.apply(r, 1)
-			h.await(r, "an instance", ready(1))
+			h.await(r, "a backend", ready(1))
 		})
 	}
 }
@@ -218,7 +218,7 @@ func TestReadinessChanges(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i := h.await(r, "an instance", ready(1)).Instances[0]
+	i := h.await(r, "a backend", ready(1)).Instances[0]
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestReadinessChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if current := h.await(r, "it to be ready again", ready(1)).Instances[0]; current != i {
-		t.Errorf("instance %v, want the same, %v", current, i)
+		t.Errorf("backend %v, want the same, %v", current, i)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestHealthPort(t *testing.T) {
 		t.Error("it is ready although its health port says otherwise")
 	}
 	healthy.Store(true)
-	h.await(r, "an instance", ready(1))
+	h.await(r, "a backend", ready(1))
 	for _, own := range []intstr.IntOrString{intstr.FromInt(8080), intstr.FromString("http1"), {}} {
 		if got, err := (&container{Container: c, serving: true}).port(12345, own.String()); got != 12345 || err != nil {
 			t.Errorf("a probe of port %s uses %d, %v; want PORT", own.String(), got, err)
@@ -282,7 +282,7 @@ func TestLiveness(t *testing.T) {
 	}
 	r.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 1}
 	h.apply(r, 1)
-	i := h.await(r, "an instance", ready(1)).Instances[0]
+	i := h.await(r, "a backend", ready(1)).Instances[0]
 	pid := ask(t, i.Address).Pid
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestStartup(t *testing.T) {
 	}
 	r.UID, r.Spec.Containers[0].StartupProbe.PeriodSeconds = "tight", 0
 	h.apply(r, 1)
-	if s := h.await(r, "an instance", ready(1)); s.Failure != nil {
+	if s := h.await(r, "a backend", ready(1)); s.Failure != nil {
 		t.Errorf("failure %+v of a ready revision", s.Failure)
 	}
 }

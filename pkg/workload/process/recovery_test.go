@@ -135,7 +135,7 @@ func TestRecordsOfRunning(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("recorded", "serve")
 	h.apply(r, 2)
-	s := h.await(r, "two instances", ready(2))
+	s := h.await(r, "two backends", ready(2))
 	for _, i := range s.Instances {
 		pid := ask(t, i.Address).Pid
 		start, err := startTime(pid)
@@ -166,8 +166,8 @@ func TestOthersMark(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if instance, ok := h.owner.instance(cmd.Process.Pid, &bytes.Buffer{}); ok {
-			t.Errorf("the process with %s counts as instance %q", mark, instance)
+		if backend, ok := h.owner.backend(cmd.Process.Pid, &bytes.Buffer{}); ok {
+			t.Errorf("the process with %s counts as backend %q", mark, backend)
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -30,15 +30,15 @@ type revision struct {
 	awaiting bool
 	// slots has one slot for each desired backend, oldest first.
 	slots []*slot
-	// instances are all backends with processes, oldest first.
-	instances []*instance
+	// backends are all backends with processes, oldest first.
+	backends []*backend
 	// removed Revisions are deleted once they have no backend.
 	removed bool
 }
 
 // slot is a desired backend: the current one, or its replacement after a crash.
 type slot struct {
-	instance *instance
+	backend *backend
 	// crashes is the number of crashes in a row.
 	crashes int
 	// restart is the timer that starts the replacement, or nil.
@@ -91,7 +91,7 @@ func (r *revision) reconcile() {
 // surplus returns the index of the slot to delete: the newest that is not ready, or else the newest.
 func (r *revision) surplus() int {
 	for n := len(r.slots) - 1; n >= 0; n-- {
-		if i := r.slots[n].instance; i == nil || !i.ready {
+		if b := r.slots[n].backend; b == nil || !b.ready {
 			return n
 		}
 	}
@@ -105,33 +105,33 @@ func (r *revision) deleteSlot(n int) {
 	if s.restart != nil {
 		s.restart.Stop()
 	}
-	i := s.instance
-	if i == nil {
+	b := s.backend
+	if b == nil {
 		return
 	}
-	i.slot = nil
-	if !i.ready {
-		i.stop()
+	b.slot = nil
+	if !b.ready {
+		b.stop()
 		return
 	}
-	i.draining = true
-	i.deadline = r.runtime.clock.AfterFunc(i.plan.timeout, i.stop)
+	b.draining = true
+	b.deadline = r.runtime.clock.AfterFunc(b.plan.timeout, b.stop)
 }
 
 func (r *revision) drained(name string) {
-	for _, i := range r.instances {
-		if i.name == name && i.draining {
-			i.stop()
+	for _, b := range r.backends {
+		if b.name == name && b.draining {
+			b.stop()
 		}
 	}
 }
 
 func (r *revision) start(s *slot) {
 	s.restart = nil
-	s.instance = newInstance(r, s)
-	r.instances = append(r.instances, s.instance)
-	r.runtime.live.Store(s.instance.name, s.instance)
-	r.runtime.running.Go(s.instance.run)
+	s.backend = newBackend(r, s)
+	r.backends = append(r.backends, s.backend)
+	r.runtime.live.Store(s.backend.name, s.backend)
+	r.runtime.running.Go(s.backend.run)
 }
 
 const (
@@ -148,39 +148,39 @@ func restartDelay(crashes int) time.Duration {
 }
 
 // setReady records whether a backend accepts requests.
-func (r *revision) setReady(i *instance, ready bool) {
+func (r *revision) setReady(b *backend, ready bool) {
 	r.Lock()
 	defer r.Unlock()
-	if i.slot == nil {
+	if b.slot == nil {
 		return
 	}
-	i.ready = ready
+	b.ready = ready
 	if ready {
 		r.failure, r.awaiting = nil, false
-		if i.readySince.IsZero() {
-			i.readySince = r.runtime.clock.Now()
+		if b.readySince.IsZero() {
+			b.readySince = r.runtime.clock.Now()
 		}
 	}
 }
 
 // failed records that a backend failed, and schedules its replacement. Some of its processes may still run.
-func (r *revision) failed(i *instance, failure *workload.Failure) {
+func (r *revision) failed(b *backend, failure *workload.Failure) {
 	r.Lock()
 	defer r.Unlock()
-	i.ready = false
-	s := i.slot
+	b.ready = false
+	s := b.slot
 	if s == nil {
-		i.draining = false
+		b.draining = false
 		return
 	}
-	i.slot, s.instance = nil, nil
+	b.slot, s.backend = nil, nil
 	now := r.runtime.clock.Now()
-	wasReady := !i.readySince.IsZero()
-	if wasReady && now.Sub(i.readySince) >= healthyAfter {
+	wasReady := !b.readySince.IsZero()
+	if wasReady && now.Sub(b.readySince) >= healthyAfter {
 		s.crashes = 0
 	}
 	s.crashes++
-	i.logger().Info("Backend failed", "reason", failure.Reason, "message", failure.Message, "crashes", s.crashes)
+	b.logger().Info("Backend failed", "reason", failure.Reason, "message", failure.Message, "crashes", s.crashes)
 	if !wasReady || s.crashes > 1 {
 		r.failure, r.awaiting = failure, false
 	}
@@ -193,19 +193,19 @@ const inputRetryPeriod = 10 * time.Second
 
 // inputFailed records that a backend did not start because of an object that it refers to. This does not count as a crash: the
 // replacement starts when such an object changes.
-func (r *revision) inputFailed(i *instance, failure *workload.Failure) {
+func (r *revision) inputFailed(b *backend, failure *workload.Failure) {
 	r.Lock()
 	defer r.Unlock()
-	s := i.slot
+	s := b.slot
 	if s == nil {
 		return
 	}
-	i.slot, s.instance = nil, nil
+	b.slot, s.backend = nil, nil
 	if r.failure == nil || *r.failure != *failure {
-		i.logger().Info("Failed to start backend", "reason", failure.Reason, "message", failure.Message)
+		b.logger().Info("Failed to start backend", "reason", failure.Reason, "message", failure.Message)
 	}
 	r.failure, r.awaiting = failure, true
-	if i.changes != r.changes {
+	if b.changes != r.changes {
 		// The object may have changed after the backend read it.
 		r.startAfter(s, 0)
 		return
@@ -220,9 +220,9 @@ func (r *revision) objectChanged(reference Reference) (activate bool) {
 		return false
 	}
 	r.changes++
-	for _, i := range r.instances {
+	for _, b := range r.backends {
 		select {
-		case i.refresh <- struct{}{}:
+		case b.refresh <- struct{}{}:
 		default:
 		}
 	}
@@ -230,7 +230,7 @@ func (r *revision) objectChanged(reference Reference) (activate bool) {
 		return false
 	}
 	for _, s := range r.slots {
-		if s.instance == nil && s.restart != nil && s.restart.Stop() {
+		if s.backend == nil && s.restart != nil && s.restart.Stop() {
 			r.start(s)
 		}
 	}
@@ -259,23 +259,23 @@ func (r *revision) startAfter(s *slot, delay time.Duration) {
 }
 
 // ended records that all processes of a backend have exited.
-func (r *revision) ended(i *instance) {
+func (r *revision) ended(b *backend) {
 	r.Lock()
 	defer r.Unlock()
-	if i.deadline != nil {
-		i.deadline.Stop()
+	if b.deadline != nil {
+		b.deadline.Stop()
 	}
-	r.instances = slices.DeleteFunc(r.instances, func(other *instance) bool { return other == i })
-	r.runtime.live.Delete(i.name)
+	r.backends = slices.DeleteFunc(r.backends, func(other *backend) bool { return other == b })
+	r.runtime.live.Delete(b.name)
 	select {
 	case r.runtime.ended <- struct{}{}:
 	default:
 	}
 	live := func(name string) bool {
-		return slices.ContainsFunc(r.instances, func(other *instance) bool { return other.name == name })
+		return slices.ContainsFunc(r.backends, func(other *backend) bool { return other.name == name })
 	}
 	if err := r.runtime.logs.Prune(r.Key, live); err != nil {
-		i.logger().Error(err, "Failed to delete old logs")
+		b.logger().Error(err, "Failed to delete old logs")
 	}
 }
 
@@ -288,11 +288,11 @@ func (r *revision) Observe() *workload.State {
 	if r.refused != nil {
 		state.Failure = r.refused
 	}
-	for _, i := range r.instances {
-		if i.ready || i.draining {
-			state.Instances = append(state.Instances, workload.Instance{Name: i.name, Address: i.address, Draining: i.draining})
+	for _, b := range r.backends {
+		if b.ready || b.draining {
+			state.Instances = append(state.Instances, workload.Instance{Name: b.name, Address: b.address, Draining: b.draining})
 		}
-		if i.ready && !i.draining {
+		if b.ready && !b.draining {
 			state.Ready++
 		}
 	}
@@ -300,7 +300,7 @@ func (r *revision) Observe() *workload.State {
 }
 
 // Unused reports whether the Revision is removed and has no process.
-func (r *revision) Unused() bool { return r.removed && len(r.instances) == 0 }
+func (r *revision) Unused() bool { return r.removed && len(r.backends) == 0 }
 
 // Deleted deletes the logs of the Revision.
 func (r *revision) Deleted() {

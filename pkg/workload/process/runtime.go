@@ -180,16 +180,16 @@ func (rt *Runtime) shutdown() {
 		return
 	}
 	all(func(r *revision) {
-		for _, i := range r.instances {
-			i.stop()
+		for _, b := range r.backends {
+			b.stop()
 		}
 	})
 	if within(rt.grace) {
 		return
 	}
 	all(func(r *revision) {
-		for _, i := range r.instances {
-			i.kill()
+		for _, b := range r.backends {
+			b.kill()
 		}
 	})
 	<-gone
@@ -271,9 +271,9 @@ const (
 func (rt *Runtime) boundLogs(ctx context.Context) {
 	for backoff.Sleep(ctx, rt.clock, logInterval) {
 		rt.live.Range(func(_, value any) bool {
-			i := value.(*instance)
-			if err := rt.logs.Bound(i.revision.Key, i.name); err != nil {
-				i.logger().Error(err, "Failed to truncate log")
+			b := value.(*backend)
+			if err := rt.logs.Bound(b.revision.Key, b.name); err != nil {
+				b.logger().Error(err, "Failed to truncate log")
 			}
 			return ctx.Err() == nil
 		})

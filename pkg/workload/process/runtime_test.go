@@ -28,7 +28,7 @@ func TestContainer(t *testing.T) {
 	c.WorkingDir = dir
 	c.Env = append(c.Env, corev1.EnvVar{Name: "SELF", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}})
 	h.apply(r, 1)
-	s := h.await(r, "an instance", ready(1))
+	s := h.await(r, "a backend", ready(1))
 	f := ask(t, s.Instances[0].Address)
 
 	_, port, _ := strings.Cut(s.Instances[0].Address, ":")
@@ -67,21 +67,21 @@ func TestCrashAfterReady(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("crash", "serve")
 	h.apply(r, 1)
-	first := h.await(r, "an instance", ready(1)).Instances[0]
+	first := h.await(r, "a backend", ready(1)).Instances[0]
 	if response, err := http.Get("http://" + first.Address + "/exit"); err == nil {
 		response.Body.Close()
 		t.Fatal("the sample answers instead of exiting")
 	}
 	second := h.await(r, "its successor", func(s State) bool { return s.Ready == 1 && s.Instances[0].Name != first.Name }).Instances[0]
 	if second.Address == first.Address {
-		t.Errorf("both instances are at %s", first.Address)
+		t.Errorf("both backends are at %s", first.Address)
 	}
 	for _, s := range h.published(r) {
 		if s.Failure != nil {
 			t.Errorf("a first crash is published as the failure %v", s.Failure)
 		}
 		if len(s.Instances) > 1 {
-			t.Errorf("a dead instance is published beside its successor: %v", s.Instances)
+			t.Errorf("a dead backend is published beside its successor: %v", s.Instances)
 		}
 	}
 }
@@ -91,25 +91,25 @@ func TestScaleDown(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("down", "serve")
 	h.apply(r, 1)
-	oldest := h.await(r, "an instance", ready(1)).Instances[0]
+	oldest := h.await(r, "a backend", ready(1)).Instances[0]
 	h.scale(r, 3)
-	all := h.await(r, "three instances", ready(3))
+	all := h.await(r, "three backends", ready(3))
 	pid := ask(t, all.Instances[2].Address).Pid
 
 	h.scale(r, 1)
 	draining := h.await(r, "draining", func(s State) bool { return s.Ready == 1 })
 	if len(draining.Instances) != 3 || draining.Instances[0] != oldest || !draining.Instances[1].Draining || !draining.Instances[2].Draining {
-		t.Fatalf("instances %v, want %v and two that are draining", draining.Instances, oldest)
+		t.Fatalf("backends %v, want %v and two that are draining", draining.Instances, oldest)
 	}
 	// Draining backends finish their requests.
 	if got := ask(t, all.Instances[2].Address).Pid; got != pid {
-		t.Errorf("process %d answers at the draining instance, want %d", got, pid)
+		t.Errorf("process %d answers at the draining backend, want %d", got, pid)
 	}
 	h.Drained(keyOf(r), oldest.Name)
 	h.Drained(keyOf(r), draining.Instances[2].Name)
 	h.await(r, "one to end", func(s State) bool { return len(s.Instances) == 2 })
 	if alive(pid) {
-		t.Errorf("process %d of a drained instance is alive", pid)
+		t.Errorf("process %d of a drained backend is alive", pid)
 	}
 	h.Drained(keyOf(r), draining.Instances[1].Name)
 	if s := h.await(r, "the other to end", ready(1)); s.Instances[0] != oldest {
@@ -127,20 +127,20 @@ func TestDrainTimeout(t *testing.T) {
 	h := start(t, Options{Clock: clock})
 	r := sample("stubborn", "serve", "IGNORE_TERM=1")
 	h.apply(r, 1)
-	i := h.await(r, "an instance", ready(1)).Instances[0]
+	i := h.await(r, "a backend", ready(1)).Instances[0]
 	pid := ask(t, i.Address).Pid
 	h.scale(r, 0)
 	// The harness advances the clock by far less than the remaining second.
 	clock.Step(29 * time.Second)
 	ask(t, i.Address)
 	clock.Step(time.Second)
-	instances := func() []*instance {
+	backends := func() []*backend {
 		rev := h.revision(r)
 		rev.Lock()
 		defer rev.Unlock()
-		return slices.Clone(rev.instances)
+		return slices.Clone(rev.backends)
 	}
-	<-instances()[0].stopping
+	<-backends()[0].stopping
 	h.eventually("the wait for the process", func() bool { return clock.HasWaiters() })
 	clock.Step(10 * time.Second)
 	ask(t, i.Address)
@@ -161,7 +161,7 @@ func TestUnready(t *testing.T) {
 	h.eventually("the end", func() bool {
 		rev.Lock()
 		defer rev.Unlock()
-		return len(rev.instances) == 0
+		return len(rev.backends) == 0
 	})
 }
 
@@ -171,7 +171,7 @@ func TestRemove(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("removed", "serve")
 	h.apply(r, 1)
-	i := h.await(r, "an instance", ready(1)).Instances[0]
+	i := h.await(r, "a backend", ready(1)).Instances[0]
 	if err := h.Remove(t.Context(), keyOf(r), "another", true); err != nil {
 		t.Fatalf("Remove: %v", err)
 	}
@@ -203,7 +203,7 @@ func TestReplace(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("again", "serve", "VERSION=1")
 	h.apply(r, 1)
-	old := h.await(r, "an instance", ready(1)).Instances[0]
+	old := h.await(r, "a backend", ready(1)).Instances[0]
 	r = sample("again", "serve", "VERSION=2")
 	r.UID = "second"
 	if err := h.Apply(t.Context(), r, true); err != nil {
@@ -211,13 +211,13 @@ func TestReplace(t *testing.T) {
 	}
 	s, _ := h.State(keyOf(r))
 	old.Draining = true
-	if diff := cmp.Diff(State{UID: "second", Instances: instancesOf(old), LogURL: s.LogURL}, s); diff != "" {
+	if diff := cmp.Diff(State{UID: "second", Instances: backendsOf(old), LogURL: s.LogURL}, s); diff != "" {
 		t.Errorf("state after the second UID (-want +got):\n%s", diff)
 	}
 	h.scale(r, 1)
-	s = h.await(r, "a new instance", func(s State) bool { return s.Ready == 1 })
+	s = h.await(r, "a new backend", func(s State) bool { return s.Ready == 1 })
 	if !slices.Contains(ask(t, s.Instances[1].Address).Env, "VERSION=2") {
-		t.Error("the new instance runs the old revision")
+		t.Error("the new backend runs the old revision")
 	}
 	h.Drained(keyOf(r), old.Name)
 	h.await(r, "the old one to end", ready(1))
@@ -235,7 +235,7 @@ func TestCallback(t *testing.T) {
 	})
 	r := sample("callback", "serve")
 	h.apply(r, 2)
-	h.await(r, "two instances", ready(2))
+	h.await(r, "two backends", ready(2))
 	if err := h.Remove(t.Context(), keyOf(r), r.UID, true); err != nil {
 		t.Fatalf("Remove: %v", err)
 	}
@@ -247,7 +247,7 @@ func TestStrays(t *testing.T) {
 	h := start(t, Options{})
 	r := sample("parent", "serve", "CHILDREN=1")
 	h.apply(r, 1)
-	i := h.await(r, "an instance", ready(1)).Instances[0]
+	i := h.await(r, "a backend", ready(1)).Instances[0]
 	none := func(string) bool { return true }
 	pids := marked(h.owner, none)
 	if len(pids) != 3 {
@@ -265,7 +265,7 @@ func TestShutdown(t *testing.T) {
 	h := start(t, Options{GracePeriod: 100 * time.Millisecond})
 	r := sample("shutdown", "serve", "IGNORE_TERM=1")
 	h.apply(r, 1)
-	pid := ask(t, h.await(r, "an instance", ready(1)).Instances[0].Address).Pid
+	pid := ask(t, h.await(r, "a backend", ready(1)).Instances[0].Address).Pid
 	h.shutdown()
 	if alive(pid) {
 		t.Errorf("process %d is alive", pid)

@@ -42,7 +42,7 @@ func TestColdStart(t *testing.T) {
 		mu.Unlock()
 		scaled := time.Now()
 		h.scale(r, 1)
-		i := h.await(r, "an instance", ready(1)).Instances[0]
+		i := h.await(r, "a backend", ready(1)).Instances[0]
 		f := ask(t, i.Address)
 		mu.Lock()
 		total = append(total, at.Sub(scaled))
@@ -110,9 +110,9 @@ func TestManyAtOnce(t *testing.T) {
 		all = append(all, r)
 	}
 	for _, r := range all {
-		h.await(r, "an instance", ready(1))
+		h.await(r, "a backend", ready(1))
 	}
-	t.Logf("%d instances are ready after %v", revisions, time.Since(began))
+	t.Logf("%d backends are ready after %v", revisions, time.Since(began))
 	cpu := func() time.Duration {
 		var usage syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -135,10 +135,10 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	t.Logf("at rest: %v of processor time in half a second, %d threads", spent, len(threads))
 	if spent > 100*time.Millisecond {
-		t.Errorf("%d instances at rest cost %v of processor time in half a second", revisions, spent)
+		t.Errorf("%d backends at rest cost %v of processor time in half a second", revisions, spent)
 	}
 	if len(threads) > revisions/2 {
-		t.Errorf("%d threads for %d instances", len(threads), revisions)
+		t.Errorf("%d threads for %d backends", len(threads), revisions)
 	}
 	began = time.Now()
 	h.shutdown()

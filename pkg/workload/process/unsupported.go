@@ -17,7 +17,7 @@ type owner struct{ id string }
 
 func newOwner(string) (*owner, error)                           { return &owner{}, nil }
 func (o *owner) close()                                         {}
-func (o *owner) variable(instance string) string                { return "KNATIVE_STANDALONE_INSTANCE=" + instance }
+func (o *owner) variable(backend string) string                 { return "KNATIVE_STANDALONE_INSTANCE=" + backend }
 func (o *owner) record(int) (remove func())                     { return func() {} }
 func (o *owner) killLeftovers(klog.Logger)                      {}
 func (o *owner) killStrays(klog.Logger, func(name string) bool) {}

@@ -81,7 +81,7 @@ func (f *files) addKeys(in *inputs, kind ReferenceKind, name string, optional *b
 }
 
 // filesOf returns the files of a volume from the current objects.
-func (p *plan) filesOf(v *corev1.Volume, instance string, in *inputs) (map[string]file, error) {
+func (p *plan) filesOf(v *corev1.Volume, backend string, in *inputs) (map[string]file, error) {
 	f := &files{byPath: map[string]file{}}
 	var err error
 	switch {
@@ -91,7 +91,7 @@ func (p *plan) filesOf(v *corev1.Volume, instance string, in *inputs) (map[strin
 		err = f.addKeys(in, Secret, v.Secret.SecretName, v.Secret.Optional, v.Secret.Items, v.Secret.DefaultMode)
 	case v.Projected != nil:
 		for i := range v.Projected.Sources {
-			if err = p.project(f, &v.Projected.Sources[i], instance, v.Projected.DefaultMode, in); err != nil {
+			if err = p.project(f, &v.Projected.Sources[i], backend, v.Projected.DefaultMode, in); err != nil {
 				break
 			}
 		}
@@ -100,7 +100,7 @@ func (p *plan) filesOf(v *corev1.Volume, instance string, in *inputs) (map[strin
 }
 
 // project adds the files of one source of a projected volume.
-func (p *plan) project(f *files, source *corev1.VolumeProjection, instance string, mode *int32, in *inputs) error {
+func (p *plan) project(f *files, source *corev1.VolumeProjection, backend string, mode *int32, in *inputs) error {
 	if c := source.ConfigMap; c != nil {
 		return f.addKeys(in, ConfigMap, c.Name, c.Optional, c.Items, mode)
 	}
@@ -114,7 +114,7 @@ func (p *plan) project(f *files, source *corev1.VolumeProjection, instance strin
 		if item.FieldRef == nil {
 			continue
 		}
-		value, ok := p.fieldFile(item.FieldRef.FieldPath, instance)
+		value, ok := p.fieldFile(item.FieldRef.FieldPath, backend)
 		if !ok {
 			return fmt.Errorf("no value for the field %q", item.FieldRef.FieldPath)
 		}
@@ -126,7 +126,7 @@ func (p *plan) project(f *files, source *corev1.VolumeProjection, instance strin
 }
 
 // fieldFile returns the content of a file for a field: one line per label or annotation, or the field's value.
-func (p *plan) fieldFile(field, instance string) (string, bool) {
+func (p *plan) fieldFile(field, backend string) (string, bool) {
 	var values map[string]string
 	switch field {
 	case "metadata.labels":
@@ -134,7 +134,7 @@ func (p *plan) fieldFile(field, instance string) (string, bool) {
 	case "metadata.annotations":
 		values = p.revision.Annotations
 	default:
-		return p.field(field, instance)
+		return p.field(field, backend)
 	}
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -195,7 +195,7 @@ func (v volumes) path(name string) string { return filepath.Join(v.dir, "volumes
 func (v volumes) staging() string { return filepath.Join(v.dir, "root") }
 
 // fill writes the files of all volumes of a plan, and creates empty volumes.
-func (v volumes) fill(p *plan, instance string, in *inputs) error {
+func (v volumes) fill(p *plan, backend string, in *inputs) error {
 	for _, dir := range []string{v.staging(), v.path("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("create directory of volumes: %w", err)
@@ -203,14 +203,14 @@ func (v volumes) fill(p *plan, instance string, in *inputs) error {
 	}
 	for i := range p.volumes {
 		volume := &p.volumes[i]
-		if err := v.fillOne(p, volume, instance, in); err != nil {
+		if err := v.fillOne(p, volume, backend, in); err != nil {
 			return fmt.Errorf("volume %q: %w", volume.Name, err)
 		}
 	}
 	return nil
 }
 
-func (v volumes) fillOne(p *plan, volume *corev1.Volume, instance string, in *inputs) error {
+func (v volumes) fillOne(p *plan, volume *corev1.Volume, backend string, in *inputs) error {
 	dir := v.path(volume.Name)
 	mode := fs.FileMode(0o755)
 	if volume.EmptyDir != nil {
@@ -223,7 +223,7 @@ func (v volumes) fillOne(p *plan, volume *corev1.Volume, instance string, in *in
 		// The umask of the server must not apply.
 		return os.Chmod(dir, mode|fs.ModeSticky)
 	}
-	wanted, err := p.filesOf(volume, instance, in)
+	wanted, err := p.filesOf(volume, backend, in)
 	if err != nil {
 		return err
 	}

@@ -108,8 +108,8 @@ func TestVolumes(t *testing.T) {
 		}}},
 	}}})
 	h.apply(r, 1)
-	instance := h.await(r, "the instance to be ready", ready(1)).Instances[0]
-	address := instance.Address
+	backend := h.await(r, "the backend to be ready", ready(1)).Instances[0]
+	address := backend.Address
 	for path, want := range map[string]seen{
 		top + "/deep/settings/a.yaml":          {Content: "first", Mode: 0o644},
 		top + "/deep/settings/b":               {Content: "second", Mode: 0o644},
@@ -144,8 +144,8 @@ func TestVolumes(t *testing.T) {
 		return look(t, address, top+"/deep/settings/a.yaml", false).Content == "changed" && look(t, address, top+"/deep/settings/b", false).Error != ""
 	})
 	h.scale(r, 0)
-	h.Drained(keyOf(r), instance.Name)
-	h.await(r, "no instance", ready(0))
+	h.Drained(keyOf(r), backend.Name)
+	h.await(r, "no backend", ready(0))
 	h.eventually("the volumes to be removed", func() bool {
 		entries, err := os.ReadDir(h.volumes)
 		return err == nil && len(entries) == 0
@@ -172,7 +172,7 @@ func TestProgramInAVolume(t *testing.T) {
 	c.Command, c.WorkingDir = []string{"./run.sh"}, "/knative-apiserver-test/scripts"
 	c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"./probe.sh"}}}}
 	h.apply(r, 1)
-	s := h.await(r, "the instance to be ready", ready(1))
+	s := h.await(r, "the backend to be ready", ready(1))
 	if s.Failure != nil {
 		t.Errorf("failure %+v", s.Failure)
 	}

@@ -16,7 +16,7 @@ import (
 
 // Groups enforces memory and CPU limits with control groups, version 2:
 //
-//	<the server's group, or its parent>/knative-apiserver-<id>/<instance>.<container>
+//	<the server's group, or its parent>/knative-apiserver-<id>/<backend>.<container>
 //
 // It does not use github.com/containerd/cgroups, which moves processes into a group after they have started. Here processes
 // start in their group.
@@ -95,16 +95,16 @@ func createBase(base string) error {
 }
 
 // Dir returns the directory of the group of a container, and an error if limits are not enforced.
-func (c *Groups) Dir(instance, container string) (string, error) {
+func (c *Groups) Dir(backend, container string) (string, error) {
 	if c.base == "" {
 		return "", c.err
 	}
-	return filepath.Join(c.base, instance+"."+container), nil
+	return filepath.Join(c.base, backend+"."+container), nil
 }
 
 // Create returns the directory of a new group with the limits of a container, or nil if it has no limits or they cannot be
 // enforced.
-func (c *Groups) Create(instance, container string, limits corev1.ResourceList) (*os.File, error) {
+func (c *Groups) Create(backend, container string, limits corev1.ResourceList) (*os.File, error) {
 	settings := settingsOf(limits)
 	if len(settings) == 0 {
 		return nil, nil
@@ -113,7 +113,7 @@ func (c *Groups) Create(instance, container string, limits corev1.ResourceList) 
 		c.warn.Do(func() { c.logger.Info("Memory and CPU limits are not enforced", "reason", c.err.Error()) })
 		return nil, nil
 	}
-	dir := filepath.Join(c.base, instance+"."+container)
+	dir := filepath.Join(c.base, backend+"."+container)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("set resource limits: %w", err)
 	}
@@ -140,11 +140,11 @@ func settingsOf(limits corev1.ResourceList) map[string]string {
 }
 
 // Remove deletes the groups of a backend and kills the remaining processes in them.
-func (c *Groups) Remove(instance string) {
+func (c *Groups) Remove(backend string) {
 	if c.base == "" {
 		return
 	}
-	groups, err := filepath.Glob(filepath.Join(c.base, instance+".*"))
+	groups, err := filepath.Glob(filepath.Join(c.base, backend+".*"))
 	if err != nil {
 		return
 	}

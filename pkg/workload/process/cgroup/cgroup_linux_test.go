@@ -39,11 +39,11 @@ func TestUnsupported(t *testing.T) {
 		t.Fatalf("createRoot() = %q, %v in a directory without control groups", base, err)
 	}
 	c := &Groups{err: err, logger: klog.NewKlogr()}
-	dir, err := c.Create("instance", "c", corev1.ResourceList{"memory": resource.MustParse("1Gi")})
+	dir, err := c.Create("backend", "c", corev1.ResourceList{"memory": resource.MustParse("1Gi")})
 	if dir != nil || err != nil {
 		t.Errorf("Create() = %v, %v, want neither", dir, err)
 	}
-	c.Remove("instance")
+	c.Remove("backend")
 }
 
 // TestCreateRoot checks the location of the group, using plain files.

@@ -22,16 +22,16 @@ const (
 	// maxLogSize is the size at which the end of a log is moved to <log>.1 and the log is truncated. Processes write to the
 	// files directly: a log may exceed this size between two checks, and lines written during a check may be lost.
 	maxLogSize = 10 << 20
-	// endedInstances is the number of stopped backends of a Revision whose logs are kept.
-	endedInstances = 10
+	// endedBackends is the number of stopped backends of a Revision whose logs are kept.
+	endedBackends = 10
 	// maxMessage bounds the last line, in bytes.
 	maxMessage = 1024
 )
 
 // Files are the files that processes write their output to:
 //
-//	<root>/<namespace>/<revision>/<instance>.stdout.log, .stderr.log
-//	<root>/<namespace>/<revision>/<instance>.<container>.stdout.log, .stderr.log  of containers other than the serving one
+//	<root>/<namespace>/<revision>/<backend>.stdout.log, .stderr.log
+//	<root>/<namespace>/<revision>/<backend>.<container>.stdout.log, .stderr.log  of containers other than the serving one
 //
 // They are deleted with their Revision. Until then, the files of running backends and of the last stopped ones are kept,
 // also over restarts of the server. Methods expect an empty container name for the serving container.
@@ -49,25 +49,25 @@ func (l *Files) URL(key types.NamespacedName) string {
 }
 
 // path returns the path of the file of one output, "stdout" or "stderr".
-func (l *Files) path(key types.NamespacedName, instance, container, output string) string {
+func (l *Files) path(key types.NamespacedName, backend, container, output string) string {
 	if container != "" {
-		instance += "." + container
+		backend += "." + container
 	}
-	return filepath.Join(l.Dir(key), instance+"."+output+".log")
+	return filepath.Join(l.Dir(key), backend+"."+output+".log")
 }
 
 // Open creates the files of a container.
-func (l *Files) Open(key types.NamespacedName, instance, container string) (stdout, stderr *os.File, err error) {
+func (l *Files) Open(key types.NamespacedName, backend, container string) (stdout, stderr *os.File, err error) {
 	if err := os.MkdirAll(l.Dir(key), 0o700); err != nil {
 		return nil, nil, fmt.Errorf("create directory of logs: %w", err)
 	}
 	// Writes after truncation continue at the start of the file.
 	const flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
-	stdout, err = os.OpenFile(l.path(key, instance, container, "stdout"), flags, 0o600)
+	stdout, err = os.OpenFile(l.path(key, backend, container, "stdout"), flags, 0o600)
 	if err != nil {
 		return nil, nil, fmt.Errorf("create log: %w", err)
 	}
-	stderr, err = os.OpenFile(l.path(key, instance, container, "stderr"), flags, 0o600)
+	stderr, err = os.OpenFile(l.path(key, backend, container, "stderr"), flags, 0o600)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("create log: %w", err), stdout.Close())
 	}
@@ -75,9 +75,9 @@ func (l *Files) Open(key types.NamespacedName, instance, container string) (stdo
 }
 
 // LastLine returns the last line that a container has written to stderr, or else to stdout.
-func (l *Files) LastLine(key types.NamespacedName, instance, container string) string {
+func (l *Files) LastLine(key types.NamespacedName, backend, container string) string {
 	for _, output := range []string{"stderr", "stdout"} {
-		if end, err := tail(l.path(key, instance, container, output), 4*maxMessage); err == nil {
+		if end, err := tail(l.path(key, backend, container, output), 4*maxMessage); err == nil {
 			if line := lastLine(end); line != "" {
 				return line
 			}
@@ -111,7 +111,7 @@ func tail(path string, size int64) ([]byte, error) {
 }
 
 // Bound truncates the logs of a backend that exceed maxLogSize.
-func (l *Files) Bound(key types.NamespacedName, instance string) error {
+func (l *Files) Bound(key types.NamespacedName, backend string) error {
 	entries, err := os.ReadDir(l.Dir(key))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -122,7 +122,7 @@ func (l *Files) Bound(key types.NamespacedName, instance string) error {
 	var errs []error
 	for _, entry := range entries {
 		name := entry.Name()
-		if !strings.HasPrefix(name, instance+".") || filepath.Ext(name) != ".log" {
+		if !strings.HasPrefix(name, backend+".") || filepath.Ext(name) != ".log" {
 			continue
 		}
 		if info, err := entry.Info(); err == nil && info.Size() > maxLogSize {
@@ -141,7 +141,7 @@ func rotate(path string) error {
 }
 
 // Prune deletes the logs of stopped backends, except for the most recent ones.
-func (l *Files) Prune(key types.NamespacedName, live func(instance string) bool) error {
+func (l *Files) Prune(key types.NamespacedName, live func(backend string) bool) error {
 	entries, err := os.ReadDir(l.Dir(key))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -153,35 +153,35 @@ func (l *Files) Prune(key types.NamespacedName, live func(instance string) bool)
 		files []string
 		last  time.Time
 	}
-	instances := map[string]*ended{}
+	backends := map[string]*ended{}
 	for _, entry := range entries {
-		instance, _, _ := strings.Cut(entry.Name(), ".")
+		backend, _, _ := strings.Cut(entry.Name(), ".")
 		info, err := entry.Info()
-		if err != nil || live(instance) {
+		if err != nil || live(backend) {
 			continue
 		}
-		if instances[instance] == nil {
-			instances[instance] = &ended{}
+		if backends[backend] == nil {
+			backends[backend] = &ended{}
 		}
-		e := instances[instance]
+		e := backends[backend]
 		e.files = append(e.files, filepath.Join(l.Dir(key), entry.Name()))
 		if info.ModTime().After(e.last) {
 			e.last = info.ModTime()
 		}
 	}
-	if len(instances) <= endedInstances {
+	if len(backends) <= endedBackends {
 		return nil
 	}
-	names := make([]string, 0, len(instances))
-	for name := range instances {
+	names := make([]string, 0, len(backends))
+	for name := range backends {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(instances[b].last.Compare(instances[a].last), cmp.Compare(a, b))
+		return cmp.Or(backends[b].last.Compare(backends[a].last), cmp.Compare(a, b))
 	})
 	var errs []error
-	for _, name := range names[endedInstances:] {
-		for _, file := range instances[name].files {
+	for _, name := range names[endedBackends:] {
+		for _, file := range backends[name].files {
 			errs = append(errs, os.Remove(file))
 		}
 	}

@@ -54,7 +54,7 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	for n := range endedInstances + 3 {
+	for n := range endedBackends + 3 {
 		for _, output := range []string{".stdout.log", ".stderr.log", ".side.stdout.log", ".stdout.log.1"} {
 			path := filepath.Join(l.Dir(key), fmt.Sprintf("rev-%d%s", n, output))
 			if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -65,15 +65,15 @@ func TestPrune(t *testing.T) {
 			}
 		}
 	}
-	if err := l.Prune(key, func(instance string) bool { return instance == "rev-0" }); err != nil {
+	if err := l.Prune(key, func(backend string) bool { return backend == "rev-0" }); err != nil {
 		t.Fatalf("prune: %v", err)
 	}
 	left, err := os.ReadDir(l.Dir(key))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(left) != 4*(endedInstances+1) {
-		t.Errorf("%d files are left, want %d", len(left), 4*(endedInstances+1))
+	if len(left) != 4*(endedBackends+1) {
+		t.Errorf("%d files are left, want %d", len(left), 4*(endedBackends+1))
 	}
 	for _, entry := range left {
 		if name := entry.Name(); strings.HasPrefix(name, "rev-1.") || strings.HasPrefix(name, "rev-2.") {

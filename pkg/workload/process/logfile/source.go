@@ -117,7 +117,7 @@ func (r *logReader) readAll(dir string, first bool) error {
 
 // read reads the complete lines that were appended to a file since the last call. The options apply to the first call.
 func (r *logReader) read(path string, first bool) error {
-	instance, container, ok := r.of(filepath.Base(path))
+	backend, container, ok := r.of(filepath.Base(path))
 	if !ok {
 		return nil
 	}
@@ -153,17 +153,17 @@ func (r *logReader) read(path string, first bool) error {
 	if first {
 		text = r.bounded(text, info.ModTime())
 	}
-	return revisionlog.CopyLines(bytes.NewReader(text), instance, container, r.write)
+	return revisionlog.CopyLines(bytes.NewReader(text), backend, container, r.write)
 }
 
 // of returns the backend and the container of a file, and reports whether the container is selected.
-func (r *logReader) of(name string) (instance, container string, ok bool) {
+func (r *logReader) of(name string) (backend, container string, ok bool) {
 	for _, output := range []string{".stdout.log", ".stderr.log"} {
 		if base, is := strings.CutSuffix(name, output); is {
-			if instance, container, ok = strings.Cut(base, "."); !ok {
+			if backend, container, ok = strings.Cut(base, "."); !ok {
 				container = r.serving
 			}
-			return instance, container, slices.Contains(r.wanted, container)
+			return backend, container, slices.Contains(r.wanted, container)
 		}
 	}
 	return "", "", false
