@@ -11,8 +11,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// answer reads the instance's answer, of which resp[:conn.n] is there, and sends it to the client. A refusal is
-// for a client that got nothing yet.
+// answer reads the backend's response, of which resp[:conn.n] has arrived, and sends it to the client. A rejection is only
+// possible if nothing was sent to the client.
 func (x *Exchange) answer() (*serving.Rejection, error) {
 	x.observer.ResponseStarted()
 	size, have, err := x.readHead()
@@ -52,7 +52,7 @@ func (x *Exchange) answer() (*serving.Rejection, error) {
 		x.out = append(x.out, "\r\n"...)
 	}
 	if done {
-		// Others can use the connection while the client takes its answer.
+		// Other requests can use the connection while the client reads the response.
 		x.keep(!res.close && take == len(rest))
 	}
 	if err := x.sendAnswer(x.out, take); err != nil {
@@ -69,7 +69,7 @@ func (x *Exchange) answer() (*serving.Rejection, error) {
 	return nil, x.stream(res.length - int64(take))
 }
 
-// isInvalid tells whether an error is about what an instance sent.
+// isInvalid reports whether an error means that the backend sent a malformed response.
 func isInvalid(err error) bool {
 	for _, invalid := range []error{errStatusLine, errField, errFraming, errHeadSize, errInterim} {
 		if errors.Is(err, invalid) {
@@ -79,8 +79,8 @@ func isInvalid(err error) bool {
 	return false
 }
 
-// readHead reads the head of the answer, and passes interim answers on before it. The head is resp[:size] then, and
-// resp[size:have] what came with it.
+// readHead reads the head of the response, and forwards interim responses before it. Then resp[:size] is the head, and
+// resp[size:have] the start of the body.
 func (x *Exchange) readHead() (size, have int, err error) {
 	have = x.conn.n
 	for scanned, interim := 0, 0; ; {
@@ -115,7 +115,7 @@ func (x *Exchange) readHead() (size, have int, err error) {
 		if interim++; interim > maxInterim || x.res.status == http.StatusSwitchingProtocols {
 			return 0, 0, errInterim
 		}
-		// Nobody waits for a 100 (Continue): the request had all of its body.
+		// A 100 (Continue) is not needed: the request was sent with its body.
 		if x.res.status != http.StatusContinue {
 			if err := x.sendAnswer(x.res.appendTo(x.out[:0], false), 0); err != nil {
 				return 0, 0, err
@@ -125,11 +125,11 @@ func (x *Exchange) readHead() (size, have int, err error) {
 	}
 }
 
-// stream passes the rest of a body on as it comes. left is what is left of one by length.
+// stream forwards the rest of a body. left is the number of its bytes if its length is known.
 func (x *Exchange) stream(left int64) error {
 	buf := x.resp[:min(len(x.resp), streamSize)]
 	for {
-		// The deadline of the connection is moved only once it is over: see await.
+		// await moves the deadline of the connection only after it has passed.
 		x.last = time.Now()
 		if x.watch != nil && !x.streaming {
 			x.streaming = true
@@ -176,7 +176,7 @@ func (x *Exchange) stream(left int64) error {
 	}
 }
 
-// early says that an end came too early.
+// early returns errEOF for an unexpected end of the connection, and other errors unchanged.
 func early(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errEOF
@@ -184,7 +184,7 @@ func early(err error) error {
 	return err
 }
 
-// sendAnswer sends a part of the answer, with some bytes of its body where it has no chunks.
+// sendAnswer sends a part of the response. body is the number of body bytes in it, ignored for a chunked response.
 func (x *Exchange) sendAnswer(b []byte, body int) error {
 	within := x.timeouts.Stall
 	if limit := x.limit(); !x.started && !limit.IsZero() {

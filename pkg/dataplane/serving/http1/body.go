@@ -4,7 +4,7 @@ import (
 	"errors"
 )
 
-// maxChunkLine bounds the line of a chunk's size and that of a trailer field, maxTrailers all of them, in bytes.
+// maxChunkLine bounds each chunk size line and each trailer field line, maxTrailers all trailer lines together, in bytes.
 const (
 	maxChunkLine = 4 << 10
 	maxTrailers  = 64 << 10
@@ -12,17 +12,17 @@ const (
 
 var errChunk = errors.New("malformed chunk")
 
-// chunks follows a body in chunks (RFC 9112 7.1), which is passed on as it comes, and finds its end.
+// chunks parses the framing of a chunked body (RFC 9112 7.1), which is forwarded unchanged, and finds its end.
 type chunks struct {
 	state chunkState
-	// left is what is left of a chunk's data; digits are those of its size so far.
+	// left is the number of unread data bytes of the current chunk, digits the number of digits of its size so far.
 	left   int64
 	digits int
-	// line is the length of the current line, trailers that of all trailer lines.
+	// line is the length of the current line, trailers the length of all trailer lines.
 	line, trailers int
-	// name is the start of a trailer field's name.
+	// name is the part of a trailer field's name that was parsed so far, in lower case.
 	name []byte
-	// data counts the bytes of the body itself.
+	// data counts the bytes of the body without framing.
 	data int64
 }
 
@@ -43,7 +43,7 @@ const (
 	chunksDone
 )
 
-// feed looks at the next bytes, and says how many of them belong to the body, and whether it ends there.
+// feed parses the next bytes and returns how many of them belong to the body, and whether the body ends there.
 func (c *chunks) feed(b []byte) (n int, done bool, err error) {
 	for n < len(b) {
 		if c.state == chunkData {
@@ -67,7 +67,7 @@ func (c *chunks) feed(b []byte) (n int, done bool, err error) {
 	return n, false, nil
 }
 
-// step takes a byte of framing, and tells whether it may be there.
+// step parses a byte of framing and reports whether it is valid there.
 func (c *chunks) step(b byte) bool {
 	if c.line++; c.line > maxChunkLine {
 		return false
@@ -149,8 +149,8 @@ func (c *chunks) trailerByte(b byte) bool {
 	return false
 }
 
-// framingField tells whether a field, by its name in lower case, may not come as a trailer, since it says where
-// messages end or go (RFC 9110 6.5.1).
+// framingField reports whether a field, given by its name in lower case, may not be a trailer because it determines the
+// framing or routing of messages (RFC 9110 6.5.1).
 func framingField(name []byte) bool {
 	switch string(name) {
 	case "connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade":
@@ -169,14 +169,14 @@ func unhex(c byte) byte {
 	return c - 'a' + 10
 }
 
-// The last chunk of a body, and the space that a chunk's size line takes at most, for a read of 32 KiB.
+// The last chunk of a body, and the maximum length of a chunk size line for a read of 32 KiB.
 const (
 	lastChunk     = "0\r\n\r\n"
 	chunkHeadRoom = len("8000\r\n")
 )
 
-// frame makes a chunk of the data that lies at b[chunkHeadRoom:chunkHeadRoom+n], n > 0, in place. b has two
-// bytes more than that.
+// frame adds the framing of a chunk to the data at b[chunkHeadRoom:chunkHeadRoom+n], n > 0, in place, and returns the
+// chunk. b has at least two bytes after the data.
 func frame(b []byte, n int) []byte {
 	const digits = "0123456789abcdef"
 	end := chunkHeadRoom + n

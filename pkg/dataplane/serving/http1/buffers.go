@@ -3,33 +3,34 @@ package http1
 import "sync"
 
 const (
-	// inSize, outSize and respSize are the sizes of buffers to begin with, in bytes.
+	// inSize, outSize and respSize are the initial sizes of buffers, in bytes.
 	inSize, outSize, respSize = 4 << 10, 4 << 10, 8 << 10
-	// addedSize is what the gateway adds to a request, in bytes.
+	// addedSize is the estimated size of the header fields that the gateway adds to a request, in bytes.
 	addedSize = 512
-	// maxKept is up to where a buffer that grew is kept.
+	// maxKept bounds the grown buffers that are kept for reuse, in bytes.
 	maxKept = 32 << 10
-	// maxBody bounds the requests with a body that are held as a whole.
+	// maxBody bounds the requests with a body that are buffered completely, in bytes.
 	maxBody = 32 << 10
-	// watchRoom is what a client can send at least while its request is worked on, before it is no longer watched.
+	// watchRoom is the least number of bytes that a client can send while its request is served before the watch of its
+	// connection ends.
 	watchRoom = 64
-	// streamSize is the size of buffers for longer bodies.
+	// streamSize is the size of buffers for longer bodies, in bytes.
 	streamSize = 32 << 10
 )
 
-// input is what a client sent. Connections that wait for a request have none.
+// input buffers the bytes that a client sent. Connections that wait for a request have none.
 type input struct {
-	// buf is what was read; start to end is not dealt with yet.
+	// buf[start:end] is unread input.
 	buf        []byte
 	start, end int
 	req        request
 }
 
-// output is what is sent for a request, and what came back. Requests that wait for an instance have none.
+// output has the buffers for sending a request and its response. Requests that wait for a backend have none.
 type output struct {
-	// out is what is to be written, to the instance first, to the client then.
+	// out is written first to the backend, then to the client.
 	out []byte
-	// resp is what was read from the instance.
+	// resp is the buffer for bytes from the backend.
 	resp []byte
 	res  response
 	body chunks
@@ -43,23 +44,23 @@ var (
 	streamPool = sync.Pool{New: func() any { return new([streamSize]byte) }}
 )
 
-// unread is what is not dealt with yet.
+// unread returns the unread input.
 func (in *input) unread() []byte { return in.buf[in.start:in.end] }
 
-// skip takes the first n bytes as dealt with.
+// skip marks the first n unread bytes as read.
 func (in *input) skip(n int) {
 	if in.start += n; in.start == in.end {
 		in.start, in.end = 0, 0
 	}
 }
 
-// room is where to read to. The last few bytes are left for the watch of the client.
+// room returns the free space for reads. The last few bytes are reserved for the watch of the client.
 func (in *input) room() []byte {
 	limit := len(in.buf) - watchRoom
 	return in.buf[min(in.end, limit):limit]
 }
 
-// makeRoom makes room to read more. What is unread may move.
+// makeRoom makes room to read more. Unread input may move.
 func (in *input) makeRoom() {
 	if len(in.room()) == 0 {
 		in.hold(in.end - in.start + 1)
@@ -82,13 +83,13 @@ func (in *input) sizeWithRoom() int {
 	return in.sizeFor(in.end - in.start + 1)
 }
 
-// beyond returns how much memory a request of size bytes takes beyond buffers of the usual sizes: for itself, and as it
-// is sent on, with some more fields.
+// beyond returns the memory that a request of size bytes needs beyond buffers of the initial sizes: for itself, and for
+// its forwarded form with added fields.
 func (in *input) beyond(size int) int {
 	return len(in.buf) - inSize + max(size+addedSize-outSize, 0)
 }
 
-// hold makes room for size bytes from start on. What is unread may move.
+// hold makes room for size bytes from start on. Unread input may move.
 func (in *input) hold(size int) {
 	if in.start+size <= len(in.buf)-watchRoom {
 		return
@@ -100,7 +101,7 @@ func (in *input) hold(size int) {
 	in.start, in.end = 0, copy(in.buf, unread)
 }
 
-// release gives in back, without what has grown.
+// release returns in to its pool, without grown buffers.
 func (in *input) release() {
 	in.start, in.end = 0, 0
 	if len(in.buf) > inSize {
@@ -112,7 +113,7 @@ func (in *input) release() {
 	inputPool.Put(in)
 }
 
-// release gives o back, without what has grown.
+// release returns o to its pool, without grown buffers.
 func (o *output) release() {
 	if cap(o.out) > maxKept {
 		o.out = make([]byte, 0, outSize)

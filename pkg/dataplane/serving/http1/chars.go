@@ -48,7 +48,7 @@ func when(is bool) byte {
 	return 0
 }
 
-// all tells whether a table has every byte of b.
+// all reports whether a table has every byte of b.
 func all(b []byte, table *[256]byte) bool {
 	for _, c := range b {
 		if table[c] == 0 {
@@ -58,7 +58,7 @@ func all(b []byte, table *[256]byte) bool {
 	return true
 }
 
-// isToken tells whether b is a token.
+// isToken reports whether b is a token.
 func isToken(b []byte) bool { return len(b) > 0 && all(b, &lowerToken) }
 
 // equalFold compares b with a name in lower case, ignoring the case of b.
@@ -74,7 +74,7 @@ func equalFold(b []byte, lower string) bool {
 	return true
 }
 
-// trim returns b without the white space around it.
+// trim returns b without surrounding white space.
 func trim(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]
@@ -85,8 +85,8 @@ func trim(b []byte) []byte {
 	return b
 }
 
-// cutLine returns the line that b starts with, and what follows its CRLF. ok is false if the line does not end
-// with CRLF.
+// cutLine returns the line that b starts with, and the bytes after its CRLF. lf is the index of the first LF. ok is false
+// if the line does not end with CRLF.
 func cutLine(b []byte, lf int) (line, rest []byte, ok bool) {
 	if lf < 1 || b[lf-1] != '\r' {
 		return nil, nil, false
@@ -94,7 +94,7 @@ func cutLine(b []byte, lf int) (line, rest []byte, ok bool) {
 	return b[:lf-1], b[lf+1:], true
 }
 
-// validHost tells whether b is a host, name or address, that a port may follow.
+// validHost reports whether b is a host name or address, optionally with a port.
 func validHost(b []byte) bool {
 	if len(b) > 0 && b[0] == '[' {
 		for i, c := range b[1:] {
@@ -118,7 +118,7 @@ func validHost(b []byte) bool {
 	return len(b) > 0
 }
 
-// validPort tells whether b is empty or a colon and digits.
+// validPort reports whether b is empty or a colon and digits.
 func validPort(b []byte) bool {
 	if len(b) == 0 {
 		return true

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// lingerTime and lingerBytes bound what is read from a client that was refused, so that it gets to read why.
+	// lingerTime and lingerBytes bound the input that is read after a rejection, so that the client receives the rejection.
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 10
 	// unrouted is the namespace of requests whose heads have not arrived yet.
 	unrouted = ""
 )
 
-// errStopped is why a connection that waits for a request ends with its server.
-var errStopped = errors.New("server stops")
+// errStopped is the error of a connection that waits for a request when its server stops.
+var errStopped = errors.New("server stopped")
 
-// What a connection is doing, so that it can be stopped.
+// The states of a connection.
 const (
 	busy int32 = iota
-	// waiting is for bytes of a request's head.
+	// waiting means that the connection reads the head of a request: stop may interrupt it.
 	waiting
 	stopping
 )
 
-// next is what is to be done with a connection after a request.
+// next is the action for a connection after a request.
 type next int
 
 const (
@@ -49,25 +49,25 @@ type conn struct {
 	conn   net.Conn
 	raw    syscall.RawConn
 	peer   netip.AddrPort
-	// base is what contexts of exchanges derive from: they outlive the server's.
+	// base is the parent of the contexts of exchanges. It is not canceled when the server stops.
 	base context.Context
 
 	state atomic.Int32
-	// stopped is closed when stop has run.
+	// stopped is closed when stop returns.
 	stopped chan struct{}
 
-	// in is nil while there is nothing from the client. size is that of the current request's head.
+	// in is nil while no input is unread. size is the size of the current request's head.
 	in   *input
 	size int
-	// reserved is how much of the server's budget the connection holds for a request that is still arriving.
+	// reserved is the number of bytes of the server's budget that the connection holds for a request that is still arriving.
 	reserved int64
-	// readDeadline is the deadline set, now a time of the recent past.
+	// readDeadline is the read deadline of the connection, now a time of the recent past.
 	readDeadline, now time.Time
-	// answered tells that there was a request before.
+	// answered is true after the first request.
 	answered bool
 
-	// readFunc, tryFunc and writeFunc are read, tryRead and write, made function values once; writing is what write
-	// writes, n and err what came of any of them.
+	// readFunc, tryFunc and writeFunc are the method values of read, tryRead and write, created once to save allocations.
+	// writing is the input of write, n and err are the results of each.
 	readFunc, tryFunc, writeFunc func(fd uintptr) bool
 	writing                      []byte
 	n                            int
@@ -76,7 +76,7 @@ type conn struct {
 	x Exchange
 }
 
-// serve serves requests until the connection ends or is handed over.
+// serve serves requests until the connection ends or belongs to the standard path permanently.
 func (c *conn) serve() {
 	var rejection *serving.Rejection
 	var err error
@@ -135,7 +135,7 @@ func (c *conn) serveRequest() next {
 	return goOn
 }
 
-// rejected answers a request that is rejected for its form, as the connection's last.
+// rejected answers a malformed request, as the connection's last.
 func (c *conn) rejected(rejection *serving.Rejection) {
 	c.reject(rejection, false, true) //nolint:errcheck // the connection ends anyway
 	if c.server.Rejected == nil {
@@ -148,7 +148,7 @@ func (c *conn) rejected(rejection *serving.Rejection) {
 	c.server.Rejected(c.peer, rejection, head)
 }
 
-// next reads and parses the next head. The error tells that the connection ended.
+// next reads and parses the next head. An error means that the connection ended.
 func (c *conn) next() (*serving.Rejection, error) {
 	limit := c.server.maxHeaderBytes()
 	scanned := 0
@@ -202,7 +202,7 @@ func (c *conn) next() (*serving.Rejection, error) {
 	}
 }
 
-// parse parses the head, and reads what has arrived of the body if a buffer will do for it.
+// parse parses the head, and reads the part of the body that has arrived if the body fits into a buffer.
 func (c *conn) parse() (*serving.Rejection, error) {
 	req := &c.in.req
 	for {
@@ -210,7 +210,7 @@ func (c *conn) parse() (*serving.Rejection, error) {
 		if rejection != nil || req.other || c.whole() || req.length > int64(maxBody-c.size) {
 			return rejection, nil
 		}
-		// As the head moves, it has to be parsed again.
+		// The head is parsed once more because its bytes move.
 		if size := c.in.sizeFor(c.size + int(req.length)); size > inSize && !c.reserve(size) {
 			return nil, nil
 		}
@@ -228,7 +228,7 @@ func (c *conn) parse() (*serving.Rejection, error) {
 	}
 }
 
-// reserve reserves what an input buffer of a size takes, and reports whether there is so much.
+// reserve reserves the memory of an input buffer, and reports whether the budget allows it.
 func (c *conn) reserve(size int) bool {
 	budget, more := c.server.Budget, int64(size)-c.reserved
 	if budget == nil || more <= 0 {
@@ -241,7 +241,7 @@ func (c *conn) reserve(size int) bool {
 	return true
 }
 
-// unreserve gives back what was reserved.
+// unreserve releases the reserved memory.
 func (c *conn) unreserve() {
 	if c.reserved > 0 {
 		c.server.Budget.Release(unrouted, c.reserved)
@@ -249,7 +249,7 @@ func (c *conn) unreserve() {
 	}
 }
 
-// whole tells whether all of the current request has arrived.
+// whole reports whether the current request has arrived completely.
 func (c *conn) whole() bool { return int64(len(c.in.unread())-c.size) >= c.in.req.length }
 
 // wait waits for the first bytes of a request.
@@ -257,14 +257,14 @@ func (c *conn) wait() error {
 	if c.now.IsZero() {
 		c.now = time.Now()
 	}
-	// Moving a deadline costs more than letting it be a little early.
+	// A deadline that is a little early is cheaper than a call for each request.
 	if idle := c.server.idleTimeout(); c.readDeadline.Sub(c.now) < idle*3/4 || c.readDeadline.Sub(c.now) > idle {
 		c.setReadDeadline(c.now.Add(idle))
 	}
 	return c.receive()
 }
 
-// receive reads a part of a head, unless the server stops.
+// receive reads a part of a head. It returns errStopped if the server stops and no input has arrived.
 func (c *conn) receive() error {
 	if !c.state.CompareAndSwap(busy, waiting) {
 		<-c.stopped
@@ -286,7 +286,8 @@ func (c *conn) receive() error {
 	return err
 }
 
-// arrived reads what came while the server began to stop: whoever sent it could not know.
+// arrived reads the input that arrived while the server began to stop, because its request must still be served. It
+// reports whether any arrived.
 func (c *conn) arrived() bool {
 	c.n, c.err = 0, nil
 	if err := c.raw.Control(func(fd uintptr) { c.read(fd) }); err != nil || c.err != nil || c.n <= 0 {
@@ -296,7 +297,7 @@ func (c *conn) arrived() bool {
 	return c.conn.SetReadDeadline(time.Time{}) == nil
 }
 
-// stop ends the connection once it has no request, or only the start of its head.
+// stop ends the connection if it waits for a request or the rest of a head, otherwise after the current request.
 func (c *conn) stop() {
 	if c.state.Swap(stopping) == waiting {
 		c.conn.SetReadDeadline(longAgo) //nolint:errcheck // fails on closed connections only, as does the read
@@ -304,7 +305,7 @@ func (c *conn) stop() {
 	close(c.stopped)
 }
 
-// fill reads what the client sends, at least a byte.
+// fill reads at least one byte from the client.
 func (c *conn) fill() error {
 	if err := c.raw.Read(c.readFunc); err != nil {
 		return err
@@ -313,7 +314,7 @@ func (c *conn) fill() error {
 	return c.err
 }
 
-// read reads into in, which it needs only if there is something to read.
+// read reads into in. It returns false, without in, if no input has arrived.
 func (c *conn) read(fd uintptr) bool {
 	if c.in == nil {
 		c.in = inputPool.Get().(*input)
@@ -329,13 +330,13 @@ func (c *conn) read(fd uintptr) bool {
 	return false
 }
 
-// tryRead reads what is there.
+// tryRead reads available input without blocking.
 func (c *conn) tryRead(fd uintptr) bool {
 	c.n, c.err = sysRead(fd, c.in.room())
 	return true
 }
 
-// send writes b to the client, which has to read some of it within a time; 0 is any.
+// send writes b to the client. It fails if the client reads nothing for the duration within; 0 is no limit.
 func (c *conn) send(b []byte, within time.Duration) error {
 	c.writing = b
 	if err := c.raw.Write(c.writeFunc); err != nil {
@@ -376,8 +377,8 @@ func (c *conn) reject(r *serving.Rejection, head, closing bool) error {
 	return c.send(appendRejection(nil, r, head, closing), c.server.headerTimeout())
 }
 
-// linger ends what is written, and reads on for a while: closing a connection with something unread makes the
-// client's system drop what it has got.
+// linger closes the write side and reads for a while: closing a connection with unread input resets it, and the client's
+// system then discards the response.
 func (c *conn) linger() {
 	conn, ok := c.conn.(interface{ CloseWrite() error })
 	if !ok || conn.CloseWrite() != nil {
@@ -403,11 +404,11 @@ func (c *conn) setReadDeadline(t time.Time) {
 	}
 }
 
-// closing tells whether the current answer is the connection's last.
+// closing reports whether the current response is the connection's last.
 func (c *conn) closing() bool {
 	retired := c.server.Retired
 	return c.in.req.close || c.state.Load() == stopping || retired != nil && retired.Load()
 }
 
-// isHead tells whether the current request's answer has no body.
+// isHead reports whether the current request is a HEAD request, whose response has no body.
 func (c *conn) isHead() bool { return string(c.in.req.Method) == http.MethodHead }

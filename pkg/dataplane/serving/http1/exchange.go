@@ -12,10 +12,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// watchAfter is how long a response may take before the client is watched: most are there earlier.
+// watchAfter is the time after which a client whose response has not started is watched. Most responses start earlier.
 const watchAfter = 50 * time.Millisecond
 
-var errEOF = fmt.Errorf("the instance closed its connection: %w", io.ErrUnexpectedEOF)
+var errEOF = fmt.Errorf("backend closed the connection: %w", io.ErrUnexpectedEOF)
 
 // Exchange is one request and its response. One goroutine uses it.
 type Exchange struct {
@@ -23,18 +23,18 @@ type Exchange struct {
 	c        *conn
 	observer Observer
 	timeouts serving.Timeouts
-	// start is the time when it began, sent when it was sent to the backend, last when something came from the backend, or was
-	// written to a client that had to be waited for.
+	// start is the time when the exchange began, sent when the request was sent to the backend, last when bytes were
+	// last received from the backend or sent to the client.
 	start, sent, last time.Time
-	// started is true once the response has started, streaming once the observer knows that it takes a while.
+	// started is true once the response has started, streaming once it was reported to the observer as streaming.
 	started, streaming bool
-	// closes is true if the connection of the client ends with the response.
+	// closes is true if the client's connection is closed after the response.
 	closes bool
 
 	upstream *Upstream
 	conn     *upstreamConn
 	watch    *watch
-	// status is the status code that the client got, received the size of the response's body so far.
+	// status is the status code of the response that was sent, received the size of its body so far.
 	status   int
 	received int64
 }
@@ -45,8 +45,8 @@ func (x *Exchange) Head() *Head { return &x.c.in.req.Head }
 // Peer returns the address of the client.
 func (x *Exchange) Peer() netip.AddrPort { return x.c.peer }
 
-// Memory returns the bytes that the request holds beyond buffers of the usual sizes. What the server reserved for them while the
-// request arrived is released: the caller reserves it now.
+// Memory returns the bytes that the request holds beyond buffers of the initial sizes, for the caller to reserve. It releases the
+// server's reservation for the arriving request.
 func (x *Exchange) Memory() int {
 	x.c.unreserve()
 	return max(x.c.in.beyond(x.size()), 0)
@@ -57,7 +57,7 @@ func (x *Exchange) Begin(o Observer) {
 	x.observer, x.timeouts = o, o.Timeouts()
 }
 
-// Wait returns a context that ends when the client closes its connection, or the response should have started.
+// Wait returns a context that is canceled when the client closes its connection or the start timeout has passed.
 func (x *Exchange) Wait() (context.Context, context.CancelFunc) {
 	ctx := x.watching().ctx
 	if x.timeouts.Start > 0 {
@@ -66,7 +66,7 @@ func (x *Exchange) Wait() (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
 
-// Forward sends the request to a backend, and its response to the client.
+// Forward sends the request to a backend and the response to the client.
 func (x *Exchange) Forward(upstream *Upstream) serving.Result {
 	x.sent = x.c.now
 	if x.watch != nil || x.output != nil {
@@ -93,10 +93,10 @@ func (x *Exchange) Forward(upstream *Upstream) serving.Result {
 	return x.result(x.answer())
 }
 
-// Failed returns the result of a request that ended by an error before its response, such as the cause of the context of Wait.
+// Failed returns the result of a request that failed before its response, for example with the cause of Wait's context.
 func (x *Exchange) Failed(err error) serving.Result { return x.result(failed(err)) }
 
-// result ends an attempt. A rejection is for a client that got nothing yet.
+// result ends an attempt. A rejection is only possible if nothing was sent to the client.
 func (x *Exchange) result(rejection *serving.Rejection, err error) serving.Result {
 	if x.conn != nil {
 		x.conn.conn.Close()
@@ -118,7 +118,7 @@ func (x *Exchange) result(rejection *serving.Rejection, err error) serving.Resul
 
 // Reject answers the request with a rejection.
 func (x *Exchange) Reject(r *serving.Rejection) error {
-	// What the client still gets is not bounded by the exchange, whose time may be over.
+	// The rejection has its own time limit, because the timeouts of the exchange may have expired.
 	closing := x.c.closing()
 	err := x.c.reject(r, x.c.isHead(), closing)
 	x.closes = closing || err != nil
@@ -127,7 +127,7 @@ func (x *Exchange) Reject(r *serving.Rejection) error {
 
 func (x *Exchange) requestBytes() int64 { return max(x.c.in.req.length, 0) }
 
-// size returns the size of the request with its body, which has arrived completely.
+// size returns the size of the head and the body.
 func (x *Exchange) size() int { return x.c.size + int(x.requestBytes()) }
 
 // failed returns the rejection for an error before the response.
@@ -141,7 +141,7 @@ func failed(err error) (*serving.Rejection, error) {
 	return serving.BrokenOff, early(err)
 }
 
-// limit is when the exchange has to end, unless something comes before. The zero time is never.
+// limit returns the time at which the exchange times out if no more bytes arrive. The zero time means never.
 func (x *Exchange) limit() (limit time.Time) {
 	t := &x.timeouts
 	if x.started {
@@ -162,7 +162,7 @@ func (x *Exchange) limit() (limit time.Time) {
 	return limit
 }
 
-// earlier returns the earlier of two times, of which a zero time is none.
+// earlier returns the earlier of two times. A zero a means no time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
@@ -170,8 +170,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// await does the next step of the connection to the backend: it reads at least a byte. It starts to watch the client if
-// that takes long.
+// await sends the rest of the request and reads at least one byte from the backend. It starts the watch of the client if
+// the backend does not respond soon.
 func (x *Exchange) await() error {
 	conn := x.conn
 	for {
@@ -204,7 +204,7 @@ func (x *Exchange) await() error {
 	}
 }
 
-// keep keeps the connection to the backend for the next request, or closes it.
+// keep returns the connection to the backend to its upstream if it is reusable, and closes it otherwise.
 func (x *Exchange) keep(reusable bool) {
 	conn := x.conn
 	x.conn = nil
@@ -220,7 +220,7 @@ func (x *Exchange) keep(reusable bool) {
 	x.upstream.put(conn, now)
 }
 
-// watching returns the watch of the client, and starts it if it does not run.
+// watching returns the watch of the client, and starts it if it is not running.
 func (x *Exchange) watching() *watch {
 	if x.watch == nil {
 		x.watch = startWatch(x.c.base, x.c.conn, x.c.in.buf[x.c.in.end:])
@@ -228,7 +228,7 @@ func (x *Exchange) watching() *watch {
 	return x.watch
 }
 
-// unwatch ends the watch, if it runs. Bytes that came meanwhile are input.
+// unwatch stops the watch, if it is running. The bytes that it read become input.
 func (x *Exchange) unwatch() {
 	if x.watch == nil {
 		return

@@ -9,46 +9,46 @@ import (
 	"time"
 )
 
-// maxAhead bounds what is read of the next requests while the standard path works on one, in bytes.
+// maxAhead bounds the input that is read ahead of the next requests while the standard path serves one, in bytes.
 const maxAhead = 4 << 10
 
-// What is read in place of a malformed part of a body's framing, for net/http to refuse: bytes that are malformed
-// wherever they replace others. Any byte but a bare LF is valid in a chunk extension for net/http.
+// The bytes that net/http reads in place of malformed framing of a body, and rejects in every position. In a chunk
+// extension, net/http rejects only a bare LF.
 const (
 	malformed          = "\x00\r\n\r\n"
 	malformedExtension = "\n"
 )
 
-// What the standard path does with a connection.
+// The phases of a connection on the standard path.
 const (
 	lent int32 = iota
-	// idle is when its request is answered, returning when it was told that there is no other one.
+	// idle means that the request is answered, returning that net/http has read EOF in place of the next request.
 	idle
 	returning
 	returned
-	// kept is for good: closed, hijacked, or HTTP/2.
+	// kept means that the connection never returns: it is closed, hijacked, or HTTP/2.
 	kept
 )
 
-// handedOver is a connection that the standard path has for one request. It reads that one, as far as its head and
-// its framing go, and the end once net/http waits for another one. So no request gets past this package's parser.
+// handedOver is a connection that is lent to the standard path for one request. Reads return this request, up to the end
+// of its framing, and EOF when net/http waits for the next one. So this package parses every request.
 type handedOver struct {
 	net.Conn
 	raw syscall.RawConn
-	// read is what was read from the client and not yet by the standard path.
+	// read has the input that was read from the client, but not yet by the standard path.
 	read []byte
-	// left is what is left of the head, and of a body by length; a body in chunks follows.
+	// left is the number of unread bytes of the head and of a body with a Content-Length. A chunked body follows them.
 	left             int64
 	chunked, invalid bool
 	body             chunks
 
 	phase atomic.Int32
-	// over gets whether there can be further requests when the standard path has done.
+	// over receives one value when the standard path is finished: true if the connection returns.
 	over chan bool
 }
 
-// handOver gives the connection to the standard path, for the current request or, with HTTP/2, for good. It tells
-// whether it came back.
+// handOver lends the connection to the standard path for the current request, or permanently if it is HTTP/2. It reports
+// whether the connection returned.
 func (c *conn) handOver() bool {
 	h := &handedOver{
 		Conn: c.conn, raw: c.raw, read: append([]byte(nil), c.in.unread()...),
@@ -82,7 +82,7 @@ func (c *conn) handOver() bool {
 	return true
 }
 
-// ConnState is for the http.Server that serves what is handed over: it notes that a request is answered.
+// ConnState is the ConnState hook for the http.Server that serves lent connections: it records that a request is answered.
 func ConnState(conn net.Conn, state http.ConnState) {
 	h, ok := conn.(*handedOver)
 	if !ok {
@@ -96,7 +96,7 @@ func ConnState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// keep has the connection never come back, unless it has already.
+// keep makes the connection the standard path's permanently, unless it has already returned.
 func (h *handedOver) keep() {
 	for phase := h.phase.Load(); phase < returned; phase = h.phase.Load() {
 		if h.phase.CompareAndSwap(phase, kept) {
@@ -163,7 +163,7 @@ func (h *handedOver) readRequest(b []byte) (int, error) {
 	return size, nil
 }
 
-// take copies what was read before, n bytes at most.
+// take copies at most n bytes that were read before.
 func (h *handedOver) take(b []byte, n int) int {
 	n = copy(b, h.read[:min(n, len(h.read))])
 	if h.read = h.read[n:]; len(h.read) == 0 {
@@ -172,7 +172,8 @@ func (h *handedOver) take(b []byte, n int) int {
 	return n
 }
 
-// measure says how many of the next bytes, of which there is one at least, belong to the request, or are valid.
+// measure returns how many of the next bytes belong to the request. It sets invalid if their framing is malformed. b is
+// not empty.
 func (h *handedOver) measure(b []byte) int {
 	n := int(min(h.left, int64(len(b))))
 	h.left -= int64(n)
@@ -184,7 +185,7 @@ func (h *handedOver) measure(b []byte) int {
 	return n + size
 }
 
-// marker returns what is read in place of the malformed part.
+// marker returns the bytes to read in place of the malformed framing.
 func (h *handedOver) marker() string {
 	if h.body.state == chunkExtension {
 		return malformedExtension
@@ -192,12 +193,13 @@ func (h *handedOver) marker() string {
 	return malformed
 }
 
-// ended tells whether all of the request was read.
+// ended reports whether the request was read completely.
 func (h *handedOver) ended() bool {
 	return h.left == 0 && (!h.chunked || h.body.state == chunksDone)
 }
 
-// watch waits until the client goes away, or a deadline. What it sends meanwhile is the start of the next requests.
+// watch waits until the client closes its connection or a deadline passes. Bytes that arrive meanwhile are the start of the
+// next requests.
 func (h *handedOver) watch() (int, error) {
 	var ahead [512]byte
 	for len(h.read) < maxAhead {
@@ -210,7 +212,7 @@ func (h *handedOver) watch() (int, error) {
 	return 0, h.raw.Read(func(uintptr) bool { return false })
 }
 
-// Close gives the connection back if its request is answered, and closes it otherwise.
+// Close returns the connection if its request is answered, and closes it otherwise.
 func (h *handedOver) Close() error {
 	if h.phase.CompareAndSwap(returning, returned) {
 		h.over <- true
@@ -223,7 +225,7 @@ func (h *handedOver) Close() error {
 	return h.Conn.Close()
 }
 
-// CloseWrite ends what is written to the connection: net/http does so to have its last answer read.
+// CloseWrite closes the write side. net/http calls it so that the client receives the last response.
 func (h *handedOver) CloseWrite() error {
 	if conn, ok := h.Conn.(interface{ CloseWrite() error }); ok {
 		return conn.CloseWrite()

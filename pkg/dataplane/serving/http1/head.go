@@ -4,7 +4,7 @@ package http1
 type Head struct {
 	// Method, Target and Host as sent; Target is in origin form, such as /path?query, or *.
 	Method, Target, Host []byte
-	// Fields are all header fields in order, those for this hop too.
+	// Fields are all header fields in order, including hop-by-hop fields.
 	Fields []Field
 }
 

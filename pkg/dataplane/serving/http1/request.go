@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxFields and maxOptions bound the work that one head can make.
+	// maxFields and maxOptions bound the work for one head.
 	maxFields  = 1000
 	maxOptions = 32
 )
 
-// The rejections of requests that are not HTTP/1.1 as RFC 9112 has it.
+// The rejections of requests that do not conform to RFC 9112.
 var (
 	badLine     = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed line end"}
 	badRequest  = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed request line"}
@@ -38,21 +38,20 @@ var (
 // request is a parsed request head.
 type request struct {
 	Head
-	// length is the Content-Length, -1 without.
+	// length is the Content-Length, or -1.
 	length int64
-	// close tells that the client wants no further request on its connection.
+	// close is true if the connection ends after the response.
 	close bool
-	// options are the fields that the Connection header names.
+	// options are the field names that the Connection header lists.
 	options [][]byte
-	// chunked tells that the body is in chunks.
+	// chunked is true if the body is chunked.
 	chunked bool
-	// other tells that the request is for the standard path, old that it is HTTP/1.0, preface that it is the start
-	// of HTTP/2.
+	// other is true if the request needs the standard path, old if it is HTTP/1.0, preface if it is the start of HTTP/2.
 	other, old, preface bool
 }
 
-// headSize returns the size of the head that b starts with, 0 if it is not there as a whole. b was looked at up
-// to scanned before.
+// headSize returns the size of the head that b starts with, or 0 if it is incomplete. The first scanned bytes of b were
+// scanned before.
 func headSize(b []byte, scanned int) (int, *serving.Rejection) {
 	if len(b) > 0 && lowerToken[b[0]] == 0 {
 		return 0, badRequest
@@ -60,7 +59,7 @@ func headSize(b []byte, scanned int) (int, *serving.Rejection) {
 	if i := bytes.Index(b[max(scanned-3, 0):], crlfcrlf); i >= 0 {
 		return max(scanned-3, 0) + i + len(crlfcrlf), nil
 	}
-	// Who ends lines with LF alone would wait for an answer in vain.
+	// A client that ends lines with LF alone would otherwise wait until its timeout.
 	for i := scanned; ; i++ {
 		lf := bytes.IndexByte(b[i:], '\n')
 		if lf < 0 {
@@ -72,7 +71,7 @@ func headSize(b []byte, scanned int) (int, *serving.Rejection) {
 	}
 }
 
-// parse parses a whole head, up to the empty line. It changes the names of fields in b to lower case.
+// parse parses a complete head, including the empty line. It changes the field names in b to lower case.
 func (r *request) parse(b []byte) *serving.Rejection {
 	*r = request{Head: Head{Fields: r.Fields[:0]}, length: -1, options: r.options[:0]}
 	line, rest, ok := cutLine(b, bytes.IndexByte(b, '\n'))
@@ -139,7 +138,7 @@ func (r *request) parseLine(line []byte) *serving.Rejection {
 	return badRequest
 }
 
-// checkTarget tells targets in other than origin form, and malformed ones.
+// checkTarget rejects malformed targets, and assigns targets that are not in origin form to the standard path.
 func (r *request) checkTarget() *serving.Rejection {
 	t := r.Target
 	if !all(t, &targetByte) {
@@ -162,7 +161,7 @@ func (r *request) checkTarget() *serving.Rejection {
 	return nil
 }
 
-// checkAbsolute refuses a target that is no URL with a host: net/http would take the Host header's instead.
+// checkAbsolute rejects a target that is not a URL with a host: net/http would use the Host header instead.
 func checkAbsolute(target []byte) *serving.Rejection {
 	_, rest, ok := bytes.Cut(target, []byte("://"))
 	if end := bytes.IndexAny(rest, "/?"); end >= 0 {
@@ -174,7 +173,7 @@ func checkAbsolute(target []byte) *serving.Rejection {
 	return nil
 }
 
-// checkEscapes refuses a path with a percent sign that two hexadecimal digits do not follow.
+// checkEscapes rejects a path with a percent sign that is not followed by two hexadecimal digits.
 func checkEscapes(path []byte) *serving.Rejection {
 	for {
 		i := bytes.IndexByte(path, '%')
@@ -198,7 +197,7 @@ func (r *request) parseField(line []byte) *serving.Rejection {
 		line[colon] = c
 		colon++
 	}
-	// White space before the colon, or at the start of a line, is no part of a token: both end here.
+	// White space before the colon or at the start of the line is not part of a token and is rejected here.
 	if colon == 0 || colon == len(line) || line[colon] != ':' {
 		return badField
 	}
@@ -249,7 +248,7 @@ func (r *request) parseConnection(value []byte) *serving.Rejection {
 	return nil
 }
 
-// appendOptions appends the field names that a Connection header lists, and tells whether it says close.
+// appendOptions appends the field names that a Connection header lists. closing is true if it has the option close.
 func appendOptions(options [][]byte, value []byte) (all [][]byte, closing, ok bool) {
 	for more := true; more; {
 		var option []byte
@@ -268,7 +267,7 @@ func appendOptions(options [][]byte, value []byte) (all [][]byte, closing, ok bo
 	return options, closing, true
 }
 
-// named tells whether options have a field name.
+// named reports whether options contain a field name.
 func named(options [][]byte, name []byte) bool {
 	for _, option := range options {
 		if bytes.EqualFold(option, name) {
@@ -278,8 +277,8 @@ func named(options [][]byte, name []byte) bool {
 	return false
 }
 
-// appendTo appends the request as it goes to an instance, but for its body. It is written anew from what was
-// parsed, so that nothing a parser could read in another way goes on.
+// appendTo appends the request for a backend, without its body. The head is serialized from its parsed form, so that a
+// backend cannot parse it differently.
 func (r *request) appendTo(b []byte, o Observer) []byte {
 	b = append(b, r.Method...)
 	b = append(b, ' ')
@@ -311,7 +310,7 @@ func (r *request) appendTo(b []byte, o Observer) []byte {
 	return append(b, "\r\n"...)
 }
 
-// appendCanonical appends a field name as applications know it: with capitals at the start of its words.
+// appendCanonical appends a field name in canonical form, for example Content-Type.
 func appendCanonical(b, name []byte) []byte {
 	start := true
 	for _, c := range name {

@@ -11,23 +11,23 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// maxResponseHead bounds the head of an answer, in bytes; maxInterim the interim answers before it.
+// maxResponseHead bounds the head of a response, in bytes; maxInterim the number of interim responses before it.
 const (
 	maxResponseHead = 128 << 10
 	maxInterim      = 16
 )
 
-// What may be wrong with an answer.
+// The errors of malformed or excessive responses.
 var (
 	errStatusLine = errors.New("malformed status line")
-	errField      = errors.New("malformed header field in the response")
-	errFraming    = errors.New("ambiguous length of the response")
+	errField      = errors.New("malformed response header field")
+	errFraming    = errors.New("ambiguous response length")
 	errHeadSize   = errors.New("response header too large")
-	errOverBudget = errors.New("no memory for the response header")
+	errOverBudget = errors.New("response header exceeds the memory budget")
 	errInterim    = errors.New("unexpected interim response")
 )
 
-// framing is how the end of a body is known.
+// framing is the kind of delimiter of a body.
 type framing int
 
 const (
@@ -37,22 +37,22 @@ const (
 	byClose
 )
 
-// response is the parsed head of an answer.
+// response is the parsed head of a response.
 type response struct {
 	status int
 	reason []byte
-	// fields have their names as sent.
+	// fields are all header fields except hop-by-hop fields, with their names as sent.
 	fields  []Field
 	framing framing
-	// length is the Content-Length, -1 without.
+	// length is the Content-Length, or -1.
 	length int64
-	// close tells that the connection ends with the answer.
-	close   bool
-	dated   bool
+	// close is true if the connection ends after the response, dated if it has a Date field.
+	close, dated bool
+	// options are the field names that the Connection header lists.
 	options [][]byte
 }
 
-// parse parses a whole head, up to the empty line. head tells whether the answer is to a HEAD request.
+// parse parses a complete head, including the empty line. head is true if the request is a HEAD request.
 func (r *response) parse(b []byte, head bool) error {
 	*r = response{fields: r.fields[:0], options: r.options[:0], length: -1}
 	line, rest, ok := cutLine(b, bytes.IndexByte(b, '\n'))
@@ -72,7 +72,7 @@ func (r *response) parse(b []byte, head bool) error {
 			return err
 		}
 	}
-	// HTTP/1.0, which closes its connections, has no chunks.
+	// HTTP/1.0 has no chunked bodies.
 	if chunked && (r.length >= 0 || string(b[:8]) == "HTTP/1.0") {
 		return errFraming
 	}
@@ -103,7 +103,7 @@ func (r *response) eventStream() bool {
 	return false
 }
 
-// IsEventStream reports whether a Content-Type is that of server-sent events.
+// IsEventStream reports whether a Content-Type denotes server-sent events.
 func IsEventStream(contentType string) bool {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(strings.TrimSpace(mediaType), "text/event-stream")
@@ -131,7 +131,7 @@ func (r *response) parseLine(line []byte) bool {
 	return line[0] == ' ' && all(r.reason, &fieldByte)
 }
 
-// parseField parses a line of the head, and keeps it if it is not for this hop.
+// parseField parses a line of the head, and appends it to fields unless it is a hop-by-hop field.
 func (r *response) parseField(line []byte, chunked *bool) error {
 	name, value, ok := bytes.Cut(line, []byte{':'})
 	value = trim(value)
@@ -190,12 +190,12 @@ func (r *response) parseField(line []byte, chunked *bool) error {
 	return nil
 }
 
-// appendTo appends the head as it goes to the client. close tells whether the client's connection ends with it.
+// appendTo appends the head for the client. close is true if the client's connection is closed after the response.
 func (r *response) appendTo(b []byte, close bool) []byte {
 	b = appendStatus(b, r.status, r.reason)
 	for i := range r.fields {
 		f := &r.fields[i]
-		// Trailers that pass are announced, others are not.
+		// Only a chunked body has trailers to announce.
 		if len(f.Name) == len("trailer") && r.framing != byChunks && equalFold(f.Name, "trailer") || named(r.options, f.Name) {
 			continue
 		}
@@ -229,7 +229,7 @@ func appendStatus(b []byte, status int, reason []byte) []byte {
 	return append(b, "\r\n"...)
 }
 
-// appendDate appends the Date that answers which go on have (RFC 9110 6.6.1).
+// appendDate appends the Date field that forwarded responses must have (RFC 9110 6.6.1).
 func appendDate(b []byte) []byte {
 	b = append(b, "Date: "...)
 	b = time.Now().UTC().AppendFormat(b, http.TimeFormat)

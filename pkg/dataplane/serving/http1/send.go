@@ -46,7 +46,7 @@ func (x *Exchange) send(upstream *Upstream) error {
 	return err
 }
 
-// roundTrip sends the request on a connection, and reads the start of the response.
+// roundTrip sends the request on a connection and reads the start of the response.
 func (x *Exchange) roundTrip(conn *upstreamConn) error {
 	x.conn = conn
 	conn.out, conn.in = x.out, x.resp
@@ -55,7 +55,7 @@ func (x *Exchange) roundTrip(conn *upstreamConn) error {
 		x.watch.attach(conn.conn)
 		conn.setReadDeadline(limit)
 	} else if latest := earlier(limit, x.sent.Add(2*watchAfter)); conn.deadline.Sub(x.sent) < watchAfter || conn.deadline.After(latest) {
-		// The deadline of an earlier request does as well if it is within these bounds: moving it has its price.
+		// The deadline of an earlier request is kept if it is within these bounds, because setting one is expensive.
 		conn.setReadDeadline(latest)
 	}
 	err := x.await()

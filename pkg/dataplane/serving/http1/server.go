@@ -15,38 +15,38 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// What holds where a Server says nothing else.
+// The defaults of a Server.
 const (
 	defaultMaxHeaderBytes = 64 << 10
 	defaultHeaderTimeout  = 10 * time.Second
 	defaultIdleTimeout    = 3 * time.Minute
 )
 
-// Server serves connections of clients. Its fields may not change once it does.
+// Server serves connections of clients. Its fields may not change after the first call of ServeConn.
 type Server struct {
 	// Handler handles the requests.
 	Handler Handler
-	// Standard takes over connections with what this package does not do: HTTP/2, HTTP/1.0, upgrades, bodies that
-	// are still arriving, CONNECT, targets in absolute form. It has an http.Server serve them whose ConnState is
-	// that of this package. They have the one request, with the names of its header fields in lower case; after its
-	// answer they go on here. HTTP/2 and what was hijacked is Standard's for good.
+	// Standard passes a connection to an http.Server whose ConnState is this package's, if a request needs the standard
+	// path: HTTP/2, HTTP/1.0, upgrades, bodies that are still arriving, CONNECT, targets in absolute form. The http.Server
+	// reads one request, with the names of its header fields in lower case. After the response this package continues with
+	// the connection, unless it is HTTP/2 or hijacked: these never return.
 	Standard func(net.Conn)
-	// Rejected, if not nil, is called for requests that are rejected for their form. head is nil if it was not read, may be
-	// incomplete, and is valid until Rejected returns.
+	// Rejected, if not nil, is called for malformed requests. head is nil if it was not read, may be incomplete, and is
+	// valid until Rejected returns.
 	Rejected func(peer netip.AddrPort, rejection *serving.Rejection, head *Head)
-	// Retired, if not nil, tells that connections end with their next answer.
+	// Retired, if not nil and true, closes each connection after its next response.
 	Retired *atomic.Bool
-	// Budget, if not nil, bounds the memory of requests whose heads have not arrived yet. They belong to no namespace.
+	// Budget, if not nil, bounds the memory of requests whose heads are still arriving. They belong to no namespace.
 	Budget *flow.Budget
 	// MaxHeaderBytes bounds the head of a request; 0 means 64 KiB.
 	MaxHeaderBytes int
-	// HeaderTimeout bounds the arrival of a head from its first byte on, 0 means 10 s; IdleTimeout the wait for
-	// it, 0 means 3 min. A connection may be closed after three quarters of its idle timeout.
+	// HeaderTimeout bounds the time from the first byte of a head to its last, 0 means 10 s. IdleTimeout bounds the time
+	// without a request, 0 means 3 min. A connection may be closed after three quarters of its idle timeout.
 	HeaderTimeout, IdleTimeout time.Duration
 }
 
-// ServeConn serves a connection until it ends or is handed over. When ctx ends, it closes once the request that
-// is being answered, if there is one, has its answer. It returns when the connection ended or is Standard's for good.
+// ServeConn serves a connection. It returns when the connection is closed or belongs to the standard path permanently. When
+// ctx is canceled, it closes the connection after the response to the current request, if any.
 func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	rawConn, ok := nc.(syscall.Conn)
 	if !ok {
@@ -67,13 +67,13 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	c.serve()
 }
 
-// contain keeps a panic to the connection that it happened on, as net/http does: others go on.
+// contain recovers from a panic and closes its connection, as net/http does. Other connections are unaffected.
 func (c *conn) contain() {
 	fault := recover()
 	if fault == nil {
 		return
 	}
-	klog.Background().Error(nil, "Forwarding a request panicked", "panic", fault, "stack", string(debug.Stack()))
+	klog.Background().Error(nil, "Recovered from a panic while forwarding a request", "panic", fault, "stack", string(debug.Stack()))
 	c.conn.Close()
 	if c.x.conn != nil {
 		c.x.conn.conn.Close()

@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	// maxIdle bounds the idle connections to an instance.
+	// maxIdle bounds the idle connections to a backend.
 	maxIdle = 512
-	// idleTime is how long a connection to an instance is kept idle: less than the 5 s after which common
-	// servers close theirs, as a request that meets the close on its way is lost.
+	// idleTime is the maximum time that a connection to a backend is kept idle. It is less than the 5 s after which common
+	// servers close idle connections, because a request sent at the time of the close is lost.
 	idleTime = 4 * time.Second
-	// dialTimeout bounds the making of a connection.
+	// dialTimeout bounds the time to establish a connection.
 	dialTimeout = 2 * time.Second
 )
 
-// Upstream is an instance that requests are sent to, with its idle connections.
+// Upstream is the address of a backend with its idle connections.
 type Upstream struct {
 	address string
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
-	// idle has the connection that was used last at its end.
+	// idle has the most recently used connection at its end.
 	idle   []*upstreamConn
 	closed bool
-	// sweeper runs while there are idle connections.
+	// sweeper closes expired idle connections. sweeping is true while it is scheduled.
 	sweeper  *time.Timer
 	sweeping bool
 }
@@ -37,8 +37,8 @@ func NewUpstream(address string) *Upstream { return &Upstream{address: address} 
 // Address returns the host:port.
 func (u *Upstream) Address() string { return u.address }
 
-// Close closes the idle connections, and those in use as soon as they have done what they are in use for. It is
-// for instances that go away.
+// Close closes idle connections at once, and connections in use after their request. It is called when the backend is
+// removed.
 func (u *Upstream) Close() {
 	u.mu.Lock()
 	idle := u.idle
@@ -49,14 +49,14 @@ func (u *Upstream) Close() {
 	}
 }
 
-// Reopen has connections kept again after Close. It is for instances that come back.
+// Reopen reverts Close: connections are kept idle again. It is called when a removed backend is added again.
 func (u *Upstream) Reopen() {
 	u.mu.Lock()
 	u.closed = false
 	u.mu.Unlock()
 }
 
-// take returns the idle connection used last, or nil.
+// take removes and returns the most recently used idle connection, or nil.
 func (u *Upstream) take() *upstreamConn {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -70,7 +70,7 @@ func (u *Upstream) take() *upstreamConn {
 	return c
 }
 
-// put keeps a connection for later requests. now may be a little in the past.
+// put adds an idle connection for later requests, or closes it. now may be a little in the past.
 func (u *Upstream) put(c *upstreamConn, now time.Time) {
 	c.idleSince, c.reused = now, true
 	u.mu.Lock()
@@ -88,7 +88,7 @@ func (u *Upstream) put(c *upstreamConn, now time.Time) {
 	}
 }
 
-// schedule lets the sweeper run after d. u.mu is held.
+// schedule runs the sweeper after d. u.mu must be held.
 func (u *Upstream) schedule(d time.Duration) {
 	if u.sweeper == nil {
 		u.sweeper = time.AfterFunc(d, u.sweep)
@@ -97,11 +97,12 @@ func (u *Upstream) schedule(d time.Duration) {
 	u.sweeper.Reset(d)
 }
 
-// sweep closes the connections that were idle for too long.
+// sweep closes the connections that were idle for longer than idleTime.
 func (u *Upstream) sweep() {
 	u.mu.Lock()
 	now := time.Now()
-	// The list is in the order of its times, but for little: who is out of order waits for the one before it.
+	// The list is ordered by time except for small differences. A connection that is out of order is closed after the one
+	// before it.
 	n := 0
 	for n < len(u.idle) && now.Sub(u.idle[n].idleSince) >= idleTime {
 		n++
@@ -119,7 +120,7 @@ func (u *Upstream) sweep() {
 	}
 }
 
-// dial makes a new connection.
+// dial establishes a connection.
 func (u *Upstream) dial(ctx context.Context) (*upstreamConn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", u.address)

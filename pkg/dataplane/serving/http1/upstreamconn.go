@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// errNotSent is why a connection took nothing of a request: it was closed before. errPartial tells that it took a
-// part, and there was no room for more.
+// errNotSent means that a connection was closed before it accepted a byte of the request, errPartial that it accepted only a
+// part because its send buffer was full.
 var (
 	errNotSent = errors.New("connection closed before the request was sent")
-	errPartial = errors.New("request sent in part")
+	errPartial = errors.New("request partially sent")
 )
 
-// upstreamConn is a connection to an instance. One goroutine uses it at a time.
+// upstreamConn is a connection to a backend. One goroutine uses it at a time.
 type upstreamConn struct {
 	conn     net.Conn
 	raw      syscall.RawConn
 	deadline time.Time
-	// reused tells that it has had a request before, idleSince when that was.
+	// reused is true after the first request, idleSince the end of the last one.
 	reused    bool
 	idleSince time.Time
 
-	// stepFunc is step, made a function value once.
+	// stepFunc is the method value of step, created once to save allocations.
 	stepFunc func(fd uintptr) bool
-	// out is what is to be written before reading, in where to read to; n and err are what came of it.
+	// out is written before reading into in; n and err are the results.
 	out, in []byte
 	n       int
 	err     error
@@ -47,12 +47,11 @@ func newUpstreamConn(conn net.Conn) (*upstreamConn, error) {
 	return c, nil
 }
 
-// step writes out, if there is something to write, and otherwise reads. It returns false to be called again once
-// there is something to read.
+// step writes out if it is not empty, and otherwise reads. It returns false if it must be called again when the connection
+// is readable.
 //
-// Writing from within the read has the poller armed before the instance can answer: the answer is waited for
-// without a try to read that finds nothing. The one try comes first, and tells whether the connection still is
-// good.
+// Writing within the read callback saves a read: the poller waits for the response without a first read that returns
+// EAGAIN. The read before the write detects whether the backend has closed a reused connection.
 func (c *upstreamConn) step(fd uintptr) bool {
 	if c.out == nil {
 		c.n, c.err = sysRead(fd, c.in)
@@ -77,7 +76,7 @@ func (c *upstreamConn) step(fd uintptr) bool {
 	return false
 }
 
-// setReadDeadline sets the deadline of reads; the zero time is none.
+// setReadDeadline sets the deadline of reads. The zero time means none.
 func (c *upstreamConn) setReadDeadline(t time.Time) {
 	if !t.Equal(c.deadline) {
 		c.deadline = t
@@ -85,7 +84,7 @@ func (c *upstreamConn) setReadDeadline(t time.Time) {
 	}
 }
 
-// sysRead reads what is there. The error is EAGAIN if there is nothing, io.EOF at the end.
+// sysRead reads available bytes without blocking. The error is EAGAIN if none are available, io.EOF at the end.
 func sysRead(fd uintptr, b []byte) (int, error) {
 	for {
 		n, err := syscall.Read(int(fd), b)
@@ -100,7 +99,7 @@ func sysRead(fd uintptr, b []byte) (int, error) {
 	}
 }
 
-// sysWrite writes what there is room for. The error is EAGAIN if there is none.
+// sysWrite writes as many bytes as fit into the send buffer. The error is EAGAIN if it is full.
 func sysWrite(fd uintptr, b []byte) (int, error) {
 	for {
 		n, err := syscall.Write(int(fd), b)

@@ -9,33 +9,34 @@ import (
 	"time"
 )
 
-// errClientGone is why an exchange ends whose client closed its connection, or its half of it.
-var errClientGone = errors.New("client went away")
+// errClientGone is the error of an exchange whose client closed its connection or the client's half of it.
+var errClientGone = errors.New("client closed the connection")
 
-// longAgo is a deadline that ends reads at once.
+// longAgo is a deadline that interrupts reads immediately.
 var longAgo = time.Unix(1, 0)
 
-// watch reads from a client while its request is worked on, to notice that it goes away. What comes is the start
-// of the next requests.
+// watch reads from a client while its request is served, to detect that the client closes its connection. The bytes read are
+// the start of the next requests.
 type watch struct {
 	conn net.Conn
-	// buf is where to read to; end, how far it did so, may be read when done is closed.
+	// buf[:end] has the bytes that were read. end may be read once done is closed.
 	buf  []byte
 	end  int
 	done chan struct{}
-	// ctx ends when the client goes away.
+	// ctx is canceled when the client closes its connection.
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	stopping atomic.Bool
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
-	// upstream is closed when the client goes away, so that the instance notices, and who waits for it.
+	// upstream is closed when the client closes its connection, so that the backend and the goroutine that reads from it
+	// notice.
 	upstream net.Conn
 	gone     bool
 }
 
-// startWatch watches conn until stop. ctx is what the watch's own context derives from.
+// startWatch starts a watch of conn. The caller must call stop. ctx is the parent of the watch's context.
 func startWatch(ctx context.Context, conn net.Conn, buf []byte) *watch {
 	w := &watch{conn: conn, buf: buf, done: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
@@ -46,7 +47,7 @@ func startWatch(ctx context.Context, conn net.Conn, buf []byte) *watch {
 
 func (w *watch) run() {
 	defer close(w.done)
-	// A client that sends more than there is room for is there.
+	// A client that fills the buffer is still connected.
 	for w.end < len(w.buf) {
 		n, err := w.conn.Read(w.buf[w.end:])
 		w.end += n
@@ -70,7 +71,7 @@ func (w *watch) closed() {
 	w.cancel(errClientGone)
 }
 
-// attach has a connection to an instance closed when the client goes away.
+// attach sets the connection to a backend that is closed when the client closes its connection.
 func (w *watch) attach(upstream net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +81,7 @@ func (w *watch) attach(upstream net.Conn) {
 	}
 }
 
-// detach ends what attach began, and tells whether the client still is there.
+// detach removes the connection to the backend, and reports whether the client is still connected.
 func (w *watch) detach() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,14 +89,14 @@ func (w *watch) detach() bool {
 	return !w.gone
 }
 
-// left tells whether the client went away.
+// left reports whether the client has closed its connection.
 func (w *watch) left() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.gone
 }
 
-// stop ends the watch, and says how many bytes it read. The connection's read deadline is to be set anew.
+// stop stops the watch and returns the number of bytes that it read. It changes the connection's read deadline.
 func (w *watch) stop() int {
 	w.stopping.Store(true)
 	w.conn.SetReadDeadline(longAgo) //nolint:errcheck // fails on closed connections only, as does the read
