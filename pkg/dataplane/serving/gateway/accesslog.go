@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// flushInterval is how old a line gets before it is written.
+	// flushInterval is the interval between writes.
 	flushInterval = 200 * time.Millisecond
-	// maxUnwritten bounds the lines that wait to be written, in bytes. What comes when that many wait is dropped,
-	// and counted: a slow disk must not make requests slow.
+	// maxUnwritten bounds the lines that wait to be written, in bytes. Further lines are dropped and counted: a slow disk
+	// must not delay requests.
 	maxUnwritten = 4 << 20
-	// maxLogged bounds each of a line's strings that the client chose, in bytes.
+	// maxLogged bounds each string from a client in a line, in bytes.
 	maxLogged = 2048
 )
 
@@ -35,7 +35,7 @@ type accessLog struct {
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// lines wait to be written; spare gets the lines that come meanwhile.
+	// lines wait to be written. spare is the buffer for new lines while lines are written.
 	lines, spare []byte
 }
 
@@ -54,7 +54,7 @@ type entry struct {
 	err                      error
 }
 
-// entry returns the line about an exchange that has ended.
+// entry returns the log entry of an exchange that has ended.
 func (x *exchange) entry(now time.Time, took time.Duration) *entry {
 	e := &entry{
 		time: now, took: took, head: x.in.head, request: x.in.request, peer: x.in.peer, trace: &x.trace,
@@ -108,7 +108,7 @@ func (l *accessLog) flush() error {
 	return err
 }
 
-// run writes the lines from time to time until ctx is canceled, and the last ones then.
+// run writes the lines periodically until ctx is canceled, then the last ones.
 func (l *accessLog) run(ctx context.Context) {
 	ticker := time.NewTicker(flushInterval)
 	defer ticker.Stop()
@@ -119,7 +119,7 @@ func (l *accessLog) run(ctx context.Context) {
 			done = true
 		}
 		if err := l.flush(); err != nil {
-			klog.FromContext(ctx).Error(err, "Writing the access log failed")
+			klog.FromContext(ctx).Error(err, "Failed to write the access log")
 		}
 	}
 }
@@ -180,7 +180,7 @@ func appendMember[T string | []byte](dst []byte, name string, value T) []byte {
 	return appendString(dst, value)
 }
 
-// appendString appends a JSON string. What is not UTF-8 becomes U+FFFD.
+// appendString appends a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString[T string | []byte](dst []byte, value T) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, '"')

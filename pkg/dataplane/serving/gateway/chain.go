@@ -15,26 +15,27 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// Forwarder forwards one request by a protocol stack. There are two: fast for plain HTTP/1.1 requests that have arrived
-// completely, and standard, on net/http, for all.
+// Forwarder forwards one request by a protocol stack. The fast path forwards plain HTTP/1.1 requests that have arrived
+// completely, the standard path, on net/http, all others.
 type Forwarder interface {
 	// Memory returns the bytes that the request holds.
 	Memory() int
 	// Begin sets the exchange, and starts its timeouts, before the methods below.
 	Begin(x *exchange)
-	// Wait returns a context that ends when the request gives up. It is followed by stop.
+	// Wait returns a context that is canceled when the client closes its connection or the request times out. The caller must
+	// call stop.
 	Wait() (ctx context.Context, stop context.CancelFunc)
-	// Forward sends the request to a backend, and its response to the client.
+	// Forward sends the request to a backend and the response to the client.
 	Forward(b *pool.Backend) serving.Result
-	// ForwardToOwner sends the request to the replica that owns its Revision, and its response to the client.
+	// ForwardToOwner sends the request to the replica that owns its Revision and the response to the client.
 	ForwardToOwner(owner *membership.Member) serving.Result
-	// Failed returns the result of a request that ended by an error before it was forwarded.
+	// Failed returns the result of a request that failed before it was forwarded.
 	Failed(err error) serving.Result
 	// Reject answers the client with a rejection.
 	Reject(r *serving.Rejection) error
 }
 
-// inbound is a request as it arrives.
+// inbound is an arriving request.
 type inbound struct {
 	peer netip.AddrPort
 	// public is true if the request comes from outside the cluster.
@@ -42,7 +43,7 @@ type inbound struct {
 	// head is set on the fast path, request on the standard path.
 	head    *http1.Head
 	request *http.Request
-	// revision is set if another replica has routed the request, with path, the names of the replicas that it came through.
+	// revision is set if another replica has routed the request. path then has the names of the replicas that forwarded it.
 	revision *pool.Pool
 	path     []string
 }
@@ -50,11 +51,11 @@ type inbound struct {
 // forwarded reports whether another replica has forwarded the request.
 func (in *inbound) forwarded() bool { return in.revision != nil }
 
-// serve takes a request through all steps, whatever its protocol. It returns false if f cannot forward the request, and
-// nothing has been sent: then net/http serves it, with the standard forwarder.
+// serve runs all steps of a request of any protocol. It returns false if f cannot forward the request and nothing was sent:
+// net/http must serve it with the standard forwarder.
 //
-// A connection belongs to one protocol stack at a time, so the forwarder is chosen before the choice of a Revision counts,
-// which keeps traffic splits exact. Admission comes after routing because the tenant is the namespace of the Revision.
+// A connection belongs to one protocol stack at a time. serve therefore declines a request before it chooses a Revision, so that
+// the traffic split counts each request once. Admission follows routing because the tenant is the namespace of the Revision.
 func (g *Gateway) serve(in inbound, f Forwarder) (served bool) {
 	// Route.
 	host, known := g.lookup(&in)
@@ -105,8 +106,8 @@ func (g *Gateway) serve(in inbound, f Forwarder) (served bool) {
 	return true
 }
 
-// lookup returns the host of a request; known is false if the request may not know it. The host is nil if another replica
-// has routed the request.
+// lookup returns the host of a request. known is false if no Route has the host or it is not visible to the client. The host
+// is nil if another replica has routed the request.
 func (g *Gateway) lookup(in *inbound) (host *routetable.Host[*pool.Pool], known bool) {
 	switch {
 	case in.forwarded():
@@ -120,7 +121,7 @@ func (g *Gateway) lookup(in *inbound) (host *routetable.Host[*pool.Pool], known 
 }
 
 // fast reports whether the fast path can forward all requests to a host: each Revision that may be chosen speaks HTTP/1.1
-// and is this replica's.
+// and is owned by this replica.
 func (g *Gateway) fast(host *routetable.Host[*pool.Pool], in *inbound) bool {
 	if p, ok := g.tagged(host, in); ok {
 		return plain(p)
@@ -159,7 +160,7 @@ func (g *Gateway) tagged(host *routetable.Host[*pool.Pool], in *inbound) (p *poo
 	return host.Tagged(tag)
 }
 
-// reject answers a request that no Revision gets.
+// reject answers a request that is rejected before its admission.
 func (g *Gateway) reject(in inbound, f Forwarder, r *serving.Rejection) (served bool) {
 	if !in.forwarded() {
 		g.rejected(in, r)
@@ -187,7 +188,7 @@ func (x *exchange) acquire() pool.Grant {
 	return grant
 }
 
-// failed returns the result of a request that got no backend.
+// failed returns the result of a request that acquired no backend.
 func (x *exchange) failed(grant pool.Grant) serving.Result {
 	switch grant.Outcome {
 	case pool.Moved:
@@ -198,10 +199,10 @@ func (x *exchange) failed(grant pool.Grant) serving.Result {
 	return serving.Result{Outcome: serving.Rejected, Rejection: grant.Rejection, Err: grant.Err}
 }
 
-// maxReach bounds the attempts to reach a backend of a Revision without timeout.
+// maxReach bounds the time to reach a backend of a Revision without a timeout.
 const maxReach = time.Minute
 
-// unreached prepares the next attempt after one that reached no backend. It reports whether there is no time left for it.
+// unreached prepares the next attempt after one that reached no backend. It reports whether it is too late for another.
 func (x *exchange) unreached() (late bool) {
 	x.exit()
 	if x.backend == nil {

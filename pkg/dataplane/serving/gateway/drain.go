@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// settleTime is how long an instance that is not known may still become so.
+	// settleTime is the time that AwaitDrained waits for an unknown backend to become known.
 	settleTime = 300 * time.Millisecond
 )
 
-// InFlight returns the number of requests that this gateway has at an instance.
+// InFlight returns the number of this gateway's in-flight requests to a backend.
 func (g *Gateway) InFlight(revision routing.Key, instance string) int {
 	p, ok := g.pools.Get(revision)
 	if !ok {
@@ -26,8 +26,8 @@ func (g *Gateway) InFlight(revision routing.Key, instance string) int {
 	return requests[instance]
 }
 
-// AwaitDrained returns once this gateway sends no more requests to an instance, and has none but long-lived ones there: it
-// drains, or is gone. An instance that is not known, and does not become so within a moment, has none. The error is ctx's.
+// AwaitDrained returns once a backend is draining or removed, and this gateway has only long-lived requests in flight there. It
+// returns nil for a backend that does not become known within settleTime. The error is the cause of ctx.
 func (g *Gateway) AwaitDrained(ctx context.Context, revision routing.Key, instance string) error {
 	settled := time.NewTimer(settleTime)
 	defer settled.Stop()
@@ -40,7 +40,7 @@ func (g *Gateway) AwaitDrained(ctx context.Context, revision routing.Key, instan
 		if drained && known {
 			return nil
 		}
-		// Until it is known, it is waited for no longer than a moment.
+		// settleTime limits the wait only for an unknown backend.
 		timer := settled.C
 		if known {
 			timer = nil
@@ -55,8 +55,8 @@ func (g *Gateway) AwaitDrained(ctx context.Context, revision routing.Key, instan
 	}
 }
 
-// AwaitDrainedEverywhere returns once no replica's gateway has ordinary requests at an instance, or sends more there, see
-// AwaitDrained. Replicas that do not answer count until they are members no longer. The error is ctx's.
+// AwaitDrainedEverywhere returns once AwaitDrained has returned on all replicas. It waits for replicas that do not respond until
+// they leave the membership. The error is the cause of ctx.
 func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.Key, instance string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -75,14 +75,14 @@ func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.K
 	return err
 }
 
-// awaitDrainedAt returns when another replica says so, is gone, or ctx ends.
+// awaitDrainedAt returns when another replica reports the backend as drained, leaves the membership, or ctx is canceled.
 func (g *Gateway) awaitDrainedAt(ctx context.Context, member membership.Member, revision routing.Key, instance string) {
 	query := url.Values{"namespace": {revision.Namespace}, "revision": {revision.Name}, "instance": {instance}}
 	gone := func(error) bool { return g.holders.Forget(member.Name) }
 	_ = peerCall(drainedPath, query, nil).Retry(ctx, g.options.Forward, member, askRetry, gone)
 }
 
-// serveDrained answers another replica once this gateway is done with an instance.
+// serveDrained responds to another replica once AwaitDrained returns.
 func (g *Gateway) serveDrained(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	key := routing.Key{Namespace: query.Get("namespace"), Name: query.Get("revision")}
@@ -93,8 +93,8 @@ func (g *Gateway) serveDrained(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// DrainHandler serves GET /drain/<namespace>/<revision>/<instance>: the answer comes once no replica's gateway has
-// ordinary requests at the instance, or sends more there. It is for the preStop hooks of pods, and changes nothing.
+// DrainHandler serves GET /drain/<namespace>/<revision>/<instance>, which responds once AwaitDrainedEverywhere returns. The preStop
+// hooks of Pods call it. It changes nothing.
 func (g *Gateway) DrainHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /drain/{namespace}/{revision}/{instance}", func(w http.ResponseWriter, r *http.Request) {

@@ -21,21 +21,21 @@ import (
 
 const (
 	routedPath = "/routed"
-	// routedPatience is how long a replica may take to serve a route as this one does. One that takes longer is told of in
-	// the log, and not waited for: it must not keep all Routes from being ready.
+	// routedPatience is the time that a replica has to serve a route as this one does. A slower replica is logged and no
+	// longer waited for: it must not prevent all Routes from becoming ready.
 	routedPatience = 10 * time.Second
 )
 
-// formOf identifies what a route was given as: it is the same in each replica.
+// formOf returns a hash of a route's content, which is equal on all replicas.
 func formOf(route *routing.Route) string {
 	hash := sha256.New()
-	json.NewEncoder(hash).Encode(route) //nolint:errcheck,errchkjson // neither the hash nor what routes consist of fails
+	json.NewEncoder(hash).Encode(route) //nolint:errcheck,errchkjson // neither the hash nor the types of a route return errors
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// ServedByAll tells whether the gateways of all replicas serve a route in the form that this one was given last, so
-// that it does not matter to which of them a request comes. Where it is not, it begins to ask them, and has then called by
-// another goroutine when the answer may be a different one. A route that is unknown here is served everywhere.
+// ServedByAll reports whether the gateways of all replicas serve a route in the form of the last SetRoute, so that requests
+// may reach any of them. If not, it queries them and calls then from another goroutine once the result may have changed. It
+// returns true for a route that is unknown to this gateway.
 func (g *Gateway) ServedByAll(key routing.Key, then func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -62,35 +62,35 @@ func (g *Gateway) ServedByAll(key routing.Key, then func()) bool {
 	return false
 }
 
-// awaitRoutedAt returns when other replicas serve a route in a form, or are gone, or took too long.
+// awaitRoutedAt returns when each of the other replicas serves a route in a form or is unreachable, or when ctx is canceled.
 func (g *Gateway) awaitRoutedAt(ctx context.Context, others []membership.Member, key routing.Key, form string) {
 	query := url.Values{"namespace": {key.Namespace}, "route": {key.Name}, "form": {form}}
 	var asking sync.WaitGroup
 	for _, other := range others {
 		asking.Go(func() {
 			if err := g.awaitRouted(ctx, other, query); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				klog.FromContext(ctx).Error(err, "A replica does not serve a Route as this one does", "replica", other.Name, "route", key, "waited", routedPatience)
+				klog.FromContext(ctx).Error(err, "Failed to confirm that a replica serves a Route; continuing without it", "replica", other.Name, "route", key, "waited", routedPatience)
 			}
 		})
 	}
 	asking.Wait()
 }
 
-// awaitRouted asks another replica until it says that it serves a route, or is gone. If nothing listens there, no request gets
-// there, and it knows all routes before it takes some again.
+// awaitRouted queries another replica until it confirms that it serves a route, leaves the membership or refuses the
+// connection: then it receives no requests, and it knows all routes before it accepts requests again.
 func (g *Gateway) awaitRouted(ctx context.Context, other membership.Member, query url.Values) error {
 	return peerCall(routedPath, query, nil).Retry(ctx, g.options.Forward, other, askRetry, func(err error) bool {
 		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.holders.Members(), other)
 	})
 }
 
-// change is waited for by some requests of other replicas.
+// change is the next change of a route, for which queries of other replicas wait.
 type change struct {
 	came    chan struct{}
 	waiting int
 }
 
-// serveRouted answers another replica once this gateway serves a route in a form.
+// serveRouted responds to another replica once this gateway serves a route in a form.
 func (g *Gateway) serveRouted(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	key := routing.Key{Namespace: query.Get("namespace"), Name: query.Get("route")}
@@ -109,8 +109,8 @@ func (g *Gateway) serveRouted(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// routedAs returns nil if a route is served in a form, and otherwise the route's next change, to be waited for or given to
-// unawait.
+// routedAs returns nil if this gateway serves a route in a form, and otherwise the route's next change. The caller must wait for
+// it or call unawait.
 func (g *Gateway) routedAs(key routing.Key, form string) *change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,7 +126,7 @@ func (g *Gateway) routedAs(key routing.Key, form string) *change {
 	return next
 }
 
-// unawait forgets a change that nobody waits for any more.
+// unawait stops a wait for a change, and removes the change after the last one.
 func (g *Gateway) unawait(key routing.Key, next *change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,7 +135,7 @@ func (g *Gateway) unawait(key routing.Key, next *change) {
 	}
 }
 
-// rerouted has those go on that wait for a change of a route. g.mu is held.
+// rerouted ends the waits for a change of a route. g.mu must be held.
 func (g *Gateway) rerouted(key routing.Key) {
 	if next := g.changes[key]; next != nil {
 		delete(g.changes, key)

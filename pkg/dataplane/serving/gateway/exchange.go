@@ -15,13 +15,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
 )
 
-// defaultTimeout limits requests to a Revision that is not known yet, defaultMaxTimeout responses that stall: the values of
-// the API.
+// defaultTimeout limits requests to a Revision that is not known yet, defaultMaxTimeout responses that stall. They are the
+// API's defaults.
 const defaultTimeout, defaultMaxTimeout = 300 * time.Second, 600 * time.Second
 
 var notFound = &serving.Rejection{Status: http.StatusNotFound, Body: "no such host"}
 
-// exchange is one request and its response (serving 8-1, 8-2), from its admission on. One goroutine uses it.
+// exchange is an admitted request and its response (serving 8-1, 8-2). One goroutine uses it.
 type exchange struct {
 	gateway   *Gateway
 	forwarder Forwarder
@@ -33,18 +33,19 @@ type exchange struct {
 	// newTrace is true if the trace does not continue the client's.
 	newTrace bool
 
-	// backend is set while the request has one, response once the response takes a while.
+	// backend is set while the request holds one, response once the response is reported as streaming.
 	backend  *pool.Backend
 	response *pool.Response
-	// waited is true if the request was in the queue, coldStart until the response starts if a cold start began with it.
+	// waited is true if the request was in the queue. coldStart is true until the response starts if the request began a cold
+	// start.
 	waited, coldStart bool
-	// counted is true while it counts as the pool's, entered between Enter and Exit of its tenant.
+	// counted is true while the pool counts the request, entered between Enter and Exit of its tenant.
 	counted, entered bool
-	// series counts the request, or is nil.
+	// series has the metrics of the request, or is nil.
 	series *pool.Series
-	// held is the number of bytes of the budget that it holds.
+	// held is the number of bytes of the memory budget that the request holds.
 	held int64
-	// answeredBy is the backend that another replica sent the request to.
+	// answeredBy is the name of the backend if another replica has acquired it.
 	answeredBy string
 }
 
@@ -72,14 +73,14 @@ func (g *Gateway) begin(in inbound, p *pool.Pool, f Forwarder) *exchange {
 		x.count()
 	}
 	if !in.forwarded() {
-		// Otherwise the replica that the request came to counts it.
+		// A forwarded request is counted by the replica that received it from the client.
 		x.series = p.Series()
 		x.series.Begin()
 	}
 	return x
 }
 
-// end ends the exchange: it releases everything and records the result, also if a panic ends it.
+// end ends the exchange, also after a panic: it releases everything and records the result.
 func (x *exchange) end() {
 	fault := recover()
 	if fault != nil {
@@ -96,7 +97,7 @@ func (x *exchange) end() {
 	}
 	took := now.Sub(x.begun)
 	if x.result.Outcome == serving.Declined {
-		// It begins again on the standard path.
+		// The standard path begins a new exchange.
 		x.series.Cancel()
 	} else {
 		x.series.Done(x.result.Status, took)
@@ -111,7 +112,7 @@ func (x *exchange) end() {
 	}
 }
 
-// count makes the request count as the pool's: the replica that owns a Revision measures its usage.
+// count adds the request to the pool's usage, which the owner of a Revision measures.
 func (x *exchange) count() {
 	if !x.counted {
 		x.counted = true
@@ -119,6 +120,7 @@ func (x *exchange) count() {
 	}
 }
 
+// uncount removes the request from the pool's usage.
 func (x *exchange) uncount() {
 	if x.counted {
 		x.counted = false
@@ -126,7 +128,7 @@ func (x *exchange) uncount() {
 	}
 }
 
-// exit ends the forwarding of the request, as far as its tenant is concerned.
+// exit reports to the tenant that the request is no longer being forwarded.
 func (x *exchange) exit() {
 	if x.entered {
 		x.entered = false
@@ -191,7 +193,7 @@ func (x *exchange) Passes(name []byte) bool {
 	return passes(name) && !(x.newTrace && string(name) == tracestateField)
 }
 
-// AppendFields implements http1.Observer: fields of the client are kept, with this hop's part appended.
+// AppendFields implements http1.Observer. It appends this hop's element to the values of the client.
 func (x *exchange) AppendFields(dst []byte) []byte {
 	head := x.in.head
 	dst = append(dst, "X-Forwarded-For: "...)
@@ -216,7 +218,7 @@ func (x *exchange) Rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	if strings.EqualFold(header.Get("Upgrade"), "h2c") {
-		// After such an upgrade, requests would follow that the gateway does not route.
+		// After such an upgrade, the client could send requests that the gateway does not route.
 		header.Del("Upgrade")
 		header.Del("Connection")
 		header.Del("Http2-Settings")
@@ -227,7 +229,7 @@ func (x *exchange) Rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 	if x.in.forwarded() {
-		// The replica that the request came through has written them.
+		// The replica that forwarded the request has set them.
 		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Traceparent"} {
 			header[name] = r.In.Header[name]
 		}

@@ -17,12 +17,12 @@ const (
 	traceparentField    = "traceparent"
 	tracestateField     = "tracestate"
 	tagField            = "knative-serving-tag"
-	// relayField is the prefix of what replicas tell each other.
+	// relayField is the prefix of the fields between replicas.
 	relayField = "knative-gateway-"
 )
 
-// passes reports whether a request's header field is forwarded to the backend as it is. The fields that the gateway writes are
-// not, nor are the fields of the parts of Knative among each other.
+// passes reports whether a request's header field is forwarded to the backend unchanged. Fields that the gateway writes and
+// internal fields of Knative are not.
 func passes[T string | []byte](name T) bool {
 	switch string(name) {
 	case forwardedField, forwardedForField, forwardedHostField, forwardedProtoField, traceparentField,
@@ -33,7 +33,7 @@ func passes[T string | []byte](name T) bool {
 	return len(name) < len(relayField) || string(name[:len(relayField)]) != relayField
 }
 
-// appendForwarded appends the element of the Forwarded header (RFC 7239) that this hop adds.
+// appendForwarded appends this hop's element of the Forwarded header (RFC 7239).
 func appendForwarded[T string | []byte](dst []byte, peer netip.Addr, host T) []byte {
 	dst = append(dst, "for="...)
 	switch {
@@ -56,7 +56,7 @@ func appendForwarded[T string | []byte](dst []byte, peer netip.Addr, host T) []b
 	return append(dst, `";proto=http`...)
 }
 
-// openQuote reports whether a list ends within a quoted string, which appended values would become part of.
+// openQuote reports whether a list ends within a quoted string. Appended values would become part of the string.
 func openQuote[T string | []byte](list T) bool {
 	open := false
 	for i := 0; i < len(list); i++ {
@@ -73,11 +73,11 @@ func openQuote[T string | []byte](list T) bool {
 // trace is the value of a traceparent header of W3C trace context: version, trace id, parent id, flags.
 type trace [55]byte
 
-// id is the trace id.
+// id returns the trace id.
 func (t *trace) id() []byte { return t[3:35] }
 
-// set continues the trace that a traceparent header names, or begins one where that is no valid one. Of the flags,
-// sampled and random go on, the others mean nothing yet.
+// set continues the trace of a traceparent header, or begins a trace if the header is invalid. It keeps the flags sampled and
+// random; the others are not defined yet.
 func (t *trace) set(parent string) (begins bool) {
 	copy(t[:], "00-")
 	begins = !validTraceparent(parent)
@@ -99,7 +99,7 @@ func (t *trace) set(parent string) (begins bool) {
 	return begins
 }
 
-// validTraceparent checks a traceparent header. Headers of later versions may be longer.
+// validTraceparent reports whether a traceparent header is valid. Headers of later versions may be longer.
 func validTraceparent(v string) bool {
 	if len(v) < 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" {
 		return false
@@ -130,7 +130,7 @@ func zeros(v string) bool {
 
 func nonZero() uint64 { return max(rand.Uint64(), 1) }
 
-// putHex writes 16 digits.
+// putHex writes v as 16 hexadecimal digits.
 func putHex(dst []byte, v uint64) {
 	const digits = "0123456789abcdef"
 	for i := range 16 {
@@ -138,7 +138,7 @@ func putHex(dst []byte, v uint64) {
 	}
 }
 
-// only returns the value of the only field of a name, or nil.
+// only returns the value of a field, or nil if the head has several fields of the name or none.
 func only(head *http1.Head, name string) (value []byte) {
 	found := false
 	for i := range head.Fields {
@@ -152,7 +152,8 @@ func only(head *http1.Head, name string) (value []byte) {
 	return value
 }
 
-// appendJoined appends the values of all fields of a name, each followed by a comma, unless they cannot be extended.
+// appendJoined appends the values of all fields of a name, each followed by a comma. It appends nothing if one of them ends
+// within a quoted string.
 func appendJoined(dst []byte, head *http1.Head, name string) []byte {
 	size := len(dst)
 	for i := range head.Fields {
@@ -169,7 +170,8 @@ func appendJoined(dst []byte, head *http1.Head, name string) []byte {
 	return dst
 }
 
-// joined returns the values of all fields of a name that can be extended, each followed by a comma.
+// joined returns the values of all fields of a name, each followed by a comma, or nil if one of them ends within a quoted
+// string.
 func joined(header http.Header, name string) (all []byte) {
 	for _, value := range header.Values(name) {
 		if openQuote(value) {

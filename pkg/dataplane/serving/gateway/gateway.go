@@ -1,5 +1,5 @@
 // Package gateway routes HTTP requests to Revision backends by Host header and traffic split, queueing them until a backend has
-// capacity. chain.go lists the steps of a request; the packages beside this one implement most of them.
+// capacity. chain.go lists the steps of a request; sibling packages implement most of them.
 package gateway
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// defaultMemory is the budget without Options.Budget, largestRequest more than any request holds, in bytes.
+	// defaultMemory is the budget without Options.Budget, largestRequest an upper bound of a request's memory, in bytes.
 	defaultMemory, largestRequest = 256 << 20, 1 << 20
 	// defaultBurstCapacity is the target burst capacity without Options.TargetBurstCapacity.
 	defaultBurstCapacity = 211
@@ -34,44 +34,44 @@ const (
 
 // Options configure a Gateway.
 type Options struct {
-	// Activate is called when a request begins to wait at a revision without ready instance, by the goroutine of
-	// the request, which counts as waiting by then: it must not block. Nil does nothing.
+	// Activate is called when a request begins to wait for a Revision without a ready backend, after it was counted as
+	// waiting. The request's goroutine calls it: it must not block. Nil does nothing.
 	Activate func(revision routing.Key)
-	// Drained is called once when a draining instance has none but long-lived requests left. It must not block. Nil does nothing.
+	// Drained is called once when a draining backend has only long-lived requests left. It must not block. Nil does nothing.
 	Drained func(revision routing.Key, instance string)
 	// TagHeader reports whether the Knative-Serving-Tag header selects a tag. Nil disables it.
 	TagHeader func() bool
-	// TargetBurstCapacity returns the target burst capacity of revisions that set none: 0 is none, -1 is any. Nil
-	// stands for the default of config-autoscaler.
+	// TargetBurstCapacity returns the target burst capacity of Revisions that set none: 0 is none, -1 unlimited. Nil means the
+	// default of config-autoscaler.
 	TargetBurstCapacity func() float64
-	// MaxTimeout returns how long a response may stall whose revision sets no idle timeout. Nil stands for the default
-	// of max-revision-timeout-seconds.
+	// MaxTimeout returns the limit on stalled responses of Revisions without an idle timeout. Nil means the default of
+	// max-revision-timeout-seconds.
 	MaxTimeout func() time.Duration
-	// AccessLog gets a line of JSON for each request, or is nil. See Serve.
+	// AccessLog receives a line of JSON for each request while Serve runs. Nil disables the access log.
 	AccessLog io.Writer
 	// Register registers the metrics, such as legacyregistry.MustRegister. Nil disables them.
 	Register func(...metrics.Registerable)
-	// Clock is the real one where it is nil.
+	// Clock is the clock; nil means the real one.
 	Clock clock.PassiveClock
-	// Budget bounds the bytes that requests hold; nil stands for one of their own.
+	// Budget bounds the bytes that requests hold. Nil means a budget of 256 MiB for this gateway alone.
 	Budget *flow.Budget
-	// StopTimeout is how long requests in flight may go on when Serve is to end; 0 means 30 s.
+	// StopTimeout limits the time to drain in-flight requests when Serve stops; 0 means 30 s.
 	StopTimeout time.Duration
-	// StandardOnly turns the fast path off: net/http forwards all requests.
+	// StandardOnly disables the fast path: net/http forwards all requests.
 	StandardOnly bool
-	// Listeners is how many listeners are served, which share the connections that there may be; 0 means one.
+	// Listeners is the number of listeners that are served, which share the limit on connections equally; 0 means one.
 	Listeners int
-	// Members are the replicas, of which one has the requests to a revision with containerConcurrency (serving 8-7), by
-	// the key "revision/<namespace>/<name>": so their number is bounded whichever gateway they come to. Nil is no
-	// others. The set has to be known before requests come.
+	// Members are the replicas. One of them owns each Revision with containerConcurrency, by the key
+	// "revision/<namespace>/<name>": it enforces the limit for requests to all gateways (serving 8-7). Nil means a single
+	// replica. The membership must be known before the first request.
 	Members *membership.View
-	// Forward takes requests to other replicas' PeerHandler: host of the URL is Member.Address, scheme https. It
-	// needs HTTP/2. Nil has none reached.
+	// Forward sends requests to other replicas' PeerHandler: the host of the URL is Member.Address, the scheme https. It
+	// must support HTTP/2. If it is nil, other replicas are unreachable.
 	Forward http.RoundTripper
 }
 
-// Gateway routes and forwards requests. Changes take effect for the requests that come from then on; requests in flight end as they
-// began. Its methods may be called concurrently.
+// Gateway routes and forwards requests. Changes apply to new requests, not to requests in flight. Its methods may be called
+// concurrently.
 type Gateway struct {
 	options    Options
 	table      *routetable.Table[*pool.Pool]
@@ -83,21 +83,21 @@ type Gateway struct {
 	instruments  *instruments
 	unknownHosts metrics.CounterMetric
 	log          *accessLog
-	// retired is true once connections end with the next response, adjusting while a call of Serve runs fairness.
+	// retired is true after Retire, adjusting while a call of Serve runs fairness.
 	retired, adjusting atomic.Bool
 
 	// mu guards the fields below.
 	mu     sync.Mutex
 	routes map[routing.Key]*assigned
-	// changes are the changes of routes that other replicas wait for.
+	// changes are the route changes that other replicas wait for.
 	changes map[routing.Key]*change
 }
 
 // assigned is a route of the table, with the pools that it refers to.
 type assigned struct {
 	pools []*pool.Pool
-	// form identifies the content of the route; everywhere is true if the other replicas serve it in that form. askNoMore ends
-	// the questions to them, if there are any.
+	// form identifies the content of the route. everywhere is true if the other replicas serve it in that form. askNoMore
+	// cancels the queries to them, if any.
 	form       string
 	everywhere bool
 	askNoMore  context.CancelFunc
@@ -160,8 +160,8 @@ func New(options Options) *Gateway {
 // Retire closes each connection after its next response, so that clients use other replicas before Serve returns.
 func (g *Gateway) Retire() { g.retired.Store(true) }
 
-// SetRoute sets the hosts of a route with their traffic splits. A host of another route becomes this one's (serving 8-3). Requests
-// wait for Revisions that are unknown yet.
+// SetRoute sets the hosts of a route with their traffic splits. A host of another route moves to this one (serving 8-3).
+// Requests wait for Revisions that are not known yet.
 func (g *Gateway) SetRoute(route *routing.Route) {
 	form := formOf(route)
 	g.mu.Lock()
@@ -183,7 +183,7 @@ func (g *Gateway) DeleteRoute(key routing.Key) {
 	g.assign(key, nil)
 }
 
-// assign replaces the assigned pools of a route, after the change of the table. g.mu is held.
+// assign replaces the assigned pools of a route after a change of the table. g.mu must be held.
 func (g *Gateway) assign(key routing.Key, next *assigned) {
 	before := g.routes[key]
 	if before == nil {
@@ -205,8 +205,8 @@ func (g *Gateway) assign(key routing.Key, next *assigned) {
 // SetRevision adds or changes a Revision.
 func (g *Gateway) SetRevision(revision *routing.Revision) { g.pools.SetRevision(revision) }
 
-// DeleteRevision makes a Revision unknown. Requests wait for another one of its name while a route refers to it, and are rejected
-// with 503 otherwise.
+// DeleteRevision deletes a Revision. Its requests wait for a new Revision of the same name while a route refers to it, and are
+// rejected with 503 otherwise.
 func (g *Gateway) DeleteRevision(key routing.Key) { g.pools.DeleteRevision(key) }
 
 // SetInstances sets the backends of a Revision.

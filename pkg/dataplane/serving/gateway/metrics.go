@@ -4,7 +4,8 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// instruments are the metrics of requests that no Revision gets, and of the access log. Package pool has the metrics of Revisions.
+// instruments are the metrics of requests that are rejected before their admission, and of the access log. Package pool has the
+// metrics of Revisions.
 type instruments struct {
 	unknownHosts, rejected, logLinesDropped *metrics.CounterVec
 }

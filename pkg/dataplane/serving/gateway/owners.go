@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// owners implements pool.Owners by the replicas of a gateway.
+// owners implements pool.Owners for the replicas of a gateway.
 type owners struct{ gateway *Gateway }
 
 var _ pool.Owners = owners{}
@@ -33,7 +33,7 @@ func (o owners) Inquire(key routing.Key, learned func(ownership.Round) bool) {
 	ownership.Inquiry{Holders: o.gateway.holders, Ask: ask, Learned: learned}.Run(context.Background())
 }
 
-// membersChanged moves requests that wait to the replicas that own their Revisions now.
+// membersChanged applies a new membership: waiting requests are forwarded to the new owners of their Revisions.
 func (g *Gateway) membersChanged(set *membership.Set) {
 	g.holders.Set(set)
 	g.pools.OwnersChanged()

@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// PeerPath begins the paths that PeerHandler serves, which it does not see.
+// PeerPath is the path prefix of PeerHandler. The caller strips it.
 const PeerPath = "/gateway"
 
 const (
@@ -22,14 +22,14 @@ const (
 	heldPath    = "/held"
 	drainedPath = "/drained"
 
-	// maxHeld bounds the usage of one Revision that another replica reports, in bytes.
+	// maxHeld bounds another replica's response about the usage of a Revision, in bytes.
 	maxHeld = 8 << 20
-	// askRetry is the interval of attempts to ask a replica that responds once a condition holds.
+	// askRetry is the interval between attempts of a query that is answered once a condition holds.
 	askRetry = 100 * time.Millisecond
 )
 
-// PeerHandler serves the other replicas, below PeerPath, which the caller strips: requests to Revisions that this replica owns, and
-// questions about requests in flight. The caller authenticates its clients.
+// PeerHandler serves requests of other replicas below PeerPath: requests to Revisions that this replica owns, and queries of routes
+// and in-flight requests. The caller authenticates the clients.
 func (g *Gateway) PeerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(requestPath, g.serveForwarded)
@@ -39,7 +39,7 @@ func (g *Gateway) PeerHandler() http.Handler {
 	return mux
 }
 
-// serveHeld returns the number of requests to a Revision in flight, by backend.
+// serveHeld responds with the number of in-flight requests to a Revision by backend.
 func (g *Gateway) serveHeld(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	var usage ownership.Usage
@@ -50,7 +50,7 @@ func (g *Gateway) serveHeld(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(usage) //nolint:errcheck,errchkjson // the client may be gone
 }
 
-// askHeld asks another replica which requests to a Revision it has in flight.
+// askHeld queries another replica for its in-flight requests to a Revision.
 func (g *Gateway) askHeld(ctx context.Context, member membership.Member, key routing.Key) (usage ownership.Usage, err error) {
 	query := url.Values{"namespace": {key.Namespace}, "revision": {key.Name}}
 	err = peerCall(heldPath, query, func(body io.Reader) error {
@@ -59,7 +59,7 @@ func (g *Gateway) askHeld(ctx context.Context, member membership.Member, key rou
 	return usage, err
 }
 
-// peerCall returns a question to other replicas. read reads the response; nil ignores it.
+// peerCall returns a query to other replicas. read reads the response; nil ignores it.
 func peerCall(path string, query url.Values, read func(io.Reader) error) peer.Call {
 	return peer.Call{Method: http.MethodGet, Path: PeerPath + path, Query: query, Read: read}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// Header fields between replicas, which neither clients nor backends get. They have what a proxy would not keep of the request
-// to the backend.
+// Header fields between replicas, which are not sent to clients or backends. They have the parts of a request that a proxy would
+// not preserve.
 const (
 	relayPrefix = "Knative-Gateway-"
-	// revisionHeader is namespace/name, pathHeader the names of the replicas it came through.
+	// revisionHeader is namespace/name, pathHeader the names of the replicas that forwarded the request.
 	revisionHeader = relayPrefix + "Revision"
 	pathHeader     = relayPrefix + "Path"
 	targetHeader   = relayPrefix + "Target"
@@ -30,15 +30,15 @@ const (
 	// methodHeader and upgradeHeader are for requests that become a tunnel.
 	methodHeader  = relayPrefix + "Method"
 	upgradeHeader = relayPrefix + "Upgrade"
-	// tunnelHeader of a response means that a connection follows; instanceHeader is the backend that answered.
+	// tunnelHeader in a response means that the body is a tunnel. instanceHeader is the name of the backend that responded.
 	tunnelHeader   = relayPrefix + "Tunnel"
 	instanceHeader = relayPrefix + "Instance"
 )
 
-// maxHops bounds the replicas that a request goes through while they do not agree on its owner.
+// maxHops bounds the number of replicas that forward a request while they disagree on its owner.
 const maxHops = 16
 
-// ownerPacing is how long, and how often, a request waits for an owner that cannot be reached.
+// ownerPacing limits the duration and the number of attempts to reach an unreachable owner.
 var ownerPacing = ownership.Pacing{Patience: 3 * time.Second, FirstPause: 10 * time.Millisecond, LastPause: 200 * time.Millisecond}
 
 var (
@@ -61,7 +61,8 @@ func (f *standardForwarder) ForwardToOwner(owner *membership.Member) serving.Res
 	return f.retry(f.attempts.Wait(f.Context(), nil), result.Err)
 }
 
-// retry returns the result of an attempt that reached no owner because of cause, after a wait that ended with err.
+// retry returns the result of an attempt that did not reach the owner because of cause. err is the error of the wait for the
+// next attempt, nil if there may be one.
 func (f *standardForwarder) retry(err, cause error) serving.Result {
 	switch {
 	case err == nil:
@@ -72,7 +73,7 @@ func (f *standardForwarder) retry(err, cause error) serving.Result {
 	return f.Failed(err)
 }
 
-// sendToOwner returns a Send to another replica.
+// sendToOwner returns a proxy.Send that sends the request to its owner.
 func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
 	x, options := f.exchange, &f.gateway.options
 	return func(r *http.Request) (*http.Response, error) {
@@ -95,7 +96,7 @@ func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
 		if upgrade := r.Header.Get("Upgrade"); upgrade != "" && !f.HasBody() {
 			res, err = tunnel(options.Forward, out, upgrade)
 		} else {
-			// A body before the upgrade has no place in a tunnel: the backend answers as if the client had not asked for one.
+			// A tunnel cannot carry a body before the upgrade: the backend gets the request without the upgrade.
 			out.Header.Del("Connection")
 			out.Header.Del("Upgrade")
 			res, err = options.Forward.RoundTrip(out)
@@ -116,7 +117,7 @@ func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
 	}
 }
 
-// serveForwarded serves a request that another replica has routed to a Revision of this one.
+// serveForwarded serves a request that another replica has routed to a Revision that this replica owns.
 func (g *Gateway) serveForwarded(w http.ResponseWriter, r *http.Request) {
 	namespace, name, _ := strings.Cut(r.Header.Get(revisionHeader), "/")
 	target, err := url.ParseRequestURI(r.Header.Get(targetHeader))

@@ -24,29 +24,29 @@ const (
 	maxHeaderBytes = 64 << 10
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 3 * time.Minute
-	// hurriedTimeout is both for connections that come when most of what there may be is taken.
+	// hurriedTimeout replaces both timeouts for connections that are accepted while few are left.
 	hurriedTimeout = 2 * time.Second
 	maxStreams     = 1000
-	// maxReceiveBuffer bounds what a client of HTTP/2 may send before it is read, in bytes.
+	// maxReceiveBuffer bounds the unread input of an HTTP/2 client, in bytes.
 	maxReceiveBuffer = 256 << 10
-	// ownFiles are left for all that is not a client's connection or, for each of these, one to an instance.
+	// ownFiles is the number of open files reserved for purposes other than connections to clients and backends.
 	ownFiles = 512
-	// maxConnections bounds the clients' connections, also where files are not scarce; minConnections where they are.
+	// minConnections and maxConnections bound the limit on connections of clients, whatever the limit on open files.
 	minConnections, maxConnections = 64, 1 << 17
 )
 
-// Serve accepts TCP connections until ctx is canceled. Then it accepts no more, waits for the requests in flight, at most for
-// Options.StopTimeout, and closes the remaining connections. It returns an error if the listener fails before.
+// Serve accepts TCP connections until ctx is canceled. Then it drains requests in flight, at most for Options.StopTimeout, and
+// closes the remaining connections. It returns an error if the listener fails before.
 //
-// Half of the files that the process may open are for connections of clients, the other half for those to
-// instances. When three quarters of these are taken, new ones are only waited for 2 s, both for a request's
-// head and between requests; when all are taken, others wait in the listener's backlog. So clients that open
-// connections and send nothing, or byte by byte, do not lock out others.
+// Half of the files that the process may open are for connections of clients, the other half for connections to backends. Once
+// three quarters of the clients' connections are open, new ones have a timeout of 2 s, both for a request's head and between
+// requests. Once all are open, further clients wait in the listener's backlog. So clients that open connections and send nothing,
+// or byte by byte, do not lock out others.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
 	return g.serveListener(ctx, listener, false)
 }
 
-// ServePublic is Serve for requests from outside: hosts that are cluster-local are unknown there.
+// ServePublic is like Serve for requests from outside the cluster: cluster-local hosts are answered as unknown.
 func (g *Gateway) ServePublic(ctx context.Context, listener net.Listener) error {
 	return g.serveListener(ctx, listener, true)
 }
@@ -77,16 +77,16 @@ func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, publ
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("accepting connections at %s: %w", listener.Addr(), err)
+	return fmt.Errorf("accept connections at %s: %w", listener.Addr(), err)
 }
 
 // listening is one call of Serve.
 type listening struct {
-	// patient and hurried differ in their timeouts.
+	// patient has the regular timeouts, hurried has hurriedTimeout.
 	patient, hurried http1.Server
 	standard         *http.Server
 	handedOver       *connListener
-	// places has an element for each connection.
+	// places has an element for each open connection. Its capacity is the limit.
 	places chan struct{}
 
 	// mu guards conns.
@@ -94,10 +94,10 @@ type listening struct {
 	conns map[*clientConn]struct{}
 }
 
-// entrance is where requests of a listener enter the chain.
+// entrance passes the requests of a listener to the chain.
 type entrance struct {
 	gateway *Gateway
-	// public is true if they come from outside the cluster.
+	// public is true if the requests come from outside the cluster.
 	public bool
 }
 
@@ -140,13 +140,13 @@ func newListening(g *Gateway, requests entrance) *listening {
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
 			SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
 		},
-		// What clients do wrong is theirs to know.
+		// Errors of clients are not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return s
 }
 
-// connectionLimit is how many connections of clients there may be.
+// connectionLimit returns the maximum number of connections of clients.
 func connectionLimit() int {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur > 2*maxConnections+ownFiles {
@@ -155,7 +155,7 @@ func connectionLimit() int {
 	return max((int(files.Cur)-ownFiles)/2, minConnections)
 }
 
-// accept serves connections until the listener is closed or ctx ends.
+// accept serves connections until the listener is closed or ctx is canceled.
 func (s *listening) accept(ctx context.Context, listener net.Listener) error {
 	failures := 0
 	for {
@@ -174,7 +174,7 @@ func (s *listening) accept(ctx context.Context, listener net.Listener) error {
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return err
 		}
-		// Such as too many open files, or a client that left before it was accepted.
+		// For example, too many files are open, or the client has closed its connection.
 		failures++
 		backoff.Sleep(ctx, clock.RealClock{}, backoff.Delay(failures, 5*time.Millisecond, time.Second))
 	}
@@ -186,7 +186,7 @@ func (s *listening) serve(ctx context.Context, conn net.Conn) {
 	s.conns[c] = struct{}{}
 	s.mu.Unlock()
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		// Clients that vanish without a word are found out. Where it fails, reads and writes will too.
+		// Keep-alive probes detect vanished clients. If setting them fails, reads and writes fail too.
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4})
 	}
 	server := &s.patient
@@ -196,12 +196,12 @@ func (s *listening) serve(ctx context.Context, conn net.Conn) {
 	go server.ServeConn(ctx, c)
 }
 
-// stop ends all connections: idle ones at once, others after their request or when time is up.
+// stop closes all connections: idle ones at once, others after their request or the timeout within.
 func (s *listening) stop(ctx context.Context, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	s.standard.Shutdown(ctx) //nolint:errcheck // what is left is closed below
-	// Plain and upgraded connections, which net/http does not know.
+	s.standard.Shutdown(ctx) //nolint:errcheck // remaining connections are closed below
+	// Connections of the fast path and upgraded connections, which Shutdown does not wait for.
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for len(s.places) > 0 && ctx.Err() == nil {
@@ -222,7 +222,7 @@ func (s *listening) stop(ctx context.Context, within time.Duration) {
 	}
 }
 
-// clientConn is a connection that takes a place until it is closed.
+// clientConn is a connection that counts against the limit until it is closed.
 type clientConn struct {
 	net.Conn
 	serving *listening
@@ -240,7 +240,7 @@ func (c *clientConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what goes to the client.
+// CloseWrite closes the write side.
 func (c *clientConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -256,14 +256,14 @@ func (c *clientConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// connListener is a listener of connections that were accepted before.
+// connListener is a net.Listener of connections that are already accepted.
 type connListener struct {
 	conns  chan net.Conn
 	once   sync.Once
 	closed chan struct{}
 }
 
-// add has a connection accepted.
+// add passes a connection to Accept, or closes it if the listener is closed.
 func (l *connListener) add(conn net.Conn) {
 	select {
 	case l.conns <- conn:

@@ -13,11 +13,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// How much memory requests on the standard path are taken to hold, in bytes.
+// The estimated memory of requests on the standard path, in bytes.
 const (
-	// standardSize is for the goroutines of a request, and the buffers of both connections.
+	// standardSize covers the goroutines of a request and the buffers of both connections.
 	standardSize = 64 << 10
-	// fieldSize is the size of a header field beside its name and value, headCopies how often a head is held.
+	// fieldSize is the size of a header field in addition to its name and value, headCopies the number of copies of a head.
 	fieldSize, headCopies = 64, 4
 )
 
@@ -27,7 +27,7 @@ var (
 	badHost   = &serving.Rejection{Status: http.StatusBadRequest, Body: "the Host header differs from the authority"}
 )
 
-// standardForwarder is the standard path.
+// standardForwarder implements Forwarder by the standard path.
 type standardForwarder struct {
 	*proxy.Request
 	gateway  *Gateway
@@ -42,9 +42,9 @@ func (g *Gateway) standard(w http.ResponseWriter, r *http.Request) *standardForw
 	}
 }
 
-// serveHTTP serves a request of net/http.
+// serveHTTP serves a request from net/http.
 func (g *Gateway) serveHTTP(w http.ResponseWriter, r *http.Request, public bool) {
-	// An invalid one is the zero value, which stands for an unknown peer.
+	// An invalid address is the zero value, which means an unknown peer.
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	in := inbound{peer: netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), public: public, request: r}
 	f := g.standard(w, r)

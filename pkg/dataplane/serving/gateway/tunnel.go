@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A request that asks for another protocol goes to the owner of its revision as a POST whose body is what the client
-// sends after it. The body of the answer is what the instance sends: the head of its answer, and all that follows. So
-// it needs nothing of HTTP/2 that is not everywhere.
+// A request with an upgrade is forwarded to the owner of its Revision as a POST. The request body has the bytes that the client
+// sends after the upgrade, the response body all bytes from the backend, beginning with the head of its response. So a tunnel
+// needs no HTTP/2 extension.
 
-// tunnel sends such a request by a transport. It changes out.
+// tunnel sends a request with an upgrade by a transport. It changes out.
 func tunnel(forward http.RoundTripper, out *http.Request, upgrade string) (*http.Response, error) {
 	asked := *out
 	from, to := io.Pipe()
@@ -34,7 +34,7 @@ func tunnel(forward http.RoundTripper, out *http.Request, upgrade string) (*http
 	reader := bufio.NewReader(res.Body)
 	switched, err := http.ReadResponse(reader, &asked)
 	if err == nil && switched.StatusCode != http.StatusSwitchingProtocols {
-		err = errors.New("the answer switches to no protocol")
+		err = errors.New("response does not switch protocols")
 	}
 	if err != nil {
 		to.Close()
@@ -45,26 +45,26 @@ func tunnel(forward http.RoundTripper, out *http.Request, upgrade string) (*http
 	return switched, nil
 }
 
-// tunnelEnd is the connection to an instance by way of another replica.
+// tunnelEnd is the connection to a backend through another replica.
 type tunnelEnd struct {
 	io.Reader
 	in io.Closer
 	io.WriteCloser
 }
 
-// CloseWrite ends what goes to the instance.
+// CloseWrite closes the direction to the backend.
 func (t *tunnelEnd) CloseWrite() error { return t.WriteCloser.Close() }
 
-// Close closes both ways.
+// Close closes both directions.
 func (t *tunnelEnd) Close() error { return errors.Join(t.WriteCloser.Close(), t.in.Close()) }
 
-// tunnelWriter lets a stream between replicas be taken over like a client's connection.
+// tunnelWriter implements http.Hijacker for an HTTP/2 stream of another replica.
 type tunnelWriter struct {
 	http.ResponseWriter
 	in io.ReadCloser
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer for http.ResponseController.
 func (w *tunnelWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack implements http.Hijacker.
@@ -78,13 +78,13 @@ func (w *tunnelWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err := control.Flush(); err != nil {
 		return nil, nil, err
 	}
-	// The head that follows has header fields of its own.
+	// The head within the tunnel has its own header fields.
 	clear(header)
 	conn := &tunnelConn{writer: w.ResponseWriter, control: control, in: w.in}
 	return conn, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn)), nil
 }
 
-// tunnelConn is such a stream.
+// tunnelConn is a stream of another replica as a net.Conn.
 type tunnelConn struct {
 	writer  io.Writer
 	control *http.ResponseController
