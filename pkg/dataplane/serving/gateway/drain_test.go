@@ -17,7 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// TestAwaitDrained covers when a gateway is done with an instance.
+// TestAwaitDrained covers when AwaitDrained returns.
 func TestAwaitDrained(t *testing.T) {
 	draining := func() []workload.Instance {
 		instances := ready("a")
@@ -26,7 +26,7 @@ func TestAwaitDrained(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name string
-		// act is called after a second, with a request in flight where busy is set.
+		// act is called after a second, with a request in flight if busy is set.
 		busy  bool
 		known bool
 		act   func(g *Gateway, p *pool.Pool, inst *pool.Backend)
@@ -34,8 +34,8 @@ func TestAwaitDrained(t *testing.T) {
 	}{
 		{name: "unknown", want: settleTime},
 		{name: "drains", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Pool, _ *pool.Backend) { g.SetInstances(key("r"), draining()) }},
-		{name: "gone", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Pool, _ *pool.Backend) { g.SetInstances(key("r"), nil) }},
-		{name: "gone with its revision", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool.Pool, inst *pool.Backend) {
+		{name: "removed", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Pool, _ *pool.Backend) { g.SetInstances(key("r"), nil) }},
+		{name: "removed before its Revision", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool.Pool, inst *pool.Backend) {
 			g.SetInstances(key("r"), nil)
 			g.DeleteRevision(key("r"))
 			<-time.After(time.Second)
@@ -76,7 +76,7 @@ func TestAwaitDrained(t *testing.T) {
 				if took := time.Since(began); took != test.want {
 					t.Errorf("done after %v, want %v", took, test.want)
 				}
-				if gone := test.want == 5*time.Second; (err != nil) != gone {
+				if timedOut := test.want == 5*time.Second; (err != nil) != timedOut {
 					t.Errorf("AwaitDrained: %v", err)
 				}
 			})
@@ -84,8 +84,8 @@ func TestAwaitDrained(t *testing.T) {
 	}
 }
 
-// TestStreamsDoNotHoldInstance covers that open WebSockets and event streams do not keep an instance from ending, but that
-// an ordinary request does, and that they go on.
+// TestStreamsDoNotHoldInstance covers that ordinary requests delay the end of a draining backend, that open WebSockets and event
+// streams do not, and that these continue.
 func TestStreamsDoNotHoldInstance(t *testing.T) {
 	goOn, finish, asked := make(chan bool), make(chan bool), make(chan bool, 1)
 	upgrade := upgrading(func(conn net.Conn, from io.Reader) { echo(conn, from) })
@@ -112,7 +112,7 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 			defer func() {
 				fmt.Fprintln(conn, "still there")
 				if line, err := reader.ReadString('\n'); line != "still there\n" {
-					t.Errorf("of the upgraded connection %q, %v comes back", line, err)
+					t.Errorf("the upgraded connection returns %q, %v", line, err)
 				}
 			}()
 		}
@@ -155,7 +155,7 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 	})
 }
 
-// TestDrainHandler covers that the answer waits for requests of all replicas.
+// TestDrainHandler covers that the response waits for the requests of all replicas.
 func TestDrainHandler(t *testing.T) {
 	began, goOn := make(chan bool), make(chan bool)
 	app := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -194,7 +194,7 @@ func TestDrainHandler(t *testing.T) {
 		goOn <- true
 	}
 	if code := <-answered; code != http.StatusOK {
-		t.Errorf("answered %d", code)
+		t.Errorf("got status %d", code)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestServePublic(t *testing.T) {
 	}
 }
 
-// TestRetire covers that connections end with their next answer, on all paths.
+// TestRetire covers that connections are closed after their next response, on all paths.
 func TestRetire(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r.Body)
@@ -258,7 +258,7 @@ func TestRetire(t *testing.T) {
 			if _, body := b.do(t, observed(send(), conns)); body != "ok" {
 				t.Errorf("%q", body)
 			}
-			// The first one after Retire still comes by the connection that was there.
+			// The first request after Retire still uses the existing connection.
 			if want := []int{1, 1, 1, 2}[i]; len(conns) != want {
 				t.Errorf("%d connections after request %d, want %d", len(conns), i, want)
 			}

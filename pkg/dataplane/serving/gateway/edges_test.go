@@ -19,7 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// talk sends bytes, and reads until the connection ends.
+// talk sends a request on a new connection and reads until the connection is closed.
 func talk(t *testing.T, b *bench, request string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", b.address)
@@ -40,7 +40,7 @@ func talk(t *testing.T, b *bench, request string) string {
 	return string(all)
 }
 
-// rawApp has an application answer each request with the same bytes, whose connection ends then.
+// rawApp replaces the backend by an application that answers each request with the same bytes and closes the connection.
 func rawApp(t *testing.T, b *bench, answer string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,8 +64,8 @@ func rawApp(t *testing.T, b *bench, answer string) {
 	b.SetInstances(key("r"), []workload.Instance{{Name: "raw", Address: listener.Addr().String()}})
 }
 
-// TestTimeoutInBody covers that a client which does not send all of its body gets 504 in time, and the end of its
-// connection with that (serving 8-1).
+// TestTimeoutInBody covers that a client that does not complete its body gets 504 in time, and that its connection is closed then
+// (serving 8-1).
 func TestTimeoutInBody(t *testing.T) {
 	const short = 100 * time.Millisecond
 	app := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { drain(r.Body) })
@@ -92,7 +92,7 @@ func TestTimeoutInBody(t *testing.T) {
 	}
 }
 
-// TestTimeoutWithoutBody covers the answer of HTTP/2 when the instance hangs.
+// TestTimeoutWithoutBody covers the response of HTTP/2 when the backend does not respond.
 func TestTimeoutWithoutBody(t *testing.T) {
 	for _, protocol := range []routing.Protocol{routing.HTTP1, routing.H2C} {
 		spec := revision(0)
@@ -104,8 +104,8 @@ func TestTimeoutWithoutBody(t *testing.T) {
 	}
 }
 
-// TestRequestTrailers covers that the announced trailers of a request reach the instance, but for those that the
-// gateway writes or strips (serving 8-2).
+// TestRequestTrailers covers that the announced trailers of a request reach the backend, except fields that the gateway writes or
+// removes (serving 8-2).
 func TestRequestTrailers(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r.Body)
@@ -131,7 +131,7 @@ func TestRequestTrailers(t *testing.T) {
 	}
 }
 
-// TestInvalidStatus covers that a status code which is none becomes 502 on each path.
+// TestInvalidStatus covers that an invalid status code becomes 502 on each path.
 func TestInvalidStatus(t *testing.T) {
 	onPaths(t, Options{}, http.NotFoundHandler(), func(t *testing.T, b *bench, send func() *http.Request) {
 		spec := specOf(b.Gateway)
@@ -144,7 +144,7 @@ func TestInvalidStatus(t *testing.T) {
 	})
 }
 
-// TestInterimAnswers covers that clients of HTTP/1.0 get no interim answers (RFC 9110 15.2), and others do.
+// TestInterimAnswers covers that clients of HTTP/1.0 get no interim responses (RFC 9110 15.2), and others do.
 func TestInterimAnswers(t *testing.T) {
 	b := serve(t, Options{}, revision(0), http.NotFoundHandler())
 	rawApp(t, b, "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
@@ -158,7 +158,7 @@ func TestInterimAnswers(t *testing.T) {
 	}
 }
 
-// TestPropagatedFields covers what becomes of fields that cannot be continued (W3C trace context, RFC 7239).
+// TestPropagatedFields covers fields that cannot be extended (W3C trace context, RFC 7239).
 func TestPropagatedFields(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	var got http.Header

@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// moved is a route like the one that all gateways of a test have, with another host besides.
+// moved returns the route that all gateways of a test have, with an additional host.
 func moved() *routing.Route {
 	route := routeTo("app", "app", routing.Target{Revision: routing.Key{Namespace: "default", Name: "r"}, Percent: 100})
 	route.Hosts = append(route.Hosts, routing.Host{Name: "other", Targets: route.Hosts[0].Targets, Tags: map[string]routing.Key{
@@ -18,18 +18,18 @@ func moved() *routing.Route {
 	return route
 }
 
-// until waits for what a call of ServedEverywhere is to have called.
+// until waits for the callback of ServedByAll.
 func until(t *testing.T, called <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-called:
 	case <-time.After(2 * routedPatience):
-		t.Fatal("it was not called")
+		t.Fatal("the callback was not called")
 	}
 }
 
-// TestServedEverywhere covers that a route counts as served once all replicas serve it as it is (serving 8-1).
-func TestServedEverywhere(t *testing.T) {
+// TestServedByAll covers that a route counts as served once all replicas serve its current form (serving 8-1).
+func TestServedByAll(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	all := serveReplicas(t, revision(0), nil, nil, names, names...)
 	key := moved().Key
@@ -39,74 +39,74 @@ func TestServedEverywhere(t *testing.T) {
 		until(t, called)
 	}
 	if !served() {
-		t.Error("what all have from the beginning is not served everywhere")
+		t.Error("a route that all replicas serve from the beginning is not served by all")
 	}
 	all["a"].SetRoute(moved())
 	for range 2 {
 		if served() {
-			t.Error("what no other has is served everywhere")
+			t.Error("a route that no other replica has is served by all")
 		}
 	}
 	all["b"].SetRoute(moved())
 	select {
 	case <-called:
-		t.Error("one of two is enough")
+		t.Error("one of two other replicas is enough")
 	case <-time.After(5 * askRetry):
 	}
 	all["c"].DeleteRoute(key)
 	all["c"].SetRoute(moved())
 	until(t, called)
 	if !served() {
-		t.Error("what all have is not served everywhere")
+		t.Error("a route that all replicas have is not served by all")
 	}
 	if all["c"].SetRoute(routeTo("app", "app")); !served() {
-		t.Error("what others have later matters")
+		t.Error("a later change on another replica matters")
 	}
 	if !all["a"].ServedByAll(routing.Key{Name: "unknown"}, nil) {
-		t.Error("an unknown route is waited for")
+		t.Error("an unknown route is not served by all")
 	}
 	for name, r := range all {
 		if len(r.changes) > 0 {
-			t.Errorf("%s keeps in mind who waits for %v", name, r.changes)
+			t.Errorf("%s still has the awaited changes %v", name, r.changes)
 		}
 	}
 }
 
-// Who waits for a form that is replaced meanwhile need not wait for it to come.
-func TestServedEverywhereSuperseded(t *testing.T) {
+// TestServedByAllSuperseded covers that the callback is called at once when the route is replaced.
+func TestServedByAllSuperseded(t *testing.T) {
 	names := []string{"a", "b"}
 	all := serveReplicas(t, revision(0), nil, nil, names, names...)
 	all["a"].SetRoute(moved())
 	called := make(chan struct{}, 1)
 	then := func() { called <- struct{}{} }
 	if all["a"].ServedByAll(moved().Key, then) {
-		t.Fatal("it is served everywhere")
+		t.Fatal("the route is served by all")
 	}
 	began := time.Now()
 	all["a"].SetRoute(routeTo("app", "app"))
 	until(t, called)
 	if took := time.Since(began); took > routedPatience/2 {
-		t.Errorf("that took %s", took)
+		t.Errorf("the callback came after %s", took)
 	}
 	if all["a"].ServedByAll(moved().Key, then) {
-		t.Error("the new form is served everywhere without having been asked for")
+		t.Error("the new form is served by all without a query")
 	}
 	all["b"].SetRoute(routeTo("app", "app"))
 	until(t, called)
 }
 
-// Replicas that are gone, or do not get on, are not waited for.
-func TestServedEverywhereWithout(t *testing.T) {
+// TestServedByAllWithout covers that ServedByAll does not wait for removed, unreachable or slow replicas.
+func TestServedByAllWithout(t *testing.T) {
 	for name, lose := range map[string]func(all map[string]*replica){
-		"nobody at its address": func(all map[string]*replica) {
+		"connection refused": func(all map[string]*replica) {
 			all["b"].peer.Listener.Close()
 			all["b"].peer.CloseClientConnections()
 		},
-		"gone": func(all map[string]*replica) {
+		"removed": func(all map[string]*replica) {
 			all["a"].view.Set(setOf(all, "a", "a"))
 			all["b"].peer.CloseClientConnections()
 		},
-		"behind for long": func(map[string]*replica) {},
+		"slow": func(map[string]*replica) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -115,24 +115,24 @@ func TestServedEverywhereWithout(t *testing.T) {
 			called := make(chan struct{}, 1)
 			then := func() { called <- struct{}{} }
 			if all["a"].ServedByAll(moved().Key, then) {
-				t.Error("another one that does not have it is not waited for")
+				t.Error("another replica without the route is not waited for")
 			}
 			lose(all)
 			until(t, called)
 			if !all["a"].ServedByAll(moved().Key, then) {
-				t.Error("it is waited for")
+				t.Error("the other replica is waited for")
 			}
 		})
 	}
 }
 
-// A server without others has no one to ask.
-func TestServedEverywhereAlone(t *testing.T) {
+// TestServedByAllAlone covers that a single replica does not wait.
+func TestServedByAllAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(Options{Members: membership.Alone()})
 		g.SetRoute(moved())
 		if !g.ServedByAll(moved().Key, nil) {
-			t.Error("others are waited for")
+			t.Error("a single replica waits for others")
 		}
 	})
 }

@@ -19,15 +19,15 @@ var forwarders = []struct {
 	standardOnly bool
 }{{name: "fast"}, {name: "standard", standardOnly: true}}
 
-// TestStandardOnly covers that the fast path declines all requests if it is turned off.
+// TestStandardOnly covers that the fast path declines all requests if it is disabled.
 func TestStandardOnly(t *testing.T) {
 	if (entrance{gateway: New(Options{StandardOnly: true})}).ServeHTTP1(nil) {
 		t.Error("the fast path serves a request")
 	}
 }
 
-// BenchmarkForwarders compares the forwarders: the same client, gateway and backend, one after the other in one process. The
-// client and the backend read and write raw bytes, so that allocations are the gateway's.
+// BenchmarkForwarders compares the forwarders with the same client, gateway and backend in one process. The client and the backend
+// read and write raw bytes, so that only the gateway allocates.
 func BenchmarkForwarders(b *testing.B) {
 	const request = "GET / HTTP/1.1\r\nHost: app\r\nUser-Agent: a\r\nAccept: */*\r\n\r\n"
 	const response = "HTTP/1.1 200 OK\r\nDate: Sat, 01 Jan 2000 00:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi"

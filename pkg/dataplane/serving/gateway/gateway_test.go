@@ -24,13 +24,13 @@ func ready(names ...string) []workload.Instance {
 	return instances
 }
 
-// poolOf returns the pool of the revision that tests use.
+// poolOf returns the pool of the tests' Revision.
 func poolOf(g *Gateway) *pool.Pool {
 	p, _ := g.pools.Get(key("r"))
 	return p
 }
 
-// specOf returns a copy of its revision.
+// specOf returns a copy of the tests' Revision.
 func specOf(g *Gateway) routing.Revision {
 	revision, _ := poolOf(g).Revision()
 	return *revision
@@ -39,7 +39,7 @@ func specOf(g *Gateway) routing.Revision {
 // try acquires a backend if there is one.
 func try(p *pool.Pool) *pool.Backend { return p.Acquire(impatient{}, false).Backend }
 
-// impatient does not wait.
+// impatient is a pool.Waiter that does not wait.
 type impatient struct{}
 
 func (impatient) Queued() (context.Context, context.CancelFunc) {
@@ -52,7 +52,7 @@ func routeTo(name, host string, targets ...routing.Target) *routing.Route {
 	return &routing.Route{Key: key(name), Hosts: []routing.Host{{Name: host, Targets: targets}}}
 }
 
-// TestPoolsOfRoutes covers that pools which only a route refers to go with it.
+// TestPoolsOfRoutes covers that a route's deletion removes pools that no other route refers to.
 func TestPoolsOfRoutes(t *testing.T) {
 	g := New(Options{})
 	all := routing.Target{Revision: key("r"), Percent: 100}
@@ -61,10 +61,10 @@ func TestPoolsOfRoutes(t *testing.T) {
 	g.DeleteRoute(key("a"))
 	g.SetRoute(routeTo("b", "y", all))
 	if _, ok := g.pools.Get(key("r")); !ok {
-		t.Error("the pool of the revision is gone")
+		t.Error("the pool was removed with a route that another one shares")
 	}
 	g.DeleteRoute(key("b"))
 	if _, ok := g.pools.Get(key("r")); ok {
-		t.Error("the pool is left")
+		t.Error("the pool was not removed with its last route")
 	}
 }

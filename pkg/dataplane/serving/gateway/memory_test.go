@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// silent returns the address of an application that takes connections and reads nothing.
+// silent returns the address of an application that accepts connections and reads nothing.
 func silent(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,8 +49,8 @@ func silent(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// The requests of finding 11: 60 KB of head, 30 KB of body, which go by the plain path if the body arrives with the head,
-// and else by the standard one.
+// Requests with 60 KB of head and 30 KB of body. The fast path forwards those with a Content-Length, the standard path the chunked
+// ones.
 var (
 	bigPlain    = "POST / HTTP/1.1\r\nHost: app\r\nX-Big: " + strings.Repeat("x", 60_000) + "\r\nContent-Length: 30000\r\n\r\n" + strings.Repeat("y", 30_000)
 	bigStandard = "POST / HTTP/1.1\r\nHost: app\r\nX-Big: " + strings.Repeat("x", 60_000) + "\r\nTransfer-Encoding: chunked\r\n\r\n7530\r\n" + strings.Repeat("y", 30_000) + "\r\n0\r\n\r\n"
@@ -66,7 +66,7 @@ func heap() int64 {
 }
 
 // TestMemoryOfWaitingRequests sends 1,200 requests of 60 KB head and 30 KB body to an application that never answers. The
-// memory that they hold stays within the budget, the rest is told to come again, and other namespaces are served.
+// memory that they hold stays within the budget, further requests are rejected with Retry-After, and other namespaces are served.
 func TestMemoryOfWaitingRequests(t *testing.T) {
 	const limit, clients, each = 16 << 20, 150, 8
 	for name, request := range map[string]string{"plain": bigPlain, "standard": bigStandard} {
@@ -96,7 +96,7 @@ func TestMemoryOfWaitingRequests(t *testing.T) {
 					held <- conn
 					reader := bufio.NewReader(conn)
 					for range each {
-						go io.WriteString(conn, request) //nolint:errcheck // what is not written is not answered
+						go io.WriteString(conn, request) //nolint:errcheck // the read of the response fails then
 						res, err := http.ReadResponse(reader, nil)
 						if err != nil {
 							break
@@ -122,7 +122,7 @@ func TestMemoryOfWaitingRequests(t *testing.T) {
 					(<-held).Close()
 				}
 			}()
-			// Those who are refused are done, the others wait for ever.
+			// Rejected clients are done, the others wait forever.
 			most := int64(0)
 			waiting := func() int64 {
 				return int64(b.InFlight(key("r"), "silent"))
@@ -144,7 +144,7 @@ func TestMemoryOfWaitingRequests(t *testing.T) {
 			if used := max(most, budget.Used()); used > limit {
 				t.Errorf("the requests hold %d bytes, more than the budget", used)
 			}
-			// What else a connection takes is some 20 KB, of the client's side too.
+			// Each connection needs about 20 KB more, including the client's side.
 			if grown := heap() - before; grown > limit+clients*32<<10 {
 				t.Errorf("%d requests in flight take %d bytes of memory, the budget counts %d of %d", waiting(), grown, budget.Used(), limit)
 			} else {
@@ -161,7 +161,7 @@ func TestMemoryOfWaitingRequests(t *testing.T) {
 	}
 }
 
-// TestMemoryIsGivenBack covers that nothing is held once all requests have ended, whatever became of them.
+// TestMemoryIsGivenBack covers that all memory is released once all requests have ended, with any result.
 func TestMemoryIsGivenBack(t *testing.T) {
 	budget := flow.NewBudget(4<<20, largestRequest)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -77,7 +77,7 @@ func TestForwardedElement(t *testing.T) {
 	}
 }
 
-// TestAccessLog covers that each line is JSON, whatever clients send.
+// TestAccessLog covers that each line is valid JSON for any input of clients.
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
 	dropped := 0
@@ -122,8 +122,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// gather returns the values of the gateway's counters and gauges, and the counts of its histograms, by name and the
-// values of labels.
+// gather returns the values of the gateway's counters and gauges, and the counts of its histograms, by name and label values.
 func gather(t *testing.T, registry metrics.KubeRegistry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -143,7 +142,7 @@ func gather(t *testing.T, registry metrics.KubeRegistry) map[string]float64 {
 	return got
 }
 
-// TestMetrics covers what is measured of a cold start, and that the series go with their revision.
+// TestMetrics covers the metrics of a cold start, and that the series are deleted with their Revision.
 func TestMetrics(t *testing.T) {
 	for _, forwarder := range forwarders {
 		t.Run(forwarder.name, func(t *testing.T) {
@@ -186,19 +185,19 @@ func TestMetrics(t *testing.T) {
 			b.DeleteRevision(key("r"))
 			for name := range gather(t, registry) {
 				if strings.Contains(name, " default ") {
-					t.Errorf("%s is left", name)
+					t.Errorf("%s is still registered", name)
 				}
 			}
 		})
 	}
 }
 
-// patient waits for ever.
+// patient is a pool.Waiter that waits forever.
 type patient struct{}
 
 func (patient) Queued() (context.Context, context.CancelFunc) { return context.Background(), func() {} }
 
-// TestForwardingEndsWithFirstByte covers that the last phase of a cold start is over when the answer begins.
+// TestForwardingEndsWithFirstByte covers that the last phase of a cold start ends when the response starts.
 func TestForwardingEndsWithFirstByte(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	fake := clocktesting.NewFakePassiveClock(time.Now())
@@ -236,7 +235,7 @@ func TestForwardingEndsWithFirstByte(t *testing.T) {
 	}
 }
 
-// TestTagHeader covers that the tag header picks a tag of the host, where it may.
+// TestTagHeader covers that the tag header selects a tag of the host if it is enabled.
 func TestTagHeader(t *testing.T) {
 	enabled := false
 	g := New(Options{TagHeader: func() bool { return enabled }})
@@ -264,8 +263,8 @@ func TestTagHeader(t *testing.T) {
 	}
 }
 
-// TestMixedProtocols covers that the choice between revisions of several protocols is made once for a request: the
-// plain path leaves it to the standard one (serving 8-6).
+// TestMixedProtocols covers that the Revision of a request is chosen only once if the Revisions of a host speak different protocols:
+// the fast path declines the request before (serving 8-6).
 func TestMixedProtocols(t *testing.T) {
 	g := New(Options{})
 	g.SetRevision(&routing.Revision{Key: key("a")})
@@ -285,7 +284,7 @@ func TestMixedProtocols(t *testing.T) {
 	}
 }
 
-// TestHostileRequests covers that what is ambiguous is refused, or gets to the app as one request.
+// TestHostileRequests covers that ambiguous requests are rejected or reach the app as one request.
 func TestHostileRequests(t *testing.T) {
 	seen := make(chan string, 10)
 	b := serve(t, Options{}, revision(0), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -317,7 +316,7 @@ func TestHostileRequests(t *testing.T) {
 		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		go io.WriteString(conn, test.request) //nolint:errcheck // what is refused need not be read whole
+		go io.WriteString(conn, test.request) //nolint:errcheck // the gateway need not read all of a rejected request
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Errorf("%s: %v, want %d", name, err, test.want)
@@ -338,7 +337,7 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
-// TestServerSentEvents covers that what an app flushes arrives at once.
+// TestServerSentEvents covers that events arrive as soon as the app flushes them.
 func TestServerSentEvents(t *testing.T) {
 	next := make(chan bool)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -370,7 +369,7 @@ func TestServerSentEvents(t *testing.T) {
 	})
 }
 
-// TestUpgradeToH2C covers that no client gets a connection to an instance by which requests pass the gateway unseen.
+// TestUpgradeToH2C covers that no client can upgrade to h2c and send requests that the gateway does not route.
 func TestUpgradeToH2C(t *testing.T) {
 	seen := make(chan string, 1)
 	b := serve(t, Options{}, revision(0), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -384,11 +383,11 @@ func TestUpgradeToH2C(t *testing.T) {
 		t.Errorf("%s, want 200", res.Status)
 	}
 	if got := <-seen; got != "" {
-		t.Errorf("the instance got %q, want no upgrade", got)
+		t.Errorf("the backend got %q, want no upgrade", got)
 	}
 }
 
-// TestClientsThatSendNothing covers that connections without a request leave the gateway to others.
+// TestClientsThatSendNothing covers that connections without a request do not lock out others.
 func TestClientsThatSendNothing(t *testing.T) {
 	b := serve(t, Options{StopTimeout: time.Second}, revision(0), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for range 100 {

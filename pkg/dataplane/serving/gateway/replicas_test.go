@@ -22,7 +22,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// replica is one of several gateways, each of which sees the others through a view of its own.
+// replica is one of several gateways with its own view of the membership.
 type replica struct {
 	*bench
 	name string
@@ -30,7 +30,7 @@ type replica struct {
 	peer *httptest.Server
 }
 
-// plaintext has requests to other replicas go without TLS.
+// plaintext sends requests to other replicas without TLS.
 type plaintext struct{ *http.Transport }
 
 func (p plaintext) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -41,7 +41,7 @@ func (p plaintext) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.Transport.RoundTrip(out)
 }
 
-// serveReplicas has gateways serve with the same revision and instances. Only those called live are members at first.
+// serveReplicas starts gateways with the same Revision and backends. Only the names in live are members at first.
 func serveReplicas(t *testing.T, spec *routing.Revision, instances []workload.Instance, log io.Writer, names []string, live ...string) map[string]*replica {
 	t.Helper()
 	all := map[string]*replica{}
@@ -82,7 +82,7 @@ func setOf(all map[string]*replica, self string, live ...string) *membership.Set
 	return membership.NewSet(self, set...)
 }
 
-// ownerAndOther returns the owner of the revision that tests use among some replicas, and one of the others.
+// ownerAndOther returns the owner of the tests' Revision among some replicas, and one of the others.
 func ownerAndOther(names ...string) (owner, other string) {
 	var set []membership.Member
 	for _, name := range names {
@@ -101,7 +101,7 @@ func ownerAndOther(names ...string) (owner, other string) {
 // gauge is an app that counts its requests.
 type gauge struct {
 	now, most, all atomic.Int64
-	// hold is how long one takes.
+	// hold is the duration of a request.
 	hold time.Duration
 }
 
@@ -119,8 +119,8 @@ func (a *gauge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "ok")
 }
 
-// TestBurstAtOtherReplica covers that all requests of a burst wait for one instance with containerConcurrency 1 when they
-// come to a gateway that does not own the revision (serving 8-7).
+// TestBurstAtOtherReplica covers that all requests of a burst wait for one backend with containerConcurrency 1 if they reach a gateway
+// that does not own the Revision (serving 8-7).
 func TestBurstAtOtherReplica(t *testing.T) {
 	names := []string{"a", "b"}
 	_, other := ownerAndOther(names...)
@@ -145,12 +145,12 @@ func TestBurstAtOtherReplica(t *testing.T) {
 	}
 	clients.Wait()
 	if most := app.most.Load(); most != 1 {
-		t.Errorf("the instance had %d requests at a time, want 1", most)
+		t.Errorf("the backend had %d requests at a time, want 1", most)
 	}
 }
 
-// TestLimitAcrossReplicas covers that no instance has more requests than containerConcurrency, whichever gateways
-// they come to, while ownership of the revision goes back and forth (serving 8-7).
+// TestLimitAcrossReplicas covers that no backend has more concurrent requests than containerConcurrency while requests reach all
+// gateways and the owner of the Revision changes repeatedly (serving 8-7).
 func TestLimitAcrossReplicas(t *testing.T) {
 	const limit = 3
 	names := []string{"a", "b", "c"}
@@ -187,7 +187,7 @@ func TestLimitAcrossReplicas(t *testing.T) {
 	}
 	owner, other := ownerAndOther(names...)
 	for _, live := range [][]string{{"a", "b", "c"}, without(names, owner), names, {owner}, {other}, names} {
-		// The members change for one after the other.
+		// The replicas observe the change one after the other.
 		for _, name := range names {
 			all[name].view.Set(setOf(all, name, live...))
 			<-time.After(10 * time.Millisecond)
@@ -198,21 +198,21 @@ func TestLimitAcrossReplicas(t *testing.T) {
 	clients.Wait()
 	for i, app := range apps {
 		if app.most.Load() > limit {
-			t.Errorf("instance %d had %d requests at a time, want %d at most", i, app.most.Load(), limit)
+			t.Errorf("backend %d had %d requests at a time, want %d at most", i, app.most.Load(), limit)
 		}
 		if app.most.Load() < limit || app.all.Load() < 20 {
-			t.Errorf("instance %d had %d requests, %d at a time", i, app.all.Load(), app.most.Load())
+			t.Errorf("backend %d had %d requests, %d at a time", i, app.all.Load(), app.most.Load())
 		}
 	}
 	for _, name := range names {
-		// Clients have their answers a moment before the gateways are done with them.
+		// Clients get their responses shortly before the gateways end the requests.
 		left := inFlight(all[name].Gateway)
 		for deadline := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(deadline); {
 			<-time.After(10 * time.Millisecond)
 			left = inFlight(all[name].Gateway)
 		}
 		if len(left) > 0 {
-			t.Errorf("%s has %v left", name, left)
+			t.Errorf("%s still has %v in flight", name, left)
 		}
 	}
 }
@@ -226,8 +226,8 @@ func without(names []string, name string) (rest []string) {
 	return rest
 }
 
-// TestOwnershipMoves covers that the next owner waits for what the previous one has in flight, and that this one
-// sends on what waits.
+// TestOwnershipMoves covers that a new owner waits for the in-flight requests of the previous one, which forwards its waiting
+// requests.
 func TestOwnershipMoves(t *testing.T) {
 	began, goOn := make(chan bool, 2), make(chan bool)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -260,7 +260,7 @@ func TestOwnershipMoves(t *testing.T) {
 	}
 	select {
 	case <-began:
-		t.Fatal("the instance got a second request")
+		t.Fatal("the backend got a second request")
 	case <-time.After(200 * time.Millisecond):
 	}
 	goOn <- true
@@ -268,7 +268,7 @@ func TestOwnershipMoves(t *testing.T) {
 	goOn <- true
 	for range 2 {
 		if body := <-answers; body != "127.0.0.1" {
-			t.Errorf("the instance was told of clients %q", body)
+			t.Errorf("the backend got X-Forwarded-For %q", body)
 		}
 	}
 }
@@ -281,8 +281,8 @@ func inFlight(g *Gateway) map[string]int {
 	return requests
 }
 
-// TestOwnerUnreachable covers that nothing goes to instances while their owner cannot be reached, and that requests
-// go on as soon as there is another one.
+// TestOwnerUnreachable covers that no backend gets requests while the owner is unreachable, and that requests continue as soon as
+// another replica is the owner.
 func TestOwnerUnreachable(t *testing.T) {
 	app := &gauge{}
 	owner, other := ownerAndOther("a", "b")
@@ -299,21 +299,21 @@ func TestOwnerUnreachable(t *testing.T) {
 		t.Errorf("%s, Retry-After %q", res.Status, res.Header.Get("Retry-After"))
 	}
 	if app.all.Load() > 0 {
-		t.Error("the instance got a request from a replica that does not own it")
+		t.Error("the backend got a request from a replica that does not own the Revision")
 	}
-	left := time.AfterFunc(100*time.Millisecond, func() { r.view.Set(setOf(all, other, other)) })
-	defer left.Stop()
+	timer := time.AfterFunc(100*time.Millisecond, func() { r.view.Set(setOf(all, other, other)) })
+	defer timer.Stop()
 	if res, body := r.do(t, r.request(t, http.MethodGet, nil)); body != "ok" {
-		t.Errorf("%s %q once the owner has left", res.Status, body)
+		t.Errorf("%s %q after the change of the owner", res.Status, body)
 	}
 }
 
-// TestRelay covers what a request and its answer keep on their way through another replica.
+// TestRelay covers the parts of a request and its response that are preserved when another replica forwards them.
 func TestRelay(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
 			if strings.HasPrefix(name, relayPrefix) {
-				t.Errorf("the instance gets %s", name)
+				t.Errorf("the backend gets %s", name)
 			}
 		}
 		control := http.NewResponseController(w)
@@ -417,7 +417,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a buffer for several writers.
+// lockedBuffer is a buffer for concurrent writers.
 type lockedBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -435,7 +435,7 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// TestRelayTimeoutAndCancel covers that requests by way of another replica end like others.
+// TestRelayTimeoutAndCancel covers timeouts and cancellation of forwarded requests.
 func TestRelayTimeoutAndCancel(t *testing.T) {
 	gone := make(chan bool, 2)
 	app := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

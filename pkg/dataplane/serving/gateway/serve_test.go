@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// bench is a gateway that serves, with host app for one revision.
+// bench is a running gateway with the host app for one Revision.
 type bench struct {
 	*Gateway
 	address string
@@ -28,7 +28,7 @@ type bench struct {
 	stop   func() error
 }
 
-// serve has a gateway serve on a socket. An app that is nil has no instance.
+// serve starts a gateway on loopback until the test ends. Without app, its Revision has no backend.
 func serve(t testing.TB, options Options, spec *routing.Revision, app http.Handler) *bench {
 	t.Helper()
 	g := New(options)
@@ -67,7 +67,7 @@ func serve(t testing.TB, options Options, spec *routing.Revision, app http.Handl
 	return b
 }
 
-// listen has an app serve HTTP/1.1 and h2c on a socket.
+// listen starts an app for HTTP/1.1 and h2c on loopback until the test ends, and returns its address.
 func listen(t testing.TB, app http.Handler) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(app)
@@ -79,7 +79,7 @@ func listen(t testing.TB, app http.Handler) string {
 	return server.Listener.Addr().String()
 }
 
-// h2c has the client speak HTTP/2.
+// h2c configures the client to speak HTTP/2.
 func (b *bench) h2c() *bench {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -97,13 +97,13 @@ func (b *bench) request(t *testing.T, method string, body io.Reader) *http.Reque
 	return r
 }
 
-// reply is the status of an answer that was read.
+// reply is the status of a response.
 type reply struct {
 	StatusCode int
 	Status     string
 }
 
-// do sends a request and reads its answer.
+// do sends a request and returns its response.
 func (b *bench) do(t *testing.T, r *http.Request) (reply, string) {
 	t.Helper()
 	res, err := b.client.Do(r)
@@ -118,7 +118,7 @@ func (b *bench) do(t *testing.T, r *http.Request) (reply, string) {
 	return reply{StatusCode: res.StatusCode, Status: res.Status}, string(body)
 }
 
-// drain reads what a client sends until it ends or breaks off.
+// drain reads to the end or an error.
 func drain(from io.Reader) { echo(io.Discard, from) }
 
 func echo(to io.Writer, from io.Reader) {
@@ -127,10 +127,10 @@ func echo(to io.Writer, from io.Reader) {
 	}
 }
 
-// streamed has a body of unknown length, which is for the standard path.
+// streamed returns a body of unknown length, which needs the standard path.
 func streamed(s string) io.Reader { return io.MultiReader(strings.NewReader(s)) }
 
-// paths are the ways of a request through the gateway.
+// paths are the paths of a request through the gateway.
 var paths = []struct {
 	name string
 	http2,
@@ -138,7 +138,7 @@ var paths = []struct {
 	standardOnly bool
 }{{name: "plain", plain: true}, {name: "standard"}, {name: "h2c", http2: true}, {name: "plain without fast path", plain: true, standardOnly: true}}
 
-// onPaths runs a test for each way. send makes a request that goes it.
+// onPaths runs a test for each path. send returns a request that takes it.
 func onPaths(t *testing.T, options Options, app http.Handler, test func(t *testing.T, b *bench, send func() *http.Request)) {
 	for _, path := range paths {
 		t.Run(path.name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func onPaths(t *testing.T, options Options, app http.Handler, test func(t *testi
 	}
 }
 
-// TestForward covers what of a request and its answer gets through (serving 8-1, 8-2, 8-6).
+// TestForward covers the parts of a request and its response that are forwarded (serving 8-1, 8-2, 8-6).
 func TestForward(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -206,8 +206,8 @@ trace: 00-0af7651916cd43dd8448eb211c80319c-`
 	})
 }
 
-// TestTimeouts covers that a request whose response does not start in time gets 504, and that a response that stalls breaks
-// off, however long it may take to start (serving 9.4.2-3).
+// TestTimeouts covers that a request whose response does not start in time gets 504, and that a stalled response is aborted, whatever
+// the time limit for its start (serving 9.4.2-3).
 func TestTimeouts(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r.Body)
@@ -248,13 +248,13 @@ func TestTimeouts(t *testing.T) {
 			}
 			defer begun.Body.Close()
 			if body, err := io.ReadAll(begun.Body); err == nil || string(body) != "begun" {
-				t.Errorf("the answer ends as %q, %v, want an error after it began", body, err)
+				t.Errorf("the response is %q, %v, want an error after its start", body, err)
 			}
 		})
 	}
 }
 
-// TestStreamOutlivesTimeouts covers that a response which has started is limited by none of the timeouts until then
+// TestStreamOutlivesTimeouts covers that the timeouts for the start of a response do not limit a response that has started
 // (serving 9.4.2-3).
 func TestStreamOutlivesTimeouts(t *testing.T) {
 	const limit = time.Second
@@ -277,13 +277,13 @@ func TestStreamOutlivesTimeouts(t *testing.T) {
 		defer res.Body.Close()
 		time.AfterFunc(limit+limit/4, func() { goOn <- true })
 		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "begun ended" {
-			t.Errorf("the answer is %q, %v", body, err)
+			t.Errorf("the response is %q, %v", body, err)
 		}
 	})
 }
 
-// TestHold covers that requests wait for the first instance (serving 8-7) on each path, and go to the revision
-// that was chosen (serving 8-8).
+// TestHold covers that requests wait for the first backend (serving 8-7) on each path, and are forwarded to the Revision that was
+// chosen first (serving 8-8).
 func TestHold(t *testing.T) {
 	for _, path := range paths {
 		t.Run(path.name, func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestUnreachableInstance covers that a request goes to another instance when one takes no connection.
+// TestUnreachableInstance covers that a request is forwarded to another backend if one refuses the connection.
 func TestUnreachableInstance(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { echo(w, r.Body) })
 	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
@@ -331,8 +331,8 @@ func TestUnreachableInstance(t *testing.T) {
 	})
 }
 
-// TestNotRepeated covers that a request which an instance breaks off is not sent again: not on a new connection, and
-// not on one that was used before.
+// TestNotRepeated covers that a request is not repeated if a backend closes the connection without a response, whether the connection
+// was new or reused.
 func TestNotRepeated(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodOptions, http.MethodPost} {
 		t.Run(method, func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestNotRepeated(t *testing.T) {
 					panic(http.ErrAbortHandler)
 				}
 			})
-			// A client of HTTP/2 takes the standard path to an instance that speaks HTTP/1.1.
+			// Requests of an HTTP/2 client take the standard path to a backend that speaks HTTP/1.1.
 			b := serve(t, Options{}, revision(0), app).h2c()
 			for _, path := range []string{"/break", "/fine", "/break"} {
 				r := b.request(t, method, nil)
@@ -358,17 +358,17 @@ func TestNotRepeated(t *testing.T) {
 					t.Errorf("%s: %s", path, res.Status)
 				}
 				if got := <-seen; got != path+"1" {
-					t.Errorf("the instance saw %s, want %s1", got, path)
+					t.Errorf("the backend got %s, want %s1", got, path)
 				}
 			}
 			if len(seen) > 0 {
-				t.Errorf("the instance saw %s again", <-seen)
+				t.Errorf("the backend got %s again", <-seen)
 			}
 		})
 	}
 }
 
-// TestClientGone covers that a client that goes away cancels its request at the instance.
+// TestClientGone covers that a client that closes its connection cancels its request at the backend.
 func TestClientGone(t *testing.T) {
 	began, ended := make(chan bool, 1), make(chan bool, 1)
 	app := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -385,17 +385,17 @@ func TestClientGone(t *testing.T) {
 		}()
 		if res, err := b.client.Do(send().WithContext(ctx)); err == nil {
 			res.Body.Close()
-			t.Error("there is an answer")
+			t.Error("the client got a response")
 		}
 		select {
 		case <-ended:
 		case <-time.After(10 * time.Second):
-			t.Error("the instance still works on the request")
+			t.Error("the backend still serves the request")
 		}
 	})
 }
 
-// TestTrailers covers what gRPC needs: trailers, and both directions at once.
+// TestTrailers covers the requirements of gRPC: trailers, and both directions at once.
 func TestTrailers(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "Grpc-Status")
@@ -445,7 +445,7 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// upgrade sends a request that asks for a WebSocket, and returns the connection after the answer.
+// upgrade requests a WebSocket, and returns the connection after the response.
 func (b *bench) upgrade(t *testing.T) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", b.address)
@@ -465,7 +465,7 @@ func (b *bench) upgrade(t *testing.T) (net.Conn, *bufio.Reader) {
 	return conn, reader
 }
 
-// upgrading is an app that switches protocols, and hands the connection on.
+// upgrading returns an app that switches protocols and calls serve with the connection.
 func upgrading(serve func(conn net.Conn, from io.Reader)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, buffered, err := http.NewResponseController(w).Hijack()
@@ -478,8 +478,8 @@ func upgrading(serve func(conn net.Conn, from io.Reader)) http.Handler {
 	})
 }
 
-// TestUpgrade covers that an upgraded connection carries bytes both ways, holds its slot, lasts longer than its timeout
-// while there is traffic, and ends without (serving 9.4.2-3). No close frame gets into the middle of another frame.
+// TestUpgrade covers that an upgraded connection carries bytes in both directions, holds its slot, outlasts the timeout while it has
+// traffic, and is closed without (serving 9.4.2-3). No close frame is sent in the middle of another frame.
 func TestUpgrade(t *testing.T) {
 	spec := revision(1)
 	spec.Timeout = time.Second
@@ -492,7 +492,7 @@ func TestUpgrade(t *testing.T) {
 		// The start of a frame of 101 bytes and more.
 		fmt.Fprintln(conn, "hello")
 		if line, err := reader.ReadString('\n'); line != "hello\n" {
-			t.Fatalf("%q, %v comes back after %v", line, err, time.Since(began))
+			t.Fatalf("got %q, %v after %v", line, err, time.Since(began))
 		}
 		<-pause.C
 	}
@@ -504,18 +504,18 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// The close frames (RFC 6455 5.5.1) with the status code 1001 that end a silent WebSocket.
+// The close frames (RFC 6455 5.5.1) with the status code 1001 that close a silent WebSocket.
 const (
 	closeClient  = "\x88\x02\x03\xe9"
 	closeBackend = "\x88\x82\x00\x00\x00\x00\x03\xe9"
 )
 
-// TestSilentWebSocket covers that both ends of a WebSocket without traffic get a close frame, also where the instance is
-// another replica's.
+// TestSilentWebSocket covers that both ends of a WebSocket without traffic get a close frame, also if another replica owns the
+// Revision.
 func TestSilentWebSocket(t *testing.T) {
 	got := make(chan string, 1)
 	app := upgrading(func(conn net.Conn, from io.Reader) {
-		// A whole frame: a text of two bytes.
+		// A complete frame: a text message of two bytes.
 		fmt.Fprint(conn, "\x81\x02hi")
 		all, _ := io.ReadAll(from)
 		got <- string(all)
@@ -527,18 +527,18 @@ func TestSilentWebSocket(t *testing.T) {
 	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, names, names...)
 	for _, name := range []string{owner, other} {
 		conn, reader := all[name].upgrade(t)
-		// A whole frame, with a mask: a binary message of one byte.
+		// A complete masked frame: a binary message of one byte.
 		fmt.Fprint(conn, "\x82\x81\x01\x02\x03\x04x")
 		if sent, err := io.ReadAll(reader); err != nil || !strings.HasPrefix(string(sent), "\x81\x02hi"+closeClient) {
 			t.Errorf("at %s the client gets %q, %v, want a message and a close frame", name, sent, err)
 		}
 		if sent := <-got; !strings.HasPrefix(sent, "\x82\x81\x01\x02\x03\x04x"+closeBackend) {
-			t.Errorf("at %s the instance gets %q, want a message and a close frame", name, sent)
+			t.Errorf("at %s the backend gets %q, want a message and a close frame", name, sent)
 		}
 	}
 }
 
-// TestStop covers that Serve lets requests in flight end.
+// TestStop covers that Serve drains requests in flight.
 func TestStop(t *testing.T) {
 	began, goOn := make(chan bool), make(chan bool)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -570,7 +570,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestStopWithHalfARequest covers that Serve does not wait for heads that are still arriving.
+// TestStopWithHalfARequest covers that Serve does not wait for incomplete heads.
 func TestStopWithHalfARequest(t *testing.T) {
 	b := serve(t, Options{StopTimeout: time.Hour}, revision(0), http.NotFoundHandler())
 	conn, err := net.Dial("tcp", b.address)
@@ -578,7 +578,7 @@ func TestStopWithHalfARequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// The answer to the first one tells that the gateway has the start of the second one.
+	// After the response to the first request, the gateway has the start of the second one.
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: app\r\n\r\nGET / HTTP"); err != nil {
 		t.Fatal(err)
 	}
@@ -597,7 +597,7 @@ func TestStopWithHalfARequest(t *testing.T) {
 	}
 }
 
-// observed notes the local address of the connection that a request is sent by.
+// observed records the local address of the connection that sends a request.
 func observed(r *http.Request, conns map[string]bool) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		conns[info.Conn.LocalAddr().String()] = true

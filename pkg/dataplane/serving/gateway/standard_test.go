@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestMalformedBodyEndsConnection covers that what follows a body which is malformed, or was not read when its
-// request was answered, is not taken for a request.
+// TestMalformedBodyEndsConnection covers that input after a malformed or unread body is not parsed as a request.
 func TestMalformedBodyEndsConnection(t *testing.T) {
 	hidden := make(chan struct{}, 10)
 	b := serve(t, Options{}, revision(0), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -43,6 +42,6 @@ func TestMalformedBodyEndsConnection(t *testing.T) {
 		}
 	}
 	if len(hidden) > 0 {
-		t.Errorf("%d requests came from within bodies", len(hidden))
+		t.Errorf("%d requests were parsed from bodies", len(hidden))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestEvents expects server-sent events to arrive one by one, also when there is a while between them.
+// TestEvents expects server-sent events to arrive one by one, with and without pauses between them.
 func TestEvents(t *testing.T) {
 	next := make(chan time.Duration)
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -43,7 +43,7 @@ func TestEvents(t *testing.T) {
 	expectEnd(t, resp.Body, "")
 }
 
-// TestLargeAnswers compares long bodies in each framing, with many clients at a time.
+// TestLargeAnswers expects long bodies in each framing to arrive unchanged at many concurrent clients.
 func TestLargeAnswers(t *testing.T) {
 	data := make([]byte, 5<<20)
 	random := rand.NewChaCha8([32]byte{})
@@ -85,7 +85,7 @@ func TestLargeAnswers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestManyClients has clients get answers of their own, over instances that are shared.
+// TestManyClients expects each of several concurrent clients to get its own responses over a shared backend.
 func TestManyClients(t *testing.T) {
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// openRouter forwards all requests to one upstream, at no cost of its own.
+// openRouter forwards all requests to one upstream without allocating.
 type openRouter struct{ openExchange }
 
 func (r *openRouter) ServeHTTP1(x *Exchange) bool {
@@ -40,8 +40,8 @@ func (e *openExchange) AppendFields(dst []byte) []byte {
 	return append(dst, "X-Forwarded-Proto: http\r\n"...)
 }
 
-// BenchmarkForward forwards requests one after the other, within the process: for allocations and profiles. The
-// application's and the client's part is in it.
+// BenchmarkForward forwards requests one after the other within one process, for allocations and profiles. They include the
+// application's and the client's parts.
 func BenchmarkForward(b *testing.B) {
 	app := rawApp(b, func(_ int, conn net.Conn, r *bufio.Reader) {
 		_ = conn.SetDeadline(time.Time{})
@@ -69,8 +69,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkThroughput has 64 clients ask an application of net/http, as it is and through proxies: each in a
-// process of its own, all on the same processors.
+// BenchmarkThroughput measures 64 clients of a net/http application, directly and through proxies. Each part runs in its own
+// process, all on the same processors.
 func BenchmarkThroughput(b *testing.B) {
 	app := startRole(b, "app", "")
 	for _, target := range []struct{ name, address string }{
@@ -128,7 +128,7 @@ func startRole(b *testing.B, role, upstream string) string {
 	return strings.TrimSpace(address)
 }
 
-// TestMain serves as application or as proxy if the environment says so.
+// TestMain runs the application or the proxy of BenchmarkThroughput if the environment names a role.
 func TestMain(m *testing.M) {
 	role := os.Getenv("HTTP1_ROLE")
 	if role == "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 )
 
-// TestPartialHeads has clients send most of large heads and no more. What they hold stays within the budget, what is too
-// much is refused with 431, and whole requests are served.
+// TestPartialHeads sends incomplete large heads. The memory that they hold stays within the budget, further heads are rejected
+// with 431, and complete requests are served.
 func TestPartialHeads(t *testing.T) {
 	const limit, clients = 1 << 20, 100
 	budget := flow.NewBudget(limit, 0)
@@ -24,7 +24,7 @@ func TestPartialHeads(t *testing.T) {
 		most = max(most, budget.Used())
 	}
 	for i := range conns {
-		// The rest of the head comes for all of them: who was not refused is served.
+		// The rest of each head is sent: clients that were not rejected are served.
 		if _, err := conns[i].Write([]byte("\r\n\r\n")); err != nil {
 			refusals++
 			continue
@@ -34,7 +34,7 @@ func TestPartialHeads(t *testing.T) {
 		case err != nil || strings.HasSuffix(string(head), "431"):
 			refusals++
 		case !strings.HasSuffix(string(head), "200"):
-			t.Errorf("a client is answered %q", head)
+			t.Errorf("a client got %q", head)
 		}
 		most = max(most, budget.Used())
 		conns[i].Close()
@@ -47,7 +47,7 @@ func TestPartialHeads(t *testing.T) {
 	expect(t, conn, hi)
 }
 
-// TestLargeResponseHead expects a response head for which there is no memory to be answered with 503.
+// TestLargeResponseHead expects status 503 for a response head that exceeds the memory budget.
 func TestLargeResponseHead(t *testing.T) {
 	app := answering(t, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 3*respSize)+"\r\nContent-Length: 0\r\n\r\n", nil)
 	router := newFakeRouter(app)
@@ -56,6 +56,6 @@ func TestLargeResponseHead(t *testing.T) {
 	write(t, conn, getA)
 	got := make([]byte, len("HTTP/1.1 503"))
 	if _, err := conn.Read(got); err != nil || string(got) != "HTTP/1.1 503" {
-		t.Errorf("answered %q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }

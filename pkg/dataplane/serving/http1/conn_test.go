@@ -18,7 +18,7 @@ import (
 
 const hi = "HTTP/1.1 200 OK\r\nDate: " + someDate + "\r\nContent-Length: 2\r\n\r\nhi"
 
-// TestPipelining sends requests at once, some of which are refused, and expects the answers in order.
+// TestPipelining sends several requests at once, some of which are rejected, and expects the responses in order.
 func TestPipelining(t *testing.T) {
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		for {
@@ -44,7 +44,7 @@ func TestPipelining(t *testing.T) {
 	expect(t, conn, answers.String())
 }
 
-// TestByteByByte has a head arrive in the smallest pieces.
+// TestByteByByte sends a head byte by byte.
 func TestByteByByte(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
 	conn := dial(t, serve(t, &Server{Handler: router}))
@@ -56,7 +56,7 @@ func TestByteByByte(t *testing.T) {
 	}
 }
 
-// TestConnectionClose expects a connection to end when the client asks for it, and what follows to be ignored.
+// TestConnectionClose expects a connection to end after a request with Connection: close, and further input to be ignored.
 func TestConnectionClose(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
 	conn := dial(t, serve(t, &Server{Handler: router}))
@@ -67,7 +67,7 @@ func TestConnectionClose(t *testing.T) {
 	}
 }
 
-// TestRefusals expects the router's refusals to be answered, on a connection that stays.
+// TestRefusals expects the handler's rejections to be sent on a connection that stays open.
 func TestRefusals(t *testing.T) {
 	router := newFakeRouter("")
 	router.rejection = &serving.Rejection{Status: 503, Body: "pending request queue full", RetryAfter: 1500 * time.Millisecond}
@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 	expect(t, conn, strings.TrimSuffix(want, "pending request queue full")+want)
 }
 
-// TestHeaderTimeout expects a head that does not arrive in time to be refused, however busy its sender looks.
+// TestHeaderTimeout expects a head that does not arrive in time to be rejected, even if its client keeps sending.
 func TestHeaderTimeout(t *testing.T) {
 	conn := dial(t, serve(t, &Server{Handler: newFakeRouter(""), HeaderTimeout: 100 * time.Millisecond}))
 	write(t, conn, "GET / HTTP/1.1\r\n")
@@ -100,7 +100,7 @@ func TestHeaderTimeout(t *testing.T) {
 	expect(t, conn, refused("408 Request Timeout", headTimeout.Body, true))
 }
 
-// TestIdleTimeout expects a connection without requests to end.
+// TestIdleTimeout expects a connection without requests to be closed.
 func TestIdleTimeout(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
 	addr := serve(t, &Server{Handler: router, IdleTimeout: 50 * time.Millisecond})
@@ -110,8 +110,8 @@ func TestIdleTimeout(t *testing.T) {
 	expectEnd(t, conn, hi)
 }
 
-// TestStop expects connections without request, or with a part of its head, to end with the server's context, and
-// those with one to end with its answer.
+// TestStop expects connections without a request or with an incomplete head to be closed when the server's context is canceled,
+// and connections with a request after its response.
 func TestStop(t *testing.T) {
 	arrived, finish := make(chan struct{}), make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
@@ -143,7 +143,7 @@ func TestStop(t *testing.T) {
 	write(t, starting, getA[:10])
 	cancel()
 	expectEnd(t, idle, "")
-	// It may be reset, as the server need not have read all there was.
+	// The connection may be reset, because the server need not have read all input.
 	if n, err := starting.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the start of a request: read %d bytes, %v", n, err)
 	}
@@ -158,21 +158,21 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestHandOver expects requests that are for the standard path to arrive there.
+// TestHandOver expects requests that need the standard path to arrive there.
 func TestHandOver(t *testing.T) {
 	for _, tc := range []struct {
 		name, request string
-		// read is what the standard path reads first, if not request.
+		// read has the bytes that the standard path reads first, if they differ from request.
 		read string
 	}{
-		{name: "HTTP/2", request: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nframes"}, // all that comes
+		{name: "HTTP/2", request: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nframes"}, // all input
 		{name: "HTTP/1.0", request: "GET / HTTP/1.0\r\n\r\n"},
 		{name: "CONNECT", request: "CONNECT a:80 HTTP/1.1\r\nhost: a\r\n\r\n"},
 		{name: "absolute form", request: "GET http://b/ HTTP/1.1\r\nhost: a\r\n\r\n"},
 		{name: "Upgrade", request: "GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"},
 		{name: "Expect", request: "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n"},
 		{name: "chunks", request: "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"},
-		{name: "body under way", request: "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nab"}, // as far as it came
+		{name: "incomplete body", request: "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nab"}, // the part that has arrived
 		{name: "names of fields", request: "GET / HTTP/1.1\r\nHost: A\r\nUPGRADE: a\r\n\r\n",
 			read: "GET / HTTP/1.1\r\nhost: A\r\nupgrade: a\r\n\r\n"},
 	} {
@@ -206,7 +206,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestRouterHandsOver expects a request that the router does not take to be handed over, with its body.
+// TestRouterHandsOver expects a request that the handler declines to arrive at the standard path with its body.
 func TestRouterHandsOver(t *testing.T) {
 	router := newFakeRouter("")
 	router.standard = true
@@ -219,7 +219,7 @@ func TestRouterHandsOver(t *testing.T) {
 	expectEnd(t, conn, "")
 }
 
-// TestLatePreface expects the start of HTTP/2 to be refused on a connection that had a request.
+// TestLatePreface expects the start of HTTP/2 to be rejected on a connection that had a request.
 func TestLatePreface(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
 	conn := dial(t, serve(t, &Server{Handler: router}))
@@ -227,18 +227,18 @@ func TestLatePreface(t *testing.T) {
 	expect(t, conn, hi+refused("505 HTTP Version Not Supported", badVersion.Body, true))
 }
 
-// TestPipe expects a connection without descriptor to be handed over at once.
+// TestPipe expects a connection without a file descriptor to be passed to the standard path.
 func TestPipe(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	var got net.Conn
 	(&Server{Standard: func(conn net.Conn) { got = conn }}).ServeConn(t.Context(), server)
 	if got != server {
-		t.Errorf("handed over %v", got)
+		t.Errorf("the standard path got %v", got)
 	}
 }
 
-// TestEmptyLineFirst expects one empty line before each request to be skipped (RFC 9112 2.2), however it arrives.
+// TestEmptyLineFirst expects one empty line before each request to be skipped (RFC 9112 2.2), also if it arrives in pieces.
 func TestEmptyLineFirst(t *testing.T) {
 	for name, pieces := range map[string][]string{
 		"whole":      {"\r\n" + getA},

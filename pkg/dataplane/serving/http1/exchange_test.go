@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// TestUnreachable has instances that take no connection, until one does.
+// TestUnreachable expects unreachable backends to be retried until one accepts the connection or the request times out.
 func TestUnreachable(t *testing.T) {
 	gone := listen(t)
 	gone.Close()
@@ -33,7 +33,7 @@ func TestUnreachable(t *testing.T) {
 	if r := router.result(t); r.Err != nil || router.unreachable != 3 {
 		t.Errorf("result %+v after %d attempts", r, router.unreachable)
 	}
-	// Without one that does, the total timeout ends it.
+	// If no backend is reachable, the start timeout ends the request.
 	n, router.timeouts.Start = math.MinInt, 100*time.Millisecond
 	write(t, conn, getA)
 	expect(t, conn, refused("504 Gateway Timeout", "request timeout", false))
@@ -42,7 +42,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestAcquire expects what Acquire says to be done.
+// TestAcquire covers the results of the handler's wait for a backend.
 func TestAcquire(t *testing.T) {
 	router := newFakeRouter("")
 	router.acquire = func(context.Context) (*Upstream, *serving.Rejection) {
@@ -59,7 +59,7 @@ func TestAcquire(t *testing.T) {
 	write(t, conn, getA)
 	expect(t, conn, refused("504 Gateway Timeout", "request timeout", false))
 	router.result(t)
-	// What the client sends while its request waits is its next request.
+	// Input that arrives while a request waits is the next request.
 	waits, found := make(chan struct{}), make(chan struct{})
 	app := NewUpstream(answering(t, hi, nil))
 	router.timeouts.Start = 0
@@ -95,7 +95,7 @@ func TestResultBytes(t *testing.T) {
 	}
 }
 
-// TestTimeouts expects each limit to be kept before the response starts, and that of a stall after.
+// TestTimeouts expects each limit to apply before the response starts, and the limit on stalls after that.
 func TestTimeouts(t *testing.T) {
 	const bound = 80 * time.Millisecond
 	head := "HTTP/1.1 200 OK\r\nDate: " + someDate + "\r\nContent-Length: 9\r\n\r\nab"
@@ -131,7 +131,7 @@ func TestTimeouts(t *testing.T) {
 				expect(t, conn, refused("504 Gateway Timeout", "request timeout", false))
 			}
 			if took := time.Since(begin); took < 10*time.Millisecond || took > 2*time.Second {
-				t.Errorf("took %v", took)
+				t.Errorf("duration %v", took)
 			}
 			if r := router.result(t); !errors.Is(r.Err, serving.ErrTimeout) {
 				t.Errorf("result %+v", r)
@@ -141,7 +141,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestResponseStartPasses expects the limits until the response starts not to hold for the rest.
+// TestResponseStartPasses expects the limits until the response starts not to apply to the rest.
 func TestResponseStartPasses(t *testing.T) {
 	finish := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
@@ -159,7 +159,7 @@ func TestResponseStartPasses(t *testing.T) {
 	expect(t, conn, hi[len(hi)-1:])
 }
 
-// TestStalledClient has a client that does not read what it asked for.
+// TestStalledClient expects a client that does not read its response to time out.
 func TestStalledClient(t *testing.T) {
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		skipHead(r)
@@ -175,7 +175,7 @@ func TestStalledClient(t *testing.T) {
 	}
 }
 
-// TestInterimIsNoStart expects interim responses not to be the start of the response.
+// TestInterimIsNoStart expects an interim response not to count as the start of the response.
 func TestInterimIsNoStart(t *testing.T) {
 	const hint = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {

@@ -21,13 +21,13 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// fakeRouter forwards all requests to one upstream, as its fields say.
+// fakeRouter is a Handler that forwards all requests to one upstream.
 type fakeRouter struct {
 	upstream *Upstream
-	// rejection answers all requests, if not nil; standard declines all.
+	// rejection, if not nil, answers all requests. standard declines all requests.
 	rejection *serving.Rejection
 	standard  bool
-	// acquire takes the place of upstream, if not nil. Without upstream and rejection, the request gave up.
+	// acquire, if not nil, replaces upstream. If it returns neither upstream nor rejection, the request is canceled.
 	acquire  func(ctx context.Context) (*Upstream, *serving.Rejection)
 	timeouts serving.Timeouts
 	// budget bounds the memory of exchanges, if not nil. It is not released.
@@ -40,7 +40,7 @@ type fakeRouter struct {
 	heads       []string
 	unreachable int
 	answered    int
-	// done gets the results.
+	// done receives the results.
 	done chan serving.Result
 }
 
@@ -124,7 +124,7 @@ func (e *fakeExchange) Hold(bytes int) bool {
 	return e.router.budget == nil || e.router.budget.Reserve("app", int64(bytes))
 }
 
-// listen returns a listener on loopback, which the test closes.
+// listen returns a listener on loopback that is closed when the test ends.
 func listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,7 +135,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// serve has a server serve on loopback until the test ends, and returns its address.
+// serve starts a server on loopback until the test ends, and returns its address.
 func serve(t testing.TB, s *Server) string {
 	t.Helper()
 	l := listen(t)
@@ -158,8 +158,7 @@ func serve(t testing.TB, s *Server) string {
 	return l.Addr().String()
 }
 
-// rawApp listens as an application whose every connection handle gets; n counts them from 1. It returns the
-// address.
+// rawApp starts an application that calls handle for each connection and returns its address. n counts the connections from 1.
 func rawApp(t testing.TB, handle func(n int, conn net.Conn, r *bufio.Reader)) string {
 	t.Helper()
 	l := listen(t)
@@ -207,10 +206,10 @@ func readHead(r *bufio.Reader) (string, error) {
 	}
 }
 
-// patience is how long a test waits for what should come at once.
+// patience is the time that a test waits for an immediate result.
 const patience = 10 * time.Second
 
-// dial connects to addr until the test ends.
+// dial returns a connection to addr that is closed when the test ends.
 func dial(t testing.TB, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -230,7 +229,7 @@ func write(t testing.TB, conn net.Conn, s string) {
 	}
 }
 
-// expect reads as many bytes as want has, and compares, but for the value of the Date.
+// expect reads len(want) bytes and compares them with want, ignoring the value of the Date field.
 func expect(t testing.TB, r io.Reader, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
@@ -240,7 +239,7 @@ func expect(t testing.TB, r io.Reader, want string) {
 	}
 }
 
-// expectEnd reads to the end, and compares.
+// expectEnd reads to the end and compares the bytes with want, ignoring the value of the Date field.
 func expectEnd(t testing.TB, r io.Reader, want string) {
 	t.Helper()
 	got, err := io.ReadAll(r)
@@ -253,10 +252,10 @@ var date = regexp.MustCompile(`Date: [^\r]*`)
 
 func undated(s string) string { return date.ReplaceAllString(s, "Date: "+someDate) }
 
-// someDate is as long as any.
+// someDate is a Date of the usual length.
 const someDate = "Sat, 01 Jan 2000 00:00:00 GMT"
 
-// result waits for the result of the exchange that ends next.
+// result returns the result of the next exchange that ends.
 func (r *fakeRouter) result(t testing.TB) serving.Result {
 	t.Helper()
 	select {
@@ -268,7 +267,7 @@ func (r *fakeRouter) result(t testing.TB) serving.Result {
 	}
 }
 
-// begun returns what requests came.
+// begun returns the request lines and hosts of all requests.
 func (r *fakeRouter) begun() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -294,7 +293,7 @@ func drain(t testing.TB, r io.Reader) string {
 	return string(got)
 }
 
-// say sends s to who may have gone.
+// say sends s and ignores errors.
 func say(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
 
 // skipHead reads up to an empty line, or the end.

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzParseHead expects that net/http accepts all heads that are accepted here, and makes the same of them: as
-// they came, and as they go on.
+// FuzzParseHead expects that net/http accepts all heads that this package accepts, and parses them to the same request: as received
+// and as forwarded.
 func FuzzParseHead(f *testing.F) {
 	for _, seed := range []string{
 		getA,
@@ -30,8 +30,8 @@ func FuzzParseHead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		size, refusal := headSize(b, 0)
 		if split, _ := headSize(b[:len(b)/2], 0); refusal == nil && split == 0 && len(b) > 0 {
-			if again, refusal := headSize(b, len(b)/2); again != size || refusal != nil {
-				t.Fatalf("size %d at once, %d in two steps, %v", size, again, refusal)
+			if inSteps, refusal := headSize(b, len(b)/2); inSteps != size || refusal != nil {
+				t.Fatalf("size %d at once, %d in two steps, %v", size, inSteps, refusal)
 			}
 		}
 		if size == 0 {
@@ -68,13 +68,13 @@ func FuzzParseHead(f *testing.F) {
 	})
 }
 
-// same compares what net/http makes of a head with r, and its fields with want.
+// same compares the request that net/http parses from a head with r, and its fields with want.
 func same(t *testing.T, r *request, head []byte, want map[string][]string) {
 	t.Helper()
 	reader := bufio.NewReader(io.MultiReader(bytes.NewReader(head), zeros{}))
 	req, err := http.ReadRequest(reader)
 	if err != nil {
-		t.Fatalf("net/http refuses %q: %v", head, err)
+		t.Fatalf("net/http rejects %q: %v", head, err)
 	}
 	got := []any{req.Method, req.RequestURI, req.Host, req.ContentLength, req.Close, req.Proto}
 	if diff := cmp.Diff([]any{string(r.Method), string(r.Target), string(r.Host), max(r.length, 0), r.close, "HTTP/1.1"}, got); diff != "" {
@@ -84,7 +84,7 @@ func same(t *testing.T, r *request, head []byte, want map[string][]string) {
 	delete(fields, "X-Forwarded-Proto")
 	delete(want, "X-Forwarded-Proto")
 	if _, pragma := want["Pragma"]; pragma {
-		// net/http reads a Cache-Control out of it.
+		// net/http derives a Cache-Control field from it.
 		delete(fields, "Cache-Control")
 		delete(want, "Cache-Control")
 	}
@@ -98,7 +98,7 @@ func same(t *testing.T, r *request, head []byte, want map[string][]string) {
 	}
 }
 
-// FuzzParseResponse expects that net/http reads an answer, as it goes on, as it was sent.
+// FuzzParseResponse expects that net/http parses the forwarded response to the same response as the received one.
 func FuzzParseResponse(f *testing.F) {
 	for _, seed := range []string{
 		hi, "HTTP/1.1 404 Not Found\r\nA: b\r\nConnection: c\r\nC: d\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -119,7 +119,7 @@ func FuzzParseResponse(f *testing.F) {
 		read := func(b []byte) *http.Response {
 			resp, err := http.ReadResponse(bufio.NewReader(io.MultiReader(bytes.NewReader(b), zeros{})), req)
 			if err != nil {
-				t.Fatalf("net/http refuses %q: %v", b, err)
+				t.Fatalf("net/http rejects %q: %v", b, err)
 			}
 			return resp
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// conns is a listener of the connections that are sent to it.
+// conns is a net.Listener of connections that are sent to a channel.
 type conns chan net.Conn
 
 func (c conns) Accept() (net.Conn, error) {
@@ -35,7 +35,7 @@ func (c conns) Close() error {
 
 func (c conns) Addr() net.Addr { return &net.TCPAddr{} }
 
-// standard serves what is handed over by net/http, until the test ends.
+// standard starts a net/http server until the test ends, and returns a function for Server.Standard.
 func standard(t *testing.T, handle http.HandlerFunc) func(net.Conn) {
 	t.Helper()
 	listener := make(conns)
@@ -51,7 +51,7 @@ func standard(t *testing.T, handle http.HandlerFunc) func(net.Conn) {
 	return func(conn net.Conn) { listener <- conn }
 }
 
-// echoing answers with a request's body and trailer.
+// echoing responds with the request's body and trailer.
 func echoing(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -70,8 +70,8 @@ func echoed(body string) string {
 	return "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n" + body
 }
 
-// TestComesBack expects a connection to be served by this package again after a request on the standard path,
-// however the bytes arrive, and with no byte lost or taken for another request.
+// TestComesBack expects this package to serve a connection again after a request on the standard path, whatever the sizes of the
+// pieces that arrive, without a byte that is lost or parsed as part of another request.
 func TestComesBack(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nhost: a\r\n"
 	for _, tc := range []struct{ name, request, answer string }{
@@ -108,7 +108,7 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestStrictAfterHandOver expects what this package refuses to be refused after a request on the standard path too.
+// TestStrictAfterHandOver expects requests that this package rejects to be rejected after a request on the standard path too.
 func TestStrictAfterHandOver(t *testing.T) {
 	for name, tc := range map[string]struct{ field, status, body string }{
 		"two lengths": {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "400 Bad Request", badLength.Body},
@@ -117,17 +117,17 @@ func TestStrictAfterHandOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var refusals []string
-			told := make(chan struct{})
+			rejected := make(chan struct{})
 			s := &Server{Handler: newFakeRouter(""), Standard: standard(t, echoing), Rejected: func(_ netip.AddrPort, r *serving.Rejection, h *Head) {
 				refusals = append(refusals, strconv.Itoa(r.Status)+" "+string(h.Target))
-				close(told)
+				close(rejected)
 			}}
 			conn := dial(t, serve(t, s))
 			write(t, conn, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
 			expect(t, conn, echoed("a"))
 			write(t, conn, "POST /two HTTP/1.1\r\nHost: a\r\n"+tc.field+"\r\n0\r\n\r\n")
 			expectEnd(t, conn, refused(tc.status, tc.body, true))
-			<-told
+			<-rejected
 			if diff := cmp.Diff([]string{tc.status[:3] + " /two"}, refusals); diff != "" {
 				t.Errorf("refusals (-want +got):\n%s", diff)
 			}
@@ -135,7 +135,7 @@ func TestStrictAfterHandOver(t *testing.T) {
 	}
 }
 
-// TestMalformedChunks expects a body whose chunks are malformed to be refused, and nothing after it to be served.
+// TestMalformedChunks expects a malformed chunked body to be rejected, and no further input to be served.
 func TestMalformedChunks(t *testing.T) {
 	for name, body := range map[string]string{
 		"size":               "z\r\n",
@@ -170,7 +170,7 @@ func TestMalformedChunks(t *testing.T) {
 	}
 }
 
-// pieces is a connection that has some bytes to be read, in pieces.
+// pieces is a connection whose input arrives in pieces.
 type pieces struct {
 	net.Conn
 	left string
@@ -186,8 +186,8 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestMalformedAnywhere puts each of some bytes in each place of a body in chunks. Where that makes it malformed, net/http
-// expects to read the data before that place, an error, and nothing else.
+// TestMalformedAnywhere replaces each byte of a chunked body by several others. If the body is malformed then, net/http must read
+// the data before that byte and an error, and nothing else.
 func TestMalformedAnywhere(t *testing.T) {
 	const head, body = "POST / HTTP/1.1\r\nhost: a\r\ntrailer: T\r\ntransfer-encoding: chunked\r\n\r\n", "3;a=b\r\nabc\r\n1\r\nd\r\n0;e\r\nT: f\r\n\r\n"
 	for i := range body {
@@ -224,7 +224,7 @@ func TestMalformedAnywhere(t *testing.T) {
 	}
 }
 
-// TestExpectContinue expects a client to be told to go on, and its connection to come back.
+// TestExpectContinue expects a client to get a 100 (Continue) and its connection to return.
 func TestExpectContinue(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
 	conn := dial(t, serve(t, &Server{Handler: router, Standard: standard(t, echoing)}))
@@ -234,7 +234,7 @@ func TestExpectContinue(t *testing.T) {
 	expect(t, conn, echoed("body")+hi)
 }
 
-// TestUnreadBody expects a body that nobody reads not to be taken for a request.
+// TestUnreadBody expects a body that the handler does not read not to be parsed as a request.
 func TestUnreadBody(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
 	begun := make(chan struct{})
@@ -252,7 +252,7 @@ func TestUnreadBody(t *testing.T) {
 	}
 }
 
-// TestFarAhead has a client send more requests than are read while one is worked on.
+// TestFarAhead sends more requests than are read ahead while one is served.
 func TestFarAhead(t *testing.T) {
 	const n = 1000
 	router := newFakeRouter(answering(t, hi, nil))
@@ -266,7 +266,8 @@ func TestFarAhead(t *testing.T) {
 	expect(t, conn, echoed("")+strings.Repeat(hi, n))
 }
 
-// TestClientGoneOnStandardPath expects the request's context to end with its client, while its body arrives and after.
+// TestClientGoneOnStandardPath expects the request's context to be canceled when the client closes its connection, during the body
+// and after it.
 func TestClientGoneOnStandardPath(t *testing.T) {
 	for name, request := range map[string]string{
 		"in the body":    "Transfer-Encoding: chunked\r\n\r\n5\r\na",
@@ -296,7 +297,7 @@ func TestClientGoneOnStandardPath(t *testing.T) {
 	}
 }
 
-// TestHijacked expects a connection that is upgraded to be the standard path's, with what the client sent ahead.
+// TestHijacked expects a hijacked connection to stay on the standard path, with the input that the client sent ahead.
 func TestHijacked(t *testing.T) {
 	conn := dial(t, serve(t, &Server{Handler: newFakeRouter(""), Standard: standard(t, func(w http.ResponseWriter, _ *http.Request) {
 		tunnel, buf, err := http.NewResponseController(w).Hijack()
@@ -316,7 +317,7 @@ func TestHijacked(t *testing.T) {
 	expectEnd(t, conn, "got ahead and more\n")
 }
 
-// TestPanicOnStandardPath expects a panic to end no more than its connection.
+// TestPanicOnStandardPath expects a panic to close only its connection.
 func TestPanicOnStandardPath(t *testing.T) {
 	addr := serve(t, &Server{Handler: newFakeRouter(answering(t, hi, nil)), Standard: standard(t, func(http.ResponseWriter, *http.Request) {
 		panic(http.ErrAbortHandler)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRefusedRequests sends what is not HTTP/1.1, or could be read in two ways, and expects that it reaches no
-// router, is answered, and ends the connection (RFC 9112 3, 5 and 6).
+// TestRefusedRequests expects malformed or ambiguous requests to be rejected before the handler, and their connections to be closed
+// (RFC 9112 3, 5 and 6).
 func TestRefusedRequests(t *testing.T) {
 	const host = "Host: a.example\r\n"
 	get := "GET / HTTP/1.1\r\n" + host
@@ -107,7 +107,7 @@ func TestRefusedRequests(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			router := newFakeRouter("")
 			s := &Server{Handler: router, Standard: func(conn net.Conn) {
-				t.Error("handed over")
+				t.Error("the standard path got the connection")
 				conn.Close()
 			}}
 			conn := dial(t, serve(t, s))
@@ -124,7 +124,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// TestForwardedRequests expects the bytes that an instance gets.
+// TestForwardedRequests covers the bytes that a backend gets.
 func TestForwardedRequests(t *testing.T) {
 	for _, tc := range []struct {
 		name, request, want string
@@ -137,7 +137,7 @@ func TestForwardedRequests(t *testing.T) {
 			"GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 1\r\nProxy-Connection: a\r\n" +
 				"Proxy-Authorization: a\r\nProxy-Authenticate: a\r\nTE: trailers\r\nTrailer: X\r\nX-Stays: 1\r\n\r\n",
 			"GET / HTTP/1.1\r\nHost: a\r\nX-Stays: 1\r\n\r\n"},
-		{"options that name what is not the client's to remove",
+		{"options that name protected fields",
 			"GET / HTTP/1.1\r\nHost: a\r\nConnection: host, content-length, x-added\r\nContent-Length: 0\r\n\r\n",
 			"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"},
 		{"what the router drops", "GET / HTTP/1.1\r\nHost: a\r\nX-Dropped: 1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
@@ -167,7 +167,7 @@ func TestForwardedRequests(t *testing.T) {
 	}
 }
 
-// withField adds a header line where the gateway's own are: after those of the client, before the Content-Length.
+// withField adds a header line at the place of the gateway's fields: after the client's fields, before the Content-Length.
 func withField(request, line string) string {
 	if i := strings.Index(request, "Content-Length"); i >= 0 {
 		return request[:i] + line + request[i:]

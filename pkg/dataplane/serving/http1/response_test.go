@@ -15,14 +15,14 @@ const (
 	dateIs = "Date: " + someDate + "\r\n"
 )
 
-// TestAnswers has an application send bytes and close, and expects those that the client gets, and whether the
-// exchange was whole (RFC 9112 4, 6 and 7).
+// TestAnswers covers the bytes that the client gets, and the result of the exchange, when a backend sends a response and closes its
+// connection (RFC 9112 4, 6 and 7).
 func TestAnswers(t *testing.T) {
 	invalid := refused("502 Bad Gateway", serving.BadResponse.Body, false)
 	broken := refused("502 Bad Gateway", serving.BrokenOff.Body, false)
 	for _, tc := range []struct {
 		name, method, answer, want string
-		// failed is what the exchange ended with, ended whether the client's connection did too.
+		// failed is the error of the exchange, ended is true if the client's connection is closed.
 		failed error
 		ended  bool
 	}{
@@ -105,20 +105,20 @@ func TestAnswers(t *testing.T) {
 				expectEnd(t, conn, "")
 				return
 			}
-			// The client's connection is as good as before.
+			// The client's connection is still usable.
 			write(t, conn, strings.Replace(getA, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
-			if again := drain(t, conn); !strings.Contains(again, "Connection: close\r\n") {
-				t.Errorf("a second answer: %q", again)
+			if second := drain(t, conn); !strings.Contains(second, "Connection: close\r\n") {
+				t.Errorf("a second response: %q", second)
 			}
 		})
 	}
 }
 
-// TestChunks feeds bodies in chunks, whole and byte by byte.
+// TestChunks parses chunked bodies at once and byte by byte.
 func TestChunks(t *testing.T) {
 	for _, tc := range []struct {
 		name, in string
-		// size is that of the body with its framing, 0 if it has no end; data that of the body.
+		// size is the size of the body with its framing, or 0 if it has no end, data the size without framing.
 		size int
 		data int64
 		err  error

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// TestPanic has a fault of one request end that request and its connection, and nothing else.
+// TestPanic expects a panic in one request to end only that request and its connection.
 func TestPanic(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	t.Cleanup(klog.ClearLogger)

@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// fakeConn is a connection that tells whether it was closed.
+// fakeConn is a connection that records whether it was closed.
 type fakeConn struct {
 	net.Conn
 	closed atomic.Bool
@@ -25,8 +25,8 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
-// TestIdleConnections expects the connection used last to be used again, and those not used for a while to be
-// closed, with and without requests.
+// TestIdleConnections expects the most recently used connection to be reused, and idle connections to be closed after idleTime, with
+// and without requests.
 func TestIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := NewUpstream("")
@@ -38,7 +38,7 @@ func TestIdleConnections(t *testing.T) {
 		}
 		last := u.take()
 		if last.conn != conns[2] || !last.reused {
-			t.Errorf("took %v", last)
+			t.Errorf("got %v", last)
 		}
 		<-time.After(idleTime - 2500*time.Millisecond)
 		if closed := [...]bool{conns[0].closed.Load(), conns[1].closed.Load()}; closed != [...]bool{true, false} {
@@ -47,18 +47,18 @@ func TestIdleConnections(t *testing.T) {
 		u.put(last, time.Now())
 		<-time.After(time.Second)
 		if !conns[1].closed.Load() || conns[2].closed.Load() {
-			t.Error("the connection used last is closed, or that before it is not")
+			t.Error("the most recently used connection is closed, or the one before it is open")
 		}
 		<-time.After(idleTime)
 		if !conns[2].closed.Load() || u.take() != nil {
-			t.Error("a connection is left")
+			t.Error("a connection is still idle")
 		}
-		// The sweeper runs again when there is something to do again.
+		// The sweeper is scheduled again for the next idle connection.
 		later := &fakeConn{}
 		u.put(&upstreamConn{conn: later}, time.Now())
 		<-time.After(idleTime + time.Second)
 		if !later.closed.Load() {
-			t.Error("a connection put back later is left")
+			t.Error("a connection that became idle later is still open")
 		}
 	})
 }
@@ -82,7 +82,7 @@ func TestMaxIdle(t *testing.T) {
 	}
 }
 
-// TestReuse expects requests one after the other to share a connection to the instance.
+// TestReuse expects sequential requests to share a connection to the backend.
 func TestReuse(t *testing.T) {
 	var connections atomic.Int32
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
@@ -111,8 +111,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestClosedBetweenRequests has the instance close its connection after each answer without saying so, which may
-// cost no request.
+// TestClosedBetweenRequests expects no request to fail if the backend closes its connection after each response without announcing
+// it.
 func TestClosedBetweenRequests(t *testing.T) {
 	closed := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
@@ -130,7 +130,7 @@ func TestClosedBetweenRequests(t *testing.T) {
 	}
 }
 
-// TestSurplusBetweenRequests has the instance send an answer that nobody asked for, which no request may get.
+// TestSurplusBetweenRequests expects no request to get a response that the backend sent without a request.
 func TestSurplusBetweenRequests(t *testing.T) {
 	sent := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
@@ -151,8 +151,8 @@ func TestSurplusBetweenRequests(t *testing.T) {
 	}
 }
 
-// TestSentOnce has the instance close its connection upon a request, with one that is new and one that was used:
-// neither request may be sent again.
+// TestSentOnce expects a request not to be repeated if the backend closes its connection after reading it, on a new connection and
+// on a reused one.
 func TestSentOnce(t *testing.T) {
 	for _, first := range []string{"", hi} {
 		var requests atomic.Int32
@@ -182,12 +182,12 @@ func TestSentOnce(t *testing.T) {
 			t.Errorf("result %+v", r)
 		}
 		if n := requests.Load() - before; n != 1 {
-			t.Errorf("the instance got the request %d times", n)
+			t.Errorf("the backend got the request %d times", n)
 		}
 	}
 }
 
-// TestUpstreamClose expects no connection to be kept to an instance that goes away.
+// TestUpstreamClose expects no connection to be kept to a backend that is removed.
 func TestUpstreamClose(t *testing.T) {
 	ended := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {

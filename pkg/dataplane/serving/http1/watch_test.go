@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// TestFullBuffer has the client of a request that takes all of a buffer go away, which is to be noticed as well.
+// TestFullBuffer expects a closed connection of a client to be detected if its request fills the buffer.
 func TestFullBuffer(t *testing.T) {
 	for size := inSize - watchRoom - 2; size <= inSize+2; size++ {
 		waits := make(chan struct{})
@@ -34,15 +34,14 @@ func TestFullBuffer(t *testing.T) {
 	}
 }
 
-// TestClientGone has the client go away at each point of an exchange, which the instance and the router are to
-// notice.
+// TestClientGone expects the backend and the handler to notice when the client closes its connection at any point of an exchange.
 func TestClientGone(t *testing.T) {
-	leave := map[string]func(*net.TCPConn){
+	disconnects := map[string]func(*net.TCPConn){
 		"close":      func(conn *net.TCPConn) { conn.Close() },
 		"half close": func(conn *net.TCPConn) { _ = conn.CloseWrite() },
 		"reset":      func(conn *net.TCPConn) { _ = conn.SetLinger(0); conn.Close() },
 	}
-	for how, leave := range leave {
+	for how, disconnect := range disconnects {
 		t.Run("while it waits, "+how, func(t *testing.T) {
 			waits := make(chan struct{})
 			router := newFakeRouter("")
@@ -54,7 +53,7 @@ func TestClientGone(t *testing.T) {
 			conn := dial(t, serve(t, &Server{Handler: router})).(*net.TCPConn)
 			write(t, conn, getA)
 			<-waits
-			leave(conn)
+			disconnect(conn)
 			if r := router.result(t); !errors.Is(r.Err, errClientGone) || r.Status != 0 {
 				t.Errorf("result %+v", r)
 			}
@@ -73,7 +72,7 @@ func TestClientGone(t *testing.T) {
 				conn := dial(t, serve(t, &Server{Handler: router})).(*net.TCPConn)
 				write(t, conn, getA)
 				<-waits
-				leave(conn)
+				disconnect(conn)
 				if r := router.result(t); !errors.Is(r.Err, errClientGone) {
 					t.Errorf("result %+v", r)
 				}
@@ -83,8 +82,8 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// TestClientGoneAfterSlowRequest has the client go away on a connection, to the instance as well, that had a
-// request with other deadlines before.
+// TestClientGoneAfterSlowRequest expects a closed connection of a client to be detected after an earlier request with other
+// deadlines on the same connections.
 func TestClientGoneAfterSlowRequest(t *testing.T) {
 	waits, ended := make(chan struct{}), make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
