@@ -44,7 +44,7 @@ func (a *aggregated) newServing(ctx context.Context, clients *clients, services 
 		Client:       a.writer,
 		Images:       images.New(images.Options{Client: a.host, Settings: a.settings.Get, Guard: a.guard, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx)}),
 		Settings:     a.settings.Get,
-		Drain:        gateway.AwaitDrainedEverywhere,
+		Drain:        gateway.AwaitDrainedByAll,
 		DrainAddress: a.drainAddress(ctx),
 		LogURL:       logURL,
 		Leading:      a.leading(),

@@ -41,25 +41,25 @@ type accessLog struct {
 
 // entry is the content of a line. At most one of head and request is set.
 type entry struct {
-	time                     time.Time
-	took                     time.Duration
-	head                     *http1.Head
-	request                  *http.Request
-	revision, instance       string
-	namespace                string
-	status                   int
-	requestBytes, answerSize int64
-	trace                    *trace
-	peer                     netip.AddrPort
-	err                      error
+	time                        time.Time
+	duration                    time.Duration
+	head                        *http1.Head
+	request                     *http.Request
+	revision, instance          string
+	namespace                   string
+	status                      int
+	requestBytes, responseBytes int64
+	trace                       *trace
+	peer                        netip.AddrPort
+	err                         error
 }
 
 // entry returns the log entry of an exchange that has ended.
 func (x *exchange) entry(now time.Time, took time.Duration) *entry {
 	e := &entry{
-		time: now, took: took, head: x.in.head, request: x.in.request, peer: x.in.peer, trace: &x.trace,
+		time: now, duration: took, head: x.in.head, request: x.in.request, peer: x.in.peer, trace: &x.trace,
 		namespace: x.pool.Key().Namespace, revision: x.pool.Key().Name, instance: x.answeredBy, status: x.result.Status,
-		requestBytes: x.result.RequestBytes, answerSize: x.result.ResponseBytes, err: x.result.Err,
+		requestBytes: x.result.RequestBytes, responseBytes: x.result.ResponseBytes, err: x.result.Err,
 	}
 	if x.backend != nil {
 		e.instance = x.backend.Name()
@@ -129,18 +129,18 @@ func (e *entry) appendTo(dst []byte) []byte {
 	dst = e.time.UTC().AppendFormat(dst, "2006-01-02T15:04:05.000000Z07:00")
 	dst = append(dst, '"')
 	if e.head != nil {
-		dst = appendAsked(dst, e.head.Method, e.head.Host, e.head.Target, e.head.Get("user-agent"))
+		dst = appendRequest(dst, e.head.Method, e.head.Host, e.head.Target, e.head.Get("user-agent"))
 	} else if e.request != nil {
-		dst = appendAsked(dst, e.request.Method, e.request.Host, e.request.RequestURI, e.request.UserAgent())
+		dst = appendRequest(dst, e.request.Method, e.request.Host, e.request.RequestURI, e.request.UserAgent())
 	}
 	dst = appendNumber(dst, "status", int64(e.status))
 	dst = appendMember(dst, "namespace", e.namespace)
 	dst = appendMember(dst, "revision", e.revision)
 	dst = appendMember(dst, "instance", e.instance)
 	dst = append(dst, `,"duration":`...)
-	dst = strconv.AppendFloat(dst, e.took.Seconds(), 'f', 6, 64)
+	dst = strconv.AppendFloat(dst, e.duration.Seconds(), 'f', 6, 64)
 	dst = appendNumber(dst, "bytesIn", e.requestBytes)
-	dst = appendNumber(dst, "bytesOut", e.answerSize)
+	dst = appendNumber(dst, "bytesOut", e.responseBytes)
 	if e.trace != nil {
 		dst = appendMember(dst, "traceId", e.trace.id())
 	}
@@ -155,7 +155,7 @@ func (e *entry) appendTo(dst []byte) []byte {
 	return append(dst, '}', '\n')
 }
 
-func appendAsked[T string | []byte](dst []byte, method, host, path, agent T) []byte {
+func appendRequest[T string | []byte](dst []byte, method, host, path, agent T) []byte {
 	dst = appendMember(dst, "method", method)
 	dst = appendMember(dst, "host", host)
 	dst = appendMember(dst, "path", path)

@@ -55,20 +55,20 @@ func (g *Gateway) AwaitDrained(ctx context.Context, revision routing.Key, instan
 	}
 }
 
-// AwaitDrainedEverywhere returns once AwaitDrained has returned on all replicas. It waits for replicas that do not respond until
+// AwaitDrainedByAll returns once AwaitDrained has returned on all replicas. It waits for replicas that do not respond until
 // they leave the membership. The error is the cause of ctx.
-func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.Key, instance string) error {
+func (g *Gateway) AwaitDrainedByAll(ctx context.Context, revision routing.Key, instance string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var asking sync.WaitGroup
+	var queries sync.WaitGroup
 	for _, other := range g.holders.All() {
-		asking.Go(func() { g.awaitDrainedAt(ctx, other, revision, instance) })
+		queries.Go(func() { g.awaitDrainedAt(ctx, other, revision, instance) })
 	}
 	err := g.AwaitDrained(ctx, revision, instance)
 	if err != nil {
 		cancel()
 	}
-	asking.Wait()
+	queries.Wait()
 	if err == nil {
 		err = context.Cause(ctx)
 	}
@@ -79,7 +79,7 @@ func (g *Gateway) AwaitDrainedEverywhere(ctx context.Context, revision routing.K
 func (g *Gateway) awaitDrainedAt(ctx context.Context, member membership.Member, revision routing.Key, instance string) {
 	query := url.Values{"namespace": {revision.Namespace}, "revision": {revision.Name}, "instance": {instance}}
 	gone := func(error) bool { return g.holders.Forget(member.Name) }
-	_ = peerCall(drainedPath, query, nil).Retry(ctx, g.options.Forward, member, askRetry, gone)
+	_ = peerCall(drainedPath, query, nil).Retry(ctx, g.options.Forward, member, queryInterval, gone)
 }
 
 // serveDrained responds to another replica once AwaitDrained returns.
@@ -93,13 +93,13 @@ func (g *Gateway) serveDrained(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// DrainHandler serves GET /drain/<namespace>/<revision>/<instance>, which responds once AwaitDrainedEverywhere returns. The preStop
+// DrainHandler serves GET /drain/<namespace>/<revision>/<instance>, which responds once AwaitDrainedByAll returns. The preStop
 // hooks of Pods call it. It changes nothing.
 func (g *Gateway) DrainHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /drain/{namespace}/{revision}/{instance}", func(w http.ResponseWriter, r *http.Request) {
 		key := routing.Key{Namespace: r.PathValue("namespace"), Name: r.PathValue("revision")}
-		if err := g.AwaitDrainedEverywhere(r.Context(), key, r.PathValue("instance")); err != nil {
+		if err := g.AwaitDrainedByAll(r.Context(), key, r.PathValue("instance")); err != nil {
 			http.Error(w, err.Error(), http.StatusGatewayTimeout)
 			return
 		}

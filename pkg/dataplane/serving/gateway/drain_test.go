@@ -87,7 +87,7 @@ func TestAwaitDrained(t *testing.T) {
 // TestStreamsDoNotHoldInstance covers that ordinary requests delay the end of a draining backend, that open WebSockets and event
 // streams do not, and that these continue.
 func TestStreamsDoNotHoldInstance(t *testing.T) {
-	goOn, finish, asked := make(chan bool), make(chan bool), make(chan bool, 1)
+	proceed, finish, asked := make(chan bool), make(chan bool), make(chan bool, 1)
 	upgrade := upgrading(func(conn net.Conn, from io.Reader) { echo(conn, from) })
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -97,7 +97,7 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 			fmt.Fprint(w, "data: 1\n\n")
 			w.(http.Flusher).Flush()
-			<-goOn
+			<-proceed
 			fmt.Fprint(w, "data: 2\n\n")
 		default:
 			asked <- true
@@ -148,7 +148,7 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 		if instance := <-drained; instance != "i-1" {
 			t.Errorf("%s has drained", instance)
 		}
-		goOn <- true
+		proceed <- true
 		if body, err := io.ReadAll(events.Body); err != nil || !strings.HasSuffix(string(body), "data: 2\n\n") {
 			t.Errorf("the event stream is %q, %v", body, err)
 		}
@@ -157,10 +157,10 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 
 // TestDrainHandler covers that the response waits for the requests of all replicas.
 func TestDrainHandler(t *testing.T) {
-	began, goOn := make(chan bool), make(chan bool)
+	began, proceed := make(chan bool), make(chan bool)
 	app := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		began <- true
-		<-goOn
+		<-proceed
 	})
 	names := []string{"a", "b"}
 	instances := []workload.Instance{{Name: "i", Address: listen(t, app)}}
@@ -191,7 +191,7 @@ func TestDrainHandler(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 		all[name].SetInstances(spec.Key, instances)
-		goOn <- true
+		proceed <- true
 	}
 	if code := <-answered; code != http.StatusOK {
 		t.Errorf("got status %d", code)

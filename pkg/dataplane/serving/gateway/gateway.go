@@ -96,11 +96,11 @@ type Gateway struct {
 // assigned is a route of the table, with the pools that it refers to.
 type assigned struct {
 	pools []*pool.Pool
-	// form identifies the content of the route. everywhere is true if the other replicas serve it in that form. askNoMore
+	// form identifies the content of the route. servedByAll is true if the other replicas serve it in that form. stopQueries
 	// cancels the queries to them, if any.
-	form       string
-	everywhere bool
-	askNoMore  context.CancelFunc
+	form        string
+	servedByAll bool
+	stopQueries context.CancelFunc
 }
 
 // New returns a Gateway, to be started by Serve.
@@ -196,10 +196,10 @@ func (g *Gateway) assign(key routing.Key, next *assigned) {
 	for _, p := range before.pools {
 		g.pools.Release(p)
 	}
-	if before.askNoMore != nil {
-		before.askNoMore()
+	if before.stopQueries != nil {
+		before.stopQueries()
 	}
-	g.rerouted(key)
+	g.routeChanged(key)
 }
 
 // SetRevision adds or changes a Revision.

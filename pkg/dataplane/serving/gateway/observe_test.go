@@ -87,8 +87,8 @@ func TestAccessLog(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	nasty := "a\"\\\n\x00\x7f\xff\u00e9\u2028"
 	l.write(&entry{
-		time: now, took: 1500 * time.Microsecond, status: 200, namespace: "default", revision: "r", instance: "i", trace: &id,
-		peer: netip.MustParseAddrPort("[::1]:80"), requestBytes: 1, answerSize: 2, err: io.ErrUnexpectedEOF,
+		time: now, duration: 1500 * time.Microsecond, status: 200, namespace: "default", revision: "r", instance: "i", trace: &id,
+		peer: netip.MustParseAddrPort("[::1]:80"), requestBytes: 1, responseBytes: 2, err: io.ErrUnexpectedEOF,
 		head: &http1.Head{Method: []byte("GET"), Host: []byte(nasty), Target: []byte("/x"), Fields: []http1.Field{{Name: []byte("user-agent"), Value: []byte(strings.Repeat("x", 3000))}}},
 	})
 	l.write(&entry{time: now, status: 404})

@@ -28,7 +28,7 @@ func (o owners) Shared() bool { return len(o.gateway.holders.All()) > 0 }
 // Inquire implements pool.Owners.
 func (o owners) Inquire(key routing.Key, learned func(ownership.Round) bool) {
 	ask := func(ctx context.Context, other membership.Member) (ownership.Usage, error) {
-		return o.gateway.askHeld(ctx, other, key)
+		return o.gateway.askUsage(ctx, other, key)
 	}
 	ownership.Inquiry{Holders: o.gateway.holders, Ask: ask, Learned: learned}.Run(context.Background())
 }

@@ -19,13 +19,13 @@ const PeerPath = "/gateway"
 
 const (
 	requestPath = "/request"
-	heldPath    = "/held"
+	usagePath   = "/held"
 	drainedPath = "/drained"
 
-	// maxHeld bounds another replica's response about the usage of a Revision, in bytes.
-	maxHeld = 8 << 20
-	// askRetry is the interval between attempts of a query that is answered once a condition holds.
-	askRetry = 100 * time.Millisecond
+	// maxUsage bounds another replica's response about the usage of a Revision, in bytes.
+	maxUsage = 8 << 20
+	// queryInterval is the interval between attempts of a query that is answered once a condition holds.
+	queryInterval = 100 * time.Millisecond
 )
 
 // PeerHandler serves requests of other replicas below PeerPath: requests to Revisions that this replica owns, and queries of routes
@@ -33,14 +33,14 @@ const (
 func (g *Gateway) PeerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(requestPath, g.serveForwarded)
-	mux.HandleFunc("GET "+heldPath, g.serveHeld)
+	mux.HandleFunc("GET "+usagePath, g.serveUsage)
 	mux.HandleFunc("GET "+drainedPath, g.serveDrained)
 	mux.HandleFunc("GET "+routedPath, g.serveRouted)
 	return mux
 }
 
-// serveHeld responds with the number of in-flight requests to a Revision by backend.
-func (g *Gateway) serveHeld(w http.ResponseWriter, r *http.Request) {
+// serveUsage responds with the number of in-flight requests to a Revision by backend.
+func (g *Gateway) serveUsage(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	var usage ownership.Usage
 	if p, ok := g.pools.Get(routing.Key{Namespace: query.Get("namespace"), Name: query.Get("revision")}); ok {
@@ -50,11 +50,11 @@ func (g *Gateway) serveHeld(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(usage) //nolint:errcheck,errchkjson // the client may be gone
 }
 
-// askHeld queries another replica for its in-flight requests to a Revision.
-func (g *Gateway) askHeld(ctx context.Context, member membership.Member, key routing.Key) (usage ownership.Usage, err error) {
+// askUsage queries another replica for its in-flight requests to a Revision.
+func (g *Gateway) askUsage(ctx context.Context, member membership.Member, key routing.Key) (usage ownership.Usage, err error) {
 	query := url.Values{"namespace": {key.Namespace}, "revision": {key.Name}}
-	err = peerCall(heldPath, query, func(body io.Reader) error {
-		return json.NewDecoder(io.LimitReader(body, maxHeld)).Decode(&usage)
+	err = peerCall(usagePath, query, func(body io.Reader) error {
+		return json.NewDecoder(io.LimitReader(body, maxUsage)).Decode(&usage)
 	}).Do(ctx, g.options.Forward, member)
 	return usage, err
 }

@@ -229,10 +229,10 @@ func without(names []string, name string) (rest []string) {
 // TestOwnershipMoves covers that a new owner waits for the in-flight requests of the previous one, which forwards its waiting
 // requests.
 func TestOwnershipMoves(t *testing.T) {
-	began, goOn := make(chan bool, 2), make(chan bool)
+	began, proceed := make(chan bool, 2), make(chan bool)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began <- true
-		<-goOn
+		<-proceed
 		fmt.Fprint(w, r.Header.Get("X-Forwarded-For"))
 	})
 	owner, other := ownerAndOther("a", "b")
@@ -251,7 +251,7 @@ func TestOwnershipMoves(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 	second.view.Set(setOf(all, other, other))
-	if answer := peerCall(heldPath, nil, nothing).Do(t.Context(), second.options.Forward, membership.Member{Address: first.peer.Listener.Addr().String()}); answer != nil {
+	if answer := peerCall(usagePath, nil, nothing).Do(t.Context(), second.options.Forward, membership.Member{Address: first.peer.Listener.Addr().String()}); answer != nil {
 		t.Fatal(answer)
 	}
 	first.view.Set(setOf(all, owner, other))
@@ -263,9 +263,9 @@ func TestOwnershipMoves(t *testing.T) {
 		t.Fatal("the backend got a second request")
 	case <-time.After(200 * time.Millisecond):
 	}
-	goOn <- true
+	proceed <- true
 	<-began
-	goOn <- true
+	proceed <- true
 	for range 2 {
 		if body := <-answers; body != "127.0.0.1" {
 			t.Errorf("the backend got X-Forwarded-For %q", body)

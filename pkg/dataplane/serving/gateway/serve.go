@@ -24,9 +24,9 @@ const (
 	maxHeaderBytes = 64 << 10
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 3 * time.Minute
-	// hurriedTimeout replaces both timeouts for connections that are accepted while few are left.
-	hurriedTimeout = 2 * time.Second
-	maxStreams     = 1000
+	// scarceTimeout replaces both timeouts for connections that are accepted while few slots are free.
+	scarceTimeout = 2 * time.Second
+	maxStreams    = 1000
 	// maxReceiveBuffer bounds the unread input of an HTTP/2 client, in bytes.
 	maxReceiveBuffer = 256 << 10
 	// ownFiles is the number of open files reserved for purposes other than connections to clients and backends.
@@ -52,7 +52,7 @@ func (g *Gateway) ServePublic(ctx context.Context, listener net.Listener) error 
 }
 
 func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, public bool) error {
-	s := newListening(g, entrance{gateway: g, public: public})
+	s := newListening(g, listenerHandler{gateway: g, public: public})
 	var running sync.WaitGroup
 	defer running.Wait()
 	logging, stopLogging := context.WithCancel(context.WithoutCancel(ctx))
@@ -68,7 +68,7 @@ func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, publ
 	}
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
-	running.Go(func() { s.standard.Serve(s.handedOver) }) //nolint:errcheck // ends by Shutdown
+	running.Go(func() { s.standard.Serve(s.lent) }) //nolint:errcheck // ends by Shutdown
 	closeListener := context.AfterFunc(serving, func() { listener.Close() })
 	defer closeListener()
 	err := s.accept(serving, listener)
@@ -82,27 +82,28 @@ func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, publ
 
 // listening is one call of Serve.
 type listening struct {
-	// patient has the regular timeouts, hurried has hurriedTimeout.
-	patient, hurried http1.Server
-	standard         *http.Server
-	handedOver       *connListener
-	// places has an element for each open connection. Its capacity is the limit.
-	places chan struct{}
+	// regular has the default timeouts. scarce has scarceTimeout.
+	regular, scarce http1.Server
+	standard        *http.Server
+	// lent receives the connections that the standard path serves.
+	lent *connListener
+	// slots has an element for each open connection. Its capacity is the limit.
+	slots chan struct{}
 
 	// mu guards conns.
 	mu    sync.Mutex
 	conns map[*clientConn]struct{}
 }
 
-// entrance passes the requests of a listener to the chain.
-type entrance struct {
+// listenerHandler passes the requests of a listener to the chain.
+type listenerHandler struct {
 	gateway *Gateway
 	// public is true if the requests come from outside the cluster.
 	public bool
 }
 
 // ServeHTTP1 implements http1.Handler.
-func (e entrance) ServeHTTP1(x *http1.Exchange) bool {
+func (e listenerHandler) ServeHTTP1(x *http1.Exchange) bool {
 	if e.gateway.options.StandardOnly {
 		return false
 	}
@@ -110,31 +111,31 @@ func (e entrance) ServeHTTP1(x *http1.Exchange) bool {
 }
 
 // ServeHTTP implements http.Handler.
-func (e entrance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e listenerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.gateway.serveHTTP(w, r, e.public) //nolint:contextcheck // Forwarder.Wait returns the context
 }
 
-func newListening(g *Gateway, requests entrance) *listening {
+func newListening(g *Gateway, handler listenerHandler) *listening {
 	s := &listening{
-		handedOver: &connListener{conns: make(chan net.Conn), closed: make(chan struct{})},
-		places:     make(chan struct{}, max(connectionLimit()/max(g.options.Listeners, 1), minConnections)),
-		conns:      map[*clientConn]struct{}{},
+		lent:  &connListener{conns: make(chan net.Conn), closed: make(chan struct{})},
+		slots: make(chan struct{}, max(connectionLimit()/max(g.options.Listeners, 1), minConnections)),
+		conns: map[*clientConn]struct{}{},
 	}
 	rejected := func(peer netip.AddrPort, r *serving.Rejection, head *http1.Head) {
 		g.rejected(inbound{peer: peer, head: head}, r)
 	}
 	server := func(headerTimeout, idleTimeout time.Duration) http1.Server {
 		return http1.Server{
-			Handler: requests, Standard: s.handedOver.add, Rejected: rejected, Retired: &g.retired, Budget: g.options.Budget,
+			Handler: handler, Standard: s.lent.add, Rejected: rejected, Retired: &g.retired, Budget: g.options.Budget,
 			MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		}
 	}
-	s.patient, s.hurried = server(headerTimeout, idleTimeout), server(hurriedTimeout, hurriedTimeout)
+	s.regular, s.scarce = server(headerTimeout, idleTimeout), server(scarceTimeout, scarceTimeout)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.standard = &http.Server{
-		Handler: requests, Protocols: protocols, ConnState: http1.ConnState,
+		Handler: handler, Protocols: protocols, ConnState: http1.ConnState,
 		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
@@ -160,7 +161,7 @@ func (s *listening) accept(ctx context.Context, listener net.Listener) error {
 	failures := 0
 	for {
 		select {
-		case s.places <- struct{}{}:
+		case s.slots <- struct{}{}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -170,7 +171,7 @@ func (s *listening) accept(ctx context.Context, listener net.Listener) error {
 			s.serve(ctx, conn)
 			continue
 		}
-		<-s.places
+		<-s.slots
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return err
 		}
@@ -189,9 +190,9 @@ func (s *listening) serve(ctx context.Context, conn net.Conn) {
 		// Keep-alive probes detect vanished clients. If setting them fails, reads and writes fail too.
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4})
 	}
-	server := &s.patient
-	if len(s.places) > cap(s.places)/4*3 {
-		server = &s.hurried
+	server := &s.regular
+	if len(s.slots) > cap(s.slots)/4*3 {
+		server = &s.scarce
 	}
 	go server.ServeConn(ctx, c)
 }
@@ -204,7 +205,7 @@ func (s *listening) stop(ctx context.Context, within time.Duration) {
 	// Connections of the fast path and upgraded connections, which Shutdown does not wait for.
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for len(s.places) > 0 && ctx.Err() == nil {
+	for len(s.slots) > 0 && ctx.Err() == nil {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -212,12 +213,12 @@ func (s *listening) stop(ctx context.Context, within time.Duration) {
 	}
 	s.standard.Close()
 	s.mu.Lock()
-	left := make([]*clientConn, 0, len(s.conns))
+	remaining := make([]*clientConn, 0, len(s.conns))
 	for c := range s.conns {
-		left = append(left, c)
+		remaining = append(remaining, c)
 	}
 	s.mu.Unlock()
-	for _, c := range left {
+	for _, c := range remaining {
 		c.Close()
 	}
 }
@@ -235,7 +236,7 @@ func (c *clientConn) Close() error {
 		c.serving.mu.Lock()
 		delete(c.serving.conns, c)
 		c.serving.mu.Unlock()
-		<-c.serving.places
+		<-c.serving.slots
 	})
 	return c.Conn.Close()
 }

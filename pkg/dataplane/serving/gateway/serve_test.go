@@ -258,12 +258,12 @@ func TestTimeouts(t *testing.T) {
 // (serving 9.4.2-3).
 func TestStreamOutlivesTimeouts(t *testing.T) {
 	const limit = time.Second
-	goOn := make(chan bool)
+	proceed := make(chan bool)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r.Body)
 		fmt.Fprint(w, "begun ")
 		w.(http.Flusher).Flush()
-		<-goOn
+		<-proceed
 		fmt.Fprint(w, "ended")
 	})
 	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
@@ -275,7 +275,7 @@ func TestStreamOutlivesTimeouts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
-		time.AfterFunc(limit+limit/4, func() { goOn <- true })
+		time.AfterFunc(limit+limit/4, func() { proceed <- true })
 		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "begun ended" {
 			t.Errorf("the response is %q, %v", body, err)
 		}
@@ -540,11 +540,11 @@ func TestSilentWebSocket(t *testing.T) {
 
 // TestStop covers that Serve drains requests in flight.
 func TestStop(t *testing.T) {
-	began, goOn := make(chan bool), make(chan bool)
+	began, proceed := make(chan bool), make(chan bool)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r.Body)
 		began <- true
-		<-goOn
+		<-proceed
 		fmt.Fprint(w, "done")
 	})
 	onPaths(t, Options{}, app, func(t *testing.T, b *bench, send func() *http.Request) {
@@ -559,7 +559,7 @@ func TestStop(t *testing.T) {
 				}
 				conn.Close()
 			}
-			goOn <- true
+			proceed <- true
 		}()
 		if res, body := b.do(t, send()); body != "done" {
 			t.Errorf("%s %q", res.Status, body)

@@ -21,9 +21,9 @@ import (
 
 const (
 	routedPath = "/routed"
-	// routedPatience is the time that a replica has to serve a route as this one does. A slower replica is logged and no
+	// routedTimeout is the time that a replica has to serve a route as this one does. A slower replica is logged and no
 	// longer waited for: it must not prevent all Routes from becoming ready.
-	routedPatience = 10 * time.Second
+	routedTimeout = 10 * time.Second
 )
 
 // formOf returns a hash of a route's content, which is equal on all replicas.
@@ -40,21 +40,21 @@ func (g *Gateway) ServedByAll(key routing.Key, then func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	route := g.routes[key]
-	if route == nil || route.everywhere {
+	if route == nil || route.servedByAll {
 		return true
 	}
 	others := g.holders.Members()
 	if len(others) == 0 {
 		return true
 	}
-	if route.askNoMore == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), routedPatience)
-		route.askNoMore = cancel
+	if route.stopQueries == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), routedTimeout)
+		route.stopQueries = cancel
 		go func() {
 			defer cancel()
 			g.awaitRoutedAt(ctx, others, key, route.form)
 			g.mu.Lock()
-			route.everywhere = true
+			route.servedByAll = true
 			g.mu.Unlock()
 			then()
 		}()
@@ -65,29 +65,29 @@ func (g *Gateway) ServedByAll(key routing.Key, then func()) bool {
 // awaitRoutedAt returns when each of the other replicas serves a route in a form or is unreachable, or when ctx is canceled.
 func (g *Gateway) awaitRoutedAt(ctx context.Context, others []membership.Member, key routing.Key, form string) {
 	query := url.Values{"namespace": {key.Namespace}, "route": {key.Name}, "form": {form}}
-	var asking sync.WaitGroup
+	var queries sync.WaitGroup
 	for _, other := range others {
-		asking.Go(func() {
+		queries.Go(func() {
 			if err := g.awaitRouted(ctx, other, query); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				klog.FromContext(ctx).Error(err, "Failed to confirm that a replica serves a Route; continuing without it", "replica", other.Name, "route", key, "waited", routedPatience)
+				klog.FromContext(ctx).Error(err, "Failed to confirm that a replica serves a Route; continuing without it", "replica", other.Name, "route", key, "waited", routedTimeout)
 			}
 		})
 	}
-	asking.Wait()
+	queries.Wait()
 }
 
 // awaitRouted queries another replica until it confirms that it serves a route, leaves the membership or refuses the
 // connection: then it receives no requests, and it knows all routes before it accepts requests again.
 func (g *Gateway) awaitRouted(ctx context.Context, other membership.Member, query url.Values) error {
-	return peerCall(routedPath, query, nil).Retry(ctx, g.options.Forward, other, askRetry, func(err error) bool {
+	return peerCall(routedPath, query, nil).Retry(ctx, g.options.Forward, other, queryInterval, func(err error) bool {
 		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.holders.Members(), other)
 	})
 }
 
 // change is the next change of a route, for which queries of other replicas wait.
 type change struct {
-	came    chan struct{}
-	waiting int
+	happened chan struct{}
+	waiting  int
 }
 
 // serveRouted responds to another replica once this gateway serves a route in a form.
@@ -101,16 +101,16 @@ func (g *Gateway) serveRouted(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		select {
-		case <-next.came:
+		case <-next.happened:
 		case <-r.Context().Done():
-			g.unawait(key, next)
+			g.stopWaiting(key, next)
 			return
 		}
 	}
 }
 
 // routedAs returns nil if this gateway serves a route in a form, and otherwise the route's next change. The caller must wait for
-// it or call unawait.
+// it or call stopWaiting.
 func (g *Gateway) routedAs(key routing.Key, form string) *change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,15 +119,15 @@ func (g *Gateway) routedAs(key routing.Key, form string) *change {
 	}
 	next := g.changes[key]
 	if next == nil {
-		next = &change{came: make(chan struct{})}
+		next = &change{happened: make(chan struct{})}
 		g.changes[key] = next
 	}
 	next.waiting++
 	return next
 }
 
-// unawait stops a wait for a change, and removes the change after the last one.
-func (g *Gateway) unawait(key routing.Key, next *change) {
+// stopWaiting stops a wait for a change, and removes the change after the last one.
+func (g *Gateway) stopWaiting(key routing.Key, next *change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if next.waiting--; next.waiting == 0 && g.changes[key] == next {
@@ -135,10 +135,10 @@ func (g *Gateway) unawait(key routing.Key, next *change) {
 	}
 }
 
-// rerouted ends the waits for a change of a route. g.mu must be held.
-func (g *Gateway) rerouted(key routing.Key) {
+// routeChanged ends the waits for a change of a route. g.mu must be held.
+func (g *Gateway) routeChanged(key routing.Key) {
 	if next := g.changes[key]; next != nil {
 		delete(g.changes, key)
-		close(next.came)
+		close(next.happened)
 	}
 }

@@ -23,7 +23,7 @@ func until(t *testing.T, called <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-called:
-	case <-time.After(2 * routedPatience):
+	case <-time.After(2 * routedTimeout):
 		t.Fatal("the callback was not called")
 	}
 }
@@ -51,7 +51,7 @@ func TestServedByAll(t *testing.T) {
 	select {
 	case <-called:
 		t.Error("one of two other replicas is enough")
-	case <-time.After(5 * askRetry):
+	case <-time.After(5 * queryInterval):
 	}
 	all["c"].DeleteRoute(key)
 	all["c"].SetRoute(moved())
@@ -85,7 +85,7 @@ func TestServedByAllSuperseded(t *testing.T) {
 	began := time.Now()
 	all["a"].SetRoute(routeTo("app", "app"))
 	until(t, called)
-	if took := time.Since(began); took > routedPatience/2 {
+	if took := time.Since(began); took > routedTimeout/2 {
 		t.Errorf("the callback came after %s", took)
 	}
 	if all["a"].ServedByAll(moved().Key, then) {

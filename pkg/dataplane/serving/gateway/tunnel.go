@@ -15,7 +15,7 @@ import (
 
 // tunnel sends a request with an upgrade by a transport. It changes out.
 func tunnel(forward http.RoundTripper, out *http.Request, upgrade string) (*http.Response, error) {
-	asked := *out
+	original := *out
 	from, to := io.Pipe()
 	out.Header.Set(methodHeader, out.Method)
 	out.Header.Set(upgradeHeader, upgrade)
@@ -32,7 +32,7 @@ func tunnel(forward http.RoundTripper, out *http.Request, upgrade string) (*http
 		return res, nil
 	}
 	reader := bufio.NewReader(res.Body)
-	switched, err := http.ReadResponse(reader, &asked)
+	switched, err := http.ReadResponse(reader, &original)
 	if err == nil && switched.StatusCode != http.StatusSwitchingProtocols {
 		err = errors.New("response does not switch protocols")
 	}

@@ -148,7 +148,7 @@ func serveRole(role, upstream string) error {
 	fmt.Println(l.Addr())
 	switch role {
 	case "app":
-		return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, "Hello World!\n") }))
+		return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { trySend(w, "Hello World!\n") }))
 	case "reverse":
 		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: upstream})
 		proxy.Transport = &http.Transport{MaxIdleConnsPerHost: maxIdle}

@@ -15,9 +15,9 @@ var errChunk = errors.New("malformed chunk")
 // chunks parses the framing of a chunked body (RFC 9112 7.1), which is forwarded unchanged, and finds its end.
 type chunks struct {
 	state chunkState
-	// left is the number of unread data bytes of the current chunk, digits the number of digits of its size so far.
-	left   int64
-	digits int
+	// remaining is the number of unread data bytes of the current chunk, digits the number of digits of its size so far.
+	remaining int64
+	digits    int
 	// line is the length of the current line, trailers the length of all trailer lines.
 	line, trailers int
 	// name is the part of a trailer field's name that was parsed so far, in lower case.
@@ -47,11 +47,11 @@ const (
 func (c *chunks) feed(b []byte) (n int, done bool, err error) {
 	for n < len(b) {
 		if c.state == chunkData {
-			take := int(min(c.left, int64(len(b)-n)))
-			n += take
-			c.left -= int64(take)
-			c.data += int64(take)
-			if c.left == 0 {
+			size := int(min(c.remaining, int64(len(b)-n)))
+			n += size
+			c.remaining -= int64(size)
+			c.data += int64(size)
+			if c.remaining == 0 {
 				c.state = chunkCR
 			}
 			continue
@@ -82,7 +82,7 @@ func (c *chunks) step(b byte) bool {
 		}
 		return fieldByte[b] != 0
 	case chunkSizeLF:
-		if c.state, c.line, c.digits = chunkData, 0, 0; c.left == 0 {
+		if c.state, c.line, c.digits = chunkData, 0, 0; c.remaining == 0 {
 			c.state = trailerStart
 		}
 		return b == '\n'
@@ -103,7 +103,7 @@ func (c *chunks) sizeByte(b byte) bool {
 	switch {
 	case isHex(b):
 		c.digits++
-		c.left = c.left<<4 | int64(unhex(b))
+		c.remaining = c.remaining<<4 | int64(unhex(b))
 		return c.digits <= 15
 	case c.digits == 0:
 		return false

@@ -63,11 +63,11 @@ func (in *input) room() []byte {
 // makeRoom makes room to read more. Unread input may move.
 func (in *input) makeRoom() {
 	if len(in.room()) == 0 {
-		in.hold(in.end - in.start + 1)
+		in.grow(in.end - in.start + 1)
 	}
 }
 
-// sizeFor returns the size of buf after hold.
+// sizeFor returns the size of buf after grow.
 func (in *input) sizeFor(size int) int {
 	if size <= len(in.buf)-watchRoom {
 		return len(in.buf)
@@ -83,14 +83,14 @@ func (in *input) sizeWithRoom() int {
 	return in.sizeFor(in.end - in.start + 1)
 }
 
-// beyond returns the memory that a request of size bytes needs beyond buffers of the initial sizes: for itself, and for
+// extra returns the memory that a request of size bytes needs beyond buffers of the initial sizes: for itself, and for
 // its forwarded form with added fields.
-func (in *input) beyond(size int) int {
+func (in *input) extra(size int) int {
 	return len(in.buf) - inSize + max(size+addedSize-outSize, 0)
 }
 
-// hold makes room for size bytes from start on. Unread input may move.
-func (in *input) hold(size int) {
+// grow makes room for size bytes from start on. Unread input may move.
+func (in *input) grow(size int) {
 	if in.start+size <= len(in.buf)-watchRoom {
 		return
 	}

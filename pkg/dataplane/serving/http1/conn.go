@@ -38,9 +38,9 @@ const (
 type next int
 
 const (
-	goOn next = iota
-	endConn
-	handOver
+	keepConn next = iota
+	closeConn
+	lendConn
 )
 
 // conn is a connection of a client. One goroutine serves it.
@@ -91,14 +91,14 @@ func (c *conn) serve() {
 			c.rejected(rejection)
 			break
 		}
-		then := handOver
-		if !c.in.req.other && c.whole() {
+		then := lendConn
+		if !c.in.req.standard && c.complete() {
 			then = c.serveRequest()
 		}
-		if then == handOver && !c.handOver() {
+		if then == lendConn && !c.lend() {
 			return
 		}
-		if then == endConn {
+		if then == closeConn {
 			break
 		}
 		c.answered = true
@@ -126,13 +126,13 @@ func (c *conn) serveRequest() next {
 	}
 	*x = Exchange{}
 	if !served {
-		return handOver
+		return lendConn
 	}
 	c.in.skip(size)
 	if closing {
-		return endConn
+		return closeConn
 	}
-	return goOn
+	return keepConn
 }
 
 // rejected answers a malformed request, as the connection's last.
@@ -207,14 +207,14 @@ func (c *conn) parse() (*serving.Rejection, error) {
 	req := &c.in.req
 	for {
 		rejection := req.parse(c.in.unread()[:c.size])
-		if rejection != nil || req.other || c.whole() || req.length > int64(maxBody-c.size) {
+		if rejection != nil || req.standard || c.complete() || req.length > int64(maxBody-c.size) {
 			return rejection, nil
 		}
 		// The head is parsed once more because its bytes move.
 		if size := c.in.sizeFor(c.size + int(req.length)); size > inSize && !c.reserve(size) {
 			return nil, nil
 		}
-		c.in.hold(c.size + int(req.length))
+		c.in.grow(c.size + int(req.length))
 		if err := c.raw.Read(c.tryFunc); err != nil {
 			return nil, err
 		}
@@ -249,8 +249,8 @@ func (c *conn) unreserve() {
 	}
 }
 
-// whole reports whether the current request has arrived completely.
-func (c *conn) whole() bool { return int64(len(c.in.unread())-c.size) >= c.in.req.length }
+// complete reports whether the current request has arrived completely.
+func (c *conn) complete() bool { return int64(len(c.in.unread())-c.size) >= c.in.req.length }
 
 // wait waits for the first bytes of a request.
 func (c *conn) wait() error {
@@ -269,7 +269,7 @@ func (c *conn) receive() error {
 	if !c.state.CompareAndSwap(busy, waiting) {
 		<-c.stopped
 		c.readDeadline = time.Time{}
-		if !c.arrived() {
+		if !c.readArrived() {
 			return errStopped
 		}
 		return nil
@@ -278,7 +278,7 @@ func (c *conn) receive() error {
 	if !c.state.CompareAndSwap(waiting, busy) {
 		<-c.stopped
 		c.readDeadline = time.Time{}
-		if err != nil && !c.arrived() {
+		if err != nil && !c.readArrived() {
 			return errStopped
 		}
 		return nil
@@ -286,9 +286,9 @@ func (c *conn) receive() error {
 	return err
 }
 
-// arrived reads the input that arrived while the server began to stop, because its request must still be served. It
+// readArrived reads the input that arrived while the server began to stop, because its request must still be served. It
 // reports whether any arrived.
-func (c *conn) arrived() bool {
+func (c *conn) readArrived() bool {
 	c.n, c.err = 0, nil
 	if err := c.raw.Control(func(fd uintptr) { c.read(fd) }); err != nil || c.err != nil || c.n <= 0 {
 		return false
@@ -387,12 +387,12 @@ func (c *conn) linger() {
 	if c.conn.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
 		return
 	}
-	for left := lingerBytes; left > 0; {
+	for remaining := lingerBytes; remaining > 0; {
 		n, err := c.conn.Read(c.in.buf)
 		if err != nil {
 			return
 		}
-		left -= n
+		remaining -= n
 	}
 }
 

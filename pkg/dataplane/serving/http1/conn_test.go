@@ -28,7 +28,7 @@ func TestPipelining(t *testing.T) {
 			}
 			body, _ := io.ReadAll(req.Body)
 			answer := req.URL.Path + string(body)
-			say(conn, "HTTP/1.1 200 OK\r\nDate: "+someDate+"\r\nContent-Length: "+strconv.Itoa(len(answer))+"\r\n\r\n"+answer)
+			trySend(conn, "HTTP/1.1 200 OK\r\nDate: "+someDate+"\r\nContent-Length: "+strconv.Itoa(len(answer))+"\r\n\r\n"+answer)
 		}
 	})
 	router := newFakeRouter(app)
@@ -91,7 +91,7 @@ func TestHeaderTimeout(t *testing.T) {
 		for {
 			select {
 			case <-ticker.C:
-				say(conn, "X: a\r\n")
+				trySend(conn, "X: a\r\n")
 			case <-stop:
 				return
 			}
@@ -118,7 +118,7 @@ func TestStop(t *testing.T) {
 		if _, err := readHead(r); err == nil {
 			close(arrived)
 			<-finish
-			say(conn, hi)
+			trySend(conn, hi)
 		}
 	})
 	l := listen(t)
@@ -158,8 +158,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestHandOver expects requests that need the standard path to arrive there.
-func TestHandOver(t *testing.T) {
+// TestStandardPath expects requests that need the standard path to arrive there.
+func TestStandardPath(t *testing.T) {
 	for _, tc := range []struct {
 		name, request string
 		// read has the bytes that the standard path reads first, if they differ from request.
@@ -189,7 +189,7 @@ func TestHandOver(t *testing.T) {
 				s := &Server{Handler: router, Standard: func(conn net.Conn) {
 					defer conn.Close()
 					expect(t, conn, read)
-					say(conn, "standard")
+					trySend(conn, "standard")
 				}}
 				conn := dial(t, serve(t, s))
 				if before != "" {
@@ -206,8 +206,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestRouterHandsOver expects a request that the handler declines to arrive at the standard path with its body.
-func TestRouterHandsOver(t *testing.T) {
+// TestHandlerDeclines expects a request that the handler declines to arrive at the standard path with its body.
+func TestHandlerDeclines(t *testing.T) {
 	router := newFakeRouter("")
 	router.standard = true
 	const request = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nab"

@@ -49,7 +49,7 @@ func (x *Exchange) Peer() netip.AddrPort { return x.c.peer }
 // server's reservation for the arriving request.
 func (x *Exchange) Memory() int {
 	x.c.unreserve()
-	return max(x.c.in.beyond(x.size()), 0)
+	return max(x.c.in.extra(x.size()), 0)
 }
 
 // Begin sets the observer, before Wait and Forward.
@@ -73,7 +73,7 @@ func (x *Exchange) Forward(upstream *Upstream) serving.Result {
 		x.sent = time.Now()
 	}
 	x.last, x.upstream = x.sent, upstream
-	if x.watch != nil && x.watch.left() {
+	if x.watch != nil && x.watch.clientGone() {
 		return x.Failed(errClientGone)
 	}
 	if x.output == nil {
@@ -90,7 +90,7 @@ func (x *Exchange) Forward(upstream *Upstream) serving.Result {
 	if err != nil {
 		return x.Failed(err)
 	}
-	return x.result(x.answer())
+	return x.result(x.receive())
 }
 
 // Failed returns the result of a request that failed before its response, for example with the cause of Wait's context.
@@ -138,7 +138,7 @@ func failed(err error) (*serving.Rejection, error) {
 	case errors.Is(err, serving.ErrTimeout):
 		return serving.TimedOut, err
 	}
-	return serving.BrokenOff, early(err)
+	return serving.BrokenOff, unexpectedEnd(err)
 }
 
 // limit returns the time at which the exchange times out if no more bytes arrive. The zero time means never.
@@ -185,7 +185,7 @@ func (x *Exchange) await() error {
 				x.last = time.Now()
 			}
 			return nil
-		case x.watch != nil && x.watch.left():
+		case x.watch != nil && x.watch.clientGone():
 			return errClientGone
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			limit := x.limit()

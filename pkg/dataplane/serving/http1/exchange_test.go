@@ -85,7 +85,7 @@ func TestResultBytes(t *testing.T) {
 	for _, answer := range []string{hi, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a\r\nhi\r\n0\r\na: b\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nhi"} {
 		app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 			skipHead(r)
-			say(conn, answer)
+			trySend(conn, answer)
 		})
 		router := newFakeRouter(app)
 		write(t, dial(t, serve(t, &Server{Handler: router})), "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
@@ -116,7 +116,7 @@ func TestTimeouts(t *testing.T) {
 			ended := make(chan struct{})
 			app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 				skipHead(r)
-				say(conn, tc.answer)
+				trySend(conn, tc.answer)
 				untilClosed(r)
 				close(ended)
 			})
@@ -146,9 +146,9 @@ func TestResponseStartPasses(t *testing.T) {
 	finish := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		skipHead(r)
-		say(conn, hi[:len(hi)-1])
+		trySend(conn, hi[:len(hi)-1])
 		<-finish
-		say(conn, hi[len(hi)-1:])
+		trySend(conn, hi[len(hi)-1:])
 	})
 	router := newFakeRouter(app)
 	router.timeouts = serving.Timeouts{Start: time.Second, ResponseStart: time.Second, Idle: time.Second, Stall: patience}
@@ -163,7 +163,7 @@ func TestResponseStartPasses(t *testing.T) {
 func TestStalledClient(t *testing.T) {
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		skipHead(r)
-		say(conn, "HTTP/1.1 200 OK\r\n\r\n")
+		trySend(conn, "HTTP/1.1 200 OK\r\n\r\n")
 		_, _ = io.Copy(conn, zeros{})
 	})
 	router := newFakeRouter(app)
@@ -180,7 +180,7 @@ func TestInterimIsNoStart(t *testing.T) {
 	const hint = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		skipHead(r)
-		say(conn, hint)
+		trySend(conn, hint)
 		untilClosed(r)
 	})
 	router := newFakeRouter(app)

@@ -189,7 +189,7 @@ func answering(t testing.TB, answer string, got chan<- string) string {
 			if got != nil {
 				got <- head
 			}
-			say(conn, answer)
+			trySend(conn, answer)
 		}
 	})
 }
@@ -293,8 +293,8 @@ func drain(t testing.TB, r io.Reader) string {
 	return string(got)
 }
 
-// say sends s and ignores errors.
-func say(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
+// trySend sends s and ignores errors.
+func trySend(w io.Writer, s string) { _, _ = io.WriteString(w, s) }
 
 // skipHead reads up to an empty line, or the end.
 func skipHead(r *bufio.Reader) { _, _ = readHead(r) }

@@ -39,7 +39,7 @@ func FuzzParseHead(f *testing.F) {
 		}
 		head := append([]byte(nil), b[:size]...)
 		var r request
-		if refusal := r.parse(head); refusal != nil || r.other {
+		if refusal := r.parse(head); refusal != nil || r.standard {
 			return
 		}
 		want := map[string][]string{}

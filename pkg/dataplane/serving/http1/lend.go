@@ -30,33 +30,33 @@ const (
 	kept
 )
 
-// handedOver is a connection that is lent to the standard path for one request. Reads return this request, up to the end
+// lentConn is a connection that is lent to the standard path for one request. Reads return this request, up to the end
 // of its framing, and EOF when net/http waits for the next one. So this package parses every request.
-type handedOver struct {
+type lentConn struct {
 	net.Conn
 	raw syscall.RawConn
 	// read has the input that was read from the client, but not yet by the standard path.
 	read []byte
-	// left is the number of unread bytes of the head and of a body with a Content-Length. A chunked body follows them.
-	left             int64
+	// remaining is the number of unread bytes of the head and of a body with a Content-Length. A chunked body follows them.
+	remaining        int64
 	chunked, invalid bool
 	body             chunks
 
 	phase atomic.Int32
-	// over receives one value when the standard path is finished: true if the connection returns.
-	over chan bool
+	// done receives one value when the standard path is finished: true if the connection returns.
+	done chan bool
 }
 
-// handOver lends the connection to the standard path for the current request, or permanently if it is HTTP/2. It reports
+// lend lends the connection to the standard path for the current request, or permanently if it is HTTP/2. It reports
 // whether the connection returned.
-func (c *conn) handOver() bool {
-	h := &handedOver{
+func (c *conn) lend() bool {
+	l := &lentConn{
 		Conn: c.conn, raw: c.raw, read: append([]byte(nil), c.in.unread()...),
-		left: int64(c.size) + max(c.in.req.length, 0), chunked: c.in.req.chunked, over: make(chan bool, 1),
+		remaining: int64(c.size) + max(c.in.req.length, 0), chunked: c.in.req.chunked, done: make(chan bool, 1),
 	}
 	if c.in.req.preface {
-		h.phase.Store(kept)
-		h.over <- false
+		l.phase.Store(kept)
+		l.done <- false
 	}
 	c.in.release()
 	c.in = nil
@@ -65,8 +65,8 @@ func (c *conn) handOver() bool {
 		c.conn.Close()
 		return false
 	}
-	c.server.Standard(h)
-	if !<-h.over {
+	c.server.Standard(l)
+	if !<-l.done {
 		return false
 	}
 	if c.conn.SetDeadline(time.Time{}) != nil {
@@ -74,160 +74,160 @@ func (c *conn) handOver() bool {
 		return false
 	}
 	c.now, c.readDeadline = time.Now(), time.Time{}
-	if len(h.read) > 0 {
+	if len(l.read) > 0 {
 		c.in = inputPool.Get().(*input)
-		c.in.hold(len(h.read))
-		c.in.end = copy(c.in.buf, h.read)
+		c.in.grow(len(l.read))
+		c.in.end = copy(c.in.buf, l.read)
 	}
 	return true
 }
 
 // ConnState is the ConnState hook for the http.Server that serves lent connections: it records that a request is answered.
 func ConnState(conn net.Conn, state http.ConnState) {
-	h, ok := conn.(*handedOver)
+	l, ok := conn.(*lentConn)
 	if !ok {
 		return
 	}
 	switch state {
 	case http.StateIdle:
-		h.phase.CompareAndSwap(lent, idle)
+		l.phase.CompareAndSwap(lent, idle)
 	case http.StateHijacked:
-		h.keep()
+		l.keep()
 	}
 }
 
 // keep makes the connection the standard path's permanently, unless it has already returned.
-func (h *handedOver) keep() {
-	for phase := h.phase.Load(); phase < returned; phase = h.phase.Load() {
-		if h.phase.CompareAndSwap(phase, kept) {
-			h.over <- false
+func (l *lentConn) keep() {
+	for phase := l.phase.Load(); phase < returned; phase = l.phase.Load() {
+		if l.phase.CompareAndSwap(phase, kept) {
+			l.done <- false
 		}
 	}
 }
 
 // Read implements net.Conn.
-func (h *handedOver) Read(b []byte) (int, error) {
-	switch h.phase.Load() {
+func (l *lentConn) Read(b []byte) (int, error) {
+	switch l.phase.Load() {
 	case kept:
-		if len(h.read) > 0 {
-			return h.take(b, len(b)), nil
+		if len(l.read) > 0 {
+			return l.copyRead(b, len(b)), nil
 		}
-		return h.Conn.Read(b)
+		return l.Conn.Read(b)
 	case idle:
-		if h.ended() {
-			h.phase.CompareAndSwap(idle, returning)
+		if l.ended() {
+			l.phase.CompareAndSwap(idle, returning)
 		}
 		return 0, io.EOF
 	case returning, returned:
 		return 0, io.EOF
 	}
-	if h.ended() {
-		return h.watch()
+	if l.ended() {
+		return l.watch()
 	}
-	return h.readRequest(b)
+	return l.readRequest(b)
 }
 
 // readRequest reads more of the request.
-func (h *handedOver) readRequest(b []byte) (int, error) {
+func (l *lentConn) readRequest(b []byte) (int, error) {
 	switch {
 	case len(b) == 0:
 		return 0, nil
-	case h.invalid && len(h.read) == 0:
+	case l.invalid && len(l.read) == 0:
 		return 0, io.EOF
-	case h.invalid:
-		return h.take(b, len(b)), nil
-	case len(h.read) > 0:
-		n := h.measure(h.read[:min(len(b), len(h.read))])
-		if h.invalid {
-			h.read = append(h.read[:n:n], h.marker()...)
+	case l.invalid:
+		return l.copyRead(b, len(b)), nil
+	case len(l.read) > 0:
+		n := l.measure(l.read[:min(len(b), len(l.read))])
+		if l.invalid {
+			l.read = append(l.read[:n:n], l.marker()...)
 			n = len(b)
 		}
-		return h.take(b, n), nil
+		return l.copyRead(b, n), nil
 	}
-	if !h.chunked {
-		b = b[:min(h.left, int64(len(b)))]
+	if !l.chunked {
+		b = b[:min(l.remaining, int64(len(b)))]
 	}
-	n, err := h.Conn.Read(b)
+	n, err := l.Conn.Read(b)
 	if n == 0 {
 		return 0, err
 	}
-	size := h.measure(b[:n])
-	if !h.invalid {
-		h.read = append(h.read, b[size:n]...)
+	size := l.measure(b[:n])
+	if !l.invalid {
+		l.read = append(l.read, b[size:n]...)
 		return size, err
 	}
-	h.read = []byte(h.marker())
+	l.read = []byte(l.marker())
 	if size == 0 {
-		return h.take(b, len(b)), nil
+		return l.copyRead(b, len(b)), nil
 	}
 	return size, nil
 }
 
-// take copies at most n bytes that were read before.
-func (h *handedOver) take(b []byte, n int) int {
-	n = copy(b, h.read[:min(n, len(h.read))])
-	if h.read = h.read[n:]; len(h.read) == 0 {
-		h.read = nil
+// copyRead copies at most n bytes that were read before.
+func (l *lentConn) copyRead(b []byte, n int) int {
+	n = copy(b, l.read[:min(n, len(l.read))])
+	if l.read = l.read[n:]; len(l.read) == 0 {
+		l.read = nil
 	}
 	return n
 }
 
 // measure returns how many of the next bytes belong to the request. It sets invalid if their framing is malformed. b is
 // not empty.
-func (h *handedOver) measure(b []byte) int {
-	n := int(min(h.left, int64(len(b))))
-	h.left -= int64(n)
-	if h.left > 0 || !h.chunked || n == len(b) {
+func (l *lentConn) measure(b []byte) int {
+	n := int(min(l.remaining, int64(len(b))))
+	l.remaining -= int64(n)
+	if l.remaining > 0 || !l.chunked || n == len(b) {
 		return n
 	}
-	size, _, err := h.body.feed(b[n:])
-	h.invalid = err != nil
+	size, _, err := l.body.feed(b[n:])
+	l.invalid = err != nil
 	return n + size
 }
 
 // marker returns the bytes to read in place of the malformed framing.
-func (h *handedOver) marker() string {
-	if h.body.state == chunkExtension {
+func (l *lentConn) marker() string {
+	if l.body.state == chunkExtension {
 		return malformedExtension
 	}
 	return malformed
 }
 
 // ended reports whether the request was read completely.
-func (h *handedOver) ended() bool {
-	return h.left == 0 && (!h.chunked || h.body.state == chunksDone)
+func (l *lentConn) ended() bool {
+	return l.remaining == 0 && (!l.chunked || l.body.state == chunksDone)
 }
 
 // watch waits until the client closes its connection or a deadline passes. Bytes that arrive meanwhile are the start of the
 // next requests.
-func (h *handedOver) watch() (int, error) {
+func (l *lentConn) watch() (int, error) {
 	var ahead [512]byte
-	for len(h.read) < maxAhead {
-		n, err := h.Conn.Read(ahead[:])
-		h.read = append(h.read, ahead[:n]...)
+	for len(l.read) < maxAhead {
+		n, err := l.Conn.Read(ahead[:])
+		l.read = append(l.read, ahead[:n]...)
 		if err != nil {
 			return 0, err
 		}
 	}
-	return 0, h.raw.Read(func(uintptr) bool { return false })
+	return 0, l.raw.Read(func(uintptr) bool { return false })
 }
 
 // Close returns the connection if its request is answered, and closes it otherwise.
-func (h *handedOver) Close() error {
-	if h.phase.CompareAndSwap(returning, returned) {
-		h.over <- true
+func (l *lentConn) Close() error {
+	if l.phase.CompareAndSwap(returning, returned) {
+		l.done <- true
 		return nil
 	}
-	h.keep()
-	if h.phase.Load() == returned {
+	l.keep()
+	if l.phase.Load() == returned {
 		return nil
 	}
-	return h.Conn.Close()
+	return l.Conn.Close()
 }
 
 // CloseWrite closes the write side. net/http calls it so that the client receives the last response.
-func (h *handedOver) CloseWrite() error {
-	if conn, ok := h.Conn.(interface{ CloseWrite() error }); ok {
+func (l *lentConn) CloseWrite() error {
+	if conn, ok := l.Conn.(interface{ CloseWrite() error }); ok {
 		return conn.CloseWrite()
 	}
 	return nil

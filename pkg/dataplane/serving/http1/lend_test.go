@@ -62,7 +62,7 @@ func echoing(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Date"] = nil
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	say(w, answer)
+	trySend(w, answer)
 }
 
 func echoed(body string) string {
@@ -95,21 +95,21 @@ func TestComesBack(t *testing.T) {
 				go func() {
 					for len(all) > 0 {
 						n := min(size, len(all))
-						say(conn, all[:n])
+						trySend(conn, all[:n])
 						all = all[n:]
 					}
 				}()
 				expect(t, conn, strings.Repeat(hi+tc.answer, 2)+hi)
 				if n := len(router.begun()); n < 3 {
-					t.Errorf("%d requests on the plain path", n)
+					t.Errorf("%d requests on the fast path", n)
 				}
 			})
 		}
 	}
 }
 
-// TestStrictAfterHandOver expects requests that this package rejects to be rejected after a request on the standard path too.
-func TestStrictAfterHandOver(t *testing.T) {
+// TestStrictAfterStandardPath expects requests that this package rejects to be rejected after a request on the standard path too.
+func TestStrictAfterStandardPath(t *testing.T) {
 	for name, tc := range map[string]struct{ field, status, body string }{
 		"two lengths": {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "400 Bad Request", badLength.Body},
 		"fold":        {"A: b\r\n c\r\n", "400 Bad Request", badField.Body},
@@ -209,8 +209,8 @@ func TestMalformedAnywhere(t *testing.T) {
 			for _, size := range []int{1, 5, len(sent) + len(head)} {
 				for _, read := range []int{0, len(head), len(head) + i/2} {
 					all := head + sent
-					h := &handedOver{Conn: &pieces{left: all[read:], size: size}, read: []byte(all[:read]), left: int64(len(head)), chunked: true}
-					r, err := http.ReadRequest(bufio.NewReader(h))
+					l := &lentConn{Conn: &pieces{left: all[read:], size: size}, read: []byte(all[:read]), remaining: int64(len(head)), chunked: true}
+					r, err := http.ReadRequest(bufio.NewReader(l))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -248,7 +248,7 @@ func TestUnreadBody(t *testing.T) {
 	write(t, conn, getA+getA)
 	expect(t, conn, echoed("")+hi)
 	if n := len(router.begun()); n != 1 {
-		t.Errorf("%d requests on the plain path", n)
+		t.Errorf("%d requests on the fast path", n)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestHijacked(t *testing.T) {
 		}
 		defer tunnel.Close()
 		line, err := bufio.NewReader(buf).ReadString('\n')
-		say(tunnel, "got "+line)
+		trySend(tunnel, "got "+line)
 		if err != nil {
 			t.Error(err)
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// answer reads the backend's response, of which resp[:conn.n] has arrived, and sends it to the client. A rejection is only
+// receive reads the backend's response, of which resp[:conn.n] has arrived, and sends it to the client. A rejection is only
 // possible if nothing was sent to the client.
-func (x *Exchange) answer() (*serving.Rejection, error) {
+func (x *Exchange) receive() (*serving.Rejection, error) {
 	x.observer.ResponseStarted()
 	size, have, err := x.readHead()
 	if err != nil {
@@ -29,33 +29,33 @@ func (x *Exchange) answer() (*serving.Rejection, error) {
 	res, rest := &x.res, x.resp[size:have]
 	x.closes = x.c.closing()
 	x.out = res.appendTo(x.out[:0], x.closes)
-	take, done := len(rest), false
+	n, done := len(rest), false
 	switch res.framing {
 	case noBody:
-		take, done = 0, true
+		n, done = 0, true
 	case byLength:
-		take = int(min(res.length, int64(len(rest))))
-		done = int64(take) == res.length
+		n = int(min(res.length, int64(len(rest))))
+		done = int64(n) == res.length
 	case byChunks:
 		x.body = chunks{name: x.body.name[:0]}
-		if take, done, err = x.body.feed(rest); err != nil {
+		if n, done, err = x.body.feed(rest); err != nil {
 			return serving.BadResponse, err
 		}
 	case byClose:
-		if take > 0 {
-			x.out = strconv.AppendInt(x.out, int64(take), 16)
+		if n > 0 {
+			x.out = strconv.AppendInt(x.out, int64(n), 16)
 			x.out = append(x.out, "\r\n"...)
 		}
 	}
-	x.out = append(x.out, rest[:take]...)
-	if res.framing == byClose && take > 0 {
+	x.out = append(x.out, rest[:n]...)
+	if res.framing == byClose && n > 0 {
 		x.out = append(x.out, "\r\n"...)
 	}
 	if done {
 		// Other requests can use the connection while the client reads the response.
-		x.keep(!res.close && take == len(rest))
+		x.keep(!res.close && n == len(rest))
 	}
-	if err := x.sendAnswer(x.out, take); err != nil {
+	if err := x.sendResponse(x.out, n); err != nil {
 		return nil, err
 	}
 	x.status = res.status
@@ -66,7 +66,7 @@ func (x *Exchange) answer() (*serving.Rejection, error) {
 		x.streaming = true
 		x.observer.Streaming(true)
 	}
-	return nil, x.stream(res.length - int64(take))
+	return nil, x.stream(res.length - int64(n))
 }
 
 // isInvalid reports whether an error means that the backend sent a malformed response.
@@ -101,7 +101,7 @@ func (x *Exchange) readHead() (size, have int, err error) {
 			}
 			x.conn.in = x.resp[have:]
 			if err := x.await(); err != nil {
-				return 0, 0, early(err)
+				return 0, 0, unexpectedEnd(err)
 			}
 			have += x.conn.n
 			continue
@@ -117,7 +117,7 @@ func (x *Exchange) readHead() (size, have int, err error) {
 		}
 		// A 100 (Continue) is not needed: the request was sent with its body.
 		if x.res.status != http.StatusContinue {
-			if err := x.sendAnswer(x.res.appendTo(x.out[:0], false), 0); err != nil {
+			if err := x.sendResponse(x.res.appendTo(x.out[:0], false), 0); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -125,8 +125,8 @@ func (x *Exchange) readHead() (size, have int, err error) {
 	}
 }
 
-// stream forwards the rest of a body. left is the number of its bytes if its length is known.
-func (x *Exchange) stream(left int64) error {
+// stream forwards the rest of a body. remaining is the number of its bytes if its length is known.
+func (x *Exchange) stream(remaining int64) error {
 	buf := x.resp[:min(len(x.resp), streamSize)]
 	for {
 		// await moves the deadline of the connection only after it has passed.
@@ -137,22 +137,22 @@ func (x *Exchange) stream(left int64) error {
 		}
 		in := buf[chunkHeadRoom : len(buf)-2]
 		if x.res.framing == byLength {
-			in = in[:min(left, int64(len(in)))]
+			in = in[:min(remaining, int64(len(in)))]
 		}
 		x.conn.in = in
 		if err := x.await(); err != nil {
 			if x.res.framing != byClose || !errors.Is(err, io.EOF) {
-				return early(err)
+				return unexpectedEnd(err)
 			}
 			x.keep(false)
-			return x.sendAnswer([]byte(lastChunk), 0)
+			return x.sendResponse([]byte(lastChunk), 0)
 		}
 		n, size, done := x.conn.n, x.conn.n, false
 		out := in[:n]
 		switch x.res.framing {
 		case byLength:
-			left -= int64(n)
-			done = left == 0
+			remaining -= int64(n)
+			done = remaining == 0
 		case byChunks:
 			var err error
 			if size, done, err = x.body.feed(out); err != nil {
@@ -165,7 +165,7 @@ func (x *Exchange) stream(left int64) error {
 		if done {
 			x.keep(!x.res.close && size == n)
 		}
-		if err := x.sendAnswer(out, size); err != nil || done {
+		if err := x.sendResponse(out, size); err != nil || done {
 			return err
 		}
 		if n == len(in) && len(buf) < streamSize && x.observer.Hold(streamSize) {
@@ -176,16 +176,16 @@ func (x *Exchange) stream(left int64) error {
 	}
 }
 
-// early returns errEOF for an unexpected end of the connection, and other errors unchanged.
-func early(err error) error {
+// unexpectedEnd returns errEOF for an unexpected end of the connection, and other errors unchanged.
+func unexpectedEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errEOF
 	}
 	return err
 }
 
-// sendAnswer sends a part of the response. body is the number of body bytes in it, ignored for a chunked response.
-func (x *Exchange) sendAnswer(b []byte, body int) error {
+// sendResponse sends a part of the response. body is the number of body bytes in it, ignored for a chunked response.
+func (x *Exchange) sendResponse(b []byte, body int) error {
 	within := x.timeouts.Stall
 	if limit := x.limit(); !x.started && !limit.IsZero() {
 		within = max(time.Until(limit), time.Nanosecond)

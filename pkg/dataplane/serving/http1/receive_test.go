@@ -21,7 +21,7 @@ func TestEvents(t *testing.T) {
 		for pause := range next {
 			http.NewResponseController(w).Flush()
 			<-time.After(pause)
-			say(w, "data: a\n\n")
+			trySend(w, "data: a\n\n")
 			http.NewResponseController(w).Flush()
 		}
 	}))
@@ -57,8 +57,8 @@ func TestLargeAnswers(t *testing.T) {
 			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(string(data))})
 		case "/close":
 			conn, _, _ := http.NewResponseController(w).Hijack()
-			say(conn, "HTTP/1.1 200 OK\r\n\r\n")
-			say(conn, string(data))
+			trySend(conn, "HTTP/1.1 200 OK\r\n\r\n")
+			trySend(conn, string(data))
 			conn.Close()
 		}
 	}))
@@ -89,7 +89,7 @@ func TestLargeAnswers(t *testing.T) {
 func TestManyClients(t *testing.T) {
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		say(w, r.URL.RawQuery+string(body))
+		trySend(w, r.URL.RawQuery+string(body))
 	}))
 	defer app.Close()
 	addr := serve(t, &Server{Handler: newFakeRouter(app.Listener.Addr().String())})

@@ -46,8 +46,8 @@ type request struct {
 	options [][]byte
 	// chunked is true if the body is chunked.
 	chunked bool
-	// other is true if the request needs the standard path, old if it is HTTP/1.0, preface if it is the start of HTTP/2.
-	other, old, preface bool
+	// standard is true if the request needs the standard path, http10 if it is HTTP/1.0, preface if it is the start of HTTP/2.
+	standard, http10, preface bool
 }
 
 // headSize returns the size of the head that b starts with, or 0 if it is incomplete. The first scanned bytes of b were
@@ -93,17 +93,17 @@ func (r *request) parse(b []byte) *serving.Rejection {
 			return rejection
 		}
 	}
-	if r.Host == nil && !r.old {
+	if r.Host == nil && !r.http10 {
 		return badHost
 	}
-	if r.chunked && r.old {
+	if r.chunked && r.http10 {
 		return badCoding
 	}
 	if r.chunked {
 		if r.length >= 0 {
 			return badLength
 		}
-		r.other = true
+		r.standard = true
 	}
 	return nil
 }
@@ -126,10 +126,10 @@ func (r *request) parseLine(line []byte) *serving.Rejection {
 	case string(version) == "HTTP/1.1":
 		return r.checkTarget()
 	case string(version) == "HTTP/1.0":
-		r.other, r.old = true, true
+		r.standard, r.http10 = true, true
 		return r.checkTarget()
 	case string(line) == "* HTTP/2.0" && string(r.Method) == "PRI":
-		r.other, r.preface = true, true
+		r.standard, r.preface = true, true
 		return nil
 	case len(version) == 8 && string(version[:5]) == "HTTP/" && version[6] == '.' &&
 		'0' <= version[5] && version[5] <= '9' && '0' <= version[7] && version[7] <= '9':
@@ -146,7 +146,7 @@ func (r *request) checkTarget() *serving.Rejection {
 	}
 	switch {
 	case string(r.Method) == "CONNECT":
-		r.other = true
+		r.standard = true
 	case t[0] == '/':
 		path := t
 		if query := bytes.IndexByte(t, '?'); query >= 0 {
@@ -155,7 +155,7 @@ func (r *request) checkTarget() *serving.Rejection {
 		return checkEscapes(path)
 	case string(t) == "*" && string(r.Method) == "OPTIONS":
 	default:
-		r.other = true
+		r.standard = true
 		return checkAbsolute(t)
 	}
 	return nil
@@ -232,9 +232,9 @@ func (r *request) parseField(line []byte) *serving.Rejection {
 		if !equalFold(f.Value, "100-continue") {
 			return badExpect
 		}
-		r.other = true
+		r.standard = true
 	case "upgrade":
-		r.other = true
+		r.standard = true
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func TestForwardedRequests(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 				expect(t, r, withField(tc.want, "X-Added: 1\r\n"))
-				say(conn, "HTTP/1.1 204 No Content\r\nDate: "+someDate+"\r\n\r\n")
+				trySend(conn, "HTTP/1.1 204 No Content\r\nDate: "+someDate+"\r\n\r\n")
 			})
 			router := newFakeRouter(app)
 			router.drop, router.add = "x-dropped", "X-Added: 1\r\n"

@@ -46,8 +46,8 @@ type response struct {
 	framing framing
 	// length is the Content-Length, or -1.
 	length int64
-	// close is true if the connection ends after the response, dated if it has a Date field.
-	close, dated bool
+	// close is true if the connection ends after the response, hasDate if it has a Date field.
+	close, hasDate bool
 	// options are the field names that the Connection header lists.
 	options [][]byte
 }
@@ -140,7 +140,7 @@ func (r *response) parseField(line []byte, chunked *bool) error {
 	}
 	switch len(name) {
 	case len("date"):
-		r.dated = r.dated || equalFold(name, "date")
+		r.hasDate = r.hasDate || equalFold(name, "date")
 	case len("upgrade"):
 		if equalFold(name, "upgrade") {
 			return nil
@@ -207,7 +207,7 @@ func (r *response) appendTo(b []byte, close bool) []byte {
 	if r.status < 200 {
 		return append(b, "\r\n"...)
 	}
-	if !r.dated {
+	if !r.hasDate {
 		b = appendDate(b)
 	}
 	switch {

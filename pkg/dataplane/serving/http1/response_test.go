@@ -87,7 +87,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 				if _, err := readHead(r); err == nil {
-					say(conn, tc.answer)
+					trySend(conn, tc.answer)
 				}
 			})
 			router := newFakeRouter(app)

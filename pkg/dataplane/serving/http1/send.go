@@ -14,7 +14,7 @@ import (
 // errNotSent if no connection accepted it.
 func (x *Exchange) send(upstream *Upstream) error {
 	for {
-		conn := upstream.take()
+		conn := upstream.get()
 		if conn == nil {
 			break
 		}
@@ -34,7 +34,7 @@ func (x *Exchange) send(upstream *Upstream) error {
 	}
 	conn, err := upstream.dial(ctx)
 	if err != nil {
-		if x.watch != nil && x.watch.left() {
+		if x.watch != nil && x.watch.clientGone() {
 			return errClientGone
 		}
 		return fmt.Errorf("%w: %w", errNotSent, err)

@@ -56,8 +56,8 @@ func (u *Upstream) Reopen() {
 	u.mu.Unlock()
 }
 
-// take removes and returns the most recently used idle connection, or nil.
-func (u *Upstream) take() *upstreamConn {
+// get removes and returns the most recently used idle connection, or nil.
+func (u *Upstream) get() *upstreamConn {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	last := len(u.idle) - 1

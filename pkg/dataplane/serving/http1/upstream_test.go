@@ -36,7 +36,7 @@ func TestIdleConnections(t *testing.T) {
 			u.put(&upstreamConn{conn: conns[i]}, time.Now())
 			<-time.After(time.Second)
 		}
-		last := u.take()
+		last := u.get()
 		if last.conn != conns[2] || !last.reused {
 			t.Errorf("got %v", last)
 		}
@@ -50,7 +50,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Error("the most recently used connection is closed, or the one before it is open")
 		}
 		<-time.After(idleTime)
-		if !conns[2].closed.Load() || u.take() != nil {
+		if !conns[2].closed.Load() || u.get() != nil {
 			t.Error("a connection is still idle")
 		}
 		// The sweeper is scheduled again for the next idle connection.
@@ -74,10 +74,10 @@ func TestMaxIdle(t *testing.T) {
 	if !more.closed.Load() || len(u.idle) != maxIdle {
 		t.Errorf("%d connections, closed %v", len(u.idle), more.closed.Load())
 	}
-	last := u.take()
+	last := u.get()
 	u.Close()
 	u.put(last, time.Now())
-	if u.take() != nil || !last.conn.(*fakeConn).closed.Load() {
+	if u.get() != nil || !last.conn.(*fakeConn).closed.Load() {
 		t.Error("a connection is kept after Close")
 	}
 }
@@ -91,7 +91,7 @@ func TestReuse(t *testing.T) {
 			if _, err := readHead(r); err != nil {
 				return
 			}
-			say(conn, hi)
+			trySend(conn, hi)
 		}
 	})
 	router := newFakeRouter(app)
@@ -117,7 +117,7 @@ func TestClosedBetweenRequests(t *testing.T) {
 	closed := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		if _, err := readHead(r); err == nil {
-			say(conn, hi)
+			trySend(conn, hi)
 			conn.Close()
 			closed <- struct{}{}
 		}
@@ -137,9 +137,9 @@ func TestSurplusBetweenRequests(t *testing.T) {
 		if _, err := readHead(r); err != nil {
 			return
 		}
-		say(conn, hi)
+		trySend(conn, hi)
 		<-sent
-		say(conn, strings.Replace(hi, "hi", "no", 1))
+		trySend(conn, strings.Replace(hi, "hi", "no", 1))
 		sent <- struct{}{}
 	})
 	conn := dial(t, serve(t, &Server{Handler: newFakeRouter(app)}))
@@ -165,7 +165,7 @@ func TestSentOnce(t *testing.T) {
 				if answer == "" {
 					return
 				}
-				say(conn, answer)
+				trySend(conn, answer)
 			}
 		})
 		router := newFakeRouter(app)
@@ -192,7 +192,7 @@ func TestUpstreamClose(t *testing.T) {
 	ended := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		skipHead(r)
-		say(conn, hi)
+		trySend(conn, hi)
 		untilClosed(r)
 		ended <- struct{}{}
 	})

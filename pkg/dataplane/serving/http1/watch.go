@@ -89,8 +89,8 @@ func (w *watch) detach() bool {
 	return !w.gone
 }
 
-// left reports whether the client has closed its connection.
-func (w *watch) left() bool {
+// clientGone reports whether the client has closed its connection.
+func (w *watch) clientGone() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.gone

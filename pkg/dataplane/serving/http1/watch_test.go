@@ -63,7 +63,7 @@ func TestClientGone(t *testing.T) {
 				waits, ended := make(chan struct{}), make(chan struct{})
 				app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 					skipHead(r)
-					say(conn, answer)
+					trySend(conn, answer)
 					close(waits)
 					untilClosed(r)
 					close(ended)
@@ -89,7 +89,7 @@ func TestClientGoneAfterSlowRequest(t *testing.T) {
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		skipHead(r)
 		<-time.After(3 * watchAfter)
-		say(conn, hi)
+		trySend(conn, hi)
 		skipHead(r)
 		close(waits)
 		untilClosed(r)
