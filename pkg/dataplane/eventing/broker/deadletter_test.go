@@ -99,7 +99,7 @@ func TestDeadLetterSinkIsRetried(t *testing.T) {
 	}
 }
 
-// A dead letter sink that is received away meanwhile has its letters dropped, and counted.
+// If the dead letter sink is removed meanwhile, its deliveries are dropped and counted.
 func TestDeadLetterSinkRemoved(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a", withDelivery(linear(5, time.Minute)), withDeadLetter)
