@@ -99,7 +99,11 @@ func (c *Groups) Dir(backend, container string) (string, error) {
 	if c.base == "" {
 		return "", c.err
 	}
-	return filepath.Join(c.base, backend+"."+container), nil
+	return c.path(backend, container), nil
+}
+
+func (c *Groups) path(backend, container string) string {
+	return filepath.Join(c.base, backend+"."+container)
 }
 
 // Create returns the directory of a new group with the limits of a container, or nil if it has no limits or they cannot be
@@ -113,7 +117,7 @@ func (c *Groups) Create(backend, container string, limits corev1.ResourceList) (
 		c.warn.Do(func() { c.logger.Info("Memory and CPU limits are not enforced", "reason", c.err.Error()) })
 		return nil, nil
 	}
-	dir := filepath.Join(c.base, backend+"."+container)
+	dir := c.path(backend, container)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("set resource limits: %w", err)
 	}
