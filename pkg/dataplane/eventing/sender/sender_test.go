@@ -51,6 +51,17 @@ func serve(t testing.TB, handler http.HandlerFunc) eventing.Endpoint {
 // the connection.
 func serveRaw(t testing.TB, write func(io.Writer)) eventing.Endpoint {
 	t.Helper()
+	return eventing.Endpoint{URL: "http://" + serveConnections(t, func(conn net.Conn) {
+		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			io.Copy(io.Discard, r.Body) //nolint:errcheck // the sender may be gone
+			write(conn)
+		}
+	})}
+}
+
+// serveConnections returns the address of a listener. Each connection is closed when handle returns.
+func serveConnections(t testing.TB, handle func(net.Conn)) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,14 +75,11 @@ func serveRaw(t testing.TB, write func(io.Writer)) eventing.Endpoint {
 			}
 			go func() {
 				defer conn.Close()
-				if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-					io.Copy(io.Discard, r.Body) //nolint:errcheck // the sender may be gone
-					write(conn)
-				}
+				handle(conn)
 			}()
 		}
 	}()
-	return eventing.Endpoint{URL: "http://" + listener.Addr().String()}
+	return listener.Addr().String()
 }
 
 // TestRequest covers eventing Minimum supported protocol-1, eventing HTTP Verbs-1 and -2 and eventing Derived

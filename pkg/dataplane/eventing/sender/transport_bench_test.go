@@ -87,38 +87,23 @@ func processorTime(b *testing.B) float64 {
 
 // accepting returns the address of a recipient that accepts events of 1024 bytes without parsing them.
 func accepting(b *testing.B) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
+	return serveConnections(b, func(conn net.Conn) {
+		for reader := bufio.NewReader(conn); ; {
+			for {
+				line, err := reader.ReadSlice('\n')
+				if err != nil {
+					return
+				}
+				if len(bytes.TrimSpace(line)) == 0 {
+					break
+				}
+			}
+			if _, err := reader.Discard(1024); err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				for reader := bufio.NewReader(conn); ; {
-					for {
-						line, err := reader.ReadSlice('\n')
-						if err != nil {
-							return
-						}
-						if len(bytes.TrimSpace(line)) == 0 {
-							break
-						}
-					}
-					if _, err := reader.Discard(1024); err != nil {
-						return
-					}
-					io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n") //nolint:errcheck // the sender notices
-				}
-			}()
+			io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n") //nolint:errcheck // the sender notices
 		}
-	}()
-	return listener.Addr().String()
+	})
 }
 
 // checkedConn refuses the first write of a request if the recipient closed the connection before.
