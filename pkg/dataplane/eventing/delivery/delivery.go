@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery/internal/machine"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
@@ -28,7 +29,7 @@ type Delivery struct {
 	// timed is true if the attempt in flight began with a shared segment.
 	timed bool
 	// state is guarded by the mu of the Queue, once the delivery was offered to one.
-	state State
+	state machine.State
 	// shared and owned are the segments that state.Record requires.
 	shared, owned *segment
 	// group has the deliveries of the same record; nil if this one is alone or was decided.
@@ -70,22 +71,22 @@ func decode(data []byte) (*Delivery, error) {
 	}
 	return &Delivery{
 		Event: e, encoded: encoded, id: h.ID, accepted: h.Accepted, Attempts: h.Attempts, due: h.Due, unanswered: h.Unanswered,
-		state: State{Record: Owned},
+		state: machine.State{Record: machine.Owned},
 	}, nil
 }
 
 // Discard ends a delivery that was offered to no Queue, because its consumer does not exist.
-func (d *Delivery) Discard() { d.release(ConsumerRemoved) }
+func (d *Delivery) Discard() { d.release(machine.ConsumerRemoved) }
 
 // release applies events to a delivery that was offered to no Queue.
-func (d *Delivery) release(events ...Event) {
+func (d *Delivery) release(events ...machine.Event) {
 	for _, e := range events {
-		var effects Effects
+		var effects machine.Effects
 		d.state, effects, _ = d.state.Next(e)
-		if effects&Ungroup != 0 {
+		if effects&machine.Ungroup != 0 {
 			d.ungroup()
 		}
-		if effects&ReleaseShared != 0 {
+		if effects&machine.ReleaseShared != 0 {
 			d.shared.release()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery/internal/machine"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 )
 
@@ -19,7 +20,7 @@ func TestDeliveryRoundTrip(t *testing.T) {
 	}
 	d := Delivery{
 		Event: e, encoded: e.Append(nil), id: 7, accepted: time.Unix(5, 0), Attempts: 3, due: time.Unix(9, 1), unanswered: true,
-		state: State{Record: Owned},
+		state: machine.State{Record: machine.Owned},
 	}
 	h := d.header(d.id)
 	have, err := decode(d.encode(&h))

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery/internal/machine"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
@@ -33,10 +34,24 @@ const (
 	drainTimeout = 5 * time.Second
 )
 
+// Outcomes of an attempt.
+const (
+	// Succeeded means that the endpoint accepted the event, and its reply is durable.
+	Succeeded = machine.Succeeded
+	// Failed means that the attempt failed and will be repeated, or could not be made because the endpoint is unresolved.
+	Failed = machine.Failed
+	// Undeliverable means that the attempt failed permanently, and a dead letter sink exists.
+	Undeliverable = machine.Undeliverable
+	// Discarded means that the attempt failed permanently, and no dead letter sink exists.
+	Discarded = machine.Discarded
+	// Aborted means that the attempt was canceled because the process stops or another replica owns the stream.
+	Aborted = machine.Aborted
+)
+
 // Outcome is the outcome of an attempt.
 type Outcome struct {
 	// Event is Succeeded, Failed, Undeliverable, Discarded or Aborted.
-	Event Event
+	Event machine.Event
 	// DeadLetter is the event for the dead letter sink, if Event is Undeliverable.
 	DeadLetter *event.Event
 	// Backoff is the delay before the next attempt, if Event is Failed.
@@ -159,18 +174,18 @@ func (q *Queue) Offer(d *Delivery) {
 	defer q.mu.Unlock()
 	switch {
 	case q.removed:
-		q.apply(d, ConsumerRemoved)
-	case d.state.Record == SharedRetry:
-		q.apply(d, Read)
+		q.apply(d, machine.ConsumerRemoved)
+	case d.state.Record == machine.SharedRetry:
+		q.apply(d, machine.Read)
 	case q.stopped:
-		q.apply(d, Offered)
+		q.apply(d, machine.Offered)
 	default:
 		if !q.keepsUp() || q.config.Ordered() || q.paused || q.schedule.ready.len() >= MaxReady {
 			q.behind = true
-			q.apply(d, OfferedBehind)
+			q.apply(d, machine.OfferedBehind)
 			return
 		}
-		q.apply(d, Offered)
+		q.apply(d, machine.Offered)
 	}
 	q.start()
 }
@@ -217,7 +232,7 @@ func (q *Queue) handle(f logqueue.Segment) {
 			}
 		case known.state == returned:
 			d.Attempts = known.Attempts
-		case known.state.Record == Owned:
+		case known.state.Record == machine.Owned:
 			// It was in flight when its segment was rejected for another delivery.
 			q.account(known, -1)
 			known.owned = from
@@ -225,22 +240,22 @@ func (q *Queue) handle(f logqueue.Segment) {
 			continue
 		default:
 			known.owned = from
-			q.apply(known, CopyRead)
+			q.apply(known, machine.CopyRead)
 			continue
 		}
 		q.records[d.id] = d
-		q.apply(d, Read)
+		q.apply(d, machine.Read)
 	}
 	q.start()
 }
 
 // returned is the state of deliveries whose segment was rejected.
-var returned = State{Logged, Owned}
+var returned = machine.State{Phase: machine.Logged, Record: machine.Owned}
 
 // held returns the segment in memory that has the records of deliveries, if any. mu is held.
 func (q *Queue) held(deliveries []*Delivery) *segment {
 	for _, d := range deliveries {
-		if known := q.records[d.id]; known != nil && known.state.Record == Owned && known.state.Phase.held() && !known.owned.rejected {
+		if known := q.records[d.id]; known != nil && known.state.Record == machine.Owned && known.state.Phase.Held() && !known.owned.rejected {
 			return known.owned
 		}
 	}
@@ -273,7 +288,7 @@ func (q *Queue) deferral(deliveries []*Delivery) time.Duration {
 func (q *Queue) now() time.Time { return q.stream.config.Clock.Now() }
 
 // transition changes the state of a delivery, and returns the effects for the caller to execute. mu is held.
-func (q *Queue) transition(d *Delivery, e Event) Effects {
+func (q *Queue) transition(d *Delivery, e machine.Event) machine.Effects {
 	next, effects, ok := d.state.Next(e)
 	if !ok {
 		klog.FromContext(q.ctx).Error(errTransition, "Ignored event of a delivery", "queue", q.config.Name, "state", d.state, "event", e)
@@ -282,7 +297,7 @@ func (q *Queue) transition(d *Delivery, e Event) Effects {
 	q.account(d, -1)
 	d.state = next
 	q.account(d, 1)
-	if next.Record == Stale {
+	if next.Record == machine.Stale {
 		d.Event, d.encoded = nil, nil
 	}
 	return effects
@@ -292,74 +307,74 @@ func (q *Queue) transition(d *Delivery, e Event) Effects {
 func (q *Queue) account(d *Delivery, n int) {
 	phase, kept := d.state.Phase, d.state.Record
 	switch {
-	case phase != InFlight:
+	case phase != machine.InFlight:
 	case n > 0:
 		q.inFlight[d] = struct{}{}
 	default:
 		delete(q.inFlight, d)
 	}
-	if phase.held() && (kept == Owned || kept == SharedRetry) {
+	if phase.Held() && (kept == machine.Owned || kept == machine.SharedRetry) {
 		q.read += n
 	}
-	if phase == Storing {
+	if phase == machine.Storing {
 		q.storing += n
 	}
-	if kept == Copying || kept == CopyingStale {
+	if kept == machine.Copying || kept == machine.CopyingStale {
 		q.storing += n
 	}
-	if phase == Ready && kept.shared() {
+	if phase == machine.Ready && kept.Shared() {
 		q.sharing += n
 	}
-	if kept == Owned && phase.busy() {
+	if kept == machine.Owned && phase.Busy() {
 		d.owned.busy += n
 	}
 }
 
 // apply changes the state of a delivery and executes the effects, except Attempt, Return and SendDeadLetter: it returns
 // these for the caller. mu is held.
-func (q *Queue) apply(d *Delivery, e Event) Effects {
+func (q *Queue) apply(d *Delivery, e machine.Event) machine.Effects {
 	effects := q.transition(d, e)
-	if effects&ReleaseShared != 0 {
+	if effects&machine.ReleaseShared != 0 {
 		d.shared.release()
 	}
-	if d.state.Record == None || e == CopyRejected && d.state.Record == Shared {
+	if d.state.Record == machine.None || e == machine.CopyRejected && d.state.Record == machine.Shared {
 		delete(q.records, d.id)
 	}
-	if effects&ReleaseOwned != 0 {
+	if effects&machine.ReleaseOwned != 0 {
 		d.owned.finished = append(d.owned.finished, d.id)
 		if d.owned.rejected {
 			q.records[d.id] = stale(d.id)
 		}
 		d.owned.release()
 	}
-	if effects&Ungroup != 0 {
+	if effects&machine.Ungroup != 0 {
 		d.ungroup()
 	}
-	if effects&Append != 0 {
+	if effects&machine.Append != 0 {
 		q.append(d)
 	}
-	if effects&AppendCopy != 0 {
+	if effects&machine.AppendCopy != 0 {
 		q.records[d.id] = d
 		q.writer.add(q.ctx, write{queue: q, delivery: d, header: d.header(d.id), copied: true})
 	}
-	if effects&Schedule != 0 {
+	if effects&machine.Schedule != 0 {
 		if d.due.After(q.now()) && (!d.unanswered || q.silent) {
 			q.schedule.wait(d)
 		} else {
-			q.apply(d, Due)
+			q.apply(d, machine.Due)
 		}
 	}
-	if effects&Enqueue != 0 {
+	if effects&machine.Enqueue != 0 {
 		d.queued = q.now()
 		q.schedule.ready.push(d)
 	}
-	return effects & (Attempt | Return | SendDeadLetter)
+	return effects & (machine.Attempt | machine.Return | machine.SendDeadLetter)
 }
 
 // append writes a new record of a delivery: together with retries of other consumers if the delivery shares its record with
 // them, or to the subscriber queue. mu is held.
 func (q *Queue) append(d *Delivery) {
-	next := write{queue: q, delivery: d, header: d.header(record.NewID()), alone: d.state.Record == SharedRetry}
+	next := write{queue: q, delivery: d, header: d.header(record.NewID()), alone: d.state.Record == machine.SharedRetry}
 	if d.group == nil || q.stopped || q.config.Ordered() {
 		d.ungroup()
 		q.writer.add(q.ctx, next)
@@ -374,14 +389,14 @@ func (q *Queue) written(writes []write, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range writes {
-		e := Appended
+		e := machine.Appended
 		switch {
 		case writes[i].copied && err != nil:
-			e = CopyRejected
+			e = machine.CopyRejected
 		case writes[i].copied:
-			e = CopyAppended
+			e = machine.CopyAppended
 		case err != nil:
-			e = Rejected
+			e = machine.Rejected
 		}
 		q.apply(writes[i].delivery, e)
 	}
@@ -432,7 +447,7 @@ func (q *Queue) next(acquire func() bool) *Delivery {
 	}
 	now := q.now()
 	for d := q.schedule.promote(now); d != nil; d = q.schedule.promote(now) {
-		q.apply(d, Due)
+		q.apply(d, machine.Due)
 	}
 	wake := q.schedule.next()
 	if q.schedule.ready.len() > 0 && !(q.config.Ordered() && len(q.inFlight) > 0) {
@@ -440,8 +455,8 @@ func (q *Queue) next(acquire func() bool) *Delivery {
 		// Without a share, the Share calls startOne later.
 		if ok && acquire() {
 			d := q.schedule.ready.pop()
-			d.started, d.timed = now, d.state.Record.shared()
-			q.apply(d, Started)
+			d.started, d.timed = now, d.state.Record.Shared()
+			q.apply(d, machine.Started)
 			return d
 		}
 		if !ok && !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
@@ -485,16 +500,16 @@ func (q *Queue) attempt(d *Delivery) *Delivery {
 func (q *Queue) slow(d *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stopped || d.state.Phase != InFlight || !d.state.Record.shared() {
+	if q.stopped || d.state.Phase != machine.InFlight || !d.state.Record.Shared() {
 		return
 	}
-	if d.state.Record == SharedRetry && d.shared.whole() {
+	if d.state.Record == machine.SharedRetry && d.shared.whole() {
 		// All consumers of the record are slow. It is redelivered to all of them if the process ends.
 		q.stream.config.Clock.AfterFunc(SharedTimeout, func() { q.slow(d) })
 		return
 	}
 	q.behind = true
-	q.apply(d, Slow)
+	q.apply(d, machine.Slow)
 }
 
 // finish applies the outcome of an attempt. It returns the next delivery to attempt, if any, and whether a dead letter must
@@ -502,32 +517,32 @@ func (q *Queue) slow(d *Delivery) {
 func (q *Queue) finish(d *Delivery, o *Outcome) (next *Delivery, deadLetter bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if o.Event == Aborted {
-		q.apply(d, Aborted)
+	if o.Event == machine.Aborted {
+		q.apply(d, machine.Aborted)
 		return nil, false
 	}
 	now, inFlight := q.now(), len(q.inFlight)
 	q.observe(d, o, inFlight, now)
 	e := o.Event
-	if e == Failed {
+	if e == machine.Failed {
 		if !o.Skipped {
 			d.Attempts++
 		}
-		if q.config.Ordered() && d.state.Record == Owned && inFlight == 1 {
-			e = FailedInOrder
+		if q.config.Ordered() && d.state.Record == machine.Owned && inFlight == 1 {
+			e = machine.FailedInOrder
 		} else {
 			d.due, d.unanswered = now.Add(o.Backoff), o.Unanswered
 		}
 	}
 	effects := q.apply(d, e)
-	if effects&Return != 0 {
+	if effects&machine.Return != 0 {
 		q.returnAll(d, o.Backoff)
 	}
 	if next = q.next(q.acquire); next != nil {
 		q.start()
 	}
 	q.watch()
-	return next, effects&SendDeadLetter != 0
+	return next, effects&machine.SendDeadLetter != 0
 }
 
 // observe adjusts the concurrency to the outcome of an attempt. mu is held.
@@ -546,14 +561,14 @@ func (q *Queue) observe(d *Delivery, o *Outcome, inFlight int, now time.Time) {
 			q.retryUnanswered()
 		}
 	}
-	q.limiter.ended(o.Event == Succeeded)
+	q.limiter.ended(o.Event == machine.Succeeded)
 }
 
 // retryUnanswered makes the deliveries due that wait because the endpoint did not answer. mu is held.
 func (q *Queue) retryUnanswered() {
 	for _, d := range q.schedule.removeWaiting() {
 		if d.unanswered {
-			q.apply(d, Due)
+			q.apply(d, machine.Due)
 		} else {
 			q.schedule.wait(d)
 		}
@@ -566,10 +581,10 @@ func (q *Queue) sendDeadLetter(d *Delivery, e *event.Event) {
 	from := &segment{handle: ended(func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.apply(d, DeadLetterEnded)
+		q.apply(d, machine.DeadLetterEnded)
 	})}
 	from.left.Store(1)
-	q.config.DeadLetters.Offer(&Delivery{Event: e, id: record.NewID(), accepted: d.accepted, state: State{Record: Shared}, shared: from})
+	q.config.DeadLetters.Offer(&Delivery{Event: e, id: record.NewID(), accepted: d.accepted, state: machine.State{Record: machine.Shared}, shared: from})
 }
 
 // watch starts the timer of displaceReady if ready deliveries keep shared segments. mu is held.
@@ -590,7 +605,7 @@ func (q *Queue) displaceReady() {
 	}
 	crowded := q.stream.crowded()
 	stays := func(d *Delivery) bool {
-		return d.state.Record == Owned || d.state.Record == SharedRetry && !crowded && d.shared.whole()
+		return d.state.Record == machine.Owned || d.state.Record == machine.SharedRetry && !crowded && d.shared.whole()
 	}
 	for _, first := range q.schedule.ready.all() {
 		if stays(first) {
@@ -608,7 +623,7 @@ func (q *Queue) displaceReady() {
 			continue
 		}
 		q.behind = true
-		q.apply(d, Displaced)
+		q.apply(d, machine.Displaced)
 	}
 	q.watch()
 }
@@ -666,13 +681,13 @@ func (q *Queue) returnAll(first *Delivery, delay time.Duration) {
 	}
 	for _, d := range all {
 		switch {
-		case d.state.Record != Owned:
+		case d.state.Record != machine.Owned:
 			q.behind = true
-			q.apply(d, Displaced)
+			q.apply(d, machine.Displaced)
 		case d.owned.busy == 0:
-			q.apply(d, Returned)
+			q.apply(d, machine.Returned)
 			add(d)
-		case d.state.Phase == Ready:
+		case d.state.Phase == machine.Ready:
 			q.schedule.ready.push(d)
 		default:
 			q.schedule.wait(d)
@@ -687,7 +702,9 @@ func (q *Queue) returnAll(first *Delivery, delay time.Duration) {
 }
 
 // stale returns the delivery of a record that is acknowledged when it is read again.
-func stale(id uint64) *Delivery { return &Delivery{id: id, state: State{Record: Stale}} }
+func stale(id uint64) *Delivery {
+	return &Delivery{id: id, state: machine.State{Record: machine.Stale}}
+}
 
 // idle reports whether memory holds no record of the subscriber queue, and none is being appended.
 func (q *Queue) idle() bool {
@@ -724,13 +741,13 @@ func (q *Queue) Discard() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, d := range q.schedule.removeAll() {
-		q.apply(d, ConsumerRemoved)
+		q.apply(d, machine.ConsumerRemoved)
 	}
 	for _, w := range q.writer.removeAll() {
 		if w.copied {
-			q.apply(w.delivery, CopyRejected)
+			q.apply(w.delivery, machine.CopyRejected)
 		} else {
-			q.apply(w.delivery, ConsumerRemoved)
+			q.apply(w.delivery, machine.ConsumerRemoved)
 		}
 	}
 }
@@ -747,15 +764,15 @@ func (q *Queue) drain(ctx context.Context) {
 	var data []eventlog.Record
 	for _, d := range q.schedule.all() {
 		switch kept := d.state.Record; {
-		case kept.shared() && !d.shared.whole():
-		case kept == Owned && !d.owned.whole() && !q.config.Ordered():
+		case kept.Shared() && !d.shared.whole():
+		case kept == machine.Owned && !d.owned.whole() && !q.config.Ordered():
 		default:
 			continue
 		}
 		h := d.header(record.NewID())
 		parts = append(parts, d)
 		data = append(data, eventlog.Record{Queue: q.config.Name, Data: d.encode(&h)})
-		q.transition(d, Displaced)
+		q.transition(d, machine.Displaced)
 	}
 	if len(parts) == 0 {
 		return
@@ -768,7 +785,7 @@ func (q *Queue) drain(ctx context.Context) {
 		return
 	}
 	for _, d := range parts {
-		q.apply(d, Appended)
+		q.apply(d, machine.Appended)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery/internal/machine"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
@@ -135,7 +136,7 @@ func (s *Stream) readShared(f logqueue.Segment) {
 	from.left.Add(1)
 	for _, data := range f.Records {
 		if r, ok := s.decodeShared(data); ok {
-			s.assign(&r, from, Shared)
+			s.assign(&r, from, machine.Shared)
 		}
 	}
 	from.release()
@@ -165,19 +166,19 @@ func (s *Stream) readRetries(f logqueue.Segment) {
 	// The additional delivery keeps the segment until all are counted.
 	from.left.Add(1)
 	for i := range all {
-		s.assign(&all[i], from, SharedRetry)
+		s.assign(&all[i], from, machine.SharedRetry)
 	}
 	from.release()
 }
 
 // assign creates the deliveries of a record.
-func (s *Stream) assign(r *sharedRecord, from *segment, kind Record) {
+func (s *Stream) assign(r *sharedRecord, from *segment, kind machine.Record) {
 	from.need(int32(len(r.Targets)))
 	g := newGroup(s, len(r.Targets))
 	for _, target := range r.Targets {
 		s.config.Assign(target, &Delivery{
 			Event: r.event, encoded: r.encoded, id: record.NewID(), accepted: r.Accepted, Attempts: r.Attempts, due: r.Due, unanswered: r.Unanswered,
-			state: State{Record: kind}, shared: from, group: g,
+			state: machine.State{Record: kind}, shared: from, group: g,
 		})
 	}
 }
@@ -226,7 +227,7 @@ func (s *Stream) Store(ctx context.Context, queue string, deliveries []*Delivery
 		return err
 	}
 	for _, d := range deliveries {
-		d.release(OfferedBehind, Appended)
+		d.release(machine.OfferedBehind, machine.Appended)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package delivery
+package machine
 
 import (
 	"fmt"
@@ -157,7 +157,7 @@ func TestStates(t *testing.T) {
 			left = append(left, next)
 		}
 		lost := s.Record == None || s.Record == Stale || s.Record == CopyingStale
-		if s.Phase.held() && lost {
+		if s.Phase.Held() && lost {
 			t.Errorf("%v: the event log keeps no record of a delivery in memory", s)
 		}
 		if slices.Contains(ends, s.Phase) && progress > 0 {
@@ -181,7 +181,7 @@ func TestStates(t *testing.T) {
 
 // TestDiagrams compares the state diagrams of the documentation with the transitions.
 func TestDiagrams(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/eventing.md")
+	page, err := os.ReadFile("../../../../../../docs/eventing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

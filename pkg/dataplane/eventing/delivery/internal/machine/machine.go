@@ -1,7 +1,7 @@
-package delivery
-
-// This file is the state machine of a delivery. It has no locks, no clock and no I/O: Queue applies events to states and
-// executes the effects. docs/eventing.md draws the transitions.
+// Package machine is the state machine of a delivery: states, events, effects and the transitions between states. It has no
+// locks, no clock and no I/O. Queues of package delivery apply events to states and execute the effects. docs/eventing.md draws
+// the transitions.
+package machine
 
 // State is the state of a delivery: the progress of its event towards the endpoint, and the records of the event log that
 // keep it durable meanwhile.
@@ -251,11 +251,11 @@ func (r Record) next(e Event) (Record, Effects, bool) {
 	case Succeeded, Discarded, DeadLetterEnded, Appended, ConsumerRemoved:
 		return r.release()
 	case Offered, OfferedBehind:
-		return r, 0, r.shared()
+		return r, 0, r.Shared()
 	case Read:
 		return r, 0, r == SharedRetry || r == Owned
 	case Slow:
-		if r.shared() {
+		if r.Shared() {
 			return Copying, 0, true
 		}
 	case Returned, FailedInOrder:
@@ -313,11 +313,11 @@ func (r Record) release() (Record, Effects, bool) {
 	return r, 0, false
 }
 
-// held reports whether memory holds the delivery.
-func (p Phase) held() bool { return p >= Ready && p <= DeadLettering }
+// Held reports whether memory holds the delivery.
+func (p Phase) Held() bool { return p >= Ready && p <= DeadLettering }
 
-// busy reports whether the segment of the delivery must not be rejected now.
-func (p Phase) busy() bool { return p == InFlight || p == Storing || p == DeadLettering }
+// Busy reports whether the segment of the delivery must not be rejected now.
+func (p Phase) Busy() bool { return p == InFlight || p == Storing || p == DeadLettering }
 
-// shared reports whether other consumers wait for the acknowledgement of the delivery's segment.
-func (r Record) shared() bool { return r == Shared || r == SharedRetry }
+// Shared reports whether other consumers wait for the acknowledgement of the delivery's segment.
+func (r Record) Shared() bool { return r == Shared || r == SharedRetry }
