@@ -1,8 +1,6 @@
 package delivery
 
-import (
-	"time"
-)
+import "time"
 
 // Bounds of a limiter.
 const (
@@ -40,6 +38,8 @@ type limiter struct {
 	until time.Time
 	// failures is the number of failed attempts since the last success.
 	failures int
+	// silent is true after an attempt that was not answered, until one is.
+	silent bool
 }
 
 func newLimiter() limiter { return limiter{window: InitialWindow, threshold: maxWindow} }
@@ -61,6 +61,23 @@ func (l *limiter) allows(inFlight int, now time.Time) (ok bool, at time.Time) {
 		l.until = now.Add(pause)
 	}
 	return true, time.Time{}
+}
+
+// observe notes the outcome of an attempt, and the number of attempts in flight before it. It returns true if the endpoint
+// was silent and answers.
+func (l *limiter) observe(o *Outcome, started time.Time, inFlight int, now time.Time) (answers bool) {
+	switch {
+	case o.Skipped:
+		return false
+	case o.Overloaded:
+		l.overloaded(started, o.Throttled, o.RetryAfter, now)
+		l.silent = l.silent || o.Unanswered
+	default:
+		l.answered(now.Sub(started), inFlight, now)
+		answers, l.silent = l.silent, false
+	}
+	l.ended(o.Event == Succeeded)
+	return answers
 }
 
 // ended notes the end of an attempt.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery/internal/machine"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
@@ -91,27 +90,13 @@ type Queue struct {
 	writer  writer
 	running sync.WaitGroup
 
-	// queued is true while the Queue waits for the namespace's share. The mu of the Share guards it.
-	queued bool
-
 	mu sync.Mutex
 	// All below is guarded by mu.
-	schedule schedule
-	inFlight map[*Delivery]struct{}
-	limiter  limiter
-	// wakeup calls start when a delivery becomes due or the limiter admits more, spill moves deliveries that keep shared
-	// segments for too long.
-	wakeup, spill clock.Timer
-	// records has the deliveries by the IDs of their records in the subscriber queue: of records that memory holds, and of
-	// records that will be read, because they are copies, or their segment was rejected.
-	records map[uint64]*Delivery
-	// read counts the deliveries in memory from records of the subscriber and retry queues, storing the records that are being
-	// appended, sharing the ready deliveries that keep a shared segment.
-	read, storing, sharing int
+	index      index
+	dispatcher dispatcher
+	evictor    evictor
 	// behind is true if events must pass through the subscriber queue, because it may have others or the endpoint is slow.
 	behind bool
-	// silent is true after an attempt that was not answered, until one is.
-	silent bool
 	// paused is true while no endpoint is configured, stopped when no attempts may be started anymore, removed if the consumer
 	// does not exist anymore.
 	paused, stopped, removed bool
@@ -119,10 +104,9 @@ type Queue struct {
 
 // NewQueue returns a Queue that reads nothing before Start. Its deliveries end with ctx.
 func (s *Stream) NewQueue(ctx context.Context, config QueueConfig) *Queue {
-	q := &Queue{
-		config: config, stream: s, ctx: ctx, limiter: newLimiter(), inFlight: map[*Delivery]struct{}{}, records: map[uint64]*Delivery{},
-	}
-	q.writer.queue = q
+	q := &Queue{config: config, stream: s, ctx: ctx, index: newIndex()}
+	q.writer.queue, q.evictor.queue = q, q
+	q.dispatcher.queue, q.dispatcher.limiter = q, newLimiter()
 	q.Reader = logqueue.NewReader(logqueue.ReaderConfig{
 		Log: s.config.Log, Queue: config.Name, Clock: s.config.Clock, Handle: q.handle, Idle: q.idle,
 		Options: func() eventlog.ConsumeOptions {
@@ -162,7 +146,7 @@ func (q *Queue) KeepsUp() bool {
 
 // keepsUp updates and returns !behind. mu is held.
 func (q *Queue) keepsUp() bool {
-	if q.behind && q.read == 0 && q.storing == 0 && !q.paused && !q.Reader.Behind() && !q.config.Ordered() {
+	if q.behind && q.index.idle() && !q.paused && !q.Reader.Behind() && !q.config.Ordered() {
 		q.behind = false
 	}
 	return !q.behind
@@ -180,14 +164,14 @@ func (q *Queue) Offer(d *Delivery) {
 	case q.stopped:
 		q.apply(d, machine.Offered)
 	default:
-		if !q.keepsUp() || q.config.Ordered() || q.paused || q.schedule.ready.len() >= MaxReady {
+		if !q.keepsUp() || q.config.Ordered() || q.paused || q.index.ready.len() >= MaxReady {
 			q.behind = true
 			q.apply(d, machine.OfferedBehind)
 			return
 		}
 		q.apply(d, machine.Offered)
 	}
-	q.start()
+	q.dispatcher.start()
 }
 
 // handle reads a segment of the subscriber queue.
@@ -213,7 +197,7 @@ func (q *Queue) handle(f logqueue.Segment) {
 	if q.removed {
 		return
 	}
-	if known := q.held(deliveries); known != nil {
+	if known := q.index.segment(deliveries); known != nil {
 		// The log redelivered it because the Reader was closed.
 		known.redelivered = append(known.redelivered, f.Handle)
 		return
@@ -223,7 +207,7 @@ func (q *Queue) handle(f logqueue.Segment) {
 		return
 	}
 	for _, d := range deliveries {
-		known := q.records[d.id]
+		known := q.index.records[d.id]
 		switch {
 		case known == nil:
 			if q.config.Ordered() && len(f.Records) == 1 {
@@ -234,32 +218,16 @@ func (q *Queue) handle(f logqueue.Segment) {
 			d.Attempts = known.Attempts
 		case known.state.Record == machine.Owned:
 			// It was in flight when its segment was rejected for another delivery.
-			q.account(known, -1)
-			known.owned = from
-			q.account(known, 1)
+			q.index.move(known, from)
 			continue
 		default:
-			known.owned = from
+			q.index.move(known, from)
 			q.apply(known, machine.CopyRead)
 			continue
 		}
-		q.records[d.id] = d
 		q.apply(d, machine.Read)
 	}
-	q.start()
-}
-
-// returned is the state of deliveries whose segment was rejected.
-var returned = machine.State{Phase: machine.Logged, Record: machine.Owned}
-
-// held returns the segment in memory that has the records of deliveries, if any. mu is held.
-func (q *Queue) held(deliveries []*Delivery) *segment {
-	for _, d := range deliveries {
-		if known := q.records[d.id]; known != nil && known.state.Record == machine.Owned && known.state.Phase.Held() && !known.owned.rejected {
-			return known.owned
-		}
-	}
-	return nil
+	q.dispatcher.start()
 }
 
 // deferral returns for how long a segment should stay in the log, because none of its deliveries is due soon and waiting
@@ -267,7 +235,7 @@ func (q *Queue) held(deliveries []*Delivery) *segment {
 func (q *Queue) deferral(deliveries []*Delivery) time.Duration {
 	wait, now := time.Duration(math.MaxInt64), q.now()
 	for _, d := range deliveries {
-		if known := q.records[d.id]; q.config.Ordered() || known != nil && known.state != returned {
+		if known := q.index.records[d.id]; q.config.Ordered() || known != nil && known.state != returned {
 			return 0
 		}
 		wait = min(wait, d.due.Sub(now))
@@ -279,7 +247,7 @@ func (q *Queue) deferral(deliveries []*Delivery) time.Duration {
 	if wait < SharedTimeout {
 		return 0
 	}
-	if n, bytes := q.schedule.waitingSize(); !scarce && bytes < QueueBytes/2 && n < queueSegments/2 {
+	if n, bytes := q.index.waitingSize(); !scarce && bytes < QueueBytes/2 && n < queueSegments/2 {
 		return 0
 	}
 	return wait
@@ -289,45 +257,11 @@ func (q *Queue) now() time.Time { return q.stream.config.Clock.Now() }
 
 // transition changes the state of a delivery, and returns the effects for the caller to execute. mu is held.
 func (q *Queue) transition(d *Delivery, e machine.Event) machine.Effects {
-	next, effects, ok := d.state.Next(e)
+	effects, ok := q.index.transition(d, e)
 	if !ok {
 		klog.FromContext(q.ctx).Error(errTransition, "Ignored event of a delivery", "queue", q.config.Name, "state", d.state, "event", e)
-		return 0
-	}
-	q.account(d, -1)
-	d.state = next
-	q.account(d, 1)
-	if next.Record == machine.Stale {
-		d.Event, d.encoded = nil, nil
 	}
 	return effects
-}
-
-// account adds n times a delivery to the counts that follow from its state. mu is held.
-func (q *Queue) account(d *Delivery, n int) {
-	phase, kept := d.state.Phase, d.state.Record
-	switch {
-	case phase != machine.InFlight:
-	case n > 0:
-		q.inFlight[d] = struct{}{}
-	default:
-		delete(q.inFlight, d)
-	}
-	if phase.Held() && (kept == machine.Owned || kept == machine.SharedRetry) {
-		q.read += n
-	}
-	if phase == machine.Storing {
-		q.storing += n
-	}
-	if kept == machine.Copying || kept == machine.CopyingStale {
-		q.storing += n
-	}
-	if phase == machine.Ready && kept.Shared() {
-		q.sharing += n
-	}
-	if kept == machine.Owned && phase.Busy() {
-		d.owned.busy += n
-	}
 }
 
 // apply changes the state of a delivery and executes the effects, except Attempt, Return and SendDeadLetter: it returns
@@ -337,14 +271,8 @@ func (q *Queue) apply(d *Delivery, e machine.Event) machine.Effects {
 	if effects&machine.ReleaseShared != 0 {
 		d.shared.release()
 	}
-	if d.state.Record == machine.None || e == machine.CopyRejected && d.state.Record == machine.Shared {
-		delete(q.records, d.id)
-	}
 	if effects&machine.ReleaseOwned != 0 {
 		d.owned.finished = append(d.owned.finished, d.id)
-		if d.owned.rejected {
-			q.records[d.id] = stale(d.id)
-		}
 		d.owned.release()
 	}
 	if effects&machine.Ungroup != 0 {
@@ -354,19 +282,18 @@ func (q *Queue) apply(d *Delivery, e machine.Event) machine.Effects {
 		q.append(d)
 	}
 	if effects&machine.AppendCopy != 0 {
-		q.records[d.id] = d
 		q.writer.add(q.ctx, write{queue: q, delivery: d, header: d.header(d.id), copied: true})
 	}
 	if effects&machine.Schedule != 0 {
-		if d.due.After(q.now()) && (!d.unanswered || q.silent) {
-			q.schedule.wait(d)
+		if d.due.After(q.now()) && (!d.unanswered || q.dispatcher.limiter.silent) {
+			q.index.wait(d)
 		} else {
 			q.apply(d, machine.Due)
 		}
 	}
 	if effects&machine.Enqueue != 0 {
 		d.queued = q.now()
-		q.schedule.ready.push(d)
+		q.index.ready.push(d)
 	}
 	return effects & (machine.Attempt | machine.Return | machine.SendDeadLetter)
 }
@@ -401,231 +328,8 @@ func (q *Queue) written(writes []write, err error) {
 		q.apply(writes[i].delivery, e)
 	}
 	if err != nil {
-		q.start()
+		q.dispatcher.start()
 	}
-}
-
-// start starts the attempts that are due and admitted. mu is held.
-func (q *Queue) start() {
-	for d := q.next(q.acquire); d != nil; d = q.next(q.acquire) {
-		q.run(d)
-	}
-	q.watch()
-}
-
-// startOne starts an attempt that the namespace's share admitted, and returns false if none is due.
-func (q *Queue) startOne() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	d := q.next(func() bool { return true })
-	if d == nil {
-		return false
-	}
-	q.run(d)
-	q.start()
-	return true
-}
-
-func (q *Queue) acquire() bool { return q.stream.config.Share.acquire(q) }
-
-// run makes the attempt of a delivery on a worker, and of others as long as any are admitted. mu is held.
-func (q *Queue) run(d *Delivery) {
-	q.running.Add(1)
-	q.stream.config.Workers.run(func() {
-		defer q.running.Done()
-		for next := d; next != nil; {
-			next = q.attempt(next)
-		}
-	})
-}
-
-// next returns a delivery whose attempt starts now, if acquire admits it. Otherwise it ensures that start is called when one
-// may be admitted. mu is held.
-func (q *Queue) next(acquire func() bool) *Delivery {
-	if q.stopped || q.paused {
-		return nil
-	}
-	now := q.now()
-	for d := q.schedule.promote(now); d != nil; d = q.schedule.promote(now) {
-		q.apply(d, machine.Due)
-	}
-	wake := q.schedule.next()
-	if q.schedule.ready.len() > 0 && !(q.config.Ordered() && len(q.inFlight) > 0) {
-		ok, at := q.limiter.allows(len(q.inFlight), now)
-		// Without a share, the Share calls startOne later.
-		if ok && acquire() {
-			d := q.schedule.ready.pop()
-			d.started, d.timed = now, d.state.Record.Shared()
-			q.apply(d, machine.Started)
-			return d
-		}
-		if !ok && !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
-			wake = at
-		}
-	}
-	if !wake.IsZero() {
-		if q.wakeup != nil {
-			q.wakeup.Stop()
-		}
-		q.wakeup = q.stream.config.Clock.AfterFunc(wake.Sub(now), q.wake)
-	}
-	return nil
-}
-
-func (q *Queue) wake() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.start()
-}
-
-// attempt makes the attempt of a delivery, and returns the next delivery that is admitted, if any.
-func (q *Queue) attempt(d *Delivery) *Delivery {
-	var slow clock.Timer
-	if d.timed {
-		slow = q.stream.config.Clock.AfterFunc(SharedTimeout, func() { q.slow(d) })
-	}
-	o := q.config.Attempt(q.ctx, d)
-	if slow != nil {
-		slow.Stop()
-	}
-	q.stream.config.Share.release()
-	next, deadLetter := q.finish(d, &o)
-	if deadLetter {
-		q.sendDeadLetter(d, o.DeadLetter)
-	}
-	return next
-}
-
-// slow appends a copy of a delivery in flight to the subscriber queue, so that its shared segment can be acknowledged.
-func (q *Queue) slow(d *Delivery) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.stopped || d.state.Phase != machine.InFlight || !d.state.Record.Shared() {
-		return
-	}
-	if d.state.Record == machine.SharedRetry && d.shared.whole() {
-		// All consumers of the record are slow. It is redelivered to all of them if the process ends.
-		q.stream.config.Clock.AfterFunc(SharedTimeout, func() { q.slow(d) })
-		return
-	}
-	q.behind = true
-	q.apply(d, machine.Slow)
-}
-
-// finish applies the outcome of an attempt. It returns the next delivery to attempt, if any, and whether a dead letter must
-// be sent.
-func (q *Queue) finish(d *Delivery, o *Outcome) (next *Delivery, deadLetter bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if o.Event == machine.Aborted {
-		q.apply(d, machine.Aborted)
-		return nil, false
-	}
-	now, inFlight := q.now(), len(q.inFlight)
-	q.observe(d, o, inFlight, now)
-	e := o.Event
-	if e == machine.Failed {
-		if !o.Skipped {
-			d.Attempts++
-		}
-		if q.config.Ordered() && d.state.Record == machine.Owned && inFlight == 1 {
-			e = machine.FailedInOrder
-		} else {
-			d.due, d.unanswered = now.Add(o.Backoff), o.Unanswered
-		}
-	}
-	effects := q.apply(d, e)
-	if effects&machine.Return != 0 {
-		q.returnAll(d, o.Backoff)
-	}
-	if next = q.next(q.acquire); next != nil {
-		q.start()
-	}
-	q.watch()
-	return next, effects&machine.SendDeadLetter != 0
-}
-
-// observe adjusts the concurrency to the outcome of an attempt. mu is held.
-func (q *Queue) observe(d *Delivery, o *Outcome, inFlight int, now time.Time) {
-	switch {
-	case o.Skipped:
-		return
-	case o.Overloaded:
-		q.behind = true
-		q.limiter.overloaded(d.started, o.Throttled, o.RetryAfter, now)
-		q.silent = q.silent || o.Unanswered
-	default:
-		q.limiter.answered(now.Sub(d.started), inFlight, now)
-		if q.silent {
-			q.silent = false
-			q.retryUnanswered()
-		}
-	}
-	q.limiter.ended(o.Event == machine.Succeeded)
-}
-
-// retryUnanswered makes the deliveries due that wait because the endpoint did not answer. mu is held.
-func (q *Queue) retryUnanswered() {
-	for _, d := range q.schedule.removeWaiting() {
-		if d.unanswered {
-			q.apply(d, machine.Due)
-		} else {
-			q.schedule.wait(d)
-		}
-	}
-}
-
-// sendDeadLetter passes the event that reports a failed delivery to the Queue of the dead letter sink. The delivery ends when
-// the dead letter ends, or has a record of its own.
-func (q *Queue) sendDeadLetter(d *Delivery, e *event.Event) {
-	from := &segment{handle: ended(func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.apply(d, machine.DeadLetterEnded)
-	})}
-	from.left.Store(1)
-	q.config.DeadLetters.Offer(&Delivery{Event: e, id: record.NewID(), accepted: d.accepted, state: machine.State{Record: machine.Shared}, shared: from})
-}
-
-// watch starts the timer of displaceReady if ready deliveries keep shared segments. mu is held.
-func (q *Queue) watch() {
-	if q.spill == nil && q.sharing > 0 && !q.stopped {
-		q.spill = q.stream.config.Clock.AfterFunc(SharedTimeout, q.displaceReady)
-	}
-}
-
-// displaceReady moves the ready deliveries of shared segments to the subscriber queue once the first one has been ready for
-// SharedTimeout. Deliveries stay if the segment is not needed by others and would be redelivered to all of its consumers.
-func (q *Queue) displaceReady() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.spill = nil
-	if q.stopped {
-		return
-	}
-	crowded := q.stream.crowded()
-	stays := func(d *Delivery) bool {
-		return d.state.Record == machine.Owned || d.state.Record == machine.SharedRetry && !crowded && d.shared.whole()
-	}
-	for _, first := range q.schedule.ready.all() {
-		if stays(first) {
-			continue
-		}
-		if left := SharedTimeout - q.now().Sub(first.queued); left > 0 {
-			q.spill = q.stream.config.Clock.AfterFunc(left, q.displaceReady)
-			return
-		}
-		break
-	}
-	for _, d := range q.schedule.ready.removeAll() {
-		if stays(d) {
-			q.schedule.ready.push(d)
-			continue
-		}
-		q.behind = true
-		q.apply(d, machine.Displaced)
-	}
-	q.watch()
 }
 
 // SetPaused stops attempts while no endpoint is configured, or resumes them. The log keeps the events of a paused Queue.
@@ -633,7 +337,7 @@ func (q *Queue) SetPaused(paused bool) {
 	q.mu.Lock()
 	changed := q.paused != paused
 	q.paused = paused
-	q.start()
+	q.dispatcher.start()
 	q.mu.Unlock()
 	if !changed {
 		return
@@ -670,7 +374,7 @@ func (q *Queue) returnAll(first *Delivery, delay time.Duration) {
 			segments = append(segments, d.owned)
 		}
 	}
-	all := q.schedule.removeAll()
+	all := q.index.removeAll()
 	if first == nil && len(all) == 0 {
 		return
 	}
@@ -688,29 +392,21 @@ func (q *Queue) returnAll(first *Delivery, delay time.Duration) {
 			q.apply(d, machine.Returned)
 			add(d)
 		case d.state.Phase == machine.Ready:
-			q.schedule.ready.push(d)
+			q.index.ready.push(d)
 		default:
-			q.schedule.wait(d)
+			q.index.wait(d)
 		}
 	}
 	for _, s := range segments {
-		for _, id := range s.finished {
-			q.records[id] = stale(id)
-		}
-		s.nack(delay)
+		q.index.reject(s, delay)
 	}
-}
-
-// stale returns the delivery of a record that is acknowledged when it is read again.
-func stale(id uint64) *Delivery {
-	return &Delivery{id: id, state: machine.State{Record: machine.Stale}}
 }
 
 // idle reports whether memory holds no record of the subscriber queue, and none is being appended.
 func (q *Queue) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.read == 0 && q.storing == 0
+	return q.index.idle()
 }
 
 // Halt prevents further attempts, permanently if the consumer was removed. Segments that are read from now on are kept until
@@ -718,11 +414,8 @@ func (q *Queue) idle() bool {
 func (q *Queue) Halt(removed bool) {
 	q.mu.Lock()
 	q.stopped, q.removed = true, removed
-	for _, timer := range []clock.Timer{q.wakeup, q.spill} {
-		if timer != nil {
-			timer.Stop()
-		}
-	}
+	q.dispatcher.stop()
+	q.evictor.stop()
 	q.mu.Unlock()
 	q.Reader.Halt()
 }
@@ -740,7 +433,7 @@ func (q *Queue) Wait() {
 func (q *Queue) Discard() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, d := range q.schedule.removeAll() {
+	for _, d := range q.index.removeAll() {
 		q.apply(d, machine.ConsumerRemoved)
 	}
 	for _, w := range q.writer.removeAll() {
@@ -762,7 +455,7 @@ func (q *Queue) drain(ctx context.Context) {
 	}
 	var parts []*Delivery
 	var data []eventlog.Record
-	for _, d := range q.schedule.all() {
+	for _, d := range q.index.all() {
 		switch kept := d.state.Record; {
 		case kept.Shared() && !d.shared.whole():
 		case kept == machine.Owned && !d.owned.whole() && !q.config.Ordered():
@@ -789,34 +482,9 @@ func (q *Queue) drain(ctx context.Context) {
 	}
 }
 
-// Status is a summary of the deliveries that a Queue holds in memory.
-type Status struct {
-	// Oldest is the acceptance time of the oldest event, or zero.
-	Oldest time.Time
-	// InFlight, Ready and Waiting count deliveries by Phase, Read counts deliveries from the subscriber queue and the retry
-	// queue in all phases, WaitingBytes is the size of the events of Waiting.
-	InFlight, Ready, Waiting, Read, WaitingBytes int
-}
-
 // Status returns the Status of the Queue.
 func (q *Queue) Status() Status {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Status{InFlight: len(q.inFlight), Ready: q.schedule.ready.len(), Read: q.read}
-	s.Waiting, s.WaitingBytes = q.schedule.waitingSize()
-	observe := func(d *Delivery) {
-		if s.Oldest.IsZero() || d.accepted.Before(s.Oldest) {
-			s.Oldest = d.accepted
-		}
-	}
-	for _, d := range q.schedule.ready.all() {
-		observe(d)
-	}
-	for _, d := range q.schedule.waiting {
-		observe(d)
-	}
-	for d := range q.inFlight {
-		observe(d)
-	}
-	return s
+	return q.index.status()
 }

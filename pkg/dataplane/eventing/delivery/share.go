@@ -32,50 +32,49 @@ func (s *Shares) Of(namespace string) *Share {
 // Share bounds the attempts in flight of a namespace. Queues that want more take turns.
 type Share struct {
 	mu sync.Mutex
-	// free is the number of attempts that may start, waiting are the Queues to call, each with queued set. mu guards both.
+	// free is the number of attempts that may start, waiting are the dispatchers to call, each with queued set. mu guards both.
 	free    int
-	waiting []*Queue
+	waiting []*dispatcher
 }
 
-// acquire reports whether a Queue may start an attempt, to be ended by release. Otherwise the Share calls the Queue's startOne
-// later.
-func (s *Share) acquire(q *Queue) bool {
+// acquire reports whether a dispatcher may start an attempt, to be ended by release. Otherwise the Share calls its startOne later.
+func (s *Share) acquire(p *dispatcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.free > 0 && len(s.waiting) == 0 {
 		s.free--
 		return true
 	}
-	if !q.queued {
-		q.queued = true
-		s.waiting = append(s.waiting, q)
+	if !p.queued {
+		p.queued = true
+		s.waiting = append(s.waiting, p)
 	}
 	return false
 }
 
-// release ends an attempt, and passes its place to the next Queue that uses it. No mu of a Queue may be held.
+// release ends an attempt, and passes its place to the next dispatcher that uses it. No mu of a Queue may be held.
 func (s *Share) release() {
 	for {
-		q := s.pop()
-		if q == nil || q.startOne() {
+		p := s.pop()
+		if p == nil || p.startOne() {
 			return
 		}
 	}
 }
 
-// pop returns the Queue whose turn is next. Without any, it frees the place and returns nil.
-func (s *Share) pop() *Queue {
+// pop returns the dispatcher whose turn is next. Without any, it frees the place and returns nil.
+func (s *Share) pop() *dispatcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
 		s.free++
 		return nil
 	}
-	q := s.waiting[0]
+	p := s.waiting[0]
 	s.waiting[0] = nil
 	s.waiting = s.waiting[1:]
-	q.queued = false
-	return q
+	p.queued = false
+	return p
 }
 
 // Status returns the number of attempts that may start, and of waiting Queues.
