@@ -12,12 +12,12 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/component-base/version/verflag"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 )
 
 func main() {
 	// Returns unless this process was started to run the program of a container.
-	process.Helper()
+	spawn.Helper()
 	tuneGC()
 	command := newCommand()
 	command.SetContext(genericapiserver.SetupSignalContext())

@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
 )
 
 // storedObjects reads the objects that revisions refer to from the API, not from a cache: an instance that starts after a
 // write must see it.
 type storedObjects struct{ client kubernetes.Interface }
 
-var _ process.Objects = storedObjects{}
+var _ objects.Reader = storedObjects{}
 
 // ConfigMap returns a ConfigMap.
 func (s storedObjects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
@@ -36,16 +36,16 @@ func (s storedObjects) ServiceAccount(ctx context.Context, namespace, name strin
 }
 
 // notify reports every change of an object that revisions may refer to.
-func (c *coreKinds) notify(changed func(process.Reference)) error {
-	for kind, resource := range map[process.ReferenceKind]schema.GroupVersionResource{
-		process.ConfigMap: configMapResource, process.Secret: secretResource, process.ServiceAccount: serviceAccountResource,
+func (c *coreKinds) notify(changed func(objects.Reference)) error {
+	for kind, resource := range map[objects.Kind]schema.GroupVersionResource{
+		objects.ConfigMap: configMapResource, objects.Secret: secretResource, objects.ServiceAccount: serviceAccountResource,
 	} {
 		report := func(obj any) {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
 			if obj, ok := obj.(metav1.Object); ok {
-				changed(process.Reference{Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()})
+				changed(objects.Reference{Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName()})
 			}
 		}
 		_, err := c.informer(resource).AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +18,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/volumes"
 )
 
 // backend serves the requests of a Revision with a process group for each container.
@@ -26,9 +30,9 @@ type backend struct {
 	plan     *plan
 	name     string
 	// inputs are the objects that the backend refers to, changes is the revision's change count from before they were read.
-	inputs  *inputs
+	inputs  *objects.Snapshot
 	changes int64
-	volumes volumes
+	volumes volumes.Dir
 	// refresh requests an update of the volumes.
 	refresh chan struct{}
 	// address is set before the backend is ready.
@@ -54,7 +58,7 @@ func newBackend(r *revision, s *slot) *backend {
 		name:     r.Key.Name + "-" + rand.String(8),
 		stopping: make(chan struct{}), killing: make(chan struct{}), refresh: make(chan struct{}, 1),
 	}
-	b.volumes = volumes{filepath.Join(r.runtime.volumes, b.name)}
+	b.volumes = volumes.Dir(filepath.Join(r.runtime.volumes, b.name))
 	b.stop = sync.OnceFunc(func() { close(b.stopping) })
 	b.kill = sync.OnceFunc(func() { close(b.killing) })
 	return b
@@ -70,7 +74,7 @@ func (b *backend) run() {
 	defer b.runtime.cgroups.Remove(b.name)
 	ctx, cancel := b.reading()
 	defer cancel()
-	b.inputs = newInputs(ctx, b.runtime.objects, b.revision.Key.Namespace)
+	b.inputs = objects.Read(ctx, b.runtime.objects, b.revision.Key.Namespace)
 	if len(b.plan.volumes) > 0 {
 		defer b.removeVolumes()
 	}
@@ -100,6 +104,9 @@ func (b *backend) run() {
 	b.serve(port, sidecars)
 }
 
+// readTimeout bounds the time to read the objects that a backend refers to.
+const readTimeout = 10 * time.Second
+
 // reading returns a context for reading objects. It is canceled when the backend stops.
 func (b *backend) reading() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
@@ -115,8 +122,9 @@ func (b *backend) reading() (context.Context, context.CancelFunc) {
 
 // prepare reads the objects that the backend refers to, before any process starts.
 func (b *backend) prepare() *workload.Failure {
-	if failure := b.inputs.serviceAccount(b.plan.serviceAccount); failure != nil {
-		return failure
+	if err := b.inputs.CheckServiceAccount(b.plan.serviceAccount); err != nil {
+		return &workload.Failure{Resources: true, Reason: reasonFailedCreate, Message: fmt.Sprintf(
+			"Error looking up service account %s/%s of spec.template.spec.serviceAccountName: %v.", b.revision.Key.Namespace, b.plan.serviceAccount, err)}
 	}
 	for _, containers := range [][]container{b.plan.init, b.plan.containers} {
 		for n := range containers {
@@ -126,11 +134,25 @@ func (b *backend) prepare() *workload.Failure {
 		}
 	}
 	if len(b.plan.volumes) > 0 {
-		if err := b.volumes.fill(b.plan, b.name, b.inputs); err != nil {
+		if err := b.volumes.Write(b.plan.volumes, b.inputs, b.plan.fields(b.name)); err != nil {
 			return configError(err)
 		}
 	}
 	return nil
+}
+
+// configError returns a failure that lasts until an object is created or changed.
+func configError(err error) *workload.Failure {
+	return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: sentence(err)}
+}
+
+// sentence returns an error as a sentence for a status.
+func sentence(err error) string {
+	message := err.Error()
+	if !strings.HasSuffix(message, ".") {
+		message += "."
+	}
+	return message
 }
 
 // refreshVolumes updates the volumes after changes of their objects until the backend has ended. If an object is missing,
@@ -143,7 +165,7 @@ func (b *backend) refreshVolumes(ended <-chan struct{}) {
 		case <-b.refresh:
 		}
 		ctx, cancel := b.reading()
-		err := b.volumes.fill(b.plan, b.name, newInputs(ctx, b.runtime.objects, b.revision.Key.Namespace))
+		err := b.volumes.Write(b.plan.volumes, objects.Read(ctx, b.runtime.objects, b.revision.Key.Namespace), b.plan.fields(b.name))
 		cancel()
 		if err != nil {
 			b.logger().Info("Failed to update volumes", "reason", err.Error())
@@ -152,7 +174,7 @@ func (b *backend) refreshVolumes(ended <-chan struct{}) {
 }
 
 func (b *backend) removeVolumes() {
-	if err := b.volumes.remove(); err != nil {
+	if err := b.volumes.Remove(); err != nil {
 		b.logger().Error(err, "Failed to remove volumes")
 	}
 }
@@ -164,7 +186,7 @@ func (b *backend) fail(failure *workload.Failure) { b.revision.failed(b, failure
 
 // running is a container whose process has started.
 type running struct {
-	*process
+	*spawn.Process
 	checks
 }
 
@@ -177,7 +199,7 @@ func (b *backend) start(c *container, port int) (*running, *workload.Failure) {
 	}
 	started, err := b.launch(c, port)
 	if err != nil {
-		if errors.Is(err, errNoNamespaces) {
+		if errors.Is(err, spawn.ErrNoNamespaces) {
 			return nil, &workload.Failure{Resources: true, Reason: reasonConfigError, Message: sentence(fmt.Errorf("volumes of %s: %w", c.path, err))}
 		}
 		return nil, &workload.Failure{Reason: reasonRunError, Message: fmt.Sprintf("Starting %s failed: %v.", c.Command[0], err)}
@@ -190,43 +212,43 @@ func (b *backend) launch(c *container, port int) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := &command{
-		argv: append(variables.expandAll(c.Command), variables.expandAll(c.Args)...),
-		env:  append([]string{b.runtime.owner.variable(b.name)}, variables.list(b.runtime.environment)...),
-		dir:  c.WorkingDir,
-		user: c.user,
+	cmd := &spawn.Command{
+		Argv: append(variables.expandAll(c.Command), variables.expandAll(c.Args)...),
+		Env:  append([]string{b.runtime.owner.variable(b.name)}, variables.list(b.runtime.environment)...),
+		Dir:  c.WorkingDir,
+		User: c.user,
 
-		mounts: b.plan.mounts(c, b.volumes), staging: b.volumes.staging(),
+		Mounts: b.volumes.Mounts(b.plan.volumes, c.VolumeMounts), Staging: b.volumes.Staging(),
 	}
 	if err := variables.check(); err != nil {
 		return nil, err
 	}
-	cmd.stdout, cmd.stderr, err = b.runtime.logs.Open(b.revision.Key, b.name, c.logName())
+	cmd.Stdout, cmd.Stderr, err = b.runtime.logs.Open(b.revision.Key, b.name, c.logName())
 	if err != nil {
 		return nil, err
 	}
-	defer cmd.stdout.Close()
-	defer cmd.stderr.Close()
-	cmd.cgroup, err = b.runtime.cgroups.Create(b.name, c.Name, c.Resources.Limits)
+	defer cmd.Stdout.Close()
+	defer cmd.Stderr.Close()
+	cmd.Cgroup, err = b.runtime.cgroups.Create(b.name, c.Name, c.Resources.Limits)
 	if err != nil {
 		return nil, err
 	}
-	if group := cmd.cgroup; group != nil {
+	if group := cmd.Cgroup; group != nil {
 		defer group.Close()
 	}
-	p, err := b.runtime.spawner.start(cmd)
-	if err != nil && cmd.cgroup != nil {
+	p, err := b.runtime.spawner.Start(cmd)
+	if err != nil && cmd.Cgroup != nil {
 		// The server may have the right to create groups, but not to start processes in them.
-		cmd.cgroup = nil
-		if p, err = b.runtime.spawner.start(cmd); err == nil {
+		cmd.Cgroup = nil
+		if p, err = b.runtime.spawner.Start(cmd); err == nil {
 			b.logger().Info("Failed to start container in its cgroup; memory and CPU limits are not enforced", "container", c.Name)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	b.logger().V(2).Info("Started process", "container", c.Name, "pid", p.os.Pid, "port", port)
-	return &running{process: p, checks: checks{
+	b.logger().V(2).Info("Started process", "container", c.Name, "pid", p.PID(), "port", port)
+	return &running{Process: p, checks: checks{
 		container: c, port: port, h2c: b.plan.h2c, command: cmd, spawner: b.runtime.spawner,
 	}}, nil
 }
@@ -251,12 +273,12 @@ func (b *backend) initialize(port int) (sidecars []*running, ok bool) {
 			continue
 		}
 		select {
-		case <-p.done:
+		case <-p.Done():
 		case <-b.stopping:
 			b.terminate([]*running{p})
 			return sidecars, false
 		}
-		if !p.state.Success() {
+		if !p.State().Success() {
 			b.fail(b.exit(p))
 			return sidecars, false
 		}
@@ -289,7 +311,7 @@ func (b *backend) started(p *running) bool {
 			b.fail(probeFailure(p, "startup probe", err))
 		}
 		return err == nil
-	case <-p.done:
+	case <-p.Done():
 		b.fail(b.exit(p))
 	case <-b.stopping:
 	}
@@ -309,7 +331,7 @@ func (b *backend) serve(port int, sidecars []*running) {
 	ctx, cancel := context.WithCancel(context.Background())
 	exits := make(chan *running, len(sidecars)+len(b.plan.containers))
 	await := func(p *running) {
-		<-p.done
+		<-p.Done()
 		exits <- p
 	}
 	for _, p := range sidecars {
@@ -414,13 +436,13 @@ func (b *backend) probe(ctx context.Context, probes *sync.WaitGroup, p *running,
 
 // exit describes the exit of a container.
 func (b *backend) exit(p *running) *workload.Failure {
-	code := p.state.ExitCode()
-	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+	code := p.State().ExitCode()
+	if status, ok := p.State().Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		// Shells and container runtimes use the same code.
 		code = 128 + int(status.Signal())
 	}
 	// The message has the code too, because Configuration and Service repeat the message with reasons of their own.
-	why := p.state.String()
+	why := p.State().String()
 	if line := b.runtime.logs.LastLine(b.revision.Key, b.name, p.container.logName()); line != "" {
 		why = fmt.Sprintf("%s (exit code %d)", line, code)
 	}
@@ -454,13 +476,13 @@ func (b *backend) terminate(first []*running, more ...[]*running) {
 		gone := make(chan struct{})
 		go func() {
 			for _, p := range group {
-				<-p.done
+				<-p.Done()
 			}
 			close(gone)
 		}()
 		if !expired {
 			for _, p := range group {
-				p.signal(syscall.SIGTERM)
+				p.Signal(syscall.SIGTERM)
 			}
 			select {
 			case <-gone:
@@ -471,7 +493,7 @@ func (b *backend) terminate(first []*running, more ...[]*running) {
 			expired = true
 		}
 		for _, p := range group {
-			p.signal(syscall.SIGKILL)
+			p.Signal(syscall.SIGKILL)
 		}
 		<-gone
 	}

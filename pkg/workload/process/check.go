@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/probing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 )
 
 // checks creates the checks for the probes of one container.
@@ -24,8 +25,8 @@ type checks struct {
 	port int
 	h2c  bool
 	// command is the container's own command. Exec checks share its environment, user and mounts.
-	command *command
-	spawner *spawner
+	command *spawn.Command
+	spawner *spawn.Spawner
 }
 
 // check returns the check for a probe's handler.
@@ -73,22 +74,22 @@ func (c *checks) exec(ctx context.Context, timeout time.Duration, argv []string)
 	}
 	defer null.Close()
 	command := *c.command
-	command.argv, command.stdout, command.stderr, command.cgroup = argv, null, null, nil
-	p, err := c.spawner.start(&command)
+	command.Argv, command.Stdout, command.Stderr, command.Cgroup = argv, null, null, nil
+	p, err := c.spawner.Start(&command)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	select {
-	case <-p.done:
+	case <-p.Done():
 	case <-ctx.Done():
-		p.signal(syscall.SIGKILL)
-		<-p.done
+		p.Signal(syscall.SIGKILL)
+		<-p.Done()
 		return fmt.Errorf("%s: %w", argv[0], ctx.Err())
 	}
-	if !p.state.Success() {
-		return fmt.Errorf("%s: %s", argv[0], p.state)
+	if !p.State().Success() {
+		return fmt.Errorf("%s: %s", argv[0], p.State())
 	}
 	return nil
 }

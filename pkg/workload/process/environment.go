@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/volumes"
 )
 
 const (
@@ -99,7 +102,7 @@ func (e *environment) expandAll(list []string) []string {
 // variables returns the environment of one container: envFrom, HOSTNAME, the variables of the runtime contract, then the
 // container's own, each of which may refer to earlier ones. If in is nil, as before a backend starts, references to objects
 // are skipped. Errors name the field.
-func (p *plan) variables(c *container, backend, port string, in *inputs) (*environment, error) {
+func (p *plan) variables(c *container, backend, port string, in *objects.Snapshot) (*environment, error) {
 	e := &environment{values: map[string]string{}}
 	for i := range c.EnvFrom {
 		if err := e.setFrom(&c.EnvFrom[i], in); err != nil {
@@ -131,26 +134,26 @@ func (p *plan) variables(c *container, backend, port string, in *inputs) (*envir
 }
 
 // setFrom sets all keys of an object as variables.
-func (e *environment) setFrom(from *corev1.EnvFromSource, in *inputs) error {
+func (e *environment) setFrom(from *corev1.EnvFromSource, in *objects.Snapshot) error {
 	if in == nil {
 		return nil
 	}
-	var d data
+	var d objects.Data
 	var err error
 	switch {
 	case from.ConfigMapRef != nil:
-		d, err = in.get(ConfigMap, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+		d, err = in.Get(objects.ConfigMap, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
 	case from.SecretRef != nil:
-		d, err = in.get(Secret, from.SecretRef.Name, from.SecretRef.Optional)
+		d, err = in.Get(objects.Secret, from.SecretRef.Name, from.SecretRef.Optional)
 	}
-	for _, key := range slices.Sorted(maps.Keys(d.text)) {
-		e.set(from.Prefix+key, d.text[key])
+	for _, key := range slices.Sorted(maps.Keys(d.Text)) {
+		e.set(from.Prefix+key, d.Text[key])
 	}
 	return err
 }
 
 // valueFrom returns the value that a variable refers to, and false if the variable must not be set.
-func (p *plan) valueFrom(from *corev1.EnvVarSource, backend, path string, in *inputs) (value string, ok bool, err error) {
+func (p *plan) valueFrom(from *corev1.EnvVarSource, backend, path string, in *objects.Snapshot) (value string, ok bool, err error) {
 	switch {
 	case from.FieldRef != nil:
 		if value, ok = p.field(from.FieldRef.FieldPath, backend); !ok {
@@ -162,9 +165,9 @@ func (p *plan) valueFrom(from *corev1.EnvVarSource, backend, path string, in *in
 	case in == nil:
 		return "", false, nil
 	case from.ConfigMapKeyRef != nil:
-		value, ok, err = in.value(ConfigMap, from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Optional)
+		value, ok, err = in.Value(objects.ConfigMap, from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Optional)
 	case from.SecretKeyRef != nil:
-		value, ok, err = in.value(Secret, from.SecretKeyRef.Name, from.SecretKeyRef.Key, from.SecretKeyRef.Optional)
+		value, ok, err = in.Value(objects.Secret, from.SecretKeyRef.Name, from.SecretKeyRef.Key, from.SecretKeyRef.Optional)
 	}
 	if err != nil {
 		err = fmt.Errorf("%w (%s)", err, path)
@@ -209,4 +212,26 @@ func (p *plan) field(path, backend string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// fields returns the files for fields of a backend: one line per label or annotation, or the field's value.
+func (p *plan) fields(backend string) volumes.Field {
+	return func(path string) (string, bool) { return p.fieldFile(path, backend) }
+}
+
+func (p *plan) fieldFile(field, backend string) (string, bool) {
+	var values map[string]string
+	switch field {
+	case "metadata.labels":
+		values = p.revision.Labels
+	case "metadata.annotations":
+		values = p.revision.Annotations
+	default:
+		return p.field(field, backend)
+	}
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		lines = append(lines, fmt.Sprintf("%s=%q", key, values[key]))
+	}
+	return strings.Join(lines, "\n"), true
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/volumes"
 )
 
 // Reasons of failures, as in Kubernetes and Knative.
@@ -50,7 +54,7 @@ type container struct {
 	serving bool
 	// path is the field of the container in the spec, for messages.
 	path string
-	user *user
+	user *spawn.User
 }
 
 // logName returns the name of the container in log files. The name of the serving container is empty.
@@ -60,9 +64,6 @@ func (c *container) logName() string {
 	}
 	return c.Name
 }
-
-// user is the user and group of a process.
-type user struct{ uid, gid uint32 }
 
 // newPlan returns the plan for a Revision, or a permanent failure.
 func newPlan(revision *servingv1.Revision) (*plan, *workload.Failure) {
@@ -75,8 +76,8 @@ func newPlan(revision *servingv1.Revision) (*plan, *workload.Failure) {
 		volumes:        spec.Volumes,
 		timeout:        time.Duration(ptr.Deref(spec.TimeoutSeconds, servingv1.DefaultTimeoutSeconds)) * time.Second,
 	}
-	if failure := p.checkVolumes(); failure != nil {
-		return p, failure
+	if err := volumes.Check(p.volumes, p.fields("")); err != nil {
+		return p, &workload.Failure{Resources: true, Reason: reasonConfigError, Message: err.Error()}
 	}
 	for i := range spec.InitContainers {
 		p.init = append(p.init, container{Container: &spec.InitContainers[i], sidecar: servingv1.IsNativeSidecar(&spec.InitContainers[i]), path: fmt.Sprintf("spec.template.spec.initContainers[%d]", i)})
@@ -103,20 +104,6 @@ func newPlan(revision *servingv1.Revision) (*plan, *workload.Failure) {
 	return p, nil
 }
 
-// checkVolumes returns a failure if processes cannot have the volumes.
-func (p *plan) checkVolumes() *workload.Failure {
-	if len(p.volumes) > 0 && !mountsSupported {
-		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
-			"Standalone mounts volumes on Linux only: remove spec.template.spec.volumes (%q) and use paths of this machine.", p.volumes[0].Name)}
-	}
-	for i := range p.volumes {
-		if err := p.checkVolume(&p.volumes[i], fmt.Sprintf("spec.template.spec.volumes[%d]", i)); err != nil {
-			return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: err.Error()}
-		}
-	}
-	return nil
-}
-
 // servingContainer returns the index of the container with a port. The port of a single container may be omitted.
 func servingContainer(containers []corev1.Container) int {
 	for i := range containers {
@@ -137,11 +124,11 @@ func (p *plan) complete(c *container, pod *corev1.PodSecurityContext) *workload.
 	if len(c.Command) == 0 {
 		return missing(c.path)
 	}
-	if len(c.VolumeMounts) > maxMounts {
-		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
-			"Standalone mounts at most %d volumes in a container: reduce %s.volumeMounts.", maxMounts, c.path)}
+	err := volumes.CheckMounts(c.VolumeMounts, c.path)
+	if err == nil {
+		_, err = p.variables(c, "", "", nil)
 	}
-	if _, err := p.variables(c, "", "", nil); err != nil {
+	if err != nil {
 		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: err.Error()}
 	}
 	if pod == nil {
@@ -149,20 +136,20 @@ func (p *plan) complete(c *container, pod *corev1.PodSecurityContext) *workload.
 	}
 	own := ptr.Deref(c.SecurityContext, corev1.SecurityContext{})
 	uid, gid := int64(os.Getuid()), int64(os.Getgid())
-	wanted := user{uid: uint32(ptr.Deref(own.RunAsUser, ptr.Deref(pod.RunAsUser, uid)))}
+	wanted := spawn.User{UID: uint32(ptr.Deref(own.RunAsUser, ptr.Deref(pod.RunAsUser, uid)))}
 	// A user without a group gets the group of the same number, never the server's privileges.
 	group := gid
-	if int64(wanted.uid) != uid {
-		group = int64(wanted.uid)
+	if int64(wanted.UID) != uid {
+		group = int64(wanted.UID)
 	}
-	wanted.gid = uint32(ptr.Deref(own.RunAsGroup, ptr.Deref(pod.RunAsGroup, group)))
-	if int64(wanted.uid) == uid && int64(wanted.gid) == gid {
+	wanted.GID = uint32(ptr.Deref(own.RunAsGroup, ptr.Deref(pod.RunAsGroup, group)))
+	if int64(wanted.UID) == uid && int64(wanted.GID) == gid {
 		return nil
 	}
 	if uid != 0 {
 		return &workload.Failure{Resources: true, Reason: reasonConfigError, Message: fmt.Sprintf(
 			"The server runs as user %d and cannot start a process as user %d, group %d: remove runAsUser and runAsGroup from %s.securityContext and spec.template.spec.securityContext.",
-			uid, wanted.uid, wanted.gid, c.path)}
+			uid, wanted.UID, wanted.GID, c.path)}
 	}
 	c.user = &wanted
 	return nil
@@ -188,4 +175,40 @@ func (c *container) isOwnPort(probed string) bool {
 	}
 	own := &c.Ports[0]
 	return probed == own.Name || probed == strconv.Itoa(int(cmp.Or(own.ContainerPort, servingv1.DefaultContainerPort)))
+}
+
+// references returns the objects that a plan refers to.
+func (p *plan) references() []objects.Reference {
+	var all []objects.Reference
+	add := func(kind objects.Kind, name string) {
+		if r := (objects.Reference{Kind: kind, Namespace: p.revision.Namespace, Name: name}); name != "" && !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	add(objects.ServiceAccount, p.serviceAccount)
+	for i := range p.volumes {
+		volumes.References(&p.volumes[i], add)
+	}
+	for _, containers := range [][]container{p.init, p.containers} {
+		for _, c := range containers {
+			for _, from := range c.EnvFrom {
+				if from.ConfigMapRef != nil {
+					add(objects.ConfigMap, from.ConfigMapRef.Name)
+				}
+				if from.SecretRef != nil {
+					add(objects.Secret, from.SecretRef.Name)
+				}
+			}
+			for _, variable := range c.Env {
+				from := ptr.Deref(variable.ValueFrom, corev1.EnvVarSource{})
+				if from.ConfigMapKeyRef != nil {
+					add(objects.ConfigMap, from.ConfigMapKeyRef.Name)
+				}
+				if from.SecretKeyRef != nil {
+					add(objects.Secret, from.SecretKeyRef.Name)
+				}
+			}
+		}
+	}
+	return all
 }

@@ -10,6 +10,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
 
@@ -215,7 +216,7 @@ func (r *revision) inputFailed(b *backend, failure *workload.Failure) {
 
 // objectChanged starts the backends that wait for an object. It returns true if the last backend lacked an object, and none
 // is desired now.
-func (r *revision) objectChanged(reference Reference) (activate bool) {
+func (r *revision) objectChanged(reference objects.Reference) (activate bool) {
 	if r.plan == nil || r.removed || !slices.Contains(r.plan.references(), reference) {
 		return false
 	}

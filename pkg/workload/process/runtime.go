@@ -34,6 +34,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/cgroup"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/logfile"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
@@ -51,7 +53,7 @@ type Options struct {
 	// for processes to exit after that. They default to 10 and 5 seconds.
 	DrainTimeout, GracePeriod time.Duration
 	// Objects reads the objects that Revisions refer to. If nil, none exist.
-	Objects Objects
+	Objects objects.Reader
 	// Activate requests a backend for a Revision without any, because an object that its last backend waited for has changed.
 	// It must not block. May be nil.
 	Activate func(revision workload.Key)
@@ -64,12 +66,12 @@ type Runtime struct {
 	drain       time.Duration
 	grace       time.Duration
 	environment []string
-	objects     Objects
+	objects     objects.Reader
 	activate    func(revision workload.Key)
 	// volumes is the directory with the volumes of all backends.
 	volumes string
 	owner   *owner
-	spawner *spawner
+	spawner *spawn.Spawner
 	cgroups *cgroup.Groups
 	ports   *ports
 	logs    *logfile.Files
@@ -96,7 +98,7 @@ func New(o Options) (*Runtime, error) {
 		o.Clock = clock.RealClock{}
 	}
 	if o.Objects == nil {
-		o.Objects = noObjects{}
+		o.Objects = objects.None{}
 	}
 	if o.Activate == nil {
 		o.Activate = func(workload.Key) {}
@@ -127,7 +129,7 @@ func New(o Options) (*Runtime, error) {
 	rt := &Runtime{
 		logger: o.Logger, clock: o.Clock, drain: o.DrainTimeout, grace: o.GracePeriod,
 		environment: baseEnvironment(os.LookupEnv), objects: o.Objects, activate: o.Activate, volumes: volumes,
-		owner: owner, spawner: newSpawner(owner), cgroups: cgroup.New(owner.id, o.Logger), ports: newPorts(),
+		owner: owner, spawner: spawn.New(owner.record), cgroups: cgroup.New(owner.id, o.Logger), ports: newPorts(),
 		logs:  &logfile.Files{Root: filepath.Join(dir, "logs")},
 		ended: make(chan struct{}, 1),
 	}
@@ -147,7 +149,7 @@ func (rt *Runtime) Run(ctx context.Context) {
 	stop()
 	background.Wait()
 	rt.cgroups.Close()
-	rt.spawner.close()
+	rt.spawner.Close()
 	rt.owner.close()
 }
 
@@ -248,7 +250,7 @@ func (rt *Runtime) Logs() revisionlog.Source {
 }
 
 // ObjectChanged reports that an object was created, changed or deleted. Backends that wait for the object start at once.
-func (rt *Runtime) ObjectChanged(reference Reference) {
+func (rt *Runtime) ObjectChanged(reference objects.Reference) {
 	for _, r := range rt.revisions.All() {
 		if r.Key.Namespace != reference.Namespace {
 			continue

@@ -22,13 +22,15 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 )
 
 // sampleVariable makes this test binary a sample application, or a server, instead of running the tests.
 const sampleVariable = "PROCESS_TEST_SAMPLE"
 
 func TestMain(m *testing.M) {
-	Helper()
+	spawn.Helper()
 	switch os.Getenv(sampleVariable) {
 	case "":
 		os.Exit(m.Run())

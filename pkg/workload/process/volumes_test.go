@@ -20,6 +20,8 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 )
 
 // mounted adds a volume and its mount, which is read-only unless the volume is empty.
@@ -91,10 +93,10 @@ func serveFile(w http.ResponseWriter, r *http.Request) {
 // these paths are not created on the machine.
 func TestVolumes(t *testing.T) {
 	const top = "/knative-apiserver-test"
-	objects := &fakeObjects{}
-	settings := objects.set(ConfigMap, "settings", map[string]string{"a.yaml": "first", "b": "second"})
-	objects.set(Secret, "credentials", map[string]string{"password": "hunter2"})
-	h := start(t, Options{Objects: objects})
+	store := &fakeObjects{}
+	settings := store.set(objects.ConfigMap, "settings", map[string]string{"a.yaml": "first", "b": "second"})
+	store.set(objects.Secret, "credentials", map[string]string{"password": "hunter2"})
+	h := start(t, Options{Objects: store})
 	r := sample("volumes", "serve")
 	mounted(r, "settings", top+"/deep/settings", "", configMapVolume("settings"))
 	mounted(r, "credentials", "/etc/knative-apiserver-test", "", secretVolume("credentials", 0o400))
@@ -138,7 +140,7 @@ func TestVolumes(t *testing.T) {
 		}
 	}
 
-	objects.set(ConfigMap, "settings", map[string]string{"a.yaml": "changed"})
+	store.set(objects.ConfigMap, "settings", map[string]string{"a.yaml": "changed"})
 	h.ObjectChanged(settings)
 	h.eventually("the volume to have the new files", func() bool {
 		return look(t, address, top+"/deep/settings/a.yaml", false).Content == "changed" && look(t, address, top+"/deep/settings/b", false).Error != ""
@@ -158,11 +160,11 @@ func TestProgramInAVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := &fakeObjects{}
-	objects.set(ConfigMap, "scripts", map[string]string{
+	store := &fakeObjects{}
+	store.set(objects.ConfigMap, "scripts", map[string]string{
 		"run.sh": "#!/bin/sh\nexec " + exe + "\n", "probe.sh": "#!/bin/sh\ntest -f run.sh\n",
 	})
-	h := start(t, Options{Objects: objects})
+	h := start(t, Options{Objects: store})
 	r := sample("scripts", "serve")
 	mode := int32(0o755)
 	source := configMapVolume("scripts")
@@ -247,9 +249,9 @@ func TestVolumeFailures(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := &fakeObjects{}
-			objects.set(ConfigMap, "a", map[string]string{"small": "s", "large": strings.Repeat("x", 1<<20)})
-			h := start(t, Options{Objects: objects})
+			store := &fakeObjects{}
+			store.set(objects.ConfigMap, "a", map[string]string{"small": "s", "large": strings.Repeat("x", 1<<20)})
+			h := start(t, Options{Objects: store})
 			r := sample("failing", "serve")
 			test.change(r)
 			h.apply(r, 1)
@@ -258,54 +260,6 @@ func TestVolumeFailures(t *testing.T) {
 				t.Errorf("failure %+v, want %+v", s.Failure, test.want)
 			}
 		})
-	}
-}
-
-// TestSubPathFollowsNoLinkOutOfItsVolume checks that a link that a process creates in its empty volume does not give other
-// containers access to files outside.
-func TestSubPathFollowsNoLinkOutOfItsVolume(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Symlink("/etc", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := open(&mount{Volume: dir, SubPath: "link", Writable: true}); err == nil || !strings.Contains(err.Error(), "path escapes") {
-		t.Errorf("error is %v", err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := open(&mount{Volume: dir, SubPath: "pipe"}); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") {
-		t.Errorf("error is %v", err)
-	}
-}
-
-// TestWriteIsAtomic checks that all files of a volume are replaced at once, or none.
-func TestWriteIsAtomic(t *testing.T) {
-	dir := t.TempDir()
-	read := func(name string) string {
-		content, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err.Error()
-		}
-		return string(content)
-	}
-	must := func(files map[string]file) {
-		t.Helper()
-		if err := write(dir, files); err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(map[string]file{"a": {data: []byte("1")}, "b/c": {data: []byte("2")}})
-	must(map[string]file{"a": {data: []byte("3")}, "d": {data: []byte("4")}})
-	if read("a") != "3" || read("d") != "4" || !strings.Contains(read("b/c"), "no such file") {
-		t.Errorf("files are %q, %q, %q", read("a"), read("d"), read("b/c"))
-	}
-	if err := write(dir, map[string]file{"a": {data: []byte("5")}, "a/b": {}}); err == nil {
-		t.Error("a file is a directory")
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 4 || read("a") != "3" {
-		t.Errorf("%d entries, %v, a is %q", len(entries), err, read("a"))
 	}
 }
 
@@ -337,7 +291,7 @@ func TestVolumesWithoutRoot(t *testing.T) {
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUser, Gid: otherUser}}
 	out, err := cmd.CombinedOutput()
-	if err != nil && strings.Contains(string(out), errNoNamespaces.Error()) {
+	if err != nil && strings.Contains(string(out), spawn.ErrNoNamespaces.Error()) {
 		t.Log("this machine allows no user namespaces")
 		return
 	}

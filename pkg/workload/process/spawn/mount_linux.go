@@ -1,4 +1,4 @@
-package process
+package spawn
 
 import (
 	"encoding/json"
@@ -22,8 +22,8 @@ const (
 	maxEntries = 4096
 )
 
-// mountsSupported reports whether containers may have volumes on this system.
-const mountsSupported = true
+// MountsSupported reports whether programs may have mounts on this system.
+const MountsSupported = true
 
 // Helper executes the program of a container if this process was started for that purpose, and returns otherwise. Call it
 // first in main.
@@ -73,8 +73,7 @@ func become(in io.Reader) error {
 	if os.Getppid() != l.Parent {
 		return errors.New("the server has ended")
 	}
-	program := command{argv: l.Argv, env: l.Env}
-	name, err := program.lookup()
+	name, err := lookup(l.Argv[0], l.Env)
 	if err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ type tree struct {
 
 func mountAll(l *launch) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); errors.Is(err, fs.ErrPermission) {
-		return errNoNamespaces
+		return ErrNoNamespaces
 	} else if err != nil {
 		return fmt.Errorf("stop propagation of mounts: %w", err)
 	}
@@ -120,7 +119,7 @@ type source struct {
 }
 
 // open returns the source of a mount. Links in a volume must not escape it.
-func open(m *mount) (source, error) {
+func open(m *Mount) (source, error) {
 	root, err := os.OpenRoot(m.Volume)
 	if err != nil {
 		return source{}, err
@@ -168,7 +167,7 @@ func attach(fd int, target string) error {
 }
 
 // mount attaches a source at its target.
-func (t *tree) mount(s source, m *mount) error {
+func (t *tree) mount(s source, m *Mount) error {
 	defer unix.Close(s.fd)
 	target, err := t.create(m.Target, s.dir)
 	if err != nil {
@@ -385,12 +384,10 @@ func pivot(root string) error {
 }
 
 // startMounted starts a program with volumes through the helper, and returns once the helper has executed the program.
-func (s *spawner) startMounted(c *command, stdin *os.File) (p *os.Process, pidfd int, err error) {
-	l := &launch{Staging: c.staging, Mounts: c.mounts, Argv: c.argv, Env: c.env, Dir: c.dir, Parent: os.Getpid()}
-	if c.user != nil {
-		l.User = &launchUser{UID: c.user.uid, GID: c.user.gid}
-	}
-	content, err := json.Marshal(l)
+func (s *Spawner) startMounted(c *Command, stdin *os.File) (p *os.Process, pidfd int, err error) {
+	content, err := json.Marshal(&launch{
+		Staging: c.Staging, Mounts: c.Mounts, Argv: c.Argv, Env: c.Env, Dir: c.Dir, User: c.User, Parent: os.Getpid(),
+	})
 	if err != nil {
 		return nil, -1, err
 	}
@@ -404,12 +401,12 @@ func (s *spawner) startMounted(c *command, stdin *os.File) (p *os.Process, pidfd
 			return p, pidfd, err
 		}
 	}
-	return nil, -1, errNoNamespaces
+	return nil, -1, ErrNoNamespaces
 }
 
 // isForbidden reports whether the helper failed because namespaces are not allowed.
 func isForbidden(err error) bool {
-	for _, of := range []error{errNoNamespaces, fs.ErrPermission, syscall.EINVAL, syscall.ENOSPC, syscall.ENOSYS} {
+	for _, of := range []error{ErrNoNamespaces, fs.ErrPermission, syscall.EINVAL, syscall.ENOSPC, syscall.ENOSYS} {
 		if errors.Is(err, of) {
 			return true
 		}
@@ -427,7 +424,7 @@ func inUserNamespace(a *syscall.SysProcAttr) {
 	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 }
 
-func (s *spawner) startHelper(c *command, stdin *os.File, content []byte, namespaces func(*syscall.SysProcAttr)) (*os.Process, int, error) {
+func (s *Spawner) startHelper(c *Command, stdin *os.File, content []byte, namespaces func(*syscall.SysProcAttr)) (*os.Process, int, error) {
 	launchRead, launchWrite, err := os.Pipe()
 	if err != nil {
 		return nil, -1, err
@@ -438,13 +435,13 @@ func (s *spawner) startHelper(c *command, stdin *os.File, content []byte, namesp
 	}
 	defer resultRead.Close()
 	plain := *c
-	plain.user = nil
+	plain.User = nil
 	pidfd := -1
 	sys := attributes(&plain, &pidfd)
 	namespaces(sys)
-	// The first variable is the owner mark of the backend. The helper needs no other.
+	// The helper needs no other variable than the mark.
 	p, err := s.fork("/proc/self/exe", []string{helperName}, &os.ProcAttr{
-		Env: c.env[:min(1, len(c.env))], Files: []*os.File{stdin, c.stdout, c.stderr, launchRead, resultWrite}, Sys: sys,
+		Env: c.Env[:min(1, len(c.Env))], Files: []*os.File{stdin, c.Stdout, c.Stderr, launchRead, resultWrite}, Sys: sys,
 	})
 	_ = resultWrite.Close()
 	_ = launchRead.Close()
@@ -460,8 +457,8 @@ func (s *spawner) startHelper(c *command, stdin *os.File, content []byte, namesp
 	switch {
 	case err == nil && len(result) == 0:
 		return p, pidfd, nil
-	case err == nil && string(result) == errNoNamespaces.Error():
-		err = errNoNamespaces
+	case err == nil && string(result) == ErrNoNamespaces.Error():
+		err = ErrNoNamespaces
 	case err == nil:
 		err = errors.New(string(result))
 	}

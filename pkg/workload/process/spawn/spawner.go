@@ -1,4 +1,9 @@
-package process
+// Package spawn starts the programs of containers: as leaders of process groups that the kernel kills when the server exits,
+// with the user, the control group and the mounts that a container requires.
+//
+// A program with mounts runs in a mount namespace of its own. Go cannot mount between fork and exec, so the server starts its
+// own binary as a helper, which mounts and then executes the program.
+package spawn
 
 import (
 	"fmt"
@@ -11,29 +16,36 @@ import (
 	"syscall"
 )
 
-// command is a program to start.
-type command struct {
-	argv, env      []string
-	dir            string
-	user           *user
-	stdout, stderr *os.File
-	// mounts are the volumes of the program, in a mount namespace of its own; staging is an empty directory for its root.
-	mounts  []mount
-	staging string
-	// cgroup is the directory of the control group for the process, or nil.
-	cgroup *os.File
+// Command is a program to start.
+type Command struct {
+	Argv []string
+	// Env begins with the variable that marks the processes of a backend.
+	Env []string
+	Dir string
+	// User is the user of the process, or nil for the server's.
+	User           *User
+	Stdout, Stderr *os.File
+	// Mounts are the mounts of the program, parents before nested ones. Staging is an empty directory for its root.
+	Mounts  []Mount
+	Staging string
+	// Cgroup is the directory of the control group for the process, or nil.
+	Cgroup *os.File
 }
 
-// spawner starts all processes from one thread. The kernel kills a process when the thread that started it exits; this
+// User is the user and group of a process.
+type User struct{ UID, GID uint32 }
+
+// Spawner starts all processes from one thread. The kernel kills a process when the thread that started it exits; this
 // thread lives as long as the server.
-type spawner struct {
-	owner    *owner
+type Spawner struct {
+	record   func(pid int) (remove func())
 	requests chan func()
 }
 
-func newSpawner(o *owner) *spawner {
+// New starts the thread. record is called for each started process, and its result after the process has exited.
+func New(record func(pid int) (remove func())) *Spawner {
 	setCloseOnExec()
-	s := &spawner{owner: o, requests: make(chan func())}
+	s := &Spawner{record: record, requests: make(chan func())}
 	go func() {
 		goruntime.LockOSThread()
 		for request := range s.requests {
@@ -43,13 +55,12 @@ func newSpawner(o *owner) *spawner {
 	return s
 }
 
-// close stops the thread. All processes must have exited.
-func (s *spawner) close() { close(s.requests) }
+// Close stops the thread. All processes must have exited.
+func (s *Spawner) Close() { close(s.requests) }
 
-// process is the leader of a process group.
-type process struct {
-	os *os.Process
-	// done is closed when the process has exited and its group was killed. state is valid after that.
+// Process is the leader of a process group.
+type Process struct {
+	os    *os.Process
 	done  chan struct{}
 	state *os.ProcessState
 
@@ -57,16 +68,16 @@ type process struct {
 	reaped bool
 }
 
-// start starts a program. When the program exits, its process group is killed, as in a container.
-func (s *spawner) start(c *command) (*process, error) {
+// Start starts a program. When the program exits, its process group is killed, as in a container.
+func (s *Spawner) Start(c *Command) (*Process, error) {
 	stdin, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
 	}
 	defer stdin.Close()
-	p := &process{done: make(chan struct{})}
+	p := &Process{done: make(chan struct{})}
 	var pidfd int
-	if len(c.mounts) > 0 {
+	if len(c.Mounts) > 0 {
 		// The program may be in a volume, so the helper looks it up.
 		p.os, pidfd, err = s.startMounted(c, stdin)
 	} else {
@@ -76,7 +87,7 @@ func (s *spawner) start(c *command) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		deleteRecord := s.owner.record(p.os.Pid)
+		deleteRecord := s.record(p.os.Pid)
 		p.reap(pidfd)
 		deleteRecord()
 		close(p.done)
@@ -85,28 +96,28 @@ func (s *spawner) start(c *command) (*process, error) {
 }
 
 // startPlain starts a program without volumes.
-func (s *spawner) startPlain(c *command, stdin *os.File) (p *os.Process, pidfd int, err error) {
-	path, err := c.lookup()
+func (s *Spawner) startPlain(c *Command, stdin *os.File) (p *os.Process, pidfd int, err error) {
+	path, err := lookup(c.Argv[0], c.Env)
 	if err != nil {
 		return nil, -1, err
 	}
 	// The error of os.StartProcess would name the program instead of the missing directory.
-	if c.dir != "" {
-		if info, err := os.Stat(c.dir); err != nil {
+	if c.Dir != "" {
+		if info, err := os.Stat(c.Dir); err != nil {
 			return nil, -1, fmt.Errorf("change working directory: %w", err)
 		} else if !info.IsDir() {
-			return nil, -1, &os.PathError{Op: "chdir", Path: c.dir, Err: syscall.ENOTDIR}
+			return nil, -1, &os.PathError{Op: "chdir", Path: c.Dir, Err: syscall.ENOTDIR}
 		}
 	}
 	descriptor := -1
-	p, err = s.fork(path, c.argv, &os.ProcAttr{
-		Dir: c.dir, Env: c.env, Files: []*os.File{stdin, c.stdout, c.stderr}, Sys: attributes(c, &descriptor),
+	p, err = s.fork(path, c.Argv, &os.ProcAttr{
+		Dir: c.Dir, Env: c.Env, Files: []*os.File{stdin, c.Stdout, c.Stderr}, Sys: attributes(c, &descriptor),
 	})
 	return p, descriptor, err
 }
 
 // fork starts a process from the spawner's thread.
-func (s *spawner) fork(path string, argv []string, attributes *os.ProcAttr) (p *os.Process, err error) {
+func (s *Spawner) fork(path string, argv []string, attributes *os.ProcAttr) (p *os.Process, err error) {
 	started := make(chan struct{})
 	s.requests <- func() {
 		p, err = os.StartProcess(path, argv, attributes)
@@ -117,7 +128,7 @@ func (s *spawner) fork(path string, argv []string, attributes *os.ProcAttr) (p *
 }
 
 // reap waits until the process has exited, and kills its group.
-func (p *process) reap(pidfd int) {
+func (p *Process) reap(pidfd int) {
 	if !awaitExit(p.os.Pid, pidfd) {
 		// Waiting for a child does not fail.
 		p.state, _ = p.os.Wait()
@@ -132,8 +143,17 @@ func (p *process) reap(pidfd int) {
 	p.reaped = true
 }
 
-// signal sends a signal to all processes of the group.
-func (p *process) signal(signal syscall.Signal) {
+// PID returns the ID of the process.
+func (p *Process) PID() int { return p.os.Pid }
+
+// Done is closed when the process has exited and its group was killed.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// State returns the state of the process after Done is closed.
+func (p *Process) State() *os.ProcessState { return p.state }
+
+// Signal sends a signal to all processes of the group.
+func (p *Process) Signal(signal syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
@@ -144,12 +164,11 @@ func (p *process) signal(signal syscall.Signal) {
 
 // lookup finds the program in the PATH of the process, as a shell would. Names with a slash are relative to the working
 // directory.
-func (c *command) lookup() (string, error) {
-	name := c.argv[0]
+func lookup(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	for _, variable := range c.env {
+	for _, variable := range env {
 		list, ok := strings.CutPrefix(variable, "PATH=")
 		if !ok {
 			continue

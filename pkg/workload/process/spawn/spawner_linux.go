@@ -1,4 +1,4 @@
-package process
+package spawn
 
 import (
 	"errors"
@@ -10,13 +10,13 @@ import (
 )
 
 // attributes makes a process the leader of a new group, which is killed when the thread that starts it exits.
-func attributes(c *command, pidfd *int) *syscall.SysProcAttr {
+func attributes(c *Command, pidfd *int) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: pidfd}
-	if c.user != nil {
-		a.Credential = &syscall.Credential{Uid: c.user.uid, Gid: c.user.gid}
+	if c.User != nil {
+		a.Credential = &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID}
 	}
-	if c.cgroup != nil {
-		a.UseCgroupFD, a.CgroupFD = true, int(c.cgroup.Fd())
+	if c.Cgroup != nil {
+		a.UseCgroupFD, a.CgroupFD = true, int(c.Cgroup.Fd())
 	}
 	return a
 }

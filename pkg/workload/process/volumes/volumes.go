@@ -1,6 +1,8 @@
-package process
+// Package volumes writes the files of a backend's volumes and lists the mounts of its containers.
+package volumes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 )
 
 const (
@@ -26,6 +31,9 @@ const (
 	// dataLink is the link to the directory with the current files. Replacing the link replaces all files at once.
 	dataLink = "..data"
 )
+
+// Field returns the content of a file for a field of the Pod that a backend would have, and false if there is no such field.
+type Field func(path string) (content string, ok bool)
 
 // file is a file of a volume.
 type file struct {
@@ -49,22 +57,22 @@ func (f *files) add(name string, data []byte, mode *int32, defaultMode *int32) e
 }
 
 // addKeys adds the keys of an object: the given items, or all keys without items.
-func (f *files) addKeys(in *inputs, kind ReferenceKind, name string, optional *bool, items []corev1.KeyToPath, mode *int32) error {
-	d, err := in.get(kind, name, optional)
+func (f *files) addKeys(in *objects.Snapshot, kind objects.Kind, name string, optional *bool, items []corev1.KeyToPath, mode *int32) error {
+	d, err := in.Get(kind, name, optional)
 	if err != nil {
 		return err
 	}
 	if len(items) == 0 {
-		for _, key := range slices.Sorted(maps.Keys(d.text)) {
+		for _, key := range slices.Sorted(maps.Keys(d.Text)) {
 			items = append(items, corev1.KeyToPath{Key: key, Path: key})
 		}
-		for _, key := range slices.Sorted(maps.Keys(d.binary)) {
+		for _, key := range slices.Sorted(maps.Keys(d.Binary)) {
 			items = append(items, corev1.KeyToPath{Key: key, Path: key})
 		}
 	}
 	for _, item := range items {
-		value, ok := d.binary[item.Key]
-		if text, isText := d.text[item.Key]; isText {
+		value, ok := d.Binary[item.Key]
+		if text, isText := d.Text[item.Key]; isText {
 			value, ok = []byte(text), true
 		}
 		if !ok {
@@ -81,17 +89,17 @@ func (f *files) addKeys(in *inputs, kind ReferenceKind, name string, optional *b
 }
 
 // filesOf returns the files of a volume from the current objects.
-func (p *plan) filesOf(v *corev1.Volume, backend string, in *inputs) (map[string]file, error) {
+func filesOf(v *corev1.Volume, in *objects.Snapshot, field Field) (map[string]file, error) {
 	f := &files{byPath: map[string]file{}}
 	var err error
 	switch {
 	case v.ConfigMap != nil:
-		err = f.addKeys(in, ConfigMap, v.ConfigMap.Name, v.ConfigMap.Optional, v.ConfigMap.Items, v.ConfigMap.DefaultMode)
+		err = f.addKeys(in, objects.ConfigMap, v.ConfigMap.Name, v.ConfigMap.Optional, v.ConfigMap.Items, v.ConfigMap.DefaultMode)
 	case v.Secret != nil:
-		err = f.addKeys(in, Secret, v.Secret.SecretName, v.Secret.Optional, v.Secret.Items, v.Secret.DefaultMode)
+		err = f.addKeys(in, objects.Secret, v.Secret.SecretName, v.Secret.Optional, v.Secret.Items, v.Secret.DefaultMode)
 	case v.Projected != nil:
 		for i := range v.Projected.Sources {
-			if err = p.project(f, &v.Projected.Sources[i], backend, v.Projected.DefaultMode, in); err != nil {
+			if err = f.project(&v.Projected.Sources[i], v.Projected.DefaultMode, in, field); err != nil {
 				break
 			}
 		}
@@ -100,12 +108,12 @@ func (p *plan) filesOf(v *corev1.Volume, backend string, in *inputs) (map[string
 }
 
 // project adds the files of one source of a projected volume.
-func (p *plan) project(f *files, source *corev1.VolumeProjection, backend string, mode *int32, in *inputs) error {
+func (f *files) project(source *corev1.VolumeProjection, mode *int32, in *objects.Snapshot, field Field) error {
 	if c := source.ConfigMap; c != nil {
-		return f.addKeys(in, ConfigMap, c.Name, c.Optional, c.Items, mode)
+		return f.addKeys(in, objects.ConfigMap, c.Name, c.Optional, c.Items, mode)
 	}
 	if s := source.Secret; s != nil {
-		return f.addKeys(in, Secret, s.Name, s.Optional, s.Items, mode)
+		return f.addKeys(in, objects.Secret, s.Name, s.Optional, s.Items, mode)
 	}
 	if source.DownwardAPI == nil {
 		return nil
@@ -114,7 +122,7 @@ func (p *plan) project(f *files, source *corev1.VolumeProjection, backend string
 		if item.FieldRef == nil {
 			continue
 		}
-		value, ok := p.fieldFile(item.FieldRef.FieldPath, backend)
+		value, ok := field(item.FieldRef.FieldPath)
 		if !ok {
 			return fmt.Errorf("no value for the field %q", item.FieldRef.FieldPath)
 		}
@@ -125,26 +133,28 @@ func (p *plan) project(f *files, source *corev1.VolumeProjection, backend string
 	return nil
 }
 
-// fieldFile returns the content of a file for a field: one line per label or annotation, or the field's value.
-func (p *plan) fieldFile(field, backend string) (string, bool) {
-	var values map[string]string
-	switch field {
-	case "metadata.labels":
-		values = p.revision.Labels
-	case "metadata.annotations":
-		values = p.revision.Annotations
-	default:
-		return p.field(field, backend)
+// Check returns an error if processes cannot have the volumes of a Revision.
+func Check(all []corev1.Volume, field Field) error {
+	if len(all) > 0 && !spawn.MountsSupported {
+		return fmt.Errorf("Standalone mounts volumes on Linux only: remove spec.template.spec.volumes (%q) and use paths of this machine.", all[0].Name)
 	}
-	var lines []string
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		lines = append(lines, fmt.Sprintf("%s=%q", key, values[key]))
+	for i := range all {
+		if err := check(&all[i], fmt.Sprintf("spec.template.spec.volumes[%d]", i), field); err != nil {
+			return err
+		}
 	}
-	return strings.Join(lines, "\n"), true
+	return nil
 }
 
-// checkVolume returns an error for a volume that processes cannot have.
-func (p *plan) checkVolume(v *corev1.Volume, at string) error {
+// CheckMounts returns an error if a container, at the given path of the spec, has too many mounts.
+func CheckMounts(mounts []corev1.VolumeMount, at string) error {
+	if len(mounts) > maxMounts {
+		return fmt.Errorf("Standalone mounts at most %d volumes in a container: reduce %s.volumeMounts.", maxMounts, at)
+	}
+	return nil
+}
+
+func check(v *corev1.Volume, at string, field Field) error {
 	switch {
 	case v.ConfigMap != nil, v.Secret != nil, v.EmptyDir != nil:
 		return nil
@@ -157,7 +167,7 @@ func (p *plan) checkVolume(v *corev1.Volume, at string) error {
 				if item.FieldRef == nil {
 					return fmt.Errorf("Standalone has no container resources that %s.projected.sources[%d].downwardAPI could refer to: use fieldRef.", at, i)
 				}
-				if _, ok := p.fieldFile(item.FieldRef.FieldPath, ""); !ok {
+				if _, ok := field(item.FieldRef.FieldPath); !ok {
 					return fmt.Errorf("Standalone has no value for the field %q of %s.projected.sources[%d].downwardAPI: use another field.", item.FieldRef.FieldPath, at, i)
 				}
 			}
@@ -167,51 +177,50 @@ func (p *plan) checkVolume(v *corev1.Volume, at string) error {
 	return fmt.Errorf("Standalone runs processes of this machine and cannot mount the volume %q: use configMap, secret, projected or emptyDir in %s, or a path of this machine.", v.Name, at)
 }
 
-// volumeReferences calls add with the objects that a volume refers to.
-func volumeReferences(v *corev1.Volume, add func(kind ReferenceKind, name string)) {
+// References calls add with the objects that a volume refers to.
+func References(v *corev1.Volume, add func(kind objects.Kind, name string)) {
 	if v.ConfigMap != nil {
-		add(ConfigMap, v.ConfigMap.Name)
+		add(objects.ConfigMap, v.ConfigMap.Name)
 	}
 	if v.Secret != nil {
-		add(Secret, v.Secret.SecretName)
+		add(objects.Secret, v.Secret.SecretName)
 	}
 	for _, source := range ptr.Deref(v.Projected, corev1.ProjectedVolumeSource{}).Sources {
 		if source.ConfigMap != nil {
-			add(ConfigMap, source.ConfigMap.Name)
+			add(objects.ConfigMap, source.ConfigMap.Name)
 		}
 		if source.Secret != nil {
-			add(Secret, source.Secret.Name)
+			add(objects.Secret, source.Secret.Name)
 		}
 	}
 }
 
-// volumes are the volumes of one backend, in a directory that only the server's user may enter.
-type volumes struct{ dir string }
+// Dir is the directory with the volumes of one backend. Only the server's user may enter it.
+type Dir string
 
 // path returns the directory of a volume.
-func (v volumes) path(name string) string { return filepath.Join(v.dir, "volumes", name) }
+func (d Dir) path(name string) string { return filepath.Join(string(d), "volumes", name) }
 
-// staging returns an empty directory to mount a new root on.
-func (v volumes) staging() string { return filepath.Join(v.dir, "root") }
+// Staging returns an empty directory to mount a new root on.
+func (d Dir) Staging() string { return filepath.Join(string(d), "root") }
 
-// fill writes the files of all volumes of a plan, and creates empty volumes.
-func (v volumes) fill(p *plan, backend string, in *inputs) error {
-	for _, dir := range []string{v.staging(), v.path("")} {
+// Write creates or replaces the files of all volumes, and creates empty volumes.
+func (d Dir) Write(all []corev1.Volume, in *objects.Snapshot, field Field) error {
+	for _, dir := range []string{d.Staging(), d.path("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("create directory of volumes: %w", err)
 		}
 	}
-	for i := range p.volumes {
-		volume := &p.volumes[i]
-		if err := v.fillOne(p, volume, backend, in); err != nil {
-			return fmt.Errorf("volume %q: %w", volume.Name, err)
+	for i := range all {
+		if err := d.writeVolume(&all[i], in, field); err != nil {
+			return fmt.Errorf("volume %q: %w", all[i].Name, err)
 		}
 	}
 	return nil
 }
 
-func (v volumes) fillOne(p *plan, volume *corev1.Volume, backend string, in *inputs) error {
-	dir := v.path(volume.Name)
+func (d Dir) writeVolume(volume *corev1.Volume, in *objects.Snapshot, field Field) error {
+	dir := d.path(volume.Name)
 	mode := fs.FileMode(0o755)
 	if volume.EmptyDir != nil {
 		mode = 0o777
@@ -223,7 +232,7 @@ func (v volumes) fillOne(p *plan, volume *corev1.Volume, backend string, in *inp
 		// The umask of the server must not apply.
 		return os.Chmod(dir, mode|fs.ModeSticky)
 	}
-	wanted, err := p.filesOf(volume, backend, in)
+	wanted, err := filesOf(volume, in, field)
 	if err != nil {
 		return err
 	}
@@ -233,8 +242,27 @@ func (v volumes) fillOne(p *plan, volume *corev1.Volume, backend string, in *inp
 	return write(dir, wanted)
 }
 
-// remove deletes the files of all volumes.
-func (v volumes) remove() error { return os.RemoveAll(v.dir) }
+// Remove deletes the files of all volumes.
+func (d Dir) Remove() error { return os.RemoveAll(string(d)) }
+
+// Mounts returns the mounts of a container, parents before nested ones.
+func (d Dir) Mounts(all []corev1.Volume, mounts []corev1.VolumeMount) []spawn.Mount {
+	writable := map[string]bool{}
+	for i := range all {
+		writable[all[i].Name] = all[i].EmptyDir != nil
+	}
+	var sorted []spawn.Mount
+	for _, m := range mounts {
+		sorted = append(sorted, spawn.Mount{
+			Volume: d.path(m.Name), SubPath: m.SubPath, Target: path.Clean(m.MountPath),
+			ReadOnly: m.ReadOnly || !writable[m.Name], Writable: writable[m.Name],
+		})
+	}
+	slices.SortStableFunc(sorted, func(a, b spawn.Mount) int {
+		return cmp.Or(cmp.Compare(strings.Count(a.Target, "/"), strings.Count(b.Target, "/")), cmp.Compare(a.Target, b.Target))
+	})
+	return sorted
+}
 
 // write replaces all files of a volume at once: readers see either the old or the new files. As in a kubelet's volumes,
 // each top-level name is a link through dataLink into an immutable directory.

@@ -17,29 +17,30 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/objects"
 )
 
 // fakeObjects holds the data of objects in the namespace default, by kind and name.
 type fakeObjects struct {
 	mu   sync.Mutex
-	data map[Reference]map[string]string
+	data map[objects.Reference]map[string]string
 	err  error
 	// read is called before each read.
 	read func()
 }
 
-func (f *fakeObjects) set(kind ReferenceKind, name string, data map[string]string) Reference {
+func (f *fakeObjects) set(kind objects.Kind, name string, data map[string]string) objects.Reference {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	key := Reference{kind, "default", name}
+	key := objects.Reference{Kind: kind, Namespace: "default", Name: name}
 	if f.data == nil {
-		f.data = map[Reference]map[string]string{}
+		f.data = map[objects.Reference]map[string]string{}
 	}
 	f.data[key] = data
 	return key
 }
 
-func (f *fakeObjects) get(kind ReferenceKind, namespace, name string) (map[string]string, error) {
+func (f *fakeObjects) get(kind objects.Kind, namespace, name string) (map[string]string, error) {
 	if f.read != nil {
 		f.read()
 	}
@@ -48,7 +49,7 @@ func (f *fakeObjects) get(kind ReferenceKind, namespace, name string) (map[strin
 	if f.err != nil {
 		return nil, f.err
 	}
-	data, ok := f.data[Reference{kind, namespace, name}]
+	data, ok := f.data[objects.Reference{Kind: kind, Namespace: namespace, Name: name}]
 	if !ok {
 		return nil, apierrors.NewNotFound(corev1.Resource(string(kind)), name)
 	}
@@ -56,12 +57,12 @@ func (f *fakeObjects) get(kind ReferenceKind, namespace, name string) (map[strin
 }
 
 func (f *fakeObjects) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-	data, err := f.get(ConfigMap, namespace, name)
+	data, err := f.get(objects.ConfigMap, namespace, name)
 	return &corev1.ConfigMap{Data: data}, err
 }
 
 func (f *fakeObjects) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
-	data, err := f.get(Secret, namespace, name)
+	data, err := f.get(objects.Secret, namespace, name)
 	s := &corev1.Secret{Data: map[string][]byte{}}
 	for key, value := range data {
 		s.Data[key] = []byte(value)
@@ -70,7 +71,7 @@ func (f *fakeObjects) Secret(_ context.Context, namespace, name string) (*corev1
 }
 
 func (f *fakeObjects) ServiceAccount(_ context.Context, namespace, name string) error {
-	_, err := f.get(ServiceAccount, namespace, name)
+	_, err := f.get(objects.ServiceAccount, namespace, name)
 	return err
 }
 
@@ -100,11 +101,11 @@ func allOfSecret(prefix, object string, optional bool) corev1.EnvFromSource {
 
 // TestVariablesFromObjects checks that variables from objects reach processes as in a Pod (serving 10.6, 10.10).
 func TestVariablesFromObjects(t *testing.T) {
-	objects := &fakeObjects{}
-	objects.set(ConfigMap, "settings", map[string]string{"GREETING": "hello", "app.properties": "a=b", "BOTH": "configmap", "PORT": "1"})
-	objects.set(Secret, "credentials", map[string]string{"password": "hunter2", "BOTH": "secret"})
-	objects.set(ServiceAccount, "runner", nil)
-	h := start(t, Options{Objects: objects})
+	store := &fakeObjects{}
+	store.set(objects.ConfigMap, "settings", map[string]string{"GREETING": "hello", "app.properties": "a=b", "BOTH": "configmap", "PORT": "1"})
+	store.set(objects.Secret, "credentials", map[string]string{"password": "hunter2", "BOTH": "secret"})
+	store.set(objects.ServiceAccount, "runner", nil)
+	h := start(t, Options{Objects: store})
 	r := sample("variables", "serve")
 	r.Spec.ServiceAccountName = "runner"
 	c := &r.Spec.Containers[0]
@@ -144,7 +145,7 @@ func TestMissingObjects(t *testing.T) {
 		reason  string
 		message string
 		// repair creates the missing object.
-		repair func(o *fakeObjects) Reference
+		repair func(o *fakeObjects) objects.Reference
 	}{
 		"ConfigMap of a variable": {
 			change: func(_ *servingv1.Revision, c *corev1.Container) {
@@ -152,7 +153,9 @@ func TestMissingObjects(t *testing.T) {
 			},
 			reason:  "CreateContainerConfigError",
 			message: `configmap "a" not found (spec.template.spec.containers[0].env[1].valueFrom).`,
-			repair:  func(o *fakeObjects) Reference { return o.set(ConfigMap, "a", map[string]string{"k": "v"}) },
+			repair: func(o *fakeObjects) objects.Reference {
+				return o.set(objects.ConfigMap, "a", map[string]string{"k": "v"})
+			},
 		},
 		"key of a Secret": {
 			change: func(_ *servingv1.Revision, c *corev1.Container) {
@@ -160,7 +163,9 @@ func TestMissingObjects(t *testing.T) {
 			},
 			reason:  "CreateContainerConfigError",
 			message: `couldn't find key k in Secret default/other (spec.template.spec.containers[0].env[1].valueFrom).`,
-			repair:  func(o *fakeObjects) Reference { return o.set(Secret, "other", map[string]string{"k": "v"}) },
+			repair: func(o *fakeObjects) objects.Reference {
+				return o.set(objects.Secret, "other", map[string]string{"k": "v"})
+			},
 		},
 		"Secret of variables": {
 			change: func(_ *servingv1.Revision, c *corev1.Container) {
@@ -168,7 +173,7 @@ func TestMissingObjects(t *testing.T) {
 			},
 			reason:  "CreateContainerConfigError",
 			message: `secret "a" not found (spec.template.spec.containers[0].envFrom[0]).`,
-			repair:  func(o *fakeObjects) Reference { return o.set(Secret, "a", nil) },
+			repair:  func(o *fakeObjects) objects.Reference { return o.set(objects.Secret, "a", nil) },
 		},
 		"a NUL byte": {
 			change: func(_ *servingv1.Revision, c *corev1.Container) {
@@ -176,19 +181,21 @@ func TestMissingObjects(t *testing.T) {
 			},
 			reason:  "CreateContainerConfigError",
 			message: `the value of the variable "V" contains a NUL byte: use a volume.`,
-			repair:  func(o *fakeObjects) Reference { return o.set(Secret, "other", map[string]string{"nul": ""}) },
+			repair: func(o *fakeObjects) objects.Reference {
+				return o.set(objects.Secret, "other", map[string]string{"nul": ""})
+			},
 		},
 		"ServiceAccount": {
 			change:  func(r *servingv1.Revision, _ *corev1.Container) { r.Spec.ServiceAccountName = "runner" },
 			reason:  "FailedCreate",
 			message: `Error looking up service account default/runner of spec.template.spec.serviceAccountName: serviceaccount "runner" not found.`,
-			repair:  func(o *fakeObjects) Reference { return o.set(ServiceAccount, "runner", nil) },
+			repair:  func(o *fakeObjects) objects.Reference { return o.set(objects.ServiceAccount, "runner", nil) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := &fakeObjects{}
-			objects.set(Secret, "other", map[string]string{"password": "hunter2", "nul": "hunter2\x00"})
-			h := start(t, Options{Objects: objects, Clock: clocktesting.NewFakeClock(time.Now())})
+			store := &fakeObjects{}
+			store.set(objects.Secret, "other", map[string]string{"password": "hunter2", "nul": "hunter2\x00"})
+			h := start(t, Options{Objects: store, Clock: clocktesting.NewFakeClock(time.Now())})
 			r := sample("missing", "serve")
 			test.change(r, &r.Spec.Containers[0])
 			h.apply(r, 1)
@@ -196,7 +203,7 @@ func TestMissingObjects(t *testing.T) {
 			if !s.Failure.Resources || s.Failure.Reason != test.reason || s.Failure.Message != test.message {
 				t.Errorf("failure %+v, want %s with %q", s.Failure, test.reason, test.message)
 			}
-			h.ObjectChanged(test.repair(objects))
+			h.ObjectChanged(test.repair(store))
 			if s := h.await(r, "the backend to be ready", ready(1)); s.Failure != nil {
 				t.Errorf("failure %+v", s.Failure)
 			}
@@ -207,19 +214,19 @@ func TestMissingObjects(t *testing.T) {
 // TestObjectAppearsWhileItIsRead checks that a change is not missed if it is reported while a backend reads the object and
 // finds it missing.
 func TestObjectAppearsWhileItIsRead(t *testing.T) {
-	objects := &fakeObjects{}
+	store := &fakeObjects{}
 	var h *harness
 	r := sample("appears", "serve")
 	r.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOfConfigMap("", "a", false)}
 	var once sync.Once
-	objects.read = func() {
-		once.Do(func() { h.ObjectChanged(Reference{ConfigMap, "default", "a"}) })
+	store.read = func() {
+		once.Do(func() { h.ObjectChanged(objects.Reference{Kind: objects.ConfigMap, Namespace: "default", Name: "a"}) })
 	}
-	h = start(t, Options{Objects: objects, Clock: clocktesting.NewFakeClock(time.Now())})
+	h = start(t, Options{Objects: store, Clock: clocktesting.NewFakeClock(time.Now())})
 	h.Subscribe(func(_ Key, s State) {
 		// The object is created after the read and reported before its result.
 		if s.Failure != nil {
-			objects.set(ConfigMap, "a", nil)
+			store.set(objects.ConfigMap, "a", nil)
 		}
 	})
 	h.apply(r, 1)
@@ -228,22 +235,22 @@ func TestObjectAppearsWhileItIsRead(t *testing.T) {
 
 // TestActivate checks that the Runtime requests a backend after a change of the object that the last one lacked, if none is desired.
 func TestActivate(t *testing.T) {
-	objects := &fakeObjects{}
+	store := &fakeObjects{}
 	activated := make(chan workload.Key, 1)
-	h := start(t, Options{Objects: objects, Activate: func(key workload.Key) { activated <- key }})
+	h := start(t, Options{Objects: store, Activate: func(key workload.Key) { activated <- key }})
 	r := sample("sleeping", "serve")
 	r.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOfConfigMap("", "a", false)}
 	h.apply(r, 1)
 	h.await(r, "a failure", failing)
 	h.scale(r, 0)
-	h.ObjectChanged(Reference{ConfigMap, "default", "other"})
-	h.ObjectChanged(Reference{Secret, "default", "a"})
+	h.ObjectChanged(objects.Reference{Kind: objects.ConfigMap, Namespace: "default", Name: "other"})
+	h.ObjectChanged(objects.Reference{Kind: objects.Secret, Namespace: "default", Name: "a"})
 	select {
 	case key := <-activated:
 		t.Fatalf("%s was activated for an object that it does not refer to", key)
 	default:
 	}
-	h.ObjectChanged(objects.set(ConfigMap, "a", nil))
+	h.ObjectChanged(store.set(objects.ConfigMap, "a", nil))
 	if key := <-activated; key != keyOf(r) {
 		t.Errorf("activated: %s", key)
 	}
@@ -251,8 +258,8 @@ func TestActivate(t *testing.T) {
 
 // TestObjectsCannotBeRead checks that a backend does not start without values if the API does not respond.
 func TestObjectsCannotBeRead(t *testing.T) {
-	objects := &fakeObjects{err: errors.New("etcd")}
-	h := start(t, Options{Objects: objects})
+	store := &fakeObjects{err: errors.New("etcd")}
+	h := start(t, Options{Objects: store})
 	r := sample("unread", "serve")
 	r.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOfConfigMap("", "a", true)}
 	h.apply(r, 1)
