@@ -29,7 +29,7 @@ func (rt *Runtime) AwaitDrained(ctx context.Context, key workload.Key) error {
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range r.pods {
+	for _, p := range r.pods.byUID {
 		if p.draining() {
 			name, idle := p.Name, p.idle
 			group.Go(func() error { return rt.awaitBackend(ctx, key, name, idle) })

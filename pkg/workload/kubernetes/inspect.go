@@ -28,8 +28,8 @@ const (
 )
 
 // inspect reads from a Pod's Events why its containers are not created, until ctx is canceled.
-func (r *revision) inspect(ctx context.Context, p *pod) {
-	rt := r.runtime
+func (s *pods) inspect(ctx context.Context, p *pod) {
+	rt := s.runtime
 	wait := firstInspection
 	for backoff.Sleep(ctx, rt.clock, wait) {
 		if rt.options.Leading() {
@@ -40,13 +40,13 @@ func (r *revision) inspect(ctx context.Context, p *pod) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.Lock()
+	s.entry.Lock()
 	object := p.Pod
-	r.Unlock()
+	s.entry.Unlock()
 	var newest time.Time
 	rt.warnings.follow(ctx, object, func(e *corev1.Event) {
-		r.Lock()
-		defer r.Unlock()
+		s.entry.Lock()
+		defer s.entry.Unlock()
 		// The fault may have been transient: the failure holds until another Event.
 		if at := eventTime(e); ctx.Err() == nil && !at.Before(newest) {
 			newest, p.stuck = at, &workload.Failure{Resources: true, Reason: e.Reason, Message: e.Message}

@@ -48,11 +48,11 @@ func (p *pacer) interval(elapsed time.Duration) time.Duration {
 
 // probe probes a Pod with running containers until ctx is canceled, which happens when the kubelet reports it as ready.
 // Until then the Pod accepts requests while the probes pass. The kubelet probes at most once a second.
-func (r *revision) probe(ctx context.Context, p *pod) {
-	rt := r.runtime
-	r.Lock()
+func (s *pods) probe(ctx context.Context, p *pod) {
+	rt := s.runtime
+	s.entry.Lock()
 	steps := stepsOf(p.Pod)
-	r.Unlock()
+	s.entry.Unlock()
 	done := rt.pacer.enter()
 	defer func() { done() }()
 	began := rt.clock.Now()
@@ -62,7 +62,7 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 			return
 		}
 		now := rt.clock.Now()
-		r.Lock()
+		s.entry.Lock()
 		if ctx.Err() == nil {
 			p.probed = err == nil
 			switch {
@@ -72,7 +72,7 @@ func (r *revision) probe(ctx context.Context, p *pod) {
 				p.unhealthy = &workload.Failure{Reason: reasonUnhealthy, Message: step.describe(err)}
 			}
 		}
-		r.Unlock()
+		s.entry.Unlock()
 		interval := rt.pacer.interval(now.Sub(began))
 		if err == nil {
 			done()

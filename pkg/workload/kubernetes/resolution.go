@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes/images"
 )
 
@@ -35,32 +33,6 @@ type resolution struct {
 	// restricted is true if the namespace admits only Pods of the restricted Pod Security level, local if it rejects hooks
 	// that call other hosts, as the baseline level does. They are only determined if they affect the Pods.
 	restricted, local bool
-}
-
-// resolve resolves the images of a Revision, and requests that the Revision is applied again.
-func (r *revision) resolve(ctx context.Context, revision *servingv1.Revision) {
-	found, err := r.runtime.resolution(ctx, revision)
-	if ctx.Err() != nil {
-		return
-	}
-	r.Lock()
-	defer r.Unlock()
-	if r.uid != revision.UID {
-		return
-	}
-	r.resolving, r.resolution = false, found
-	r.Notify()
-	if err == nil {
-		r.refused = nil
-		return
-	}
-	var missing *images.MissingError
-	if errors.As(err, &missing) {
-		r.refuse(&workload.Failure{Reason: reasonContainerMissing, Message: missing.Error()})
-		return
-	}
-	r.runtime.logger.Error(err, "Failed to resolve images of Revision; retrying", "revision", r.Key)
-	r.refuse(r.refused)
 }
 
 // resolution resolves all images concurrently. Digests in the Revision's status are kept.

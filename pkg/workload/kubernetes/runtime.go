@@ -9,7 +9,6 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -90,7 +89,7 @@ func New(o Options) (*Runtime, error) {
 		ctx:      context.Background(),
 	}
 	rt.revisions = revisions.New(func(entry *revisions.Entry) *revision {
-		return &revision{Entry: entry, runtime: rt, pods: map[types.UID]*pod{}}
+		return &revision{Entry: entry, runtime: rt, pods: &pods{entry: entry, runtime: rt, byUID: map[types.UID]*pod{}}}
 	})
 	return rt, nil
 }
@@ -107,50 +106,8 @@ func (rt *Runtime) Apply(ctx context.Context, revision *servingv1.Revision, writ
 	return r.create(ctx, revision, *create)
 }
 
-// Scale sets the number of backends. The ReplicaSet chooses the Pods to delete, preferring those not ready.
-func (rt *Runtime) Scale(ctx context.Context, key workload.Key, replicas int32) error {
-	r, ok := rt.revisions.Lock(key)
-	if !ok {
-		return nil
-	}
-	return r.scale(ctx, max(replicas, 0))
-}
-
-// Activate requests one backend for a Revision scaled to zero, because a request waits. Unlike Scale, any replica may call
-// it.
-func (rt *Runtime) Activate(ctx context.Context, key workload.Key) error {
-	r, ok := rt.revisions.Lock(key)
-	if !ok {
-		return nil
-	}
-	return r.activate(ctx)
-}
-
-// Remove deletes the Deployment of a Revision; the host's garbage collector would delete it too. The Revision becomes
-// unknown after its last Pod is deleted.
-func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID, writes bool) error {
-	r, ok := rt.revisions.Lock(key)
-	if !ok {
-		return nil
-	}
-	return r.remove(ctx, uid, writes)
-}
-
 // State returns the latest State of a Revision.
 func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
 
-// Drained reports that this replica has no request left at a draining backend. It has no effect if Options.Drain is set.
-func (rt *Runtime) Drained(key workload.Key, backend string) {
-	if r, ok := rt.revisions.Lock(key); ok {
-		defer r.Unlock()
-		r.drained(backend)
-	}
-}
-
 // Subscribe adds a function to call after each change, and when a Revision must be applied again. fn may call the Runtime.
 func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) { rt.revisions.Subscribe(fn) }
-
-// oldestFirst compares Pods by creation time.
-func oldestFirst(a, b *pod) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-}

@@ -74,6 +74,9 @@ func start(t *testing.T, o Options) *harness {
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
+	if o.Objects == nil {
+		o.Objects = &fakeObjects{}
+	}
 	o.Logger = klog.NewKlogr().V(5)
 	// By default, no backend has requests to drain.
 	if o.DrainTimeout == 0 {

@@ -52,7 +52,7 @@ type Options struct {
 	// DrainTimeout bounds the time for requests to finish after the context of Run is canceled, and GracePeriod the time
 	// for processes to exit after that. They default to 10 and 5 seconds.
 	DrainTimeout, GracePeriod time.Duration
-	// Objects reads the objects that Revisions refer to. If nil, none exist.
+	// Objects reads the objects that Revisions refer to. Required.
 	Objects objects.Reader
 	// Activate requests a backend for a Revision without any, because an object that its last backend waited for has changed.
 	// It must not block. May be nil.
@@ -96,9 +96,6 @@ func New(o Options) (*Runtime, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
-	}
-	if o.Objects == nil {
-		o.Objects = objects.None{}
 	}
 	if o.Activate == nil {
 		o.Activate = func(workload.Key) {}

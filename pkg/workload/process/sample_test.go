@@ -127,7 +127,7 @@ func serveSample() {
 
 // runServer runs a server that starts a Revision with children, prints its address, and waits to be killed.
 func runServer() {
-	rt, err := New(Options{DataDir: os.Getenv("DATA_DIR"), Logger: klog.Background()})
+	rt, err := New(Options{DataDir: os.Getenv("DATA_DIR"), Objects: &fakeObjects{}, Logger: klog.Background()})
 	if err != nil {
 		panic(err)
 	}

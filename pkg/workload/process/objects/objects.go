@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Reader reads objects from storage, not from a cache. The error for a missing object
-// satisfies apierrors.IsNotFound.
+// Reader reads objects from storage, not from a cache. The error for a missing object satisfies
+// apierrors.IsNotFound.
 type Reader interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -34,19 +34,6 @@ const (
 	Secret         Kind = "Secret"
 	ServiceAccount Kind = "ServiceAccount"
 )
-
-// None is the Reader of a server that serves no core/v1.
-type None struct{}
-
-func (None) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
-	return nil, apierrors.NewNotFound(corev1.Resource("configmaps"), name)
-}
-
-func (None) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
-	return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
-}
-
-func (None) ServiceAccount(context.Context, string, string) error { return nil }
 
 // Snapshot holds the objects that one backend refers to. Each is read at most once, so that all containers start with the same
 // values.
