@@ -24,8 +24,9 @@ type QueueOptions struct {
 	MinPerTenant int
 }
 
-// Queue is a semaphore with fair queueing: waiting tenants are served round-robin, independent of their numbers of waiting
-// requests. It is safe for concurrent use.
+// Queue is a semaphore with fair queueing by cost (start-time fair queueing): of the tenants with waiting requests, the one
+// starts a request whose requests have cost least since others began to wait. A tenant that begins to send is first. It is safe
+// for concurrent use.
 type Queue struct {
 	options QueueOptions
 	// mu guards the fields below: the number of requests that may start, the numbers in flight and the waiting requests by
@@ -33,9 +34,11 @@ type Queue struct {
 	mu       sync.Mutex
 	free     int
 	inFlight map[string]int
-	waiting  map[string][]chan struct{}
-	// order lists the tenants with waiting requests; the first is served next.
+	waiting  map[string][]*waiter
+	// order lists the tenants with waiting requests, the one that started a request last at the end.
 	order []string
+	// virtual is the virtual time: the virtual start of the request that started last.
+	virtual Cost
 	// active holds the tenants that share, adjusted is the time when their windows were last adjusted.
 	active   map[string]*activity
 	adjusted time.Time
@@ -44,20 +47,29 @@ type Queue struct {
 // activity is the recent use by one tenant.
 type activity struct {
 	last time.Time
-	// observed counts the requests since the last adjustment, window bounds the requests in flight.
-	observed, window int
+	// observed is the cost of the requests since the last adjustment, window bounds the requests in flight.
+	observed Cost
+	window   int
+	// finish is the virtual finish of the request that started last: the earliest virtual start of the next one.
+	finish Cost
+}
+
+// waiter is a waiting request.
+type waiter struct {
+	cost    Cost
+	granted chan struct{}
 }
 
 // NewQueue returns an empty Queue.
 func NewQueue(o QueueOptions) *Queue {
 	return &Queue{
 		options: o, free: o.Concurrency,
-		inFlight: map[string]int{}, waiting: map[string][]chan struct{}{}, active: map[string]*activity{},
+		inFlight: map[string]int{}, waiting: map[string][]*waiter{}, active: map[string]*activity{},
 	}
 }
 
-// Observe counts a request of a tenant for the control law, whether or not Acquire is called for it.
-func (q *Queue) Observe(tenant string) {
+// Observe adds a cost to the use by a tenant, for the control law, whether or not Acquire is called for it.
+func (q *Queue) Observe(tenant string, cost Cost) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
@@ -67,7 +79,7 @@ func (q *Queue) Observe(tenant string) {
 		q.active[tenant] = a
 	}
 	a.last = now
-	a.observed++
+	a.observed += cost
 	if now.Sub(q.adjusted) >= ThrottleInterval {
 		q.adjusted = now
 		q.adjustLocked(now)
@@ -76,7 +88,7 @@ func (q *Queue) Observe(tenant string) {
 
 // adjustLocked sets the windows of the active tenants.
 func (q *Queue) adjustLocked(now time.Time) {
-	sum := 0
+	var sum Cost
 	for tenant, a := range q.active {
 		if now.Sub(a.last) > ActiveFor {
 			delete(q.active, tenant)
@@ -91,20 +103,19 @@ func (q *Queue) adjustLocked(now time.Time) {
 		if alone {
 			a.window = q.options.PerTenant
 		} else {
-			aboveShare := a.observed*len(q.active) > sum
-			a.window = int(bounds.Next(int64(a.window), int64(q.inFlight[tenant]), scarce, aboveShare))
+			a.window = int(bounds.Next(int64(a.window), int64(q.inFlight[tenant]), scarce, a.observed.AboveShare(sum, len(q.active))))
 		}
 		a.observed = 0
 	}
 	q.grantLocked()
 }
 
-// Acquire waits until a request of a tenant may start; Release ends it. It returns ErrOverShare if MaxWaiting requests of
+// Acquire waits until a request of a tenant with a cost may start; Release ends it. It returns ErrOverShare if MaxWaiting requests of
 // the tenant wait already, and the error of ctx if that is canceled first.
-func (q *Queue) Acquire(ctx context.Context, tenant string) error {
+func (q *Queue) Acquire(ctx context.Context, tenant string, cost Cost) error {
 	q.mu.Lock()
 	if len(q.waiting[tenant]) == 0 && q.mayStartLocked(tenant) {
-		q.startLocked(tenant)
+		q.startLocked(tenant, cost)
 		q.mu.Unlock()
 		return nil
 	}
@@ -112,20 +123,20 @@ func (q *Queue) Acquire(ctx context.Context, tenant string) error {
 		q.mu.Unlock()
 		return ErrOverShare
 	}
-	granted := make(chan struct{})
+	w := &waiter{cost: cost, granted: make(chan struct{})}
 	if len(q.waiting[tenant]) == 0 {
 		q.order = append(q.order, tenant)
 	}
-	q.waiting[tenant] = append(q.waiting[tenant], granted)
+	q.waiting[tenant] = append(q.waiting[tenant], w)
 	q.mu.Unlock()
 	select {
-	case <-granted:
+	case <-w.granted:
 		return nil
 	case <-ctx.Done():
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if i := slices.Index(q.waiting[tenant], granted); i >= 0 {
+	if i := slices.Index(q.waiting[tenant], w); i >= 0 {
 		q.removeLocked(tenant, i)
 	} else {
 		// It was granted at the same time.
@@ -150,10 +161,22 @@ func (q *Queue) mayStartLocked(tenant string) bool {
 	return q.free > 0 && q.inFlight[tenant] < window
 }
 
-// startLocked counts a request as in flight.
-func (q *Queue) startLocked(tenant string) {
+// startLocked counts a request as in flight and advances the virtual time.
+func (q *Queue) startLocked(tenant string, cost Cost) {
 	q.free--
 	q.inFlight[tenant]++
+	q.virtual = q.virtualStartLocked(tenant)
+	if a := q.active[tenant]; a != nil {
+		a.finish = q.virtual + cost
+	}
+}
+
+// virtualStartLocked returns the virtual start of the next request of a tenant.
+func (q *Queue) virtualStartLocked(tenant string) Cost {
+	if a := q.active[tenant]; a != nil {
+		return max(q.virtual, a.finish)
+	}
+	return q.virtual
 }
 
 // releaseLocked ends a request and starts waiting ones.
@@ -168,18 +191,29 @@ func (q *Queue) releaseLocked(tenant string) {
 // grantLocked starts the waiting requests that may start.
 func (q *Queue) grantLocked() {
 	for q.free > 0 {
-		at := slices.IndexFunc(q.order, q.mayStartLocked)
+		at := q.nextLocked()
 		if at < 0 {
 			return
 		}
 		next := q.order[at]
-		granted := q.waiting[next][0]
+		w := q.waiting[next][0]
 		// The tenant moves to the end of the order.
 		q.order = append(slices.Delete(q.order, at, at+1), next)
 		q.removeLocked(next, 0)
-		q.startLocked(next)
-		close(granted)
+		q.startLocked(next, w.cost)
+		close(w.granted)
 	}
+}
+
+// nextLocked returns the index in order of the tenant that may start a request with the earliest virtual start, -1 if none may.
+func (q *Queue) nextLocked() int {
+	next, earliest := -1, Cost(0)
+	for i, tenant := range q.order {
+		if start := q.virtualStartLocked(tenant); q.mayStartLocked(tenant) && (next < 0 || start < earliest) {
+			next, earliest = i, start
+		}
+	}
+	return next
 }
 
 // removeLocked removes the waiting request i of a tenant.

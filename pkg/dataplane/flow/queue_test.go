@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,7 +31,7 @@ func TestQueue(t *testing.T) {
 		var admitted, refused atomic.Int64
 		for range testPerTenant + testWaiting + 7 {
 			go func() {
-				if err := queue.Acquire(t.Context(), "flood"); err != nil {
+				if err := queue.Acquire(t.Context(), "flood", 1); err != nil {
 					if !errors.Is(err, ErrOverShare) {
 						t.Error(err)
 					}
@@ -48,12 +49,12 @@ func TestQueue(t *testing.T) {
 		}
 		start := time.Now()
 		for i := range testConcurrency - testPerTenant {
-			if err := queue.Acquire(t.Context(), fmt.Sprint("calm", i)); err != nil || time.Since(start) > 0 {
+			if err := queue.Acquire(t.Context(), fmt.Sprint("calm", i), 1); err != nil || time.Since(start) > 0 {
 				t.Fatalf("another namespace waits for %s, %v", time.Since(start), err)
 			}
 		}
 		// The queue is full now: the next free slot is for a tenant other than the flood.
-		if err := queue.Acquire(t.Context(), "late"); err != nil || time.Since(start) > time.Second {
+		if err := queue.Acquire(t.Context(), "late", 1); err != nil || time.Since(start) > time.Second {
 			t.Errorf("another namespace waits for %s, %v", time.Since(start), err)
 		}
 		queue.Release("late")
@@ -82,8 +83,8 @@ func TestQueueUnderPressure(t *testing.T) {
 		for range clients {
 			go func() {
 				for ctx.Err() == nil {
-					queue.Observe("flood")
-					if queue.Acquire(ctx, "flood") != nil {
+					queue.Observe("flood", 1)
+					if queue.Acquire(ctx, "flood", 1) != nil {
 						return
 					}
 					<-time.After(10 * time.Millisecond)
@@ -100,9 +101,9 @@ func TestQueueUnderPressure(t *testing.T) {
 		}
 		calm := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
-				queue.Observe("calm")
+				queue.Observe("calm", 1)
 				start := time.Now()
-				if err := queue.Acquire(ctx, "calm"); err != nil || time.Since(start) > 0 {
+				if err := queue.Acquire(ctx, "calm", 1); err != nil || time.Since(start) > 0 {
 					t.Errorf("the other namespace waits for %s, %v", time.Since(start), err)
 				}
 				queue.Release("calm")
@@ -138,21 +139,114 @@ func TestQueueCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newTestQueue(nil)
 		for range testPerTenant {
-			if err := queue.Acquire(t.Context(), "a"); err != nil {
+			if err := queue.Acquire(t.Context(), "a", 1); err != nil {
 				t.Fatal(err)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := queue.Acquire(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		if err := queue.Acquire(ctx, "a", 1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the error is %v", err)
 		}
 		if len(queue.waiting)+len(queue.order) > 0 {
 			t.Errorf("still waiting: %v", queue.order)
 		}
 		queue.Release("a")
-		if err := queue.Acquire(t.Context(), "a"); err != nil {
+		if err := queue.Acquire(t.Context(), "a", 1); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// TestQueueByCost compares, in virtual time, how long a burst of a tenant with small requests waits beside a flood of batches,
+// if each request counts the same and if requests count by their cost.
+func TestQueueByCost(t *testing.T) {
+	const (
+		processors, unit      = 2, 100 * time.Microsecond
+		batch, burst, clients = 50, 20, 64
+	)
+	for _, test := range []struct {
+		name string
+		// cost returns the cost of a request that takes a number of units.
+		cost             func(units int) Cost
+		fastest, slowest time.Duration
+	}{
+		// The tenants alternate: a batch starts after each small request.
+		{name: "by count", cost: func(int) Cost { return 1 }, fastest: 9 * batch * unit, slowest: (burst + 2) * batch * unit},
+		// The whole burst starts before the next batch, on the processor whose batch ends first.
+		{name: "by cost", cost: func(units int) Cost { return CostOf(units, 0) }, fastest: burst / processors * unit, slowest: (batch + burst) * unit},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				queue := NewQueue(QueueOptions{Concurrency: processors, PerTenant: processors})
+				ctx, stop := context.WithCancel(t.Context())
+				serve := func(tenant string, units int) {
+					queue.Observe(tenant, test.cost(units))
+					if queue.Acquire(ctx, tenant, test.cost(units)) != nil {
+						return
+					}
+					<-time.After(time.Duration(units) * unit)
+					queue.Release(tenant)
+				}
+				for range clients {
+					go func() {
+						for ctx.Err() == nil {
+							serve("flood", batch)
+						}
+					}()
+				}
+				<-time.After(time.Second)
+				start := time.Now()
+				var requests sync.WaitGroup
+				for range burst {
+					requests.Go(func() { serve("quiet", 1) })
+				}
+				requests.Wait()
+				if took := time.Since(start); took < test.fastest || took > test.slowest {
+					t.Errorf("the burst takes %s, want %s to %s", took, test.fastest, test.slowest)
+				}
+				stop()
+				synctest.Wait()
+				<-time.After(time.Second)
+			})
+		})
+	}
+}
+
+// TestQueueThrottlesByCost checks that the tenant whose requests cost most is throttled, even if another sends more requests.
+func TestQueueThrottlesByCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newTestQueue(func() bool { return true })
+		window := func(tenant string) int { return queue.active[tenant].window }
+		for range 5 {
+			for range 50 {
+				queue.Observe("small", 1)
+			}
+			queue.Observe("batches", CostOf(1000, 1<<20))
+			<-time.After(ThrottleInterval)
+		}
+		queue.Observe("small", 1)
+		if window("small") != testPerTenant || window("batches") != testMinPerTenant {
+			t.Errorf("the windows are %d for small requests and %d for batches, want %d and %d",
+				window("small"), window("batches"), testPerTenant, testMinPerTenant)
+		}
+	})
+}
+
+func TestCostOf(t *testing.T) {
+	for _, test := range []struct {
+		count int
+		bytes int64
+		want  Cost
+	}{
+		{count: 1, want: 1},
+		{count: 1, bytes: bytesPerCost - 1, want: 1},
+		{count: 1, bytes: 1 << 20, want: 33},
+		{count: 100, bytes: bytesPerCost, want: 101},
+		{bytes: 3 * bytesPerCost, want: 3},
+	} {
+		if got := CostOf(test.count, test.bytes); got != test.want {
+			t.Errorf("%d with %d bytes cost %d, want %d", test.count, test.bytes, got, test.want)
+		}
+	}
 }

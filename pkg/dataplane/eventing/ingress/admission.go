@@ -15,7 +15,18 @@ const (
 	maxAppends, maxAppendsPerNamespace, minAppendsPerNamespace = 256, 192, 4
 	// maxWaiting bounds the requests of one namespace that wait for admission.
 	maxWaiting = 1024
+	// batchedSize is the usual size of an event in a batch: the number of events is not known before admission.
+	batchedSize = 512
 )
+
+// costOf returns the cost of a request with the bytes of one event or of a batch.
+func costOf(batch bool, bytes int) flow.Cost {
+	events := 1
+	if batch {
+		events = max(1, bytes/batchedSize)
+	}
+	return flow.CostOf(events, int64(bytes))
+}
 
 var errShare = &Refusal{Status: http.StatusTooManyRequests, Message: "the namespace exceeds its share of waiting requests"}
 
@@ -34,10 +45,14 @@ func newAdmission() *admission {
 	})}
 }
 
-// admit waits until a request of a namespace may append its events; queue.Release ends it. It returns errShare if too many
+// admit waits until a request of a namespace with a cost may append its events; queue.Release ends it. It returns errShare if too many
 // requests of the namespace wait, and the error of ctx if that ends first.
-func (a *admission) admit(ctx context.Context, namespace string) error {
-	err := a.queue.Acquire(ctx, namespace)
+func (a *admission) admit(ctx context.Context, namespace string, cost flow.Cost) error {
+	if cost > 1 {
+		// The request itself was observed when it arrived.
+		a.queue.Observe(namespace, cost-1)
+	}
+	err := a.queue.Acquire(ctx, namespace, cost)
 	if errors.Is(err, flow.ErrOverShare) {
 		return errShare
 	}

@@ -181,7 +181,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 		return &Refusal{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("the content coding %.40q is not supported", coding)}
 	}
 	if exists {
-		h.admission.queue.Observe(to.Namespace)
+		h.admission.queue.Observe(to.Namespace, 1)
 	}
 	body, err := h.bodies.read(w, r, to.Namespace)
 	if err != nil {
@@ -207,11 +207,12 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 
 // acceptBody accepts the events of a body at this replica.
 func (h *Handler) acceptBody(r *http.Request, start time.Time, to eventing.Key, body *body) error {
-	if err := h.admission.admit(r.Context(), to.Namespace); err != nil {
+	batch := format.Lookup(r.Header.Get("Content-Type")) == format.JSONBatch
+	if err := h.admission.admit(r.Context(), to.Namespace, costOf(batch, len(body.data))); err != nil {
 		return err
 	}
 	defer h.admission.queue.Release(to.Namespace)
-	if format.Lookup(r.Header.Get("Content-Type")) == format.JSONBatch && !h.bodies.reserve(body, batchWeight-1) {
+	if batch && !h.bodies.reserve(body, batchWeight-1) {
 		return errMemory
 	}
 	events, err := event.FromRequest(r.Header, body.data) //nolint:contextcheck // it does not block

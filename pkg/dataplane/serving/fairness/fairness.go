@@ -40,8 +40,8 @@ const (
 var OverShare = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "the namespace has more than its share of requests", RetryAfter: time.Second}
 
 // Fairness admits requests by namespace. As long as processors are idle, it only counts them. When work waits for a
-// processor, the namespaces that send more than others get fewer and fewer requests forwarded at a time, until it does
-// not wait: requests are cheap while they wait, and other namespaces do not wait behind them.
+// processor, the namespaces whose requests cost more than an equal share get fewer and fewer requests forwarded at a time,
+// until it does not wait: requests are cheap while they wait, and other namespaces do not wait behind them.
 type Fairness struct {
 	budget, processors int64
 	// total is the number of requests, busy the number of tenants that have some.
@@ -59,9 +59,9 @@ type Fairness struct {
 type Tenant struct {
 	fairness *Fairness
 	name     string
-	// inFlight counts the requests, forwarding the requests between Enter and Exit. begun counts the requests since the
-	// last turn, answered the responses that started since then.
-	inFlight, forwarding, begun, answered atomic.Int64
+	// inFlight counts the requests, forwarding the requests between Enter and Exit. cost is the cost since the last turn,
+	// answered counts the responses that started since then.
+	inFlight, forwarding, cost, answered atomic.Int64
 	// limit bounds forwarding.
 	limit   atomic.Int64
 	waiting atomic.Int64
@@ -120,9 +120,12 @@ func (t *Tenant) Admit() bool {
 		t.Done()
 		return false
 	}
-	t.begun.Add(1)
+	t.Charge(1)
 	return true
 }
+
+// Charge adds a cost to the use by the tenant, beyond the cost of a request with a small body.
+func (t *Tenant) Charge(cost flow.Cost) { t.cost.Add(int64(cost)) }
 
 // Done ends what Admit began.
 func (t *Tenant) Done() {
@@ -242,10 +245,10 @@ func (f *Fairness) adjust(scarce bool, elapsed time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.turn++
-	var sum int64
+	var sum flow.Cost
 	kept := f.awake[:0]
 	for _, t := range f.awake {
-		if t.begun.Load() > 0 || t.inFlight.Load() > 0 {
+		if t.cost.Load() > 0 || t.inFlight.Load() > 0 {
 			t.busy = f.turn
 		}
 		if f.turn-t.busy > activeTurns {
@@ -253,23 +256,23 @@ func (f *Fairness) adjust(scarce bool, elapsed time.Duration) {
 			t.listed.Store(false)
 			continue
 		}
-		sum += t.begun.Load()
+		sum += flow.Cost(t.cost.Load())
 		kept = append(kept, t)
 	}
 	clear(f.awake[len(kept):])
 	f.awake = kept
 	for _, t := range f.awake {
-		begun := t.begun.Swap(0)
+		cost := flow.Cost(t.cost.Swap(0))
 		if elapsed > 0 {
 			t.rate += weight * (float64(t.answered.Swap(0))/elapsed.Seconds() - t.rate)
 			t.level += weight * (float64(t.forwarding.Load()) - t.level)
 		}
-		t.adjust(scarce, begun*int64(len(f.awake)) > sum, elapsed == 0 || len(f.awake) < 2)
+		t.adjust(scarce, cost.AboveShare(sum, len(f.awake)), elapsed == 0 || len(f.awake) < 2)
 	}
 }
 
 // adjust sets the limit: pressed is true if processors are scarce, most if the tenant has more than an equal share of the
-// requests, free if it shares with no other tenant.
+// cost, free if it shares with no other tenant.
 func (t *Tenant) adjust(pressed, most, free bool) {
 	limit := t.limit.Load()
 	switch {

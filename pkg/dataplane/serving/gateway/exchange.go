@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
@@ -88,6 +89,9 @@ func (x *exchange) end() {
 	}
 	now := x.gateway.options.Clock.Now()
 	x.exit()
+	if cost := flow.CostOf(0, x.result.RequestBytes+x.result.ResponseBytes); cost > 0 {
+		x.pool.Tenant().Charge(cost)
+	}
 	x.pool.Tenant().Done()
 	if x.counted {
 		x.pool.End(x.backend, x.response, now)

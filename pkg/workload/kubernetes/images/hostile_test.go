@@ -218,7 +218,7 @@ func TestQueue(t *testing.T) {
 		begun := atomic.Int32{}
 		for range 200 {
 			flood.Go(func() {
-				if queue.Acquire(ctx, "flood") == nil {
+				if queue.Acquire(ctx, "flood", 1) == nil {
 					begun.Add(1)
 				}
 			})
@@ -228,7 +228,7 @@ func TestQueue(t *testing.T) {
 			t.Errorf("%d of the flood are in progress", begun.Load())
 		}
 		for i := range concurrency - concurrencyPerNamespace {
-			if err := queue.Acquire(t.Context(), fmt.Sprint("calm", i)); err != nil {
+			if err := queue.Acquire(t.Context(), fmt.Sprint("calm", i), 1); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,7 +236,7 @@ func TestQueue(t *testing.T) {
 		late := make(chan struct{})
 		go func() {
 			defer close(late)
-			if err := queue.Acquire(t.Context(), "late"); err != nil {
+			if err := queue.Acquire(t.Context(), "late", 1); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -255,7 +255,7 @@ func TestQueue(t *testing.T) {
 		queue.Release("late")
 		// All places are free.
 		for i := range concurrency {
-			if err := queue.Acquire(t.Context(), fmt.Sprint("next", i)); err != nil {
+			if err := queue.Acquire(t.Context(), fmt.Sprint("next", i), 1); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -289,7 +289,7 @@ func TestSlowRegistry(t *testing.T) {
 	flood.Wait()
 	// The places are free.
 	for i := range concurrencyPerNamespace {
-		if err := r.queue.Acquire(t.Context(), "flood"); err != nil {
+		if err := r.queue.Acquire(t.Context(), "flood", 1); err != nil {
 			t.Fatal(i, err)
 		}
 	}

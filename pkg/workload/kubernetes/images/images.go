@@ -210,7 +210,7 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 	if r.avoids(registry) {
 		return r.degraded(reference, notReachable), nil
 	}
-	if err := r.queue.Acquire(ctx, q.pull.Namespace); err != nil {
+	if err := r.queue.Acquire(ctx, q.pull.Namespace, 1); err != nil {
 		return Image{}, err
 	}
 	defer r.queue.Release(q.pull.Namespace)
