@@ -59,7 +59,7 @@ func newAggregatedOptions() *aggregatedOptions {
 func (o *aggregatedOptions) addFlags(fss *cliflag.NamedFlagSets) {
 	generic := fss.FlagSet(genericSection)
 	generic.StringSliceVar((*[]string)(&o.components), "components", o.components,
-		"Components to run: apiserver, controllers of Serving, gateway of Services, broker of Eventing with its controllers. "+
+		"Components to run: apiserver, controllers (of Serving), gateway (of Services) and broker (of Eventing, with its controllers). "+
 			"Without apiserver, components reach the API through the host cluster.")
 	generic.StringVar(&o.systemNamespace, "system-namespace", o.systemNamespace,
 		"Namespace of this server, its Services and the ConfigMaps of its settings.")
@@ -79,9 +79,9 @@ func (o *aggregatedOptions) addFlags(fss *cliflag.NamedFlagSets) {
 	eventing := fss.FlagSet(eventingSection)
 	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port.")
 
-	destinations := fss.FlagSet(destinationsSection)
+	destinations := fss.FlagSet(destinationSection)
 	destinations.BoolVar(&o.crossNamespace, "allow-cross-namespace-destinations", false,
-		"Permission for Triggers, Subscriptions, Brokers and Channels to send events to all other namespaces, by reference or by the DNS name of a Service. "+
+		"If true, Triggers, Subscriptions, Brokers and Channels may send events to all other namespaces, by reference or by the DNS name of a Service. "+
 			"If false, the target must allow it with the annotation eventing.knative.dev/allow-from.")
 	o.destinations.addFlags(destinations, "loopback, link-local, multicast and reserved addresses, metadata services, the address of the Kubernetes API, "+
 		"and the addresses of the node and of all replicas of this server")
@@ -95,8 +95,8 @@ type completedAggregated struct {
 	server apiserver.CompletedOptions
 }
 
-// complete returns a copy of the options with all values that depend on other options.
-func (o *aggregatedOptions) complete() *completedAggregated {
+// complete implements serverOptions.
+func (o *aggregatedOptions) complete() server {
 	completed, api := *o, *o.api
 	api.NoAPI = !o.components.has(componentAPIServer)
 	api.SystemNamespace = o.systemNamespace
@@ -105,7 +105,7 @@ func (o *aggregatedOptions) complete() *completedAggregated {
 	return &completedAggregated{&completed, api.Complete()}
 }
 
-// validate returns all errors of the options.
+// validate implements server.
 func (o *completedAggregated) validate() error {
 	errs := []error{o.server.Validate(), o.components.validate(), validateClusterDomain(o.clusterDomain), o.broker.validate(), o.destinations.validate(), o.replica.validate()}
 	if faults := validation.IsDNS1123Label(o.systemNamespace); len(faults) > 0 {
@@ -175,7 +175,7 @@ func (o *aggregatedOptions) listen(command *cobra.Command) (_ *listeners, err er
 	return l, nil
 }
 
-// run runs the server until the context of the command ends.
+// run implements server.
 func (o *completedAggregated) run(command *cobra.Command) error {
 	// Ports are opened before the server starts, so that a port in use is reported at once.
 	ports, err := o.listen(command)

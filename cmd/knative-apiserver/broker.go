@@ -55,7 +55,7 @@ func addMemoryFlag(flags *pflag.FlagSet, memory *quantity) {
 // addFastPathFlag adds the flag that turns the fast path of the gateway off.
 func addFastPathFlag(fs *pflag.FlagSet, enabled *bool) {
 	fs.BoolVar(enabled, "http1-fast-path", *enabled,
-		"Forwarding of plain HTTP/1.1 requests by the gateway's own forwarder. If false, Go's net/http forwards all requests, at a higher cost each.")
+		"If true, the gateway forwards plain HTTP/1.1 requests with its own forwarder. If false, Go's net/http forwards all requests, at a higher CPU cost per request.")
 }
 
 func (o *brokerOptions) validate() error {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/cli"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
@@ -25,28 +26,46 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	options := newAggregatedOptions()
-	logging := logs.NewOptions()
-	command := &cobra.Command{
+	command := newServerCommand(&cobra.Command{
 		Use:   "knative-apiserver",
 		Short: "API server for Knative Serving and Eventing",
 		Long: "Serves the API groups serving.knative.dev, eventing.knative.dev and messaging.knative.dev behind the kube-aggregator " +
 			"of a host cluster, and runs Knative Serving and Eventing there. The standalone command requires no cluster.",
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(command *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return err
-			}
-			completed := options.complete()
-			if err := completed.validate(); err != nil {
-				return err
-			}
-			return completed.run(command)
-		},
-	}
+	}, newAggregatedOptions())
 	command.AddCommand(newStandaloneCommand(), newSnapshotCommand(), newEventsCommand())
+	return command
+}
+
+// serverOptions are the flags of a command that runs a server.
+type serverOptions interface {
+	addFlags(*cliflag.NamedFlagSets)
+	// complete returns a copy of the options with all values that depend on other options.
+	complete() server
+}
+
+// server runs with completed options.
+type server interface {
+	// validate returns all errors of the options.
+	validate() error
+	// run runs the server until the context of the command ends.
+	run(*cobra.Command) error
+}
+
+// newServerCommand returns a command that runs a server, with the flags of its options and of logging.
+func newServerCommand(command *cobra.Command, options serverOptions) *cobra.Command {
+	logging := logs.NewOptions()
+	command.Args, command.SilenceUsage = cobra.NoArgs, true
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		verflag.PrintAndExitIfRequested()
+		if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+			return err
+		}
+		server := options.complete()
+		if err := server.validate(); err != nil {
+			return err
+		}
+		return server.run(command)
+	}
 	sections := newSections()
 	options.addFlags(&sections)
 	setFlags(command, sections, logging)

@@ -51,9 +51,9 @@ func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.etcdClientPort, "etcd-client-port", o.etcdClientPort, "Port for requests of new members to join the embedded etcd.")
 	flags.IntVar(&o.eventLogPort, "event-log-route-port", o.eventLogPort, "Port for traffic between the members of the embedded event log.")
 	flags.BoolVar(&o.selfManaged, "self-managed-certificates", false,
-		"Issuing and rotation of the serving certificate by the server's own CA, which is stored in the Secret knative-apiserver-ca "+
-			"and written to the APIServices labeled "+certs.InjectLabel+"=true.")
-	flags.DurationVar(&o.settle, "certificate-settle-duration", 2*time.Minute, "Duration of each step of a rotation of that CA, within which all replicas and clients must observe it.")
+		"If true, the server issues and rotates its serving certificate with its own CA, which it stores in the Secret knative-apiserver-ca "+
+			"and writes to the APIServices labeled "+certs.InjectLabel+"=true.")
+	flags.DurationVar(&o.settle, "certificate-settle-duration", 2*time.Minute, "Duration of each step of a rotation of the server's own CA, within which all replicas and clients must observe it.")
 }
 
 // several reports whether the server is one of several replicas.

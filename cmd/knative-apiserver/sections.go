@@ -14,19 +14,23 @@ import (
 	"k8s.io/component-base/version/verflag"
 )
 
-// The names of the flag sections that cmd fills, in the order of --help. The sections of the libraries follow them.
+// The names of the flag sections that this package fills.
 const (
-	genericSection      = "generic"
-	servingSection      = "serving"
-	eventingSection     = "eventing"
-	destinationsSection = "destinations"
-	replicaSection      = "replica"
+	genericSection     = "generic"
+	servingSection     = "serving"
+	eventingSection    = "eventing"
+	destinationSection = "destination"
+	replicaSection     = "replica"
 )
 
-// newSections returns empty flag sections in the order of --help.
+// newSections returns empty flag sections in the order of --help: the sections of this server, then the sections of
+// kube-apiserver in its order.
 func newSections() cliflag.NamedFlagSets {
 	fss := cliflag.NamedFlagSets{}
-	for _, name := range []string{genericSection, servingSection, eventingSection, destinationsSection, replicaSection} {
+	for _, name := range []string{
+		genericSection, servingSection, eventingSection, destinationSection, replicaSection,
+		"etcd", "secure serving", "auditing", "features", "authentication", "authorization", "egress selector", "admission", "logs", "traces",
+	} {
 		fss.FlagSet(name)
 	}
 	return fss
@@ -71,6 +75,9 @@ func printUsage(to io.Writer, columns int, command *cobra.Command, fss cliflag.N
 		}
 	}
 	cliflag.PrintSections(to, fss, columns)
+	if command.HasAvailableSubCommands() {
+		fmt.Fprintf(to, "\nUse \"%s [command] --help\" for more information about a command.\n", command.CommandPath())
+	}
 }
 
 // columns returns the width of a terminal, or 0 if to is not a terminal.

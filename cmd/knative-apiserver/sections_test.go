@@ -22,11 +22,11 @@ func TestHelpSections(t *testing.T) {
 		want    []string
 	}{
 		"aggregated": {newCommand(), []string{
-			"Generic", "Serving", "Eventing", "Destinations", "Replica", "Etcd", "Secure serving", "Auditing", "Features", "Authentication",
-			"Authorization", "Admission", "Egress selector", "Traces", "Logs", "Global",
+			"Generic", "Serving", "Eventing", "Destination", "Replica", "Etcd", "Secure serving", "Auditing", "Features", "Authentication",
+			"Authorization", "Egress selector", "Admission", "Logs", "Traces", "Global",
 		}},
 		"standalone": {newStandaloneCommand(), []string{
-			"Generic", "Serving", "Eventing", "Destinations", "Secure serving", "Traces", "Logs", "Global",
+			"Generic", "Serving", "Eventing", "Destination", "Secure serving", "Logs", "Traces", "Global",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,6 +51,10 @@ func TestHelpSections(t *testing.T) {
 				if c.IsAvailableCommand() && !strings.Contains(help, c.Short) {
 					t.Errorf("the subcommand %s is missing", c.Name())
 				}
+			}
+			footer := `Use "` + test.command.CommandPath() + ` [command] --help" for more information about a command.`
+			if got := strings.Contains(help, footer); got != test.command.HasAvailableSubCommands() {
+				t.Errorf("the help refers to subcommands: %t", got)
 			}
 		})
 	}

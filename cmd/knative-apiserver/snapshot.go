@@ -83,8 +83,8 @@ func newRestoreCommand(dataDir *string) *cobra.Command {
 	flags.StringVar(&options.Name, "name", "", "Name of the Pod that owns the data.")
 	flags.StringVar(&options.PeerURL, "peer-url", "", "URL by which other members of etcd reach the Pod, such as "+
 		"https://knative-apiserver-0.knative-apiserver-peers.knative-system.svc."+defaultClusterDomain+":2380.")
-	flags.BoolVar(&options.Replace, "replace", false, "Move of existing data to etcd.TIME in the same directory. If false, existing data is an error.")
-	flags.BoolVar(&options.SkipHash, "skip-hash-check", false, "Acceptance of a database without a checksum, such as the file etcd/member/snap/db of a data directory.")
+	flags.BoolVar(&options.Replace, "replace", false, "If true, existing data is moved to etcd.TIME in the same directory. If false, existing data is an error.")
+	flags.BoolVar(&options.SkipHash, "skip-hash-check", false, "If true, a database without a checksum is accepted, such as the file etcd/member/snap/db of a data directory.")
 	for _, name := range []string{"name", "peer-url"} {
 		_ = restore.MarkFlagRequired(name) // the flag is there
 	}

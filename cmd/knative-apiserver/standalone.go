@@ -8,9 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
@@ -68,7 +65,7 @@ func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
 
 	eventing := fss.FlagSet(eventingSection)
 	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port. If the default port is in use, a free port is selected.")
-	o.destination.addFlags(fss.FlagSet(destinationsSection),
+	o.destination.addFlags(fss.FlagSet(destinationSection),
 		"link-local, multicast and reserved addresses, metadata services, and addresses of this machine except loopback")
 	fss.FlagSet("traces").StringVar(&o.broker.tracingConfig, "tracing-config-file", "",
 		"Path of a TracingConfiguration (apiserver.config.k8s.io/v1) for the spans of events and deliveries. Empty disables tracing.")
@@ -77,8 +74,8 @@ func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
 // completedStandalone are standaloneOptions with all values that depend on other options.
 type completedStandalone struct{ *standaloneOptions }
 
-// complete returns a copy of the options with all values that depend on other options.
-func (o *standaloneOptions) complete() *completedStandalone {
+// complete implements serverOptions.
+func (o *standaloneOptions) complete() server {
 	completed, api := *o, *o.api
 	completed.api = &api
 	if completed.accessLog == "" {
@@ -87,7 +84,7 @@ func (o *standaloneOptions) complete() *completedStandalone {
 	return &completedStandalone{&completed}
 }
 
-// validate returns all errors of the options.
+// validate implements server.
 func (o *completedStandalone) validate() error {
 	errs := []error{o.api.Validate(), o.broker.validate(), o.destination.validate(), o.components.validate(), validateClusterDomain(o.clusterDomain)}
 	if !o.components.has(componentAPIServer) {
@@ -100,34 +97,15 @@ func (o *completedStandalone) validate() error {
 }
 
 func newStandaloneCommand() *cobra.Command {
-	options := newStandaloneOptions()
-	logging := logs.NewOptions()
-	command := &cobra.Command{
+	return newServerCommand(&cobra.Command{
 		Use:   "standalone",
 		Short: "Run the server on this machine without a cluster",
 		Long: "Runs the API server with an embedded etcd, and Serving and Eventing with the backends of Revisions as processes of this machine. " +
 			"No cluster is required.",
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
-		RunE: func(command *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return err
-			}
-			completed := options.complete()
-			if err := completed.validate(); err != nil {
-				return err
-			}
-			return completed.run(command)
-		},
-	}
-	sections := newSections()
-	options.addFlags(&sections)
-	setFlags(command, sections, logging)
-	return command
+	}, newStandaloneOptions())
 }
 
-// run runs the server until the context of the command ends.
+// run implements server.
 func (o *completedStandalone) run(command *cobra.Command) error {
 	config := app.StandaloneConfig{
 		API:           o.api,
