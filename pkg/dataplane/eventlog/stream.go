@@ -62,7 +62,7 @@ func (l *Log) Stream(ctx context.Context, c StreamConfig) (*Stream, error) {
 		stream = l.newStream(c, config)
 		l.streams[c.ID] = stream
 	}
-	l.server.Track(config, underReplicated)
+	l.server.Streams.Track(config, underReplicated)
 	return stream, nil
 }
 
@@ -120,7 +120,7 @@ func (l *Log) DeleteStream(ctx context.Context, id string) error {
 		s.deleted.Store(true)
 		s.writer.Close()
 		delete(l.streams, id)
-		l.server.Untrack(l.names(id).Name())
+		l.server.Streams.Untrack(l.names(id).Name())
 	}
 	l.mu.Unlock()
 	l.consumers.Forget(l.names(id))

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
@@ -90,100 +88,4 @@ func (c *Cluster) configure(o *server.Options, installation string) (token strin
 	// one entry of a log that is synced on most servers before it is acknowledged; removals are synced later.
 	o.SyncAlways = true
 	return token
-}
-
-// EnsureStream creates a stream, or updates its configuration. With too few servers for a new stream's replicas, fewer
-// servers hold it, at least two, and it is under-replicated: pass that to Track.
-func (s *Session) EnsureStream(ctx context.Context, config jetstream.StreamConfig) (underReplicated bool, err error) {
-	if s.clustered() {
-		// Without a leader no server responds.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, APITimeout)
-		defer cancel()
-	}
-	_, err = s.JetStream.CreateOrUpdateStream(ctx, config)
-	if !s.clustered() || config.Replicas < 3 || !isAPI(err, server.JSClusterNoPeersErrF) {
-		return false, err
-	}
-	config.Replicas = 2
-	_, fewerErr := s.JetStream.CreateStream(ctx, config)
-	switch {
-	case fewerErr == nil, errors.Is(fewerErr, jetstream.ErrStreamNameAlreadyInUse):
-		// An existing one keeps its servers.
-		return true, nil
-	default:
-		return false, errors.Join(err, fewerErr)
-	}
-}
-
-// trackedStream is a stream that this process uses.
-type trackedStream struct {
-	config          jetstream.StreamConfig
-	underReplicated bool
-}
-
-// Track maintains a stream: after a restart of the embedded server it is created again if it was in memory, and an
-// under-replicated stream gets the replicas of config when enough servers run.
-func (s *Server) Track(config jetstream.StreamConfig, underReplicated bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tracked[config.Name] = trackedStream{config: config, underReplicated: underReplicated}
-}
-
-// Untrack ends Track.
-func (s *Server) Untrack(stream string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.tracked, stream)
-}
-
-// trackedStreams returns the configurations of tracked streams that match.
-func (s *Server) trackedStreams(match func(trackedStream) bool) []jetstream.StreamConfig {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found []jetstream.StreamConfig
-	for _, stream := range s.tracked {
-		if match(stream) {
-			found = append(found, stream.config)
-		}
-	}
-	return found
-}
-
-// replicate adds the missing replicas of under-replicated streams.
-func (s *Server) replicate(session *Session) {
-	for _, config := range s.trackedStreams(func(t trackedStream) bool { return t.underReplicated }) {
-		ctx, cancel := context.WithTimeout(s.ctx, APITimeout)
-		_, err := session.JetStream.UpdateStream(ctx, config)
-		cancel()
-		if err != nil {
-			// The others lack the same servers.
-			return
-		}
-		s.mu.Lock()
-		if stream, found := s.tracked[config.Name]; found {
-			stream.underReplicated = false
-			s.tracked[config.Name] = stream
-		}
-		s.mu.Unlock()
-		s.logger.Info("Stream is replicated to all servers", "stream", config.Name)
-	}
-}
-
-// brokenGroups returns what the server of a cluster cannot write any more. The servers repair other faults of their
-// streams, such as lag, themselves.
-func (s *Session) brokenGroups() map[string]bool {
-	found := map[string]bool{}
-	status := s.Embedded.Raftz(&server.RaftzOptions{AccountFilter: server.DEFAULT_SYSTEM_ACCOUNT})
-	if status == nil {
-		return found
-	}
-	for _, groups := range *status {
-		for name, group := range groups {
-			if group.WALError != nil {
-				found["group "+name+": "+group.WALError.Error()] = true
-			}
-		}
-	}
-	return found
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,8 +14,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 )
 
 // MaxPayload is the maximum size of a message of the embedded server, in bytes.
@@ -33,41 +30,51 @@ const (
 	restartInterval = 500 * time.Millisecond
 )
 
+// supervisor runs a server in this process, and restarts it after a failure.
+type supervisor struct {
+	options  Options
+	space    *Space
+	sessions *sessions
+	streams  *Streams
+	// suspected makes supervise check the server immediately.
+	suspected chan struct{}
+}
+
 // start starts the server within this process. Unless it is one of a cluster, it does not listen.
-func (s *Server) start() (*Session, error) {
-	dir := s.options.Dir
+func (v *supervisor) start() (*Session, error) {
+	dir := v.options.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("event log: create directory: %w", err)
 	}
 	if err := checkWritable(dir); err != nil {
 		return nil, fmt.Errorf("event log: directory '%s' must be writable: %w", dir, err)
 	}
-	if s.Clustered() {
+	if v.options.Cluster != nil {
 		if err := moveSingle(dir); err != nil {
 			return nil, fmt.Errorf("event log: move the store of a single server: %w", err)
 		}
 	} else if found, err := exists(metaDir(dir)); err != nil || found {
 		return nil, errors.Join(fmt.Errorf("event log: the store in '%s' belongs to a server of a cluster, not to a single one", dir), err)
 	}
-	if err := repair(dir, s.logger); err != nil {
+	if err := repair(dir, v.options.Logger); err != nil {
 		return nil, fmt.Errorf("event log: repair '%s': %w", dir, err)
 	}
 	options := &server.Options{
-		ServerName: "knative-" + s.options.Installation, DontListen: true, NoSigs: true, NoLog: true,
+		ServerName: "knative-" + v.options.Installation, DontListen: true, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, DisableJetStreamBanner: true,
 		// The log limits what it stores itself.
 		JetStreamMaxStore: math.MaxInt64 / 2, JetStreamMaxMemory: math.MaxInt64 / 2,
 		MaxPayload: MaxPayload, MaxPending: 512 << 20,
 	}
 	token := ""
-	if s.Clustered() {
-		token = s.options.Cluster.configure(options, s.options.Installation)
+	if v.options.Cluster != nil {
+		token = v.options.Cluster.configure(options, v.options.Installation)
 	}
 	embedded, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("event log: configure the embedded server: %w", err)
 	}
-	session, err := s.connectTo(embedded, token)
+	session, err := v.run(embedded, token)
 	if err != nil {
 		embedded.Shutdown()
 		embedded.WaitForShutdown()
@@ -76,165 +83,102 @@ func (s *Server) start() (*Session, error) {
 	return session, nil
 }
 
-// connectTo starts an embedded server and connects to it, with a token if it is not empty.
-func (s *Server) connectTo(embedded *server.Server, token string) (*Session, error) {
-	embedded.SetLoggerV2(serverLog{s.logger.WithName("nats")}, false, false, false)
+// run starts an embedded server and connects to it, with a token if it is not empty.
+func (v *supervisor) run(embedded *server.Server, token string) (*Session, error) {
+	embedded.SetLoggerV2(serverLog{v.options.Logger.WithName("nats")}, false, false, false)
 	// Start returns when the streams are recovered, or an error stopped the server.
 	embedded.Start()
 	if !embedded.ReadyForConnections(startTimeout) || !embedded.JetStreamEnabled() {
-		return nil, fmt.Errorf("event log: the embedded server does not start on '%s', see its log", s.options.Dir)
+		return nil, fmt.Errorf("event log: the embedded server does not start on '%s', see its log", v.options.Dir)
 	}
 	nc, err := nats.Connect("", nats.InProcessServer(embedded), nats.NoReconnect(), nats.Timeout(startTimeout), nats.Token(token))
 	if err != nil {
 		return nil, fmt.Errorf("event log: connect to the embedded server: %w", err)
 	}
-	session, err := s.newSession(embedded, nc)
+	session, err := newSession(nc, v, embedded)
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
 	session.unrepaired = session.faults()
 	for fault := range session.unrepaired {
-		s.logger.Error(errors.New(fault), "Embedded NATS server did not recover all streams", "directory", s.options.Dir)
+		v.options.Logger.Error(errors.New(fault), "Embedded NATS server did not recover all streams", "directory", v.options.Dir)
 	}
 	return session, nil
 }
 
 // supervise restarts the embedded server after a failure: after an error of its disk it no longer writes, even when the
 // disk has recovered.
-func (s *Server) supervise() {
+func (v *supervisor) supervise() {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for {
 		suspected := false
 		select {
-		case <-s.ctx.Done():
+		case <-v.sessions.ctx.Done():
 			return
-		case <-s.suspected:
+		case <-v.suspected:
 			suspected = true
 		case <-ticker.C:
 		}
-		if session := s.current.Load(); session != nil {
+		if session := v.sessions.current.Load(); session != nil {
 			// Appends of this process do not show that a cluster's server fails to write for the others.
-			if reason := session.failure(suspected || s.Clustered()); reason != "" {
-				s.restart(session, reason)
+			if reason := session.failure(suspected || v.options.Cluster != nil); reason != "" {
+				v.restart(session, reason)
 				continue
 			}
-			s.replicate(session)
+			v.streams.replicate(v.sessions.ctx, session, v.options.Logger)
 		}
 	}
 }
 
-// Suspect makes the embedded server be checked immediately.
-func (s *Server) Suspect() {
+// suspect makes supervise check the server immediately.
+func (v *supervisor) suspect() {
 	select {
-	case s.suspected <- struct{}{}:
+	case v.suspected <- struct{}{}:
 	default:
 	}
 }
 
-// failure returns why an embedded server must be restarted, "" if it need not be. Its streams are checked only on request,
-// because that takes longer the more streams exist.
-func (s *Session) failure(streams bool) string {
-	if s.SyncFailed() {
-		return "sync failed"
-	}
-	if !s.Embedded.JetStreamEnabled() {
-		return "JetStream is disabled"
-	}
-	if s.Conn.IsClosed() {
-		return "connection closed"
-	}
-	if !streams {
-		return ""
-	}
-	// Streams that are created or deleted are reported for a moment, so only permanent faults count.
-	found := s.faults()
-	for range 3 {
-		if len(found) == 0 {
-			return ""
-		}
-		time.Sleep(100 * time.Millisecond)
-		still := s.faults()
-		maps.DeleteFunc(found, func(fault string, _ bool) bool { return !still[fault] })
-	}
-	for fault := range found {
-		return fault
-	}
-	return ""
-}
-
-// faults returns the faults of the server's streams, except faults that a restart did not repair.
-func (s *Session) faults() map[string]bool {
-	if !s.Local {
-		return s.brokenGroups()
-	}
-	found := map[string]bool{}
-	for _, e := range s.Embedded.Healthz(&server.HealthzOptions{Details: true}).Errors {
-		if e.Type == server.HealthzErrorStream && !s.unrepaired[e.Error] {
-			found[e.Error] = true
-		}
-	}
-	return found
-}
-
-// Unrepaired returns the faults of streams that the embedded server had when it started.
-func (s *Session) Unrepaired() map[string]bool { return s.unrepaired }
-
 // restart stops the server of a session and starts another as soon as the disk is writable. Streams and consumers
 // continue with it.
-func (s *Server) restart(failed *Session, reason string) {
-	s.logger.Error(errors.New(reason), "Restarting failed embedded NATS server", "directory", s.options.Dir)
-	s.options.Restarts.Inc()
-	s.fail(fmt.Errorf("%w: %s", ErrUnavailable, reason))
-	s.use(nil)
+func (v *supervisor) restart(failed *Session, reason string) {
+	v.options.Logger.Error(errors.New(reason), "Restarting failed embedded NATS server", "directory", v.options.Dir)
+	v.options.Restarts.Inc()
+	v.sessions.fail(fmt.Errorf("%w: %s", ErrUnavailable, reason))
+	v.sessions.use(nil)
 	failed.end()
-	for s.ctx.Err() == nil {
+	for v.sessions.ctx.Err() == nil {
 		var next *Session
 		err := failed.rewriteUnsynced()
 		if err == nil {
-			next, err = s.startNext()
+			next, err = v.startNext()
 		}
 		if err == nil {
-			s.use(next)
-			s.failure.Store(nil)
-			s.logger.Info("Restarted embedded NATS server", "directory", s.options.Dir)
+			v.sessions.use(next)
+			v.options.Logger.Info("Restarted embedded NATS server", "directory", v.options.Dir)
 			return
 		}
-		s.fail(err)
+		v.sessions.fail(err)
 		select {
-		case <-s.ctx.Done():
+		case <-v.sessions.ctx.Done():
 		case <-time.After(restartInterval):
 		}
 	}
 }
 
-func (s *Server) fail(err error) { s.failure.Store(&err) }
-
-// rewriteUnsynced rewrites the files that could not be synced. No server runs meanwhile.
-func (s *Session) rewriteUnsynced() error {
-	rewrite := s.rewrite.Load()
-	if rewrite == nil {
-		return nil
-	}
-	if err := (*rewrite)(); err != nil {
-		return fmt.Errorf("%w: rewrite unsynced files: %w", ErrUnavailable, err)
-	}
-	return nil
-}
-
 // startNext starts the server if the disk is writable. Its errors wrap ErrFull or ErrUnavailable.
-func (s *Server) startNext() (*Session, error) {
-	if err := checkWritable(s.options.Dir); err != nil {
+func (v *supervisor) startNext() (*Session, error) {
+	if err := checkWritable(v.options.Dir); err != nil {
 		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 			return nil, fmt.Errorf("%w: %w", ErrFull, err)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	if err := s.space.check(); err != nil {
+	if err := v.space.check(); err != nil {
 		return nil, err
 	}
-	session, err := s.start()
+	session, err := v.start()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -242,8 +186,8 @@ func (s *Server) startNext() (*Session, error) {
 		return session, nil
 	}
 	// Streams in the memory of the only server were lost with it.
-	for _, config := range s.trackedStreams(func(t trackedStream) bool { return t.config.Storage == jetstream.MemoryStorage }) {
-		ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
+	for _, config := range v.streams.matching(func(t trackedStream) bool { return t.config.Storage == jetstream.MemoryStorage }) {
+		ctx, cancel := context.WithTimeout(v.sessions.ctx, startTimeout)
 		_, err := session.JetStream.CreateOrUpdateStream(ctx, config)
 		cancel()
 		if err != nil {
@@ -269,44 +213,6 @@ func checkWritable(dir string) error {
 		return fmt.Errorf("sync %s: %w", filepath.Base(f.Name()), err)
 	}
 	return nil
-}
-
-// Usage returns how many bytes the embedded server's streams hold; 0 while it is down.
-func (s *Server) Usage() (memory, disk int64) {
-	session := s.current.Load()
-	if session == nil {
-		return 0, 0
-	}
-	usage := session.Embedded.GlobalAccount().JetStreamUsage()
-	// The usage of a cluster is the sum over its servers.
-	copies := int64(1)
-	if !session.Local {
-		copies = int64(s.options.Replicas)
-	}
-	return int64(usage.Memory) / copies, int64(usage.Store) / copies
-}
-
-// TenantUsage returns how many bytes the streams of each tenant hold in the embedded server, and whether that is known.
-func (s *Server) TenantUsage(storage jetstream.StorageType) (map[string]int64, bool) {
-	session := s.current.Load()
-	if session == nil {
-		return nil, false
-	}
-	account, err := session.Embedded.JszAccount(&server.JSzOptions{
-		Account: session.Embedded.GlobalAccount().GetName(), Streams: true, Config: true,
-	})
-	if err != nil {
-		return nil, false
-	}
-	held := map[string]int64{}
-	for i := range account.Streams {
-		stream := &account.Streams[i]
-		inMemory := stream.Config.Storage == server.MemoryStorage
-		if tenant := stream.Config.Metadata[layout.TenantKey]; tenant != "" && inMemory == (storage == jetstream.MemoryStorage) {
-			held[tenant] += int64(stream.State.Bytes)
-		}
-	}
-	return held, true
 }
 
 // serverLog is the embedded server's logger. It never ends the process.

@@ -46,9 +46,7 @@ func (s *Server) Classify(err error) error {
 			}
 		}
 	}
-	if s.Embedded() {
-		s.Suspect()
-	}
+	s.Suspect()
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 

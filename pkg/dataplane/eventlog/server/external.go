@@ -13,11 +13,11 @@ import (
 // connectTimeout bounds Open.
 const connectTimeout = 10 * time.Second
 
-// connect connects to the servers of the URL, and checks that their JetStream has the features that the log needs.
-func (s *Server) connect(ctx context.Context) (*Session, error) {
+// connect connects to the servers of the URL, and checks that their JetStream has the features that the log needs. Each
+// reconnection renews the session of current.
+func connect(ctx context.Context, o Options, current *sessions) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	o := s.options
 	options := []nats.Option{
 		nats.Name("knative-apiserver " + o.Installation),
 		nats.Timeout(connectTimeout / 2),
@@ -29,14 +29,14 @@ func (s *Server) connect(ctx context.Context) (*Session, error) {
 		nats.ReconnectBufSize(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				s.logger.Error(err, "Disconnected from NATS")
+				o.Logger.Error(err, "Disconnected from NATS")
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			s.logger.Info("Reconnected to NATS", "server", nc.ConnectedUrlRedacted())
-			s.renew()
+			o.Logger.Info("Reconnected to NATS", "server", nc.ConnectedUrlRedacted())
+			current.renew()
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.logger.Error(err, "NATS connection failed") }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { o.Logger.Error(err, "NATS connection failed") }),
 	}
 	if o.CredentialsFile != "" {
 		options = append(options, nats.UserCredentials(o.CredentialsFile))
@@ -51,7 +51,7 @@ func (s *Server) connect(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event log: connect to NATS at %s: %w", o.URL, err)
 	}
-	session, err := s.newSession(nil, nc)
+	session, err := newSession(nc, nil, nil)
 	if err == nil {
 		err = probeStream(ctx, session, o.Probe)
 	}
@@ -60,19 +60,6 @@ func (s *Server) connect(ctx context.Context) (*Session, error) {
 		return nil, fmt.Errorf("event log: NATS at %s: %w", o.URL, err)
 	}
 	return session, nil
-}
-
-// renew starts a session on the current connection, so that requests whose responses were lost with the connection are
-// sent again.
-func (s *Server) renew() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	session := s.current.Load()
-	if session == nil || s.ctx.Err() != nil {
-		return
-	}
-	s.current.Store(&Session{Conn: session.Conn, JetStream: session.JetStream, owner: s, ended: make(chan struct{})})
-	close(session.ended)
 }
 
 // probeStream creates a stream like the log's and deletes it, to detect missing permissions, servers and features.

@@ -6,12 +6,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/component-base/metrics"
 )
@@ -47,57 +44,33 @@ type Options struct {
 
 // Server is the embedded server, or the connection to existing ones.
 type Server struct {
-	options Options
-	logger  logr.Logger
-	space   *Space // nil unless embedded
+	sessions
+	// Streams are maintained while the server runs.
+	Streams *Streams
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // supervise
-
-	current atomic.Pointer[Session]
-	// failure is why no session is usable, wrapping ErrFull or ErrUnavailable; nil if one is.
-	failure atomic.Pointer[error]
-	// suspected makes supervise check the embedded server immediately.
-	suspected chan struct{}
-
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced whenever current is
-	tracked map[string]trackedStream
-}
-
-// Session is a connection to one run of a server.
-type Session struct {
-	Conn      *nats.Conn
-	JetStream jetstream.JetStream
-	// Embedded is the server in this process, nil for one at a URL.
-	Embedded *server.Server
-	// Local is true if all streams are in this process, so that no message is lost in transit.
-	Local bool
-
-	owner      *Server
-	unrepaired map[string]bool // faults of streams when the server started
-	ended      chan struct{}
-	// rewrite is the argument of the first FailSync.
-	rewrite atomic.Pointer[func() error]
+	options    Options
+	cancel     context.CancelFunc
+	supervisor *supervisor    // nil for servers at a URL
+	running    sync.WaitGroup // supervise
 }
 
 // Open starts the embedded server, or connects to the one at the URL, which takes 10 s at most. It does not wait for the
 // other servers of a Cluster: until most of them run, requests that need them fail with ErrUnavailable. Its errors name
 // the directory that cannot be written, the URL that cannot be reached, or the missing feature.
 func Open(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{
-		options: o, logger: o.Logger, suspected: make(chan struct{}, 1), changed: make(chan struct{}), tracked: map[string]trackedStream{},
-	}
+	s := &Server{options: o, Streams: &Streams{tracked: map[string]trackedStream{}}}
 	// Background work stops with Stop, not with the caller's context.
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.changed = make(chan struct{})
 	var session *Session
 	var err error
 	if s.Embedded() {
-		s.space = NewSpace(o.Dir, o.MinFreeBytes)
-		session, err = s.start()
+		s.supervisor = &supervisor{
+			options: o, space: NewSpace(o.Dir, o.MinFreeBytes), sessions: &s.sessions, streams: s.Streams, suspected: make(chan struct{}, 1),
+		}
+		session, err = s.supervisor.start()
 	} else {
-		session, err = s.connect(ctx)
+		session, err = connect(ctx, o, &s.sessions)
 	}
 	if err != nil {
 		s.cancel()
@@ -105,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	}
 	s.current.Store(session)
 	if s.Embedded() {
-		s.wg.Go(s.supervise)
+		s.running.Go(s.supervisor.supervise)
 	}
 	return s, nil
 }
@@ -120,19 +93,29 @@ func (s *Server) Clustered() bool { return s.Embedded() && s.options.Cluster != 
 func (s *Server) Context() context.Context { return s.ctx }
 
 // Space checks the disk of the embedded server; it is nil for servers at a URL.
-func (s *Server) Space() *Space { return s.space }
+func (s *Server) Space() *Space {
+	if s.supervisor == nil {
+		return nil
+	}
+	return s.supervisor.space
+}
+
+// Suspect makes the embedded server, if there is one, be checked immediately.
+func (s *Server) Suspect() {
+	if s.supervisor != nil {
+		s.supervisor.suspect()
+	}
+}
 
 // Stop ends supervision and makes Session fail with ErrClosed. The current session continues until Close.
 func (s *Server) Stop() {
 	s.cancel()
-	s.wg.Wait()
+	s.running.Wait()
 }
 
 // Close ends the session and the embedded server, after Stop. The server has processed all that was sent before.
 func (s *Server) Close() error {
-	s.mu.Lock()
-	session := s.current.Swap(nil)
-	s.mu.Unlock()
+	session := s.remove()
 	if session == nil {
 		return nil
 	}
@@ -141,41 +124,6 @@ func (s *Server) Close() error {
 	session.end()
 	if err != nil {
 		return fmt.Errorf("event log: flush acknowledgements: %w", err)
-	}
-	return nil
-}
-
-// Session waits for a usable session, until ctx is canceled or Stop is called.
-func (s *Server) Session(ctx context.Context) (*Session, error) {
-	for {
-		s.mu.Lock()
-		changed, session := s.changed, s.current.Load()
-		s.mu.Unlock()
-		if s.ctx.Err() != nil {
-			return nil, ErrClosed
-		}
-		if session != nil {
-			return session, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			if err := s.Err(); err != nil {
-				return nil, err
-			}
-			return nil, ctx.Err()
-		case <-s.ctx.Done():
-		}
-	}
-}
-
-// Current returns the session in use, nil if none is usable.
-func (s *Server) Current() *Session { return s.current.Load() }
-
-// Err returns why no session is usable, wrapping ErrFull or ErrUnavailable; nil if one is.
-func (s *Server) Err() error {
-	if err := s.failure.Load(); err != nil {
-		return *err
 	}
 	return nil
 }
@@ -199,61 +147,4 @@ func (s *Server) Health() error {
 		}
 	}
 	return nil
-}
-
-// use makes session the current one; nil for none.
-func (s *Server) use(session *Session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current.Store(session)
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-// newSession returns a session on a connection.
-func (s *Server) newSession(embedded *server.Server, nc *nats.Conn) (*Session, error) {
-	local := embedded != nil && !s.Clustered()
-	timeout := jetstream.WithPublishAsyncTimeout(ackTimeout)
-	if local {
-		// Supervise ends the session if no response will arrive.
-		timeout = jetstream.WithPublishAsyncTimeout(startTimeout)
-	}
-	js, err := jetstream.New(nc, timeout, jetstream.WithPublishAsyncMaxPending(1<<16))
-	if err != nil {
-		return nil, err
-	}
-	return &Session{Embedded: embedded, Local: local, Conn: nc, JetStream: js, owner: s, ended: make(chan struct{})}, nil
-}
-
-// Ended is closed when another session replaces this one, or the server is closed: pending responses will not arrive.
-func (s *Session) Ended() <-chan struct{} { return s.ended }
-
-// AckTimeout is how long the server may take to acknowledge a message.
-func (s *Session) AckTimeout() time.Duration {
-	if s.Local {
-		return startTimeout
-	}
-	return ackTimeout
-}
-
-// FailSync reports that files of the embedded server could not be synced. The server is stopped, rewrite is called, and the
-// server is started again.
-func (s *Session) FailSync(rewrite func() error) {
-	s.rewrite.CompareAndSwap(nil, &rewrite)
-	s.owner.Suspect()
-}
-
-// SyncFailed reports whether FailSync was called.
-func (s *Session) SyncFailed() bool { return s.rewrite.Load() != nil }
-
-func (s *Session) clustered() bool { return s.Embedded != nil && !s.Local }
-
-// end closes the connection and stops the embedded server.
-func (s *Session) end() {
-	close(s.ended)
-	s.Conn.Close()
-	if s.Embedded != nil {
-		s.Embedded.Shutdown()
-		s.Embedded.WaitForShutdown()
-	}
 }
