@@ -14,13 +14,23 @@ import (
 // with Options.AllowCrossNamespace, which allows all references.
 const AllowFromAnnotationKey = eventingv1.GroupName + "/allow-from"
 
-// granted reports whether an object with the given value of the annotation may be referenced, and records a refusal.
-func (refs *References) granted(value string, exists bool) bool {
-	if exists && grants(value, refs.referrer.Namespace) {
-		return true
+// grants decides which objects the objects of one namespace may refer to.
+type grants struct {
+	// namespace is the namespace of the referrer.
+	namespace string
+	// all is Options.AllowCrossNamespace.
+	all bool
+	// denied is true after a reference to an object that exists was not granted.
+	denied bool
+}
+
+// check returns *Unresolved unless an object with the given value of the annotation may be referenced.
+func (g *grants) check(ref *duckv1.KReference, value string, exists bool) error {
+	if ref.Namespace == g.namespace || g.all || exists && lists(value, g.namespace) {
+		return nil
 	}
-	refs.denied = refs.denied || exists
-	return false
+	g.denied = g.denied || exists
+	return g.missing(ref)
 }
 
 // annotation is what an object of the host cluster says, which may be nil.
@@ -31,8 +41,8 @@ func annotation(obj *unstructured.Unstructured) string {
 	return obj.GetAnnotations()[AllowFromAnnotationKey]
 }
 
-// grants reports whether the value of AllowFromAnnotationKey contains a namespace.
-func grants(value, namespace string) bool {
+// lists reports whether the value of AllowFromAnnotationKey contains a namespace.
+func lists(value, namespace string) bool {
 	for allowed := range strings.SplitSeq(value, ",") {
 		if allowed = strings.TrimSpace(allowed); allowed == "*" || allowed == namespace {
 			return true
@@ -41,10 +51,10 @@ func grants(value, namespace string) bool {
 	return false
 }
 
-// notGranted is the error of a reference to another namespace that is not granted. It says the same whether or not there
+// missing returns the error of a reference to another namespace that is not granted. It says the same whether or not there
 // is such an object: what another namespace has is not to be found out this way.
-func (refs *References) notGranted(ref *duckv1.KReference) *Unresolved {
+func (g *grants) missing(ref *duckv1.KReference) *Unresolved {
 	return unresolved(ReasonNotGranted, "%s is in another namespace than %q. If it exists, its annotation %s has to list %q; "+
 		"the server's flag --allow-cross-namespace-destinations makes such references free",
-		describe(ref), refs.referrer.Namespace, AllowFromAnnotationKey, refs.referrer.Namespace)
+		describe(ref), g.namespace, AllowFromAnnotationKey, g.namespace)
 }

@@ -91,29 +91,19 @@ func builtIn(kind schema.GroupVersionKind) bool {
 	return !strings.Contains(kind.Group, ".") || strings.HasSuffix(kind.Group, ".k8s.io")
 }
 
-// HostObject returns an object of the host cluster, and has the referrer reconciled when anything of it changes. It
-// fails with *Unresolved as Resolve does. The object may not be changed.
-func (refs *References) HostObject(ctx context.Context, ref *duckv1.KReference) (*unstructured.Unstructured, error) {
-	ref = refs.qualified(ref)
-	if refs.tracker.resolver.host == nil {
-		return nil, unresolved(ReasonNotFound, "%s cannot be read: this server runs without a cluster", describe(ref))
-	}
-	return refs.hostObject(ctx, ref)
-}
-
-func (refs *References) hostObject(ctx context.Context, ref *duckv1.KReference) (*unstructured.Unstructured, error) {
-	h := refs.tracker.resolver.host
+// get returns an object of the host cluster, and records the reference. It fails with *Unresolved if it cannot be read.
+func (h *hostKinds) get(ctx context.Context, ref *duckv1.KReference, refs *References) (*unstructured.Unstructured, error) {
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	if builtIn(kind) && !isCoreService(ref) {
 		return nil, unresolved(ReasonNotAddressable, "%s has no address: of Kubernetes' own kinds, only Services can be referred to", describe(ref))
 	}
 	mapping, err := h.mapping(kind)
 	if meta.IsNoMatchError(err) {
-		refs.tracker.queue.EnqueueAfter(refs.referrer, rediscovery)
+		refs.retry()
 		return nil, unresolved(ReasonNotFound, "%s does not exist: the cluster serves no such kind", describe(ref))
 	}
 	if err != nil {
-		refs.tracker.queue.EnqueueAfter(refs.referrer, rediscovery)
+		refs.retry()
 		return nil, unresolved(ReasonUnavailable, "%s cannot be read: asking the cluster for its kinds: %v", describe(ref), err)
 	}
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
@@ -126,7 +116,7 @@ func (refs *References) hostObject(ctx context.Context, ref *duckv1.KReference) 
 		return nil, err
 	}
 	if watched == nil {
-		refs.tracker.queue.EnqueueAfter(refs.referrer, rediscovery)
+		refs.retry()
 		return nil, unresolved(ReasonTooManyKinds, "%s cannot be read: this server watches %d kinds of the cluster already, and no more than that", describe(ref), maxKinds)
 	}
 	return watched.get(ctx, ref, name)

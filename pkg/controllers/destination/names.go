@@ -31,76 +31,81 @@ type Network struct {
 
 // checkURL returns *Unresolved unless events of the referrer may be sent to a URL: an object that names a Service, Broker or
 // Channel of another namespace by its URL needs the same grant as an object that refers to it.
-func (refs *References) checkURL(ctx context.Context, u *url.URL) error {
+func checkURL(ctx context.Context, refs *References, u *url.URL) error {
 	r := refs.tracker.resolver
 	if r.host == nil || r.allowCrossNamespace {
 		return nil
 	}
-	return refs.checkName(ctx, u.Hostname(), u.Path, maxAliases)
+	return urlCheck{refs, r.host, r.names, u.Path}.host(ctx, u.Hostname(), maxAliases)
 }
 
-// checkName is checkURL for a host name and a path.
-func (refs *References) checkName(ctx context.Context, host, path string, aliases int) error {
-	r := refs.tracker.resolver
-	services, certain := r.servicesOf(host)
+// urlCheck is the check of a URL: of its host name, and of the names and objects that this leads to.
+type urlCheck struct {
+	refs  *References
+	kinds *hostKinds
+	names hostNames
+	// path is the path of the URL.
+	path string
+}
+
+// host checks a host name.
+func (c urlCheck) host(ctx context.Context, host string, aliases int) error {
+	services, certain := c.names.services(host)
 	for _, name := range services {
-		if err := refs.checkService(ctx, name, path, certain, aliases); err != nil {
+		if err := c.service(ctx, name, certain, aliases); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkService is checkURL for a core Service. certain is false if the name may also be a name outside of the cluster. It is
-// treated as one while the Service does not exist.
-func (refs *References) checkService(ctx context.Context, name types.NamespacedName, path string, certain bool, aliases int) error {
-	r := refs.tracker.resolver
-	if name == r.network.ingress() {
-		return refs.checkStream(ctx, name, path)
+// service checks a core Service. certain is false if the name may also be a name outside of the cluster. It is treated as one
+// while the Service does not exist.
+func (c urlCheck) service(ctx context.Context, name types.NamespacedName, certain bool, aliases int) error {
+	if name == c.names.ingress() {
+		return c.stream(ctx, name)
 	}
 	ref := coreService(name)
-	foreign := name.Namespace != refs.referrer.Namespace
-	obj, err := refs.hostObject(ctx, ref)
+	obj, err := c.kinds.get(ctx, ref, c.refs)
 	fault, missing := AsUnresolved(err)
 	switch {
 	case missing && fault.Reason != ReasonNotFound, err != nil && !missing:
 		return err
-	case missing && foreign && certain:
-		return refs.notGranted(ref)
-	case missing:
+	case missing && !certain:
 		// The referrer is reconciled when the Service is created.
 		return nil
-	case foreign && !refs.granted(annotation(obj), true):
-		return refs.notGranted(ref)
+	}
+	if err := c.refs.grants.check(ref, annotation(obj), !missing); err != nil || missing {
+		return err
 	}
 	alias := externalName(obj)
 	switch {
-	case alias == "" || alias == r.hostName(r.network.gateway()):
+	case alias == "" || alias == c.names.of(c.names.gateway()):
 		return nil
-	case alias == r.hostName(r.network.ingress()):
-		if strings.Trim(path, "/") == "" {
+	case alias == c.names.of(c.names.ingress()):
+		if strings.Trim(c.path, "/") == "" {
 			// The host name is the address of the Channel with the name and namespace of the Service.
 			return nil
 		}
-		return refs.checkStream(ctx, name, path)
+		return c.stream(ctx, name)
 	case aliases == 0:
 		return unresolved(ReasonInvalid, "%s leads to another name too many times", describe(ref))
 	default:
-		return refs.checkName(ctx, alias, path, aliases-1)
+		return c.host(ctx, alias, aliases-1)
 	}
 }
 
-// checkStream is checkURL for a path of the broker behind a core Service.
-func (refs *References) checkStream(ctx context.Context, service types.NamespacedName, path string) error {
-	ref := streamOf(path)
+// stream checks the Broker or Channel that the path names at the broker behind a core Service.
+func (c urlCheck) stream(ctx context.Context, service types.NamespacedName) error {
+	ref := streamOf(c.path)
 	if ref == nil {
 		// No stream has this path.
-		return refs.notGranted(coreService(service))
+		return c.refs.grants.missing(coreService(service))
 	}
-	if ref.Namespace == refs.referrer.Namespace {
+	if ref.Namespace == c.refs.referrer.Namespace {
 		return nil
 	}
-	_, err := refs.get(ctx, ref)
+	_, err := c.refs.get(ctx, ref)
 	return err
 }
 
@@ -116,16 +121,23 @@ func streamOf(path string) *duckv1.KReference {
 	return nil
 }
 
-// servicesOf returns the core Services that a host name may resolve to in the search domains of the Pods of this server: <service>.<namespace> with or without .svc and the cluster's domain, <pod>.<service> and so on, and names
-// of one label, which name Services in the server's own namespace. certain is false if the name may also be a name outside of
-// the cluster, and the Service may not exist.
-func (r *Resolver) servicesOf(host string) (services []types.NamespacedName, certain bool) {
+// hostNames are the names of core Services in the DNS of the cluster.
+type hostNames struct {
+	Network
+	clusterDomain string
+}
+
+// services returns the core Services that a host name may resolve to in the search domains of the Pods of this server:
+// <service>.<namespace> with or without .svc and the cluster's domain, <pod>.<service> and so on, and names of one label, which
+// name Services in the server's own namespace. certain is false if the name may also be a name outside of the cluster, and the
+// Service may not exist.
+func (n hostNames) services(host string) (services []types.NamespacedName, certain bool) {
 	host = canonical(host)
 	if host == "" || net.ParseIP(host) != nil || host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return nil, false
 	}
 	labels := strings.Split(host, ".")
-	for _, suffix := range []string{".svc." + canonical(r.clusterDomain), ".svc"} {
+	for _, suffix := range []string{".svc." + canonical(n.clusterDomain), ".svc"} {
 		inner, found := strings.CutSuffix(host, suffix)
 		if of := strings.Split(inner, "."); found && len(of) > 1 {
 			return []types.NamespacedName{{Namespace: of[len(of)-1], Name: of[len(of)-2]}}, true
@@ -137,14 +149,14 @@ func (r *Resolver) servicesOf(host string) (services []types.NamespacedName, cer
 		services = append(services, types.NamespacedName{Namespace: labels[i-1], Name: labels[i-2]})
 	}
 	if len(labels) == 1 {
-		if r.network.Namespace == "" {
+		if n.Namespace == "" {
 			return nil, false
 		}
-		return []types.NamespacedName{{Namespace: r.network.Namespace, Name: last}}, true
+		return []types.NamespacedName{{Namespace: n.Namespace, Name: last}}, true
 	}
 	services = append(services, types.NamespacedName{Namespace: last, Name: labels[len(labels)-2]})
-	if r.network.Namespace != "" {
-		services = append(services, types.NamespacedName{Namespace: r.network.Namespace, Name: last})
+	if n.Namespace != "" {
+		services = append(services, types.NamespacedName{Namespace: n.Namespace, Name: last})
 	}
 	return services, false
 }
@@ -157,9 +169,9 @@ func canonical(host string) string {
 	return strings.ToLower(strings.TrimRight(host, "."))
 }
 
-// hostName returns the fully qualified host name of a core Service.
-func (r *Resolver) hostName(service types.NamespacedName) string {
-	return canonical(service.Name + "." + service.Namespace + ".svc." + r.clusterDomain)
+// of returns the fully qualified host name of a core Service.
+func (n hostNames) of(service types.NamespacedName) string {
+	return canonical(service.Name + "." + service.Namespace + ".svc." + n.clusterDomain)
 }
 
 func (n Network) ingress() types.NamespacedName {

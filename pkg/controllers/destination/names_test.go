@@ -148,7 +148,7 @@ func TestURLFollowsGrant(t *testing.T) {
 				t.Errorf("%s: %q, want %q", what, seen, want)
 			}
 		}
-		denied := (&References{referrer: referrer}).notGranted(coreService(types.NamespacedName{Namespace: "other", Name: "web"})).Message
+		denied := (&grants{namespace: referrer.Namespace}).missing(coreService(types.NamespacedName{Namespace: "other", Name: "web"})).Message
 		must := func(_ any, err error) {
 			t.Helper()
 			if err != nil {
@@ -184,7 +184,7 @@ func TestURLUnavailable(t *testing.T) {
 
 // TestServicesOf finds the Services that a host name may lead to.
 func TestServicesOf(t *testing.T) {
-	r := &Resolver{clusterDomain: "Cluster.Local.", network: Network{Namespace: "system"}}
+	n := hostNames{Network{Namespace: "system"}, "Cluster.Local."}
 	name := func(namespace, name string) types.NamespacedName {
 		return types.NamespacedName{Namespace: namespace, Name: name}
 	}
@@ -198,7 +198,7 @@ func TestServicesOf(t *testing.T) {
 		"b.svc.cluster.local":     {name("local", "cluster"), name("system", "local")},
 		"a.b.svc.corp":            {name("b", "a"), name("corp", "svc"), name("system", "corp")},
 	} {
-		if got, _ := r.servicesOf(host); !cmp.Equal(want, got) {
+		if got, _ := n.services(host); !cmp.Equal(want, got) {
 			t.Errorf("%q: %v, want %v", host, got, want)
 		}
 	}

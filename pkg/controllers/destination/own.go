@@ -2,6 +2,7 @@ package destination
 
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
@@ -25,6 +26,25 @@ func ownKinds(informers externalversions.SharedInformerFactory) map[schema.Group
 		messagingv1.SchemeGroupVersion.WithKind("Channel"):      kindOf(messaging.Channels().Informer(), func(o *messagingv1.Channel) *duckv1.Addressable { return o.Status.Address }),
 		messagingv1.SchemeGroupVersion.WithKind("Subscription"): kindOf(messaging.Subscriptions().Informer(), unaddressed[*messagingv1.Subscription]),
 	}
+}
+
+// ownKind reads a kind of this server.
+type ownKind struct {
+	informer cache.SharedIndexInformer
+	// read returns false for objects of another type.
+	read func(obj any) (state, bool)
+}
+
+func (k ownKind) get(ref *duckv1.KReference, name types.NamespacedName) (state, error) {
+	obj, ok, err := k.informer.GetIndexer().GetByKey(name.String())
+	if err != nil {
+		return state{}, err
+	}
+	found, is := k.read(obj)
+	if !ok || !is {
+		return state{}, unresolved(ReasonNotFound, "%s does not exist", describe(ref))
+	}
+	return found, nil
 }
 
 func kindOf[O reconciler.Object](informer cache.SharedIndexInformer, addressOf func(O) *duckv1.Addressable) ownKind {

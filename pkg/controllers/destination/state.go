@@ -1,17 +1,13 @@
 package destination
 
 import (
-	"context"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
 // state is what matters of an object that is referred to. It shares memory with the object.
@@ -68,60 +64,6 @@ func stateOf(ref *duckv1.KReference, obj *unstructured.Unstructured) (state, err
 	// Not every kind tells the generation it observed.
 	if status.ObservedGeneration == 0 || status.ObservedGeneration == obj.GetGeneration() {
 		found.ready = status.Conditions.Get(duckv1.ConditionReady)
-	}
-	return found, nil
-}
-
-// Ready returns the Ready condition that an object has for its present generation, or nil if it has none. It fails
-// with *Unresolved if there is no such object.
-func (refs *References) Ready(ctx context.Context, ref *duckv1.KReference) (*duckv1.Condition, error) {
-	found, err := refs.get(ctx, refs.qualified(ref))
-	return found.ready, err
-}
-
-// ConditionDeadLetterSinkResolved reports whether the dead letter sink of a Broker, Trigger or Channel has an address.
-const ConditionDeadLetterSinkResolved duckv1.ConditionType = "DeadLetterSinkResolved"
-
-// ReasonDeadLetterSinkNotConfigured is the reason of ConditionDeadLetterSinkResolved without a dead letter sink.
-const ReasonDeadLetterSinkNotConfigured = "DeadLetterSinkNotConfigured"
-
-// DeadLetterSink resolves the dead letter sink of delivery options, which may be nil. It returns its part of the status and its
-// condition; an error means that neither could be determined.
-func (refs *References) DeadLetterSink(ctx context.Context, delivery *duckv1.DeliverySpec) (duckv1.DeliveryStatus, duckv1.Condition, error) {
-	resolved := reconciler.True(ConditionDeadLetterSinkResolved)
-	if delivery == nil || delivery.DeadLetterSink == nil {
-		resolved.Reason, resolved.Message = ReasonDeadLetterSinkNotConfigured, "No dead letter sink is configured."
-		return duckv1.DeliveryStatus{}, resolved, nil
-	}
-	address, err := refs.Resolve(ctx, delivery.DeadLetterSink)
-	if fault, ok := AsUnresolved(err); ok {
-		return duckv1.DeliveryStatus{}, fault.Condition(ConditionDeadLetterSinkResolved, "DeadLetterSink"), nil
-	}
-	if err != nil {
-		return duckv1.DeliveryStatus{}, duckv1.Condition{}, err
-	}
-	return duckv1.DeliveryStatus{
-		DeadLetterSinkURI:      address.URL,
-		DeadLetterSinkCACerts:  address.CACerts,
-		DeadLetterSinkAudience: address.Audience,
-	}, resolved, nil
-}
-
-// ownKind reads a kind of this server.
-type ownKind struct {
-	informer cache.SharedIndexInformer
-	// read returns false for objects of another type.
-	read func(obj any) (state, bool)
-}
-
-func (k ownKind) get(ref *duckv1.KReference, name types.NamespacedName) (state, error) {
-	obj, ok, err := k.informer.GetIndexer().GetByKey(name.String())
-	if err != nil {
-		return state{}, err
-	}
-	found, is := k.read(obj)
-	if !ok || !is {
-		return state{}, unresolved(ReasonNotFound, "%s does not exist", describe(ref))
 	}
 	return found, nil
 }

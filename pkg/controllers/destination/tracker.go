@@ -45,40 +45,12 @@ func newTracker(r *Resolver, queue Queue) *Tracker {
 	}
 }
 
-// References are the objects that one object refers to, collected while it is reconciled. Not safe for concurrent use.
-type References struct {
-	tracker  *Tracker
-	referrer types.NamespacedName
-	seen     sets.Set[object]
-	denied   bool
-}
-
-// Denied reports whether any of the objects referenced so far exists in another namespace and does not grant the reference. Its
-// former address must not get events then, unlike the address of a missing object.
-func (refs *References) Denied() bool { return refs.denied }
-
 // Begin starts to collect the references of an object. References without a namespace are to the object's own one. Earlier
 // references remain until End.
 func (t *Tracker) Begin(referrer types.NamespacedName) *References {
-	return &References{tracker: t, referrer: referrer, seen: sets.New[object]()}
-}
-
-// End drops the references that the object no longer has. If an error prevents the call, the object is enqueued for more changes than
-// necessary.
-func (refs *References) End() {
-	t := refs.tracker
-	t.mu.Lock()
-	dropped := sets.New[schema.GroupKind]()
-	for o := range t.objects[refs.referrer].Difference(refs.seen) {
-		if t.drop(o, refs.referrer); t.kinds[o.kind] == 0 {
-			dropped.Insert(o.kind)
-		}
-	}
-	t.mu.Unlock()
-	if host := t.resolver.host; host != nil {
-		for kind := range dropped {
-			host.unreferred(kind)
-		}
+	return &References{
+		tracker: t, referrer: referrer, seen: sets.New[object](),
+		grants: grants{namespace: referrer.Namespace, all: t.resolver.allowCrossNamespace},
 	}
 }
 
@@ -92,21 +64,32 @@ func (t *Tracker) refersTo(kind schema.GroupKind) bool {
 // Forget drops all references of an object that is gone.
 func (t *Tracker) Forget(referrer types.NamespacedName) { t.Begin(referrer).End() }
 
-// add enqueues the referrer whenever the object changes from now on.
-func (refs *References) add(o object) {
-	refs.seen.Insert(o)
-	t := refs.tracker
+// add enqueues a referrer whenever an object changes from now on.
+func (t *Tracker) add(o object, referrer types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.referrers[o] == nil {
 		t.referrers[o] = sets.New[types.NamespacedName]()
 		t.kinds[o.kind]++
 	}
-	t.referrers[o].Insert(refs.referrer)
-	if t.objects[refs.referrer] == nil {
-		t.objects[refs.referrer] = sets.New[object]()
+	t.referrers[o].Insert(referrer)
+	if t.objects[referrer] == nil {
+		t.objects[referrer] = sets.New[object]()
 	}
-	t.objects[refs.referrer].Insert(o)
+	t.objects[referrer].Insert(o)
+}
+
+// retain drops the references of a referrer to other objects than some. It returns the kinds that nothing refers to anymore.
+func (t *Tracker) retain(referrer types.NamespacedName, some sets.Set[object]) sets.Set[schema.GroupKind] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	dropped := sets.New[schema.GroupKind]()
+	for o := range t.objects[referrer].Difference(some) {
+		if t.drop(o, referrer); t.kinds[o.kind] == 0 {
+			dropped.Insert(o.kind)
+		}
+	}
+	return dropped
 }
 
 // drop removes a pair from the relation. mu is held.
