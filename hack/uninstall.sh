@@ -56,4 +56,5 @@ k get namespaces -l "$label" -o name | while read -r namespace; do
 done
 k delete namespaces -l "$label" --ignore-not-found --timeout="$timeout"
 k -n kube-system delete rolebindings -l "$label" --ignore-not-found
+k delete validatingadmissionpolicybindings,validatingadmissionpolicies -l "$label" --ignore-not-found --timeout="$timeout"
 k delete clusterrolebindings,clusterroles,flowschemas,prioritylevelconfigurations -l "$label" --ignore-not-found --timeout="$timeout"
