@@ -177,6 +177,7 @@ func (o *aggregatedOptions) listen(command *cobra.Command) (_ *listeners, err er
 
 // run implements server.
 func (o *completedAggregated) run(command *cobra.Command) error {
+	limitMemory(command.Context())
 	// Ports are opened before the server starts, so that a port in use is reported at once.
 	ports, err := o.listen(command)
 	if err != nil {

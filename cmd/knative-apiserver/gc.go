@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+
+	"k8s.io/klog/v2"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/memorylimit"
 )
 
 const (
@@ -37,6 +42,17 @@ func tuneGC() {
 		runtime.SetFinalizer(c, collected)
 	}
 	runtime.SetFinalizer(&cycle{}, collected)
+}
+
+// limitMemory keeps the Go runtime below the memory limit of the container, unless the environment variable GOMEMLIMIT sets
+// another limit.
+func limitMemory(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	if soft := memorylimit.Apply(); soft > 0 {
+		logger.Info("Set the memory limit of the Go runtime below the limit of the cgroup", "bytes", soft, "cgroupBytes", memorylimit.Process())
+	} else if value := os.Getenv("GOMEMLIMIT"); value != "" {
+		logger.Info("The memory limit of the Go runtime is set by the environment", "GOMEMLIMIT", value)
+	}
 }
 
 // gcPercent returns the percentage that leaves gcHeadroom above a number of live bytes, in steps of ten.

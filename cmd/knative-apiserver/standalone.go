@@ -107,6 +107,7 @@ func newStandaloneCommand() *cobra.Command {
 
 // run implements server.
 func (o *completedStandalone) run(command *cobra.Command) error {
+	limitMemory(command.Context())
 	config := app.StandaloneConfig{
 		API:           o.api,
 		ConfigDir:     o.configDir,

@@ -1,7 +1,20 @@
 // Package flow holds the limits that both data planes share.
 package flow
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/memorylimit"
+)
+
+const (
+	// The default limit of a Budget is the memory limit of the process divided by defaultShare, at most maxDefault.
+	defaultShare = 4
+	maxDefault   = 512 << 20
+)
+
+// DefaultLimit returns the default limit of the Budget of this process: a quarter of its memory limit, at most 512 MiB.
+func DefaultLimit() int64 { return min(memorylimit.Process()/defaultShare, maxDefault) }
 
 // Budget bounds the bytes of memory that requests, events and deliveries hold, in the process and for each namespace.
 //

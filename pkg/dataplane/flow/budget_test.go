@@ -55,3 +55,9 @@ func TestBudgetAddsBytesThatAreHeldAlready(t *testing.T) {
 		t.Error("a free budget refused a byte")
 	}
 }
+
+func TestDefaultLimit(t *testing.T) {
+	if got := DefaultLimit(); got <= 0 || got > maxDefault {
+		t.Errorf("the default limit is %d", got)
+	}
+}
