@@ -19,6 +19,8 @@ type Dependencies struct {
 	ServingCertificate dynamiccertificates.CertKeyContentProvider
 	// StartEtcd starts the embedded etcd if the options specify no etcd servers. Nil starts a single member on the data directory.
 	StartEtcd func(ctx context.Context) (*etcd.Embedded, error)
+	// Memory bounds the memory that requests hold. Nil means no bound.
+	Memory Memory
 	// Components use the API.
 	Components Components
 }

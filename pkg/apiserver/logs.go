@@ -14,8 +14,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
+// logSubresource is the subresource of a Revision's log.
+const logSubresource = "log"
+
 // longRunning matches requests without a timeout: watches and logs.
-var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString("log"))
+var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString(logSubresource))
 
 // logOptions returns the options of the subresource log. The source is the logs of the host cluster's Pods, if any, until
 // SetLogs replaces it. Followed logs end as soon as the server begins to shut down.

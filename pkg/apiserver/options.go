@@ -147,6 +147,7 @@ const embeddedEtcd = "embedded"
 // RunServer serves until ctx is canceled.
 func (o CompletedOptions) RunServer(ctx context.Context, d Dependencies) error {
 	config := newConfig(o.scheme, o.codecs, d.Settings)
+	config.Memory = d.Memory
 	config.Controllers.UserNames = o.ControllersUsers
 	config.NoAPI = o.NoAPI
 	if d.ServingCertificate != nil {

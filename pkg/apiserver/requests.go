@@ -75,8 +75,7 @@ func unfinished(text []byte) int {
 }
 
 // handlerChain adds handlers to the library's chain, between authorization and the resources.
-func handlerChain(codecs runtime.NegotiatedSerializer) func(http.Handler, *genericapiserver.Config) http.Handler {
-	return func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(serveCurrentOpenAPI(handler), codecs), config)
-	}
+func (c *Config) handlerChain(handler http.Handler, config *genericapiserver.Config) http.Handler {
+	memory := memoryLimiter{memory: c.Memory, codecs: c.codecs, maxBody: config.MaxRequestBodyBytes, controllers: c.Controllers}
+	return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(memory.limit(serveCurrentOpenAPI(handler)), c.codecs), config)
 }

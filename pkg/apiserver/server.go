@@ -27,6 +27,8 @@ import (
 type Config struct {
 	// Generic configures serving, security and storage.
 	Generic *genericapiserver.RecommendedConfig
+	// Memory bounds the memory that requests hold. Nil means no bound.
+	Memory Memory
 	// Controllers recognizes writes by controllers.
 	Controllers identity.Controllers
 	// Settings returns the current operator settings.
@@ -56,7 +58,6 @@ func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory, settings 
 		settings = defaultSettings{}
 	}
 	generic := genericapiserver.NewRecommendedConfig(codecs)
-	generic.BuildHandlerChainFunc = handlerChain(codecs)
 	generic.LongRunningFunc = longRunning
 	configureOpenAPI(&generic.Config, baseversion.Get().GitVersion)
 	return &Config{
@@ -85,6 +86,7 @@ func (c *Config) New() (*Server, error) {
 		c.Generic.AdmissionControl = namespaces
 	}
 	servingv1.RegisterSettings(c.scheme, c.Settings.API)
+	c.Generic.BuildHandlerChainFunc = c.handlerChain
 	server, err := c.Generic.Complete().New("knative-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, err

@@ -83,6 +83,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Depe
 	o.adjust(options, certificates, listener)
 
 	config := newConfig(options.scheme, options.codecs, d.Settings)
+	config.Memory = d.Memory
 	config.Core = true
 	config.Controllers.UserNames = o.ControllersUsers
 	options.store(config, embedded)

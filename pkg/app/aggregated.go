@@ -178,7 +178,7 @@ func (a *aggregated) foundation() lifecycle.Stage {
 
 // dependencies returns what the API server uses.
 func (a *aggregated) dependencies() apiserver.Dependencies {
-	d := apiserver.Dependencies{Settings: a.settings, Components: a}
+	d := apiserver.Dependencies{Settings: a.settings, Memory: a.budget, Components: a}
 	if a.Certificates != nil && a.Certificates.Serving {
 		d.ServingCertificate = a.certificates.ServingCertificate()
 	}

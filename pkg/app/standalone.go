@@ -105,9 +105,9 @@ func (s *standalone) foundation() lifecycle.Stage {
 // dependencies returns what the API server uses.
 func (s *standalone) dependencies() apiserver.Dependencies {
 	if s.onlyAPI() {
-		return apiserver.Dependencies{Components: s}
+		return apiserver.Dependencies{Memory: s.budget, Components: s}
 	}
-	return apiserver.Dependencies{Settings: s.settings, Components: s}
+	return apiserver.Dependencies{Settings: s.settings, Memory: s.budget, Components: s}
 }
 
 // addresses returns the addresses of the gateway and the broker.
