@@ -143,7 +143,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 
 func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges) *broker.Broker {
 	deliverer := sender.New(sender.Options{
-		TracerProvider: o.Tracing, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses,
+		TracerProvider: o.Tracing, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses, Budget: o.budget,
 	})
 	own := broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), broker.Options{
 		Log:           logqueue.JetStream(log),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 )
 
 const (
@@ -19,6 +20,10 @@ const (
 	drained = 64 << 10
 	// drainTime bounds the time for that. A delivery with a known outcome does not wait for slow bodies.
 	drainTime = time.Second
+	// replyWeight is the number of times that a reply is in memory while it is read and parsed.
+	replyWeight = 2
+	// memoryDelay is the delay before the next attempt if a reply cannot be read for lack of memory.
+	memoryDelay = time.Second
 	// trusted is the number of announced bytes of a body for which memory is allocated in advance.
 	trusted = 64 << 10
 )
@@ -31,6 +36,9 @@ type answer struct {
 	timeout  time.Duration
 	now      func() time.Time
 	maxReply int64
+	// budget bounds the replies that are being read for a namespace. Nil means no bound.
+	budget    *flow.Budget
+	namespace string
 }
 
 // judge classifies the answer (eventing Event Acknowledgement and Delivery Retry, eventing Derived (Reply)
@@ -66,6 +74,12 @@ func retried(code int) bool {
 // reply reads the event in an answer. If the body is not an event, or too large, the event is delivered without a
 // reply: the recipient accepted it (eventing Event Acknowledgement and Delivery Retry).
 func (a *answer) reply(ctx context.Context) Result {
+	bytes, ok := a.reserve()
+	if !ok {
+		delay := memoryDelay
+		return Result{Err: failed(a.target, fmt.Errorf("%w, but %w", status(a.StatusCode), errMemory)), Retryable: true, RetryAfter: &delay}
+	}
+	defer a.release(bytes)
 	body, err := a.read()
 	switch {
 	case errors.Is(err, errTooLarge):
@@ -84,7 +98,29 @@ func (a *answer) reply(ctx context.Context) Result {
 	return Result{Code: a.StatusCode, Reply: reply}
 }
 
-var errTooLarge = errors.New("the answer exceeds the limit")
+var (
+	errTooLarge = errors.New("the answer exceeds the limit")
+	errMemory   = errors.New("the namespace holds too much memory to read the answer")
+)
+
+// reserve reserves memory for reading a reply, which grows the buffer to twice its size if the size is unknown. It reports whether
+// memory is available.
+func (a *answer) reserve() (bytes int64, ok bool) {
+	if bytes = min(a.ContentLength, a.maxReply); a.ContentLength < 0 {
+		bytes = a.maxReply
+	}
+	if bytes *= replyWeight; a.budget == nil || bytes == 0 {
+		return 0, true
+	}
+	return bytes, a.budget.Reserve(a.namespace, bytes)
+}
+
+// release releases reserved memory.
+func (a *answer) release(bytes int64) {
+	if bytes > 0 {
+		a.budget.Release(a.namespace, bytes)
+	}
+}
 
 // read returns the whole body, or errTooLarge.
 func (a *answer) read() ([]byte, error) {

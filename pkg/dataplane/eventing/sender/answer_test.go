@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -356,4 +357,38 @@ func TestInterimAnswersOverTLS(t *testing.T) {
 // raw returns the endpoint that answers with these bytes, and closes the connection.
 func raw(t testing.TB, answer string) eventing.Endpoint {
 	return serveRaw(t, func(w io.Writer) { io.WriteString(w, answer) }) //nolint:errcheck // seen by the result
+}
+
+// TestMemoryOfReplies checks that replies are read within the budget of their namespace, and the event is sent later otherwise.
+func TestMemoryOfReplies(t *testing.T) {
+	reply := strings.Repeat("x", 100<<10)
+	to := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Type": "t", "Ce-Source": "/s", "Ce-Id": "1"} {
+			w.Header().Set(name, value)
+		}
+		if r.URL.Path == "/known" {
+			w.Header().Set("Content-Length", fmt.Sprint(len(reply)))
+		}
+		w.Write([]byte(reply)) //nolint:errcheck // the client reports it
+	})
+	for path, need := range map[string]int64{"/known": replyWeight * int64(len(reply)), "/unknown": replyWeight << 20} {
+		budget := flow.NewBudget(2*need, 0)
+		s := newSender(t, Options{Budget: budget, MaxReply: 1 << 20})
+		address := eventing.Endpoint{URL: to.URL + path}
+		attempt := Attempt{ExpectReply: true, Consumer: eventing.Key{Namespace: "ns"}}
+		if !budget.Reserve("ns", 1) {
+			t.Fatal("no memory")
+		}
+		if result := s.Send(t.Context(), order(), address, attempt); !errors.Is(result.Err, errMemory) || !result.Retryable || result.RetryAfter == nil || result.Code != 0 {
+			t.Errorf("%s: %+v without memory, want to be retried later", path, result)
+		}
+		attempt.Consumer.Namespace = "other"
+		budget.Release("ns", 1)
+		if result := s.Send(t.Context(), order(), address, attempt); result.Err != nil || result.Reply == nil || len(result.Reply.Data) != len(reply) {
+			t.Errorf("%s: no reply, but %+v", path, result)
+		}
+		if used := budget.Used(); used != 0 {
+			t.Errorf("%s: %d bytes are held in the end", path, used)
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -47,6 +48,8 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Discloses reports whether the users of a namespace may see what a host answers; nil discloses nothing.
 	Discloses Disclosure
+	// Budget bounds the bytes of replies that are being read, by the namespace of the consumer. Nil means no bound.
+	Budget *flow.Budget
 	// Clock is used for latencies and for Retry-After.
 	Clock clock.PassiveClock
 }
@@ -60,12 +63,13 @@ type Sender struct {
 	userAgent  string
 	maxReply   int64
 	discloses  Disclosure
+	budget     *flow.Budget
 	clock      clock.PassiveClock
 }
 
 // New returns a sender.
 func New(o Options) *Sender {
-	s := &Sender{targets: lru.New(maxTargets), transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, discloses: o.Discloses, clock: o.Clock}
+	s := &Sender{targets: lru.New(maxTargets), transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, discloses: o.Discloses, budget: o.Budget, clock: o.Clock}
 	if o.TracerProvider != nil {
 		s.tracer = o.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender")
 	}
@@ -162,7 +166,7 @@ func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.E
 	}
 	res.Body = quiet{res.Body}
 	defer res.Body.Close()
-	a := answer{Response: res, target: target, cancel: cancel, timeout: o.Timeout, now: s.clock.Now, maxReply: s.maxReply}
+	a := answer{Response: res, target: target, cancel: cancel, timeout: o.Timeout, now: s.clock.Now, maxReply: s.maxReply, budget: s.budget, namespace: o.Consumer.Namespace}
 	return s.disclose(ctx, a.judge(ctx, o.ExpectReply), target, o.Consumer.Namespace)
 }
 
