@@ -23,6 +23,8 @@ const (
 	writeTimeout = 2 * time.Minute
 	// maxStreams is the maximum number of concurrent requests per HTTP/2 connection.
 	maxStreams = 250
+	// maxReceiveBuffer bounds the unread input of an HTTP/2 client, in bytes.
+	maxReceiveBuffer = 256 << 10
 )
 
 // Serve serves HTTP/1.1 and HTTP/2 without TLS (prior knowledge) until ctx is canceled, drains requests for up to stopTimeout,
@@ -36,7 +38,10 @@ func (h *Handler) Serve(ctx context.Context, listener net.Listener, stopTimeout 
 		MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 		// The server bounds the time of bodies that are not read because the request was rejected by its headers.
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: h.bodies.readTimeout,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: idleTimeout, PingTimeout: headerTimeout},
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
+			SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
+		},
 		// Errors of clients are not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
