@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/load"
 )
 
 var node *harness.Node
@@ -20,8 +21,8 @@ var node *harness.Node
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if text := os.Getenv(floodVariable); text != "" {
-		return flood(text)
+	if load.Generate() {
+		return 0
 	}
 	var err error
 	node, err = harness.OpenNode()
@@ -54,7 +55,8 @@ func clientsOf(t *testing.T, config *rest.Config) *harness.Clients {
 	return clients
 }
 
-// service returns the manifest of a Service of the sample application with exactly one Pod.
+// service returns the manifest of a Service of the sample application with exactly one Pod. Its CPU request is its weight in
+// the competition for processors: without one, a Pod yields to all others.
 func service(t *testing.T, name, labels string) string {
 	t.Helper()
 	image, err := node.AppImage()
@@ -68,7 +70,7 @@ metadata: {name: %s, labels: {%s}}
 spec:
   template:
     metadata: {annotations: {autoscaling.knative.dev/min-scale: "1", autoscaling.knative.dev/max-scale: "1"}}
-    spec: {containers: [{image: %q}]}`, name, labels, image)
+    spec: {containers: [{image: %q, resources: {requests: {cpu: 100m}}}]}`, name, labels, image)
 }
 
 // serviceAddress is the host:port of a Service of the installation.
