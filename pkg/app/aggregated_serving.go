@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -12,7 +13,6 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	kubeworkload "github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes/images"
 )
@@ -101,6 +101,6 @@ func (a *aggregated) drainAddress(ctx context.Context) func() (string, int32) {
 }
 
 // logURL returns the path of the logs of a Revision below the address of the cluster's API.
-func logURL(revision workload.Key) string {
+func logURL(revision types.NamespacedName) string {
 	return servingv1.RevisionLogPath(revision.Namespace, revision.Name)
 }

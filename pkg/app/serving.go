@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -31,7 +32,7 @@ const activationTimeout = 10 * time.Second
 
 // scalesFromZero is a workload that any replica may ask for a first backend.
 type scalesFromZero interface {
-	Activate(ctx context.Context, revision workload.Key) error
+	Activate(ctx context.Context, revision types.NamespacedName) error
 }
 
 // activations passes requests for a first backend to the autoscaler. The gateway and the processes that send them are constructed
@@ -156,7 +157,7 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		o.replica.lead(s.all...)
 	}
 
-	o.workload.Subscribe(func(key workload.Key, state workload.State) {
+	o.workload.Subscribe(func(key types.NamespacedName, state workload.State) {
 		o.gateway.SetInstances(key, state.Instances)
 		s.autoscaler.Observe(key, state)
 		revisions.Enqueue(key)

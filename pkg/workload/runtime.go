@@ -10,9 +10,6 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// Key names a Revision.
-type Key = types.NamespacedName
-
 // Runtime runs the backends of Revisions. Its methods may be called concurrently, return without waiting for backends, and
 // are idempotent.
 type Runtime interface {
@@ -23,16 +20,16 @@ type Runtime interface {
 	// writes is true on the replica that creates and deletes the Revision's objects.
 	Apply(ctx context.Context, revision *servingv1.Revision, writes bool) error
 	// Scale sets the number of backends. Surplus backends are drained before they stop. Unknown Revisions are ignored.
-	Scale(ctx context.Context, revision Key, replicas int32) error
+	Scale(ctx context.Context, revision types.NamespacedName, replicas int32) error
 	// Remove drains and stops all backends of the Revision with the given UID, and deletes its state. See Apply for writes.
-	Remove(ctx context.Context, revision Key, uid types.UID, writes bool) error
+	Remove(ctx context.Context, revision types.NamespacedName, uid types.UID, writes bool) error
 	// State returns the observed state of a Revision, and false if the Revision is unknown.
-	State(revision Key) (State, bool)
+	State(revision types.NamespacedName) (State, bool)
 	// Drained reports that a draining backend has no requests left except long-lived ones, so that it may be stopped.
-	Drained(revision Key, backend string)
+	Drained(revision types.NamespacedName, backend string)
 	// Subscribe adds a function that is called with the latest State of a Revision after each change, in order for each
 	// Revision. A zero State means that the Revision was removed. fn must not block. Call Subscribe before Apply.
-	Subscribe(fn func(Key, State))
+	Subscribe(fn func(types.NamespacedName, State))
 }
 
 // State is the observed state of one Revision. Immutable.

@@ -31,25 +31,25 @@ var key = types.NamespacedName{Namespace: "default", Name: "hello-00001"}
 // fakeRuntime observes what a test says.
 type fakeRuntime struct {
 	workload.Runtime
-	states  map[workload.Key]workload.State
+	states  map[types.NamespacedName]workload.State
 	removed []types.UID
 }
 
 func (f *fakeRuntime) Apply(_ context.Context, revision *servingv1.Revision, _ bool) error {
-	key := workload.Key{Namespace: revision.Namespace, Name: revision.Name}
+	key := types.NamespacedName{Namespace: revision.Namespace, Name: revision.Name}
 	if _, ok := f.states[key]; !ok {
 		f.states[key] = workload.State{UID: revision.UID}
 	}
 	return nil
 }
 
-func (f *fakeRuntime) Remove(_ context.Context, key workload.Key, uid types.UID, _ bool) error {
+func (f *fakeRuntime) Remove(_ context.Context, key types.NamespacedName, uid types.UID, _ bool) error {
 	f.removed = append(f.removed, uid)
 	delete(f.states, key)
 	return nil
 }
 
-func (f *fakeRuntime) State(key workload.Key) (workload.State, bool) {
+func (f *fakeRuntime) State(key types.NamespacedName) (workload.State, bool) {
 	state, ok := f.states[key]
 	return state, ok
 }
@@ -85,7 +85,7 @@ func newFixture(t *testing.T, revision *servingv1.Revision) *fixture {
 	f := &fixture{
 		client:  fake.NewSimpleClientset(revision),
 		indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
-		runtime: &fakeRuntime{states: map[workload.Key]workload.State{}},
+		runtime: &fakeRuntime{states: map[types.NamespacedName]workload.State{}},
 		clock:   clocktesting.NewFakePassiveClock(began),
 	}
 	f.restart()
@@ -212,7 +212,7 @@ func TestReconcileRestart(t *testing.T) {
 	f.observe(workload.State{Desired: 1, Ready: 1})
 	f.reconcile(t)
 	f.clock.SetTime(began.Add(time.Hour))
-	f.runtime.states = map[workload.Key]workload.State{}
+	f.runtime.states = map[types.NamespacedName]workload.State{}
 	f.restart()
 	if writes, _ := f.reconcile(t); writes != 0 {
 		t.Errorf("a runtime without instances yet makes %d writes, want 0", writes)

@@ -9,8 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // deployment is the Deployment of a Revision and its scale.
@@ -39,7 +37,7 @@ func (d *deployment) replicas() int32 {
 }
 
 // Scale sets the number of backends. The ReplicaSet chooses the Pods to delete, preferring those not ready.
-func (rt *Runtime) Scale(ctx context.Context, key workload.Key, replicas int32) error {
+func (rt *Runtime) Scale(ctx context.Context, key types.NamespacedName, replicas int32) error {
 	r, ok := rt.revisions.Lock(key)
 	if !ok {
 		return nil
@@ -61,7 +59,7 @@ func (rt *Runtime) Scale(ctx context.Context, key workload.Key, replicas int32) 
 
 // Activate requests one backend for a Revision scaled to zero, because a request waits. Unlike Scale, any replica may call
 // it.
-func (rt *Runtime) Activate(ctx context.Context, key workload.Key) error {
+func (rt *Runtime) Activate(ctx context.Context, key types.NamespacedName) error {
 	r, ok := rt.revisions.Lock(key)
 	if !ok {
 		return nil
@@ -103,7 +101,7 @@ func (r *revision) scaled(of *appsv1.Deployment, replicas int32, err error) erro
 
 // Remove deletes the Deployment of a Revision; the host's garbage collector would delete it too. The Revision becomes
 // unknown after its last Pod is deleted.
-func (rt *Runtime) Remove(ctx context.Context, key workload.Key, uid types.UID, writes bool) error {
+func (rt *Runtime) Remove(ctx context.Context, key types.NamespacedName, uid types.UID, writes bool) error {
 	r, ok := rt.revisions.Lock(key)
 	if !ok {
 		return nil

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
@@ -20,7 +19,7 @@ const deletionDelay = 500 * time.Millisecond
 // AwaitDrained returns once the gateways have no requests left at any backend of a Revision that is draining now, or with an
 // error when ctx is canceled. It covers all of them because the Pods of a Deployment have the same hook, which does not
 // identify the Pod.
-func (rt *Runtime) AwaitDrained(ctx context.Context, key workload.Key) error {
+func (rt *Runtime) AwaitDrained(ctx context.Context, key types.NamespacedName) error {
 	if !backoff.Sleep(ctx, rt.clock, deletionDelay) {
 		return ctx.Err()
 	}
@@ -40,7 +39,7 @@ func (rt *Runtime) AwaitDrained(ctx context.Context, key workload.Key) error {
 }
 
 // awaitBackend returns once the gateways have no requests left at a backend.
-func (rt *Runtime) awaitBackend(ctx context.Context, key workload.Key, backend string, idle <-chan struct{}) error {
+func (rt *Runtime) awaitBackend(ctx context.Context, key types.NamespacedName, backend string, idle <-chan struct{}) error {
 	if drain := rt.options.Drain; drain != nil {
 		return drain(ctx, key, backend)
 	}

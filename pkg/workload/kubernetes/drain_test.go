@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // hook calls DrainHandler as the kubelet does, and returns the recorder of its response.
@@ -56,7 +56,7 @@ func TestPodIsHeldForAllGateways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		idle := make(chan struct{})
 		h := running(t, func(o *Options) {
-			o.Drain = func(_ context.Context, k workload.Key, backend string) error {
+			o.Drain = func(_ context.Context, k types.NamespacedName, backend string) error {
 				if k != key || backend != "a" {
 					t.Errorf("asked about %s of %s, want a", backend, k)
 				}

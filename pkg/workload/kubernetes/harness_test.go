@@ -23,7 +23,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
-var key = workload.Key{Namespace: "shop", Name: "cart-00001"}
+var key = types.NamespacedName{Namespace: "shop", Name: "cart-00001"}
 
 // newRevision returns a stored Revision.
 func newRevision(change ...func(*servingv1.Revision)) *servingv1.Revision {
@@ -90,7 +90,7 @@ func newHarness(t *testing.T, change func(*Options), objects ...kruntime.Object)
 	if h.Runtime, err = New(o); err != nil {
 		t.Fatal(err)
 	}
-	h.Subscribe(func(_ workload.Key, state workload.State) {
+	h.Subscribe(func(_ types.NamespacedName, state workload.State) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.states = append(h.states, state)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
@@ -68,7 +67,7 @@ func (s *pods) update(ctx context.Context, object *corev1.Pod) {
 }
 
 // Drained reports that this replica has no request left at a draining backend. It has no effect if Options.Drain is set.
-func (rt *Runtime) Drained(key workload.Key, backend string) {
+func (rt *Runtime) Drained(key types.NamespacedName, backend string) {
 	r, ok := rt.revisions.Lock(key)
 	if !ok {
 		return

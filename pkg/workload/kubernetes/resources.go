@@ -8,12 +8,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
-	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 )
 
@@ -103,7 +103,7 @@ func statuses(containers []corev1.Container) []servingv1.ContainerStatus {
 }
 
 // keyOf returns the key of the Revision that an object belongs to.
-func keyOf(object metav1.Object) (workload.Key, bool) {
+func keyOf(object metav1.Object) (types.NamespacedName, bool) {
 	name := object.GetLabels()[podspec.RevisionLabelKey]
-	return workload.Key{Namespace: object.GetNamespace(), Name: name}, name != ""
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: name}, name != ""
 }

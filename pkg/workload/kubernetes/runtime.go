@@ -38,12 +38,12 @@ type Options struct {
 	// Settings returns the operator's current settings. Required.
 	Settings func() *settings.Settings
 	// Drain returns once no gateway has a request left at a backend. If nil, a single call of Drained is enough.
-	Drain func(ctx context.Context, revision workload.Key, backend string) error
+	Drain func(ctx context.Context, revision types.NamespacedName, backend string) error
 	// DrainAddress returns the address of DrainHandler for the kubelet, with an IP address as host, because the kubelet
 	// does not use the cluster's DNS. If it is nil or returns no host, the preStop hooks sleep.
 	DrainAddress func() (host string, port int32)
 	// LogURL returns the location of a Revision's logs. May be nil.
-	LogURL func(revision workload.Key) string
+	LogURL func(revision types.NamespacedName) string
 	// Leading reports whether this replica is the leader. Others do not inspect Pods that fail to start. If nil, this
 	// replica always leads.
 	Leading func() bool
@@ -107,7 +107,11 @@ func (rt *Runtime) Apply(ctx context.Context, revision *servingv1.Revision, writ
 }
 
 // State returns the latest State of a Revision.
-func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
+func (rt *Runtime) State(key types.NamespacedName) (workload.State, bool) {
+	return rt.revisions.State(key)
+}
 
 // Subscribe adds a function to call after each change, and when a Revision must be applied again. fn may call the Runtime.
-func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) { rt.revisions.Subscribe(fn) }
+func (rt *Runtime) Subscribe(fn func(types.NamespacedName, workload.State)) {
+	rt.revisions.Subscribe(fn)
+}

@@ -299,7 +299,7 @@ func TestBackoff(t *testing.T) {
 	}
 	all := h.published(r)
 	first := slices.IndexFunc(all, failing)
-	if first < 0 || slices.ContainsFunc(all[first:], func(s State) bool { return !failing(s) }) {
+	if first < 0 || slices.ContainsFunc(all[first:], func(s workload.State) bool { return !failing(s) }) {
 		t.Errorf("the failure changes: %+v", all)
 	}
 	h.scale(r, 0)

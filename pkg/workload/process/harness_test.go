@@ -27,11 +27,6 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-type (
-	Key   = workload.Key
-	State = workload.State
-)
-
 // testTimeout bounds the time to wait for something that should happen at once.
 const testTimeout = 20 * time.Second
 
@@ -55,7 +50,9 @@ func sample(name, mode string, env ...string) *servingv1.Revision {
 	}
 }
 
-func keyOf(r *servingv1.Revision) Key { return Key{Namespace: r.Namespace, Name: r.Name} }
+func keyOf(r *servingv1.Revision) types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+}
 
 // harness is a Runtime with its subscriber.
 type harness struct {
@@ -64,7 +61,7 @@ type harness struct {
 	clock *clocktesting.FakeClock
 
 	mu      sync.Mutex
-	states  map[Key][]State
+	states  map[types.NamespacedName][]workload.State
 	changed chan struct{}
 }
 
@@ -85,14 +82,14 @@ func start(t *testing.T, o Options) *harness {
 	if o.GracePeriod == 0 {
 		o.GracePeriod = 500 * time.Millisecond
 	}
-	h := &harness{t: t, states: map[Key][]State{}, changed: make(chan struct{}, 1)}
+	h := &harness{t: t, states: map[types.NamespacedName][]workload.State{}, changed: make(chan struct{}, 1)}
 	h.clock, _ = o.Clock.(*clocktesting.FakeClock)
 	var err error
 	h.Runtime, err = New(o)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
-	h.Subscribe(func(key Key, s State) {
+	h.Subscribe(func(key types.NamespacedName, s workload.State) {
 		h.mu.Lock()
 		h.states[key] = append(h.states[key], s)
 		h.mu.Unlock()
@@ -153,16 +150,16 @@ func (h *harness) scale(r *servingv1.Revision, replicas int32) {
 }
 
 // published returns all states so far.
-func (h *harness) published(r *servingv1.Revision) []State {
+func (h *harness) published(r *servingv1.Revision) []workload.State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]State(nil), h.states[keyOf(r)]...)
+	return append([]workload.State(nil), h.states[keyOf(r)]...)
 }
 
 // await waits until the latest published State satisfies ok, and returns it. A fake clock advances meanwhile.
-func (h *harness) await(r *servingv1.Revision, what string, ok func(State) bool) State {
+func (h *harness) await(r *servingv1.Revision, what string, ok func(workload.State) bool) workload.State {
 	h.t.Helper()
-	var last State
+	var last workload.State
 	h.eventually(what, func() bool {
 		if all := h.published(r); len(all) > 0 {
 			last = all[len(all)-1]
@@ -188,13 +185,13 @@ func (h *harness) eventually(what string, ok func() bool) {
 	}
 }
 
-func ready(n int32) func(State) bool {
-	return func(s State) bool { return s.Ready == n && len(s.Instances) == int(n) }
+func ready(n int32) func(workload.State) bool {
+	return func(s workload.State) bool { return s.Ready == n && len(s.Instances) == int(n) }
 }
 
-func failing(s State) bool { return s.Failure != nil }
+func failing(s workload.State) bool { return s.Failure != nil }
 
-func gone(s State) bool { return s.UID == "" }
+func gone(s workload.State) bool { return s.UID == "" }
 
 // ask returns the facts that a sample reports.
 func ask(t *testing.T, address string) facts {

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
@@ -223,7 +224,7 @@ func TestObjectAppearsWhileItIsRead(t *testing.T) {
 		once.Do(func() { h.ObjectChanged(objects.Reference{Kind: objects.ConfigMap, Namespace: "default", Name: "a"}) })
 	}
 	h = start(t, Options{Objects: store, Clock: clocktesting.NewFakeClock(time.Now())})
-	h.Subscribe(func(_ Key, s State) {
+	h.Subscribe(func(_ types.NamespacedName, s workload.State) {
 		// The object is created after the read and reported before its result.
 		if s.Failure != nil {
 			store.set(objects.ConfigMap, "a", nil)
@@ -236,8 +237,8 @@ func TestObjectAppearsWhileItIsRead(t *testing.T) {
 // TestActivate checks that the Runtime requests a backend after a change of the object that the last one lacked, if none is desired.
 func TestActivate(t *testing.T) {
 	store := &fakeObjects{}
-	activated := make(chan workload.Key, 1)
-	h := start(t, Options{Objects: store, Activate: func(key workload.Key) { activated <- key }})
+	activated := make(chan types.NamespacedName, 1)
+	h := start(t, Options{Objects: store, Activate: func(key types.NamespacedName) { activated <- key }})
 	r := sample("sleeping", "serve")
 	r.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{allOfConfigMap("", "a", false)}
 	h.apply(r, 1)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 var tcp = corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}
@@ -222,7 +223,7 @@ func TestReadinessChanges(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	h.await(r, "it to be unready", func(s State) bool { return len(s.Instances) == 0 })
+	h.await(r, "it to be unready", func(s workload.State) bool { return len(s.Instances) == 0 })
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +288,7 @@ func TestLiveness(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	h.await(r, "its successor", func(s State) bool { return s.Ready == 1 && s.Instances[0].Name != i.Name })
+	h.await(r, "its successor", func(s workload.State) bool { return s.Ready == 1 && s.Instances[0].Name != i.Name })
 	h.eventually("its end", func() bool { return !alive(pid) })
 	s := h.await(r, "the failure of the successor", failing)
 	if s.Failure.Reason != "Unhealthy" || s.Failure.Message != "Container failed its liveness probe: GET /healthy: status 500." {

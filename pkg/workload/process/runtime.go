@@ -56,7 +56,7 @@ type Options struct {
 	Objects objects.Reader
 	// Activate requests a backend for a Revision without any, because an object that its last backend waited for has changed.
 	// It must not block. May be nil.
-	Activate func(revision workload.Key)
+	Activate func(revision types.NamespacedName)
 }
 
 // Runtime is a workload.Runtime.
@@ -67,7 +67,7 @@ type Runtime struct {
 	grace       time.Duration
 	environment []string
 	objects     objects.Reader
-	activate    func(revision workload.Key)
+	activate    func(revision types.NamespacedName)
 	// volumes is the directory with the volumes of all backends.
 	volumes string
 	owner   *owner
@@ -98,7 +98,7 @@ func New(o Options) (*Runtime, error) {
 		o.Clock = clock.RealClock{}
 	}
 	if o.Activate == nil {
-		o.Activate = func(workload.Key) {}
+		o.Activate = func(types.NamespacedName) {}
 	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 10 * time.Second
@@ -208,7 +208,7 @@ func (rt *Runtime) Apply(_ context.Context, revision *servingv1.Revision, _ bool
 var errStopping = errors.New("the server is stopping")
 
 // Scale sets the number of backends.
-func (rt *Runtime) Scale(_ context.Context, key workload.Key, replicas int32) error {
+func (rt *Runtime) Scale(_ context.Context, key types.NamespacedName, replicas int32) error {
 	if r, ok := rt.revisions.Lock(key); ok {
 		defer r.Unlock()
 		r.scale(replicas)
@@ -217,7 +217,7 @@ func (rt *Runtime) Scale(_ context.Context, key workload.Key, replicas int32) er
 }
 
 // Remove drains and stops all backends of a Revision, then deletes its logs and state.
-func (rt *Runtime) Remove(_ context.Context, key workload.Key, uid types.UID, _ bool) error {
+func (rt *Runtime) Remove(_ context.Context, key types.NamespacedName, uid types.UID, _ bool) error {
 	if r, ok := rt.revisions.Lock(key); ok {
 		defer r.Unlock()
 		r.remove(uid)
@@ -226,10 +226,12 @@ func (rt *Runtime) Remove(_ context.Context, key workload.Key, uid types.UID, _ 
 }
 
 // State returns the latest State of a Revision.
-func (rt *Runtime) State(key workload.Key) (workload.State, bool) { return rt.revisions.State(key) }
+func (rt *Runtime) State(key types.NamespacedName) (workload.State, bool) {
+	return rt.revisions.State(key)
+}
 
 // Drained stops a draining backend.
-func (rt *Runtime) Drained(key workload.Key, name string) {
+func (rt *Runtime) Drained(key types.NamespacedName, name string) {
 	if r, ok := rt.revisions.Lock(key); ok {
 		defer r.Unlock()
 		r.drained(name)
@@ -237,7 +239,9 @@ func (rt *Runtime) Drained(key workload.Key, name string) {
 }
 
 // Subscribe adds a function to call after each change. fn may call the Runtime.
-func (rt *Runtime) Subscribe(fn func(workload.Key, workload.State)) { rt.revisions.Subscribe(fn) }
+func (rt *Runtime) Subscribe(fn func(types.NamespacedName, workload.State)) {
+	rt.revisions.Subscribe(fn)
+}
 
 // Logs returns the logs of all Revisions.
 func (rt *Runtime) Logs() revisionlog.Source {

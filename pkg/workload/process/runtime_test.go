@@ -13,7 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // TestContainer checks the arguments, working directory, environment and descriptors of a container's process (serving
@@ -72,7 +75,7 @@ func TestCrashAfterReady(t *testing.T) {
 		response.Body.Close()
 		t.Fatal("the sample answers instead of exiting")
 	}
-	second := h.await(r, "its successor", func(s State) bool { return s.Ready == 1 && s.Instances[0].Name != first.Name }).Instances[0]
+	second := h.await(r, "its successor", func(s workload.State) bool { return s.Ready == 1 && s.Instances[0].Name != first.Name }).Instances[0]
 	if second.Address == first.Address {
 		t.Errorf("both backends are at %s", first.Address)
 	}
@@ -97,7 +100,7 @@ func TestScaleDown(t *testing.T) {
 	pid := ask(t, all.Instances[2].Address).Pid
 
 	h.scale(r, 1)
-	draining := h.await(r, "draining", func(s State) bool { return s.Ready == 1 })
+	draining := h.await(r, "draining", func(s workload.State) bool { return s.Ready == 1 })
 	if len(draining.Instances) != 3 || draining.Instances[0] != oldest || !draining.Instances[1].Draining || !draining.Instances[2].Draining {
 		t.Fatalf("backends %v, want %v and two that are draining", draining.Instances, oldest)
 	}
@@ -107,7 +110,7 @@ func TestScaleDown(t *testing.T) {
 	}
 	h.Drained(keyOf(r), oldest.Name)
 	h.Drained(keyOf(r), draining.Instances[2].Name)
-	h.await(r, "one to end", func(s State) bool { return len(s.Instances) == 2 })
+	h.await(r, "one to end", func(s workload.State) bool { return len(s.Instances) == 2 })
 	if alive(pid) {
 		t.Errorf("process %d of a drained backend is alive", pid)
 	}
@@ -117,7 +120,7 @@ func TestScaleDown(t *testing.T) {
 	}
 	h.scale(r, 0)
 	h.Drained(keyOf(r), oldest.Name)
-	h.await(r, "the last to end", func(s State) bool { return len(s.Instances) == 0 && s.UID == r.UID })
+	h.await(r, "the last to end", func(s workload.State) bool { return len(s.Instances) == 0 && s.UID == r.UID })
 }
 
 // TestDrainTimeout checks that a draining backend is terminated after timeoutSeconds, and killed after the same time if it
@@ -148,7 +151,7 @@ func TestDrainTimeout(t *testing.T) {
 		clock.Step(time.Second)
 		return !alive(pid)
 	})
-	h.await(r, "the end", func(s State) bool { return len(s.Instances) == 0 })
+	h.await(r, "the end", func(s workload.State) bool { return len(s.Instances) == 0 })
 }
 
 // TestUnready checks that a backend that was never ready stops without being drained.
@@ -181,7 +184,7 @@ func TestRemove(t *testing.T) {
 	if err := h.Remove(t.Context(), keyOf(r), r.UID, true); err != nil {
 		t.Fatalf("Remove: %v", err)
 	}
-	h.await(r, "draining", func(s State) bool { return len(s.Instances) == 1 && s.Instances[0].Draining })
+	h.await(r, "draining", func(s workload.State) bool { return len(s.Instances) == 1 && s.Instances[0].Draining })
 	h.Drained(keyOf(r), i.Name)
 	h.await(r, "the zero state", gone)
 	h.eventually("forgetting", func() bool {
@@ -211,11 +214,11 @@ func TestReplace(t *testing.T) {
 	}
 	s, _ := h.State(keyOf(r))
 	old.Draining = true
-	if diff := cmp.Diff(State{UID: "second", Instances: backendsOf(old), LogURL: s.LogURL}, s); diff != "" {
+	if diff := cmp.Diff(workload.State{UID: "second", Instances: backendsOf(old), LogURL: s.LogURL}, s); diff != "" {
 		t.Errorf("state after the second UID (-want +got):\n%s", diff)
 	}
 	h.scale(r, 1)
-	s = h.await(r, "a new backend", func(s State) bool { return s.Ready == 1 })
+	s = h.await(r, "a new backend", func(s workload.State) bool { return s.Ready == 1 })
 	if !slices.Contains(ask(t, s.Instances[1].Address).Env, "VERSION=2") {
 		t.Error("the new backend runs the old revision")
 	}
@@ -226,7 +229,7 @@ func TestReplace(t *testing.T) {
 // TestCallback checks that a subscriber may call the Runtime: the gateway reports an idle backend as drained at once.
 func TestCallback(t *testing.T) {
 	h := start(t, Options{})
-	h.Subscribe(func(key Key, s State) {
+	h.Subscribe(func(key types.NamespacedName, s workload.State) {
 		for _, i := range s.Instances {
 			if i.Draining {
 				h.Drained(key, i.Name)

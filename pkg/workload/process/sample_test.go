@@ -21,8 +21,10 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 )
 
@@ -135,7 +137,7 @@ func runServer() {
 	if path := os.Getenv("VOLUME"); path != "" {
 		mounted(r, "empty", path, "", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 	}
-	rt.Subscribe(func(_ Key, s State) {
+	rt.Subscribe(func(_ types.NamespacedName, s workload.State) {
 		if s.Ready == 1 {
 			fmt.Println(s.Instances[0].Address)
 		}

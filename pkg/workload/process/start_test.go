@@ -15,8 +15,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
 // TestColdStart checks that backends started one after the other become ready, and logs the durations of a start's phases.
@@ -24,7 +26,7 @@ func TestColdStart(t *testing.T) {
 	h := start(t, Options{})
 	var mu sync.Mutex
 	var at time.Time
-	h.Subscribe(func(_ Key, s State) {
+	h.Subscribe(func(_ types.NamespacedName, s workload.State) {
 		mu.Lock()
 		defer mu.Unlock()
 		if s.Ready == 1 && at.IsZero() {
@@ -51,7 +53,7 @@ func TestColdStart(t *testing.T) {
 		mu.Unlock()
 		h.scale(r, 0)
 		h.Drained(keyOf(r), i.Name)
-		h.await(r, "the end", func(s State) bool { return len(s.Instances) == 0 })
+		h.await(r, "the end", func(s workload.State) bool { return len(s.Instances) == 0 })
 		alone = append(alone, startAlone(t, r))
 	}
 	median := func(times []time.Duration) time.Duration {
