@@ -405,6 +405,10 @@ func TestRelay(t *testing.T) {
 			for all[owner].InFlight(spec.Key, "i") > 0 {
 				<-time.After(time.Millisecond)
 			}
+			// The line of the upgraded connection is written after its place is free.
+			for deadline := time.Now().Add(10 * time.Second); strings.Count(log.String(), "\n") < 4 && time.Now().Before(deadline); {
+				<-time.After(time.Millisecond)
+			}
 			for _, r := range all {
 				if err := r.stop(); err != nil {
 					t.Error(err)
