@@ -14,10 +14,11 @@ type countReport struct {
 	Aborted int64 `json:"aborted"`
 }
 
-// concurrencyReport is the response of /concurrency, which includes the request itself.
+// concurrencyReport is the response of /concurrency, which includes the request itself. Target is the variable TARGET.
 type concurrencyReport struct {
-	Current int64 `json:"current"`
-	Max     int64 `json:"max"`
+	Current int64  `json:"current"`
+	Max     int64  `json:"max"`
+	Target  string `json:"target,omitempty"`
 }
 
 // infoReport is the response of /info.
@@ -45,7 +46,7 @@ func (a *app) count(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (a *app) concurrency(w http.ResponseWriter, _ *http.Request) {
-	answer(w, concurrencyReport{Current: a.current.Load(), Max: a.most.Load()})
+	answer(w, concurrencyReport{Current: a.current.Load(), Max: a.most.Load(), Target: os.Getenv("TARGET")})
 }
 
 func (a *app) info(w http.ResponseWriter, _ *http.Request) {
