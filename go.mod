@@ -13,6 +13,7 @@ tool (
 )
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/antlr/antlr4/runtime/Go/antlr v1.4.10
 	github.com/benbjohnson/immutable v0.4.3
 	github.com/cloudevents/sdk-go/sql/v2 v2.16.2
