@@ -100,6 +100,10 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 bench: build ## Run the benchmarks; gateway and broker benchmarks need wrk (apt-get install wrk)
 	go test -run '^$$' -bench . -p 1 -timeout 30m ./test/bench/... ./pkg/dataplane/...
 
+.PHONY: chaos
+chaos: build ## Cause faults under load and check the recorded history: [DURATION=2m] [SEED=number]
+	CHAOS_DURATION='$(or $(DURATION),2m)' CHAOS_SEED='$(SEED)' go test -v -count=1 -timeout 3h $(TESTFLAGS) ./test/chaos/...
+
 .PHONY: cluster
 cluster: ## Start Kubernetes with a node in .cache/cluster, as root, and print its kubeconfig
 	@go -C hack/cluster run . up --node --dir $(CLUSTER_DIR)

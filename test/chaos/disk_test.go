@@ -1,0 +1,79 @@
+package chaos
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// disk is a filesystem of its own, which can be full or slow.
+type disk struct{ dir string }
+
+// newDisk mounts a filesystem in a file until the test ends. Without the permission to mount it returns nil.
+func newDisk(t *testing.T) *disk {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	dir := t.TempDir()
+	image, d := filepath.Join(dir, "image"), &disk{filepath.Join(dir, "disk")}
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<30), os.Mkdir(d.dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, d.dir}} {
+		if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Logf("without faults of the disk: %v: %v\n%s", args, err, out)
+			return nil
+		}
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", d.dir).CombinedOutput(); err != nil {
+			t.Errorf("umount %s: %v\n%s", d.dir, err, out)
+		}
+	})
+	return d
+}
+
+// fill uses all space for some time.
+func (d *disk) fill(t *testing.T, duration time.Duration) {
+	t.Helper()
+	if err := fill(filepath.Join(d.dir, "filler"), duration); err != nil {
+		t.Error(err)
+	}
+}
+
+// fill uses all space of the filesystem of a new file for some time.
+func fill(path string, duration time.Duration) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	end := time.After(duration)
+	for size := 4 << 20; size >= 1<<12; {
+		if _, err := file.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			return errors.Join(err, os.Remove(path))
+		}
+	}
+	<-end
+	return os.Remove(path)
+}
+
+// slow blocks all writes for three quarters of some time. A process of its own freezes and thaws the filesystem, so that it does
+// not stay frozen if the test is killed.
+func (d *disk) slow(t *testing.T, duration time.Duration) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < duration; {
+		out, err := exec.Command("sh", "-c", `fsfreeze -f "$1" && sleep 0.15 && fsfreeze -u "$1" && sleep 0.05`, "sh", d.dir).CombinedOutput()
+		if err != nil {
+			t.Errorf("freeze %s: %v\n%s", d.dir, err, out)
+			return
+		}
+	}
+}
