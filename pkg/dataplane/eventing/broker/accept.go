@@ -142,8 +142,9 @@ func (p *plan) size() int {
 	return records*(record.HeaderBytes+p.event.Size()) + (len(p.direct)+len(p.later))*record.TargetBytes
 }
 
-// scratch holds what append needs, to be used again.
-type scratch struct {
+// appender appends events to the log of a stream. It is reused with its memory.
+type appender struct {
+	stream  *stream
 	plans   []plan
 	matched []*consumer
 	targets []types.UID
@@ -153,25 +154,26 @@ type scratch struct {
 	ends []int
 }
 
-var scratches = sync.Pool{New: func() any { return &scratch{} }}
+var appenders = sync.Pool{New: func() any { return &appender{} }}
 
 // append makes events durable for the consumers that they are for. It writes several commits if there is much to write,
 // and reserves the memory of the largest one before it makes any.
 func (s *stream) append(ctx context.Context, events []*event.Event) error {
-	w := scratches.Get().(*scratch)
+	w := appenders.Get().(*appender)
+	w.stream = s
 	defer w.free()
 	memory := reservation{budget: s.broker.options.Budget, namespace: s.spec.Key.Namespace}
 	defer memory.release()
-	if err := w.plan(ctx, s.consumers.Load(), events, &memory); err != nil {
+	if err := w.plan(ctx, events, &memory); err != nil {
 		return err
 	}
 	now := s.broker.options.Clock.Now()
 	for i := range w.plans {
-		if err := s.write(ctx, w, &w.plans[i], now); err != nil {
+		if err := w.write(ctx, &w.plans[i], now); err != nil {
 			return err
 		}
 	}
-	if err := s.commit(ctx, w); err != nil {
+	if err := w.commit(ctx); err != nil {
 		return err
 	}
 	s.counts.accepted.Add(int64(len(events)))
@@ -206,8 +208,8 @@ func (r *reservation) grow(bytes int64) bool {
 func (r *reservation) release() { r.budget.Release(r.namespace, r.bytes) }
 
 // plan chooses the records to write for events, and reserves memory for them.
-func (w *scratch) plan(ctx context.Context, consumers *filter.Index[types.UID, *consumer], events []*event.Event, memory *reservation) error {
-	written := 0
+func (w *appender) plan(ctx context.Context, events []*event.Event, memory *reservation) error {
+	consumers, written := w.stream.consumers.Load(), 0
 	budget := filter.NewBudget(ctx)
 	for _, e := range events {
 		before := len(w.matched)
@@ -234,7 +236,7 @@ func (w *scratch) plan(ctx context.Context, consumers *filter.Index[types.UID, *
 }
 
 // commit appends the collected records, and forgets them.
-func (s *stream) commit(ctx context.Context, w *scratch) error {
+func (w *appender) commit(ctx context.Context) error {
 	if len(w.records) == 0 {
 		return nil
 	}
@@ -243,30 +245,17 @@ func (s *stream) commit(ctx context.Context, w *scratch) error {
 		w.records[i].Data = w.buffer[start:end:end]
 		start = end
 	}
-	if err := s.log.AppendNew(ctx, w.records...); err != nil {
+	if err := w.stream.log.AppendNew(ctx, w.records...); err != nil {
 		return err
 	}
-	s.wake(w.records)
+	w.stream.notify(w.records)
 	clear(w.records)
 	w.records, w.ends, w.buffer = w.records[:0], w.ends[:0], w.buffer[:0]
 	return nil
 }
 
-// wake starts reading the queues of appended records.
-func (s *stream) wake(records []eventlog.Record) {
-	for i := range records {
-		if queue := records[i].Queue; queue == delivery.SharedQueue {
-			s.deliveries.Shared.Notify(s.ctx)
-		} else if queue == delivery.RetryQueue {
-			s.deliveries.Retries.Notify(s.ctx)
-		} else if c := s.consumer(types.UID(queue)); c != nil {
-			c.subscriber.Reader.Notify(c.ctx)
-		}
-	}
-}
-
 // write makes the records of an event, and appends those made so far whenever they are large enough for a commit.
-func (s *stream) write(ctx context.Context, w *scratch, p *plan, now time.Time) error {
+func (w *appender) write(ctx context.Context, p *plan, now time.Time) error {
 	alone := p.ordered
 	if len(p.later) == 1 {
 		alone = append(alone[:len(alone):len(alone)], p.later...)
@@ -274,35 +263,36 @@ func (s *stream) write(ctx context.Context, w *scratch, p *plan, now time.Time) 
 	for _, c := range alone {
 		h := record.Header{ID: record.NewID(), Accepted: now}
 		c.subscriber.Reader.Expect()
-		if err := s.addRecord(ctx, w, &h, p.event, eventlog.Record{Queue: c.subscriber.Name(), Alone: c.subscriber.Ordered()}); err != nil {
+		if err := w.addRecord(ctx, &h, p.event, eventlog.Record{Queue: c.subscriber.Name(), Alone: c.subscriber.Ordered()}); err != nil {
 			return err
 		}
 	}
+	deliveries := w.stream.deliveries
 	if len(p.later) > 1 {
-		s.deliveries.Retries.Expect()
-		if err := s.sharedRecord(ctx, w, p.event, p.later, delivery.RetryQueue, now); err != nil {
+		deliveries.Retries.Expect()
+		if err := w.sharedRecord(ctx, p.event, p.later, delivery.RetryQueue, now); err != nil {
 			return err
 		}
 	}
 	if len(p.direct) > 0 {
-		s.deliveries.Shared.Expect()
-		return s.sharedRecord(ctx, w, p.event, p.direct, delivery.SharedQueue, now)
+		deliveries.Shared.Expect()
+		return w.sharedRecord(ctx, p.event, p.direct, delivery.SharedQueue, now)
 	}
 	return nil
 }
 
 // sharedRecord makes the record of an event for several consumers.
-func (s *stream) sharedRecord(ctx context.Context, w *scratch, e *event.Event, consumers []*consumer, queue string, now time.Time) error {
+func (w *appender) sharedRecord(ctx context.Context, e *event.Event, consumers []*consumer, queue string, now time.Time) error {
 	w.targets = w.targets[:0]
 	for _, c := range consumers {
 		w.targets = append(w.targets, c.config.Load().UID)
 	}
-	return s.addRecord(ctx, w, &record.Header{Accepted: now, Targets: w.targets}, e, eventlog.Record{Queue: queue})
+	return w.addRecord(ctx, &record.Header{Accepted: now, Targets: w.targets}, e, eventlog.Record{Queue: queue})
 }
 
-func (s *stream) addRecord(ctx context.Context, w *scratch, h *record.Header, e *event.Event, r eventlog.Record) error {
+func (w *appender) addRecord(ctx context.Context, h *record.Header, e *event.Event, r eventlog.Record) error {
 	if size := record.HeaderBytes + len(h.Targets)*record.TargetBytes + e.Size(); len(w.buffer) > 0 && len(w.buffer)+size > commitBytes {
-		if err := s.commit(ctx, w); err != nil {
+		if err := w.commit(ctx); err != nil {
 			return err
 		}
 	}
@@ -312,13 +302,14 @@ func (s *stream) addRecord(ctx context.Context, w *scratch, h *record.Header, e 
 	return nil
 }
 
-// free returns the scratch to the pool. Large buffers are left to the garbage collector.
-func (w *scratch) free() {
+// free returns the appender to the pool. Large buffers are left to the garbage collector.
+func (w *appender) free() {
+	w.stream = nil
 	clear(w.matched)
 	clear(w.records)
 	clear(w.plans)
 	w.plans, w.matched, w.records, w.ends, w.buffer = w.plans[:0], w.matched[:0], w.records[:0], w.ends[:0], w.buffer[:0]
 	if cap(w.buffer) <= 64<<10 && cap(w.matched) <= 4096 && cap(w.plans) <= 1024 {
-		scratches.Put(w)
+		appenders.Put(w)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
@@ -45,12 +44,11 @@ type Options struct {
 // Broker serves all Brokers and Channels. Its methods may be called concurrently, but methods that name an object one at a
 // time for each object.
 type Broker struct {
-	metrics.BaseStableCollector
+	collector
 
-	options      Options
-	ctx          context.Context
-	cancel       context.CancelFunc
-	descriptions descriptions
+	options Options
+	ctx     context.Context
+	cancel  context.CancelFunc
 	// streams has a *stream for each eventing.Key, consumers a *consumer.
 	streams, consumers sync.Map
 	// addresses has the URLs of streams.
@@ -72,8 +70,9 @@ func New(ctx context.Context, options Options) *Broker {
 		options.Budget = flow.NewBudget(256<<20, 16<<20)
 	}
 	b := &Broker{
-		options: options, descriptions: describe(), shares: delivery.NewShares(0), memories: logqueue.NewMemories(options.Budget, options.Clock),
+		options: options, shares: delivery.NewShares(0), memories: logqueue.NewMemories(options.Budget, options.Clock),
 	}
+	b.collector = collector{broker: b, descriptions: describe()}
 	// Deliveries go on for a while after ctx has ended, see Stop.
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.workers = delivery.NewWorkers(b.ctx.Done())
@@ -160,7 +159,7 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 		b.consumers.Store(config.Key, c)
 		if s.resumed {
 			c.start(s.queues)
-			s.readStored(c)
+			s.unassigned.readStored(c)
 		}
 	} else {
 		before := c.config.Swap(&config)
@@ -173,16 +172,6 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 		return x.With(config.UID, passes, c)
 	})
 	return nil
-}
-
-// index changes whom new events are for.
-func (s *stream) index(change func(*filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer]) {
-	for {
-		before := s.consumers.Load()
-		if s.consumers.CompareAndSwap(before, change(before)) {
-			return
-		}
-	}
 }
 
 // RemoveConsumer ends the deliveries to a consumer, and deletes what it has not got, if there is one.

@@ -32,17 +32,25 @@ func describe() descriptions {
 	}
 }
 
+// collector reports the metrics of a Broker.
+type collector struct {
+	metrics.BaseStableCollector
+
+	broker       *Broker
+	descriptions descriptions
+}
+
 // DescribeWithStability implements metrics.StableCollector.
-func (b *Broker) DescribeWithStability(to chan<- *metrics.Desc) {
-	d := &b.descriptions
+func (m *collector) DescribeWithStability(to chan<- *metrics.Desc) {
+	d := &m.descriptions
 	for _, desc := range []*metrics.Desc{d.accepted, d.matched, d.unfiltered, d.looped, d.delivered, d.retried, d.deadLettered, d.dropped, d.inFlight, d.oldest} {
 		to <- desc
 	}
 }
 
 // CollectWithStability implements metrics.StableCollector.
-func (b *Broker) CollectWithStability(to chan<- metrics.Metric) {
-	d := &b.descriptions
+func (m *collector) CollectWithStability(to chan<- metrics.Metric) {
+	b, d := m.broker, &m.descriptions
 	now := b.options.Clock.Now()
 	lags := map[*stream]time.Duration{}
 	b.consumers.Range(func(_, found any) bool {

@@ -30,7 +30,7 @@ func (b *Broker) pruneStreams(ctx context.Context) error {
 	for _, id := range ids {
 		uids = append(uids, types.UID(id))
 	}
-	gone, err := b.gone(ctx, uids)
+	gone, err := b.options.gone(ctx, uids)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (b *Broker) pruneQueues(ctx context.Context) error {
 		}
 		return true
 	})
-	gone, err := b.gone(ctx, uids)
+	gone, err := b.options.gone(ctx, uids)
 	if err != nil || len(gone) == 0 {
 		return err
 	}
@@ -80,17 +80,17 @@ func consumerOf(queue string) types.UID {
 }
 
 // gone returns the objects that the API does not have anymore.
-func (b *Broker) gone(ctx context.Context, uids []types.UID) (sets.Set[types.UID], error) {
+func (o *Options) gone(ctx context.Context, uids []types.UID) (sets.Set[types.UID], error) {
 	gone := sets.New[types.UID]()
 	for _, uid := range uids {
-		if !b.options.Exists(uid) {
+		if !o.Exists(uid) {
 			gone.Insert(uid)
 		}
 	}
-	if len(gone) == 0 || b.options.Existing == nil {
+	if len(gone) == 0 || o.Existing == nil {
 		return gone, nil
 	}
-	existing, err := b.options.Existing(ctx)
+	existing, err := o.Existing(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list objects in the event log: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -45,6 +46,7 @@ func newStream(b *Broker, spec eventing.Stream, log logqueue.Stream, queues map[
 	s := &stream{spec: spec, broker: b, log: log, queues: queues}
 	s.ctx, s.cancel = context.WithCancel(klog.NewContext(b.ctx, klog.FromContext(b.ctx).WithValues("stream", spec.Key.String())))
 	s.consumers.Store(&filter.Index[types.UID, *consumer]{})
+	s.unassigned.stream = s
 	s.deliveries = delivery.NewStream(s.ctx, delivery.StreamConfig{
 		Log: log, Clock: b.options.Clock, Workers: b.workers, Share: b.shares.Of(spec.Key.Namespace), Memory: b.memories.Of(spec.Key.Namespace),
 		Assign: s.assign,
@@ -74,6 +76,29 @@ func (s *stream) expect(queues map[string]uint64) {
 	}
 }
 
+// index changes the consumers that new events are matched with.
+func (s *stream) index(change func(*filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer]) {
+	for {
+		before := s.consumers.Load()
+		if s.consumers.CompareAndSwap(before, change(before)) {
+			return
+		}
+	}
+}
+
+// notify starts reading the queues of appended records.
+func (s *stream) notify(records []eventlog.Record) {
+	for i := range records {
+		if queue := records[i].Queue; queue == delivery.SharedQueue {
+			s.deliveries.Shared.Notify(s.ctx)
+		} else if queue == delivery.RetryQueue {
+			s.deliveries.Retries.Notify(s.ctx)
+		} else if c := s.consumer(types.UID(queue)); c != nil {
+			c.subscriber.Reader.Notify(c.ctx)
+		}
+	}
+}
+
 func (s *stream) consumer(uid types.UID) *consumer {
 	if c, found := s.byUID.Load(uid); found {
 		return c.(*consumer)
@@ -98,7 +123,7 @@ func (s *stream) assign(target types.UID, d *delivery.Delivery) {
 	case !s.broker.options.Exists(target):
 		d.Discard()
 	default:
-		s.keep(target, d)
+		s.unassigned.keep(target, d)
 	}
 }
 

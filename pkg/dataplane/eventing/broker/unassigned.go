@@ -17,6 +17,8 @@ const unassignedTimeout = time.Second
 // unassigned has the deliveries of shared segments whose consumer exists but was not set yet. After unassignedTimeout they
 // are moved to the subscriber queue, where they need neither memory nor a shared segment.
 type unassigned struct {
+	stream *stream
+
 	mu sync.Mutex
 	// waiting are the deliveries in memory, stored the consumers whose queue has some. mu guards both.
 	waiting map[types.UID][]*delivery.Delivery
@@ -24,70 +26,70 @@ type unassigned struct {
 }
 
 // keep keeps a delivery for a consumer that was not set yet.
-func (s *stream) keep(target types.UID, d *delivery.Delivery) {
-	s.unassigned.mu.Lock()
-	defer s.unassigned.mu.Unlock()
-	if s.unassigned.waiting == nil {
-		s.unassigned.waiting, s.unassigned.stored = map[types.UID][]*delivery.Delivery{}, sets.New[types.UID]()
+func (u *unassigned) keep(target types.UID, d *delivery.Delivery) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.waiting == nil {
+		u.waiting, u.stored = map[types.UID][]*delivery.Delivery{}, sets.New[types.UID]()
 	}
-	if len(s.unassigned.waiting[target]) == 0 {
-		s.resolveLater(target)
+	if len(u.waiting[target]) == 0 {
+		u.resolveLater(target)
 	}
-	s.unassigned.waiting[target] = append(s.unassigned.waiting[target], d)
+	u.waiting[target] = append(u.waiting[target], d)
 }
 
-func (s *stream) resolveLater(target types.UID) {
-	s.broker.options.Clock.AfterFunc(unassignedTimeout, func() {
-		if s.ctx.Err() == nil {
-			s.resolve(target)
+func (u *unassigned) resolveLater(target types.UID) {
+	u.stream.broker.options.Clock.AfterFunc(unassignedTimeout, func() {
+		if u.stream.ctx.Err() == nil {
+			u.resolve(target)
 		}
 	})
 }
 
 // resolve assigns the deliveries that wait for a consumer, discards them if it does not exist anymore, or moves them to its
 // queue.
-func (s *stream) resolve(target types.UID) {
-	s.unassigned.mu.Lock()
-	waiting := s.unassigned.waiting[target]
-	delete(s.unassigned.waiting, target)
-	s.unassigned.mu.Unlock()
+func (u *unassigned) resolve(target types.UID) {
+	u.mu.Lock()
+	waiting := u.waiting[target]
+	delete(u.waiting, target)
+	u.mu.Unlock()
 	if len(waiting) == 0 {
 		return
 	}
-	if s.consumer(target) == nil && s.broker.options.Exists(target) {
-		if err := s.store(target, waiting); err != nil {
-			klog.FromContext(s.ctx).V(2).Info("Failed to store events for a consumer; retrying", "uid", target, "err", err)
-			s.unassigned.mu.Lock()
-			defer s.unassigned.mu.Unlock()
-			s.unassigned.waiting[target] = append(waiting, s.unassigned.waiting[target]...)
-			s.resolveLater(target)
+	if u.stream.consumer(target) == nil && u.stream.broker.options.Exists(target) {
+		if err := u.store(target, waiting); err != nil {
+			klog.FromContext(u.stream.ctx).V(2).Info("Failed to store events for a consumer; retrying", "uid", target, "err", err)
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			u.waiting[target] = append(waiting, u.waiting[target]...)
+			u.resolveLater(target)
 		}
 		return
 	}
 	for _, d := range waiting {
-		s.assign(target, d)
+		u.stream.assign(target, d)
 	}
 }
 
 // store moves deliveries to the queue of a consumer.
-func (s *stream) store(target types.UID, waiting []*delivery.Delivery) error {
-	s.unassigned.mu.Lock()
-	s.unassigned.stored.Insert(target)
-	s.unassigned.mu.Unlock()
-	if err := s.deliveries.Store(s.ctx, string(target), waiting); err != nil {
+func (u *unassigned) store(target types.UID, waiting []*delivery.Delivery) error {
+	u.mu.Lock()
+	u.stored.Insert(target)
+	u.mu.Unlock()
+	if err := u.stream.deliveries.Store(u.stream.ctx, string(target), waiting); err != nil {
 		return err
 	}
-	if c := s.consumer(target); c != nil {
-		s.readStored(c)
+	if c := u.stream.consumer(target); c != nil {
+		u.readStored(c)
 	}
 	return nil
 }
 
 // readStored makes a consumer read the deliveries that store moved to its queue.
-func (s *stream) readStored(c *consumer) {
-	s.unassigned.mu.Lock()
-	stored := s.unassigned.stored.Has(c.config.Load().UID)
-	s.unassigned.mu.Unlock()
+func (u *unassigned) readStored(c *consumer) {
+	u.mu.Lock()
+	stored := u.stored.Has(c.config.Load().UID)
+	u.mu.Unlock()
 	if stored {
 		c.subscriber.Start(true)
 	}
