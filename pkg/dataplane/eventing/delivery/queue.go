@@ -91,7 +91,7 @@ type Queue struct {
 	running sync.WaitGroup
 
 	mu sync.Mutex
-	// All below is guarded by mu.
+	// All below is guarded by mu, except dispatcher.queued.
 	index      index
 	dispatcher dispatcher
 	evictor    evictor
