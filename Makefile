@@ -96,6 +96,10 @@ conformance: ## List the clauses of the specifications with their tests, and wri
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)
 
+.PHONY: flood
+flood: build ## Attack every entry of a server in a container of 512 MiB; its memory must stay below
+	FLOOD=1 go test -count=1 -v -timeout 15m $(TESTFLAGS) ./test/flood
+
 .PHONY: bench
 bench: build ## Run the benchmarks; gateway and broker benchmarks need wrk (apt-get install wrk)
 	go test -run '^$$' -bench . -p 1 -timeout 30m ./test/bench/... ./pkg/dataplane/...

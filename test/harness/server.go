@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -243,12 +244,18 @@ var readyLine = regexp.MustCompile(`(?m)^knative-apiserver is ready at (https://
 
 // StartStandalone starts a server on dataDir and free ports, and waits until it is ready.
 func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
+	return StartStandaloneBy(nil, dataDir, args...)
+}
+
+// StartStandaloneBy is like StartStandalone, but wrapper, if not empty, is a command that executes the command line in its last
+// arguments.
+func StartStandaloneBy(wrapper []string, dataDir string, args ...string) (*Standalone, error) {
 	binary, err := Binary()
 	if err != nil {
 		return nil, err
 	}
-	args = append([]string{"standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0", "--broker-port", "0"}, args...)
-	process, err := StartProcess(nil, binary, args...)
+	command := slices.Concat(wrapper, []string{binary, "standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0", "--broker-port", "0"}, args)
+	process, err := StartProcess(nil, command[0], command[1:]...)
 	if err != nil {
 		return nil, err
 	}
