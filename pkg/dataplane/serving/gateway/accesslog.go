@@ -14,6 +14,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
 )
 
 const (
@@ -54,15 +55,15 @@ type entry struct {
 	err                         error
 }
 
-// entry returns the log entry of an exchange that has ended.
-func (x *exchange) entry(now time.Time, took time.Duration) *entry {
+// entry returns the log entry of an exchange that has ended, at a backend or nil.
+func (x *exchange) entry(b *pool.Backend, now time.Time, took time.Duration) *entry {
 	e := &entry{
 		time: now, duration: took, head: x.in.head, request: x.in.request, peer: x.in.peer, trace: &x.trace,
 		namespace: x.pool.Key().Namespace, revision: x.pool.Key().Name, instance: x.answeredBy, status: x.result.Status,
 		requestBytes: x.result.RequestBytes, responseBytes: x.result.ResponseBytes, err: x.result.Err,
 	}
-	if x.backend != nil {
-		e.instance = x.backend.Name()
+	if b != nil {
+		e.instance = b.Name()
 	}
 	return e
 }

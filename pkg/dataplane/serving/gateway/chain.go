@@ -82,7 +82,7 @@ func (g *Gateway) serve(in inbound, f Forwarder) (served bool) {
 	for {
 		if owner, other := revision.Owner(); other {
 			// Own: the replica that owns the Revision acquires the backend.
-			x.uncount()
+			x.request.End(g.options.Clock.Now())
 			x.result = f.ForwardToOwner(owner)
 		} else if grant := x.acquire(); grant.Outcome == pool.Granted {
 			// Acquire, and forward.
@@ -171,19 +171,14 @@ func (g *Gateway) reject(in inbound, f Forwarder, r *serving.Rejection) (served 
 
 // acquire waits until the tenant may forward one more request, and for a backend.
 func (x *exchange) acquire() pool.Grant {
-	x.count()
-	if !x.waited && !x.entered {
+	x.request.Begin()
+	if !x.request.Waited() && !x.entered {
 		x.entered = x.pool.Tenant().Enter(x)
 	}
-	grant := x.pool.Acquire(x, x.waited)
-	x.waited = x.waited || grant.Waited
-	x.coldStart = x.coldStart || grant.ColdStart
-	if grant.Outcome == pool.Granted {
-		x.backend = grant.Backend
-		if !x.entered {
-			x.pool.Tenant().Pass()
-			x.entered = true
-		}
+	grant := x.request.Acquire(x)
+	if grant.Outcome == pool.Granted && !x.entered {
+		x.pool.Tenant().Pass()
+		x.entered = true
 	}
 	return grant
 }
@@ -205,11 +200,10 @@ const maxReach = time.Minute
 // unreached prepares the next attempt after one that reached no backend. It reports whether it is too late for another.
 func (x *exchange) unreached() (late bool) {
 	x.exit()
-	if x.backend == nil {
+	if x.request.Backend() == nil {
 		return false
 	}
-	x.pool.Unreachable(x.backend)
-	x.backend, x.waited = nil, true
+	x.request.Unreachable()
 	return x.Timeouts().Start == 0 && x.gateway.options.Clock.Since(x.begun) > maxReach
 }
 

@@ -29,25 +29,25 @@ func TestAwaitDrained(t *testing.T) {
 		// act is called after a second, with a request in flight if busy is set.
 		busy  bool
 		known bool
-		act   func(g *Gateway, p *pool.Pool, inst *pool.Backend)
+		act   func(g *Gateway, r *pool.Request)
 		want  time.Duration
 	}{
 		{name: "unknown", want: settleTime},
-		{name: "drains", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Pool, _ *pool.Backend) { g.SetInstances(key("r"), draining()) }},
-		{name: "removed", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Pool, _ *pool.Backend) { g.SetInstances(key("r"), nil) }},
-		{name: "removed before its Revision", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool.Pool, inst *pool.Backend) {
+		{name: "drains", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Request) { g.SetInstances(key("r"), draining()) }},
+		{name: "removed", known: true, want: time.Second, act: func(g *Gateway, _ *pool.Request) { g.SetInstances(key("r"), nil) }},
+		{name: "removed before its Revision", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, r *pool.Request) {
 			g.SetInstances(key("r"), nil)
 			g.DeleteRevision(key("r"))
 			<-time.After(time.Second)
-			p.End(inst, nil, time.Now())
+			r.End(time.Now())
 		}},
-		{name: "drains with a request", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, p *pool.Pool, inst *pool.Backend) {
+		{name: "drains with a request", known: true, busy: true, want: 2 * time.Second, act: func(g *Gateway, r *pool.Request) {
 			g.SetInstances(key("r"), draining())
 			<-time.After(time.Second)
-			p.End(inst, nil, time.Now())
+			r.End(time.Now())
 		}},
-		{name: "a request that ends is not enough", known: true, busy: true, want: 5 * time.Second, act: func(_ *Gateway, p *pool.Pool, inst *pool.Backend) {
-			p.End(inst, nil, time.Now())
+		{name: "a request that ends is not enough", known: true, busy: true, want: 5 * time.Second, act: func(_ *Gateway, r *pool.Request) {
+			r.End(time.Now())
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -57,16 +57,15 @@ func TestAwaitDrained(t *testing.T) {
 				if test.known {
 					g.SetInstances(key("r"), ready("a"))
 				}
-				p := poolOf(g)
-				var inst *pool.Backend
+				r := poolOf(g).Request()
 				if test.busy {
-					p.Begin(time.Now())
-					inst = try(p)
+					r.Begin()
+					r.Acquire(patient{})
 				}
 				if test.act != nil {
 					go func() {
 						<-time.After(time.Second)
-						test.act(g, p, inst)
+						test.act(g, &r)
 					}()
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

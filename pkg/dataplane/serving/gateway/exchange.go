@@ -34,14 +34,10 @@ type exchange struct {
 	// newTrace is true if the trace does not continue the client's.
 	newTrace bool
 
-	// backend is set while the request holds one, response once the response is reported as streaming.
-	backend  *pool.Backend
-	response *pool.Response
-	// waited is true if the request was in the queue. coldStart is true until the response starts if the request began a cold
-	// start.
-	waited, coldStart bool
-	// counted is true while the pool counts the request, entered between Enter and Exit of its tenant.
-	counted, entered bool
+	// request is the request at the pool. It is counted there unless another replica measures it, which owns the Revision.
+	request pool.Request
+	// entered is true between Enter and Exit of the tenant.
+	entered bool
 	// series has the metrics of the request, or is nil.
 	series *pool.Series
 	// held is the number of bytes of the memory budget that the request holds.
@@ -60,7 +56,7 @@ var (
 // begin begins the exchange of an admitted request.
 func (g *Gateway) begin(in inbound, p *pool.Pool, f Forwarder) *exchange {
 	x := exchanges.Get().(*exchange)
-	x.gateway, x.forwarder, x.in, x.pool, x.begun = g, f, in, p, g.options.Clock.Now()
+	x.gateway, x.forwarder, x.in, x.pool, x.request, x.begun = g, f, in, p, p.Request(), g.options.Clock.Now()
 	if in.head != nil {
 		x.newTrace = x.trace.set(string(only(in.head, traceparentField)))
 	} else {
@@ -71,7 +67,7 @@ func (g *Gateway) begin(in inbound, p *pool.Pool, f Forwarder) *exchange {
 		x.newTrace = x.trace.set(parent)
 	}
 	if _, other := p.Owner(); !other {
-		x.count()
+		x.request.Begin()
 	}
 	if !in.forwarded() {
 		// A forwarded request is counted by the replica that received it from the client.
@@ -93,9 +89,8 @@ func (x *exchange) end() {
 		x.pool.Tenant().Charge(cost)
 	}
 	x.pool.Tenant().Done()
-	if x.counted {
-		x.pool.End(x.backend, x.response, now)
-	}
+	backend := x.request.Backend()
+	x.request.End(now)
 	if x.held > 0 {
 		x.gateway.options.Budget.Release(x.pool.Key().Namespace, x.held)
 	}
@@ -106,29 +101,13 @@ func (x *exchange) end() {
 	} else {
 		x.series.Done(x.result.Status, took)
 		if log := x.gateway.log; log != nil && !x.in.forwarded() {
-			log.write(x.entry(now, took))
+			log.write(x.entry(backend, now, took))
 		}
 	}
 	*x = exchange{}
 	exchanges.Put(x)
 	if fault != nil {
 		panic(fault)
-	}
-}
-
-// count adds the request to the pool's usage, which the owner of a Revision measures.
-func (x *exchange) count() {
-	if !x.counted {
-		x.counted = true
-		x.pool.Begin(x.gateway.options.Clock.Now())
-	}
-}
-
-// uncount removes the request from the pool's usage.
-func (x *exchange) uncount() {
-	if x.counted {
-		x.counted = false
-		x.pool.End(nil, nil, x.gateway.options.Clock.Now())
 	}
 }
 
@@ -179,18 +158,11 @@ func (x *exchange) Hold(bytes int) bool {
 // ResponseStarted implements serving.Observer.
 func (x *exchange) ResponseStarted() {
 	x.exit()
-	if x.coldStart {
-		x.coldStart = false
-		x.pool.Forwarded()
-	}
+	x.request.ResponseStarted()
 }
 
 // Streaming implements serving.Observer.
-func (x *exchange) Streaming(endless bool) {
-	if x.backend != nil && x.response == nil {
-		x.response = x.pool.Respond(x.backend, endless)
-	}
-}
+func (x *exchange) Streaming(endless bool) { x.request.Streaming(endless) }
 
 // Passes implements http1.Observer.
 func (x *exchange) Passes(name []byte) bool {
@@ -251,8 +223,8 @@ func (x *exchange) Rewrite(r *httputil.ProxyRequest) {
 
 // Respond implements proxy.Observer.
 func (x *exchange) Respond(header http.Header) {
-	if x.in.forwarded() && x.backend != nil {
-		header.Set(instanceHeader, x.backend.Name())
+	if b := x.request.Backend(); b != nil && x.in.forwarded() {
+		header.Set(instanceHeader, b.Name())
 	}
 }
 

@@ -37,7 +37,16 @@ func specOf(g *Gateway) routing.Revision {
 }
 
 // try acquires a backend if there is one.
-func try(p *pool.Pool) *pool.Backend { return p.Acquire(impatient{}, false).Backend }
+func try(p *pool.Pool) *pool.Backend {
+	r := p.Request()
+	return r.Acquire(impatient{}).Backend
+}
+
+// waiting returns the number of requests that wait for the tests' Revision.
+func waiting(g *Gateway) int {
+	_, _, n, _ := g.Sample(key("r"), time.Now())
+	return n
+}
 
 // impatient is a pool.Waiter that does not wait.
 type impatient struct{}

@@ -206,13 +206,12 @@ func TestForwardingEndsWithFirstByte(t *testing.T) {
 	p := poolOf(g)
 	x := g.begin(inbound{head: &http1.Head{}}, p, nil)
 	grants := make(chan pool.Grant)
-	go func() { grants <- p.Acquire(patient{}, false) }()
-	for p.Waiting() == 0 {
+	go func() { grants <- x.request.Acquire(patient{}) }()
+	for waiting(g) == 0 {
 		<-time.After(time.Millisecond)
 	}
 	g.SetInstances(key("r"), ready("a"))
-	grant := <-grants
-	x.backend, x.coldStart = grant.Backend, grant.ColdStart
+	<-grants
 	fake.SetTime(fake.Now().Add(time.Second))
 	x.ResponseStarted()
 	fake.SetTime(fake.Now().Add(time.Minute))

@@ -247,7 +247,7 @@ func TestOwnershipMoves(t *testing.T) {
 	go get()
 	<-began
 	go get()
-	for poolOf(first.Gateway).Waiting() == 0 {
+	for waiting(first.Gateway) == 0 {
 		<-time.After(time.Millisecond)
 	}
 	second.view.Set(setOf(all, other, other))
@@ -255,7 +255,7 @@ func TestOwnershipMoves(t *testing.T) {
 		t.Fatal(answer)
 	}
 	first.view.Set(setOf(all, owner, other))
-	for poolOf(second.Gateway).Waiting() == 0 {
+	for waiting(second.Gateway) == 0 {
 		<-time.After(time.Millisecond)
 	}
 	select {

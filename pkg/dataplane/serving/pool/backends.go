@@ -23,7 +23,7 @@ type Backend struct {
 	name     string
 	upstream *http1.Upstream
 	inFlight int
-	// longLived counts the requests in flight that do not delay the end of the backend, see Response.
+	// longLived counts the requests in flight that do not delay the end of the backend, see Request.Streaming.
 	longLived int
 	// draining is true if it gets no requests, reported if Options.Drained was called for it.
 	draining, reported bool
@@ -66,7 +66,7 @@ func (b *Backend) hasDrained() bool {
 	return true
 }
 
-// backends is the set of backends of a pool.
+// backends is the set of backends of a pool: it chooses the backend of a request, and knows which of them have drained.
 type backends struct {
 	clock clock.PassiveClock
 	all   map[string]*Backend
@@ -75,6 +75,8 @@ type backends struct {
 	// ready are the backends that do not drain; the search for one begins at next.
 	ready []*Backend
 	next  int
+	// changed, if a drain waits for it, is closed when backends come, go, or have drained.
+	changed chan struct{}
 }
 
 func newBackends(c clock.PassiveClock) backends {
@@ -118,6 +120,7 @@ func (s *backends) set(instances []workload.Instance, seed maphash.Seed) (draine
 	if s.next >= len(s.ready) {
 		s.next = 0
 	}
+	s.signal()
 	return drained
 }
 
@@ -173,14 +176,38 @@ func (s *backends) usable() int {
 	return n
 }
 
-// forget removes a gone backend without requests. It reports whether it was the last of the gone ones.
-func (s *backends) forget(b *Backend) bool {
-	if b.inFlight > 0 || s.gone[b.name] != b {
+// release ends a request at a backend. It reports whether the backend has drained thereby.
+func (s *backends) release(b *Backend) (drained bool) {
+	b.inFlight--
+	drained = s.settle(b)
+	if b.inFlight == 0 && s.gone[b.name] == b {
+		delete(s.gone, b.name)
+	}
+	return drained
+}
+
+// settle checks a backend that may be idle now. It reports whether it has drained thereby.
+func (s *backends) settle(b *Backend) (drained bool) {
+	if !b.idle() {
 		return false
 	}
-	delete(s.gone, b.name)
-	return len(s.gone) == 0
+	drained = s.all[b.name] == b && b.hasDrained()
+	if drained || s.gone[b.name] == b {
+		s.signal()
+	}
+	return drained
 }
+
+// signal wakes drains that wait for a change.
+func (s *backends) signal() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// empty reports whether there is neither a backend nor a request at one.
+func (s *backends) empty() bool { return len(s.all) == 0 && len(s.gone) == 0 }
 
 // requests returns the requests in flight by backend.
 func (s *backends) requests() map[string]int {
@@ -195,9 +222,13 @@ func (s *backends) requests() map[string]int {
 	return requests
 }
 
-// drained reports whether a backend gets no more requests and has only long-lived ones, and whether it is known.
-func (s *backends) drained(name string) (drained, known bool) {
+// drained reports whether a backend gets no more requests and has only long-lived ones, and whether it is known. changed is
+// closed when this may be different.
+func (s *backends) drained(name string) (drained, known bool, changed <-chan struct{}) {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
 	b, gone := s.all[name], s.gone[name]
 	drained = (gone == nil || gone.idle()) && (b == nil || b.draining && b.idle())
-	return drained, b != nil || gone != nil
+	return drained, b != nil || gone != nil, s.changed
 }

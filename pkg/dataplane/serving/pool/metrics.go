@@ -51,22 +51,15 @@ func newInstruments(register func(...metrics.Registerable)) *instruments {
 	return i
 }
 
-// The phases of a cold start.
-const (
-	scheduling = "scheduling"
-	starting   = "starting"
-	forwarding = "forwarding"
-)
-
-// Series are the metrics of one Revision.
+// Series are the metrics of one Revision. Nil records nothing.
 type Series struct {
 	instruments *instruments
 	labels      map[string]string
 	// values are the values of labels, in order.
-	values                           []string
-	latency, waiting                 metrics.ObserverMetric
-	scheduling, starting, forwarding metrics.ObserverMetric
-	queued, inFlight                 metrics.GaugeMetric
+	values           []string
+	latency, waiting metrics.ObserverMetric
+	coldStart        [len(phases)]metrics.ObserverMetric
+	queued, inFlight metrics.GaugeMetric
 
 	// codes has the status codes counted so far. It is copied to grow, under mu.
 	codes   atomic.Pointer[[]codeCounter]
@@ -81,33 +74,19 @@ type codeCounter struct {
 
 func (i *instruments) series(spec *routing.Revision) *Series {
 	values := []string{spec.Key.Namespace, spec.Service, spec.Configuration, spec.Key.Name}
-	phase := func(name string) metrics.ObserverMetric {
-		return i.coldStart.WithLabelValues(append(values[:4:4], name)...)
-	}
 	s := &Series{
 		instruments: i, values: values,
 		labels: map[string]string{
 			"namespace": values[0], "service": values[1], "configuration": values[2], "revision": values[3],
 		},
 		latency: i.latency.WithLabelValues(values...), waiting: i.waiting.WithLabelValues(values...),
-		scheduling: phase(scheduling), starting: phase(starting), forwarding: phase(forwarding),
 		queued: i.queued.WithLabelValues(values...), inFlight: i.inFlight.WithLabelValues(values...),
+	}
+	for p, name := range phases {
+		s.coldStart[p] = i.coldStart.WithLabelValues(append(values[:4:4], name)...)
 	}
 	s.codes.Store(new([]codeCounter))
 	return s
-}
-
-// Series returns the series of the pool's Revision, or nil if that is unknown.
-func (p *Pool) Series() *Series {
-	if series := p.series.Load(); series != nil {
-		return series
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if revision := p.revision.Load(); revision != nil && p.series.Load() == nil {
-		p.series.Store(p.pools.instruments.series(revision))
-	}
-	return p.series.Load()
 }
 
 // same reports whether these are the series of a Revision.
@@ -115,7 +94,7 @@ func (s *Series) same(spec *routing.Revision) bool {
 	return s.values[1] == spec.Service && s.values[2] == spec.Configuration
 }
 
-// Begin counts a request in flight until Done or Cancel. A nil Series counts nothing.
+// Begin counts a request in flight until Done or Cancel.
 func (s *Series) Begin() {
 	if s != nil {
 		s.inFlight.Inc()
@@ -153,6 +132,27 @@ func (s *Series) Done(code int, took time.Duration) {
 	s.codes.Store(&codes)
 }
 
+// observeWait records how long a request waited for a backend.
+func (s *Series) observeWait(took time.Duration) {
+	if s != nil {
+		s.waiting.Observe(took.Seconds())
+	}
+}
+
+// observePhase records how long a phase of a cold start took.
+func (s *Series) observePhase(p phase, took time.Duration) {
+	if s != nil {
+		s.coldStart[p].Observe(took.Seconds())
+	}
+}
+
+// observeQueue publishes the number of requests that wait.
+func (s *Series) observeQueue(length int) {
+	if s != nil {
+		s.queued.Set(float64(length))
+	}
+}
+
 // remove deletes the series.
 func (s *Series) remove() {
 	s.mu.Lock()
@@ -169,88 +169,11 @@ func (s *Series) remove() {
 	for _, c := range *s.codes.Load() {
 		i.requests.Delete(with("code", strconv.Itoa(c.code)))
 	}
-	for _, phase := range []string{scheduling, starting, forwarding} {
+	for _, phase := range phases {
 		i.coldStart.Delete(with("phase", phase))
 	}
 	i.latency.Delete(s.labels)
 	i.waiting.Delete(s.labels)
 	i.queued.Delete(s.labels)
 	i.inFlight.Delete(s.labels)
-}
-
-// measurements are the measurements of a pool besides its series.
-type measurements struct {
-	start coldStart
-	usage usage
-	// reported is true if the next report includes the pool.
-	reported bool
-}
-
-// coldStart is the progress of a pool from no backend to the first one.
-type coldStart struct {
-	// began is when the first request waited, activated when the Revision was activated, ready when the request got a backend.
-	began, activated, ready time.Time
-}
-
-// begin begins a cold start. It reports false if there is one already.
-func (c *coldStart) begin(now time.Time) bool {
-	if !c.began.IsZero() {
-		return false
-	}
-	*c = coldStart{began: now}
-	return true
-}
-
-// scheduled notes that the Revision was activated.
-func (p *Pool) scheduled() {
-	now := p.pools.options.Clock.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	start := &p.metrics.start
-	if start.began.IsZero() || !start.activated.IsZero() {
-		return
-	}
-	start.activated = now
-	if series := p.series.Load(); series != nil {
-		series.scheduling.Observe(now.Sub(start.began).Seconds())
-	}
-}
-
-// started notes that a request got a backend. p.mu is held.
-func (p *Pool) started() {
-	start := &p.metrics.start
-	if start.began.IsZero() {
-		return
-	}
-	now := p.pools.options.Clock.Now()
-	since := start.activated
-	if since.IsZero() {
-		since = start.began
-	}
-	*start = coldStart{ready: now}
-	if series := p.series.Load(); series != nil {
-		series.starting.Observe(now.Sub(since).Seconds())
-	}
-}
-
-// Forwarded ends a cold start: the response to its first request starts.
-func (p *Pool) Forwarded() {
-	now := p.pools.options.Clock.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	start := &p.metrics.start
-	if start.ready.IsZero() {
-		return
-	}
-	if series := p.series.Load(); series != nil {
-		series.forwarding.Observe(now.Sub(start.ready).Seconds())
-	}
-	start.ready = time.Time{}
-}
-
-// observeQueue publishes the length of the queue. p.mu is held.
-func (p *Pool) observeQueue() {
-	if series := p.series.Load(); series != nil {
-		series.queued.Set(float64(p.queue.length))
-	}
 }

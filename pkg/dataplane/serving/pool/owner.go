@@ -1,7 +1,7 @@
 package pool
 
 import (
-	"math"
+	"sync/atomic"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
@@ -20,47 +20,49 @@ type Owners interface {
 	Inquire(key routing.Key, learned func(ownership.Round) bool)
 }
 
-// locate determines which replica the pool's requests are for. p.mu is held.
-func (p *Pool) locate() {
-	owners := p.pools.options.Owners
-	var owner *membership.Member
-	limited := p.limit < math.MaxInt
+// owner is the replica that the requests of a pool are for, and if it is this one, what it may use of the backends: former
+// owners may have requests in flight there. The lock of the pool guards claim.
+type owner struct {
+	owners Owners
+	key    routing.Key
+	// learned receives the rounds of an inquiry of a generation of claim, and reports whether to go on.
+	learned func(generation int, round ownership.Round) bool
+	// other is the other replica that the requests are for, or nil if they are for this one.
+	other atomic.Pointer[membership.Member]
+	claim ownership.Claim
+}
+
+// locate determines the owner of a Revision, limited if it has containerConcurrency. It reports whether that is another
+// replica.
+func (o *owner) locate(limited bool) (other bool) {
+	var next *membership.Member
 	if limited {
-		if o, self := owners.Owner(p.key); !self {
-			owner = &o
+		if m, self := o.owners.Owner(o.key); !self {
+			next = &m
 		}
 	}
-	before := p.owner.Swap(owner)
+	before := o.other.Swap(next)
 	switch {
-	case owner != nil:
-		p.claim.Release()
-		p.flush(Grant{Outcome: Moved})
-		p.metrics.start = coldStart{}
-	case !limited:
-		p.claim.Release()
-	case before != nil || !p.claim.Gained():
-		p.claim.Gain(owners.Shared())
+	case next != nil || !limited:
+		o.claim.Release()
+	case before != nil || !o.claim.Gained():
+		o.claim.Gain(o.owners.Shared())
 	}
+	return next != nil
 }
 
-// claimed reports whether the backends may be used, and asks the other replicas if that is not known. p.mu is held.
-func (p *Pool) claimed() bool {
-	if p.owner.Load() != nil {
+// usable reports whether this replica may use the backends, and asks the other replicas if that is not known.
+func (o *owner) usable() bool {
+	if o.other.Load() != nil {
 		return false
 	}
-	if generation, start := p.claim.Ask(); start {
-		go p.pools.options.Owners.Inquire(p.key, func(round ownership.Round) bool { return p.learn(generation, round) })
+	if generation, start := o.claim.Ask(); start {
+		go o.owners.Inquire(o.key, func(round ownership.Round) bool { return o.learned(generation, round) })
 	}
-	return p.claim.Usable()
+	return o.claim.Usable()
 }
 
-// learn records a round of an inquiry, and reports whether to go on.
-func (p *Pool) learn(generation int, round ownership.Round) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.owner.Load() != nil || !p.claim.Learn(generation, round) {
-		return false
-	}
-	p.dispatch()
-	return p.claim.Continue(p.queue.length > 0)
+// learn records a round of an inquiry, and reports whether it is of use.
+func (o *owner) learn(generation int, round ownership.Round) bool {
+	return o.other.Load() == nil && o.claim.Learn(generation, round)
 }

@@ -23,13 +23,11 @@ var (
 )
 
 // Pool is the backends of a Revision with the requests that wait for one (serving 8-7): first come, first served; at the
-// backend with the fewest requests; never more than containerConcurrency at one.
+// backend with the fewest requests; never more than containerConcurrency at one. Its parts have no locks of their own.
 type Pool struct {
 	pools  *Pools
 	key    routing.Key
 	tenant *fairness.Tenant
-	// owner is the other replica that the requests are for, or nil if they are for this one.
-	owner atomic.Pointer[membership.Member]
 	// revision is nil while the Revision is unknown: nothing is sent to its backends then.
 	revision atomic.Pointer[routing.Revision]
 	// series is nil until the first request: most Revisions at rest never have one.
@@ -42,22 +40,25 @@ type Pool struct {
 	// limit bounds the requests of one backend.
 	limit int
 	// burst is the target burst capacity that the Revision sets, or nil if the operator's is in force.
-	burst    *float64
-	backends backends
-	queue    queue
-	closed   bool
-	claim    ownership.Claim
-	metrics  measurements
-	// changed, if a drain waits for it, is closed when backends come, go, or have drained.
-	changed chan struct{}
+	burst     *float64
+	owner     owner
+	backends  backends
+	queue     queue
+	closed    bool
+	coldStart coldStart
+	usage     usage
+	// reported is true if the next report includes the pool.
+	reported bool
 }
 
 func newPool(key routing.Key, pools *Pools) *Pool {
 	now := pools.options.Clock.Now()
-	return &Pool{
+	p := &Pool{
 		pools: pools, key: key, tenant: pools.options.Fairness.Tenant(key.Namespace), limit: math.MaxInt,
-		backends: newBackends(pools.options.Clock), metrics: measurements{usage: usage{sampled: now, changed: now}},
+		backends: newBackends(pools.options.Clock), usage: usage{sampled: now, changed: now},
 	}
+	p.owner = owner{owners: pools.options.Owners, key: key, learned: p.learn}
+	return p
 }
 
 // Key returns the key of the Revision.
@@ -74,8 +75,39 @@ func (p *Pool) Revision() (revision *routing.Revision, known bool) {
 
 // Owner returns the other replica that the requests are for; other is false if they are for this one.
 func (p *Pool) Owner() (owner *membership.Member, other bool) {
-	owner = p.owner.Load()
+	owner = p.owner.other.Load()
 	return owner, owner != nil
+}
+
+// Series returns the series of the Revision, or nil if that is unknown.
+func (p *Pool) Series() *Series {
+	if series := p.series.Load(); series != nil {
+		return series
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if revision := p.revision.Load(); revision != nil && p.series.Load() == nil {
+		p.series.Store(p.pools.instruments.series(revision))
+	}
+	return p.series.Load()
+}
+
+// Request returns a new request at the pool.
+func (p *Pool) Request() Request { return Request{pool: p} }
+
+// InFlight returns the requests in flight by backend; owned is true if this replica owns the Revision and may send more.
+func (p *Pool) InFlight() (requests map[string]int, owned bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.backends.requests(), p.limit < math.MaxInt && p.owner.other.Load() == nil
+}
+
+// Drained reports whether a backend gets no more requests and has only long-lived ones, and whether it is known. changed is
+// closed when this may be different.
+func (p *Pool) Drained(backend string) (drained, known bool, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.backends.drained(backend)
 }
 
 // setRevision sets the Revision, or makes it unknown by nil.
@@ -95,24 +127,22 @@ func (p *Pool) setRevision(revision *routing.Revision) {
 		p.burst = revision.Autoscaling.BurstCapacity
 	}
 	p.locate()
-	p.dispatch()
 }
 
 // setBackends sets the backends. The function that it returns calls Options.Drained and Options.Activate, which need that
 // no lock is held.
 func (p *Pool) setBackends(instances []workload.Instance) (notify func()) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	drained := p.backends.set(instances, p.pools.options.Seed)
-	p.signal()
 	p.dispatch()
 	waits := p.queue.length > 0 && len(p.backends.ready) == 0
 	if waits {
-		p.coldStart()
+		p.beginColdStart()
 	}
-	p.mu.Unlock()
 	return func() {
 		for _, b := range drained {
-			p.report(b, true)
+			p.pools.options.Drained(p.key, b.name)
 		}
 		if waits {
 			p.pools.options.Activate(p.key)
@@ -125,53 +155,40 @@ func (p *Pool) ownerChanged() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.locate()
+}
+
+// locate determines the owner. p.mu is held.
+func (p *Pool) locate() {
+	if p.owner.locate(p.limit < math.MaxInt) {
+		p.queue.flush(Grant{Outcome: Moved})
+		p.observeQueue()
+		p.coldStart = coldStart{}
+	}
 	p.dispatch()
 }
 
-// close ends the pool: requests that wait are rejected.
-func (p *Pool) close() {
+// learn records a round of an inquiry, and reports whether to go on.
+func (p *Pool) learn(generation int, round ownership.Round) bool {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.owner.learn(generation, round) {
+		return false
+	}
+	p.dispatch()
+	return p.owner.claim.Continue(p.queue.length > 0)
+}
+
+// close ends the pool unless there is a backend or a request at one. Requests that wait are rejected.
+func (p *Pool) close() (closed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.backends.empty() {
+		return false
+	}
 	p.closed = true
-	p.flush(Grant{Outcome: Rejected, Rejection: revisionGone})
-	p.mu.Unlock()
-}
-
-// Begin counts a request until End.
-func (p *Pool) Begin(now time.Time) {
-	p.mu.Lock()
-	if !p.metrics.reported {
-		p.metrics.reported = true
-		p.metrics.usage.since(p.pools.reports.add(p, now))
-	}
-	p.metrics.usage.begin(now)
-	p.mu.Unlock()
-}
-
-// End ends a request with its response in progress and releases its backend; both may be nil.
-func (p *Pool) End(b *Backend, r *Response, now time.Time) {
-	p.mu.Lock()
-	p.metrics.usage.end(now)
-	if r != nil {
-		r.end(b)
-	}
-	drained := false
-	if b != nil {
-		b.failures, b.avoid = 0, time.Time{}
-		drained = p.release(b)
-	}
-	p.mu.Unlock()
-	p.report(b, drained)
-}
-
-// Unreachable releases a backend that accepted no connection, and avoids it for a while.
-func (p *Pool) Unreachable(b *Backend) {
-	p.mu.Lock()
-	if pause := b.unreachable(p.pools.options.Clock.Now()); pause > 0 {
-		time.AfterFunc(pause, p.retry)
-	}
-	drained := p.release(b)
-	p.mu.Unlock()
-	p.report(b, drained)
+	p.queue.flush(Grant{Outcome: Rejected, Rejection: revisionGone})
+	p.observeQueue()
+	return true
 }
 
 // retry grants a backend that was avoided.
@@ -181,143 +198,34 @@ func (p *Pool) retry() {
 	p.dispatch()
 }
 
-// release releases a backend. It reports whether that has drained thereby.
-func (p *Pool) release(b *Backend) bool {
-	b.inFlight--
+// release ends a request at a backend. It reports whether the backend has drained thereby, for unlock. p.mu is held.
+func (p *Pool) release(b *Backend) (drained bool) {
+	drained = p.backends.release(b)
 	p.dispatch()
-	drained := p.settle(b)
-	if p.backends.forget(b) {
+	if p.backends.empty() {
 		// The lock of Pools comes before the lock of a pool.
 		go p.pools.drop(p)
 	}
 	return drained
 }
 
-// settle checks a backend that may be idle now. It reports whether Options.Drained is to be called for it.
-func (p *Pool) settle(b *Backend) bool {
-	if !b.idle() {
-		return false
-	}
-	if p.backends.gone[b.name] == b {
-		p.signal()
-	}
-	if p.backends.all[b.name] != b || !b.hasDrained() {
-		return false
-	}
-	p.signal()
-	return true
-}
-
-func (p *Pool) report(b *Backend, drained bool) {
+// unlock unlocks the pool after a change of a backend, which may have drained thereby.
+func (p *Pool) unlock(b *Backend, drained bool) {
+	p.mu.Unlock()
 	if drained {
 		p.pools.options.Drained(p.key, b.name)
 	}
 }
 
-// signal wakes drains that wait for a change.
-func (p *Pool) signal() {
-	if p.changed != nil {
-		close(p.changed)
-		p.changed = nil
-	}
-}
-
-// Acquire grants a request a backend. If all are busy, the request waits, at the front if it has waited before.
-func (p *Pool) Acquire(w Waiter, before bool) Grant {
-	p.mu.Lock()
-	if p.queue.length == 0 || before {
-		if b := p.choose(); b != nil {
-			p.mu.Unlock()
-			return Grant{Backend: b}
-		}
-	}
-	usable := p.usable()
-	full := p.queue.full(capacity{perBackend: p.limit, usable: usable, burst: p.burstCapacity()})
-	switch {
-	case p.closed:
-		p.mu.Unlock()
-		return Grant{Outcome: Rejected, Rejection: revisionGone}
-	case p.owner.Load() != nil:
-		p.mu.Unlock()
-		return Grant{Outcome: Moved}
-	case full && !before:
-		p.mu.Unlock()
-		return Grant{Outcome: Rejected, Rejection: queueFull}
-	}
-	in := newWaiting()
-	p.queue.push(in, before)
-	p.observeQueue()
-	first := usable == 0 && p.coldStart()
-	p.mu.Unlock()
-	ctx, stop := w.Queued()
-	defer stop()
-	began := p.pools.options.Clock.Now()
-	if usable == 0 {
-		p.pools.options.Activate(p.key)
-		if first {
-			p.scheduled()
-		}
-	}
-	grant := p.wait(ctx, in)
-	if series := p.series.Load(); series != nil {
-		series.waiting.Observe(p.pools.options.Clock.Since(began).Seconds())
-	}
-	grant.Waited, grant.ColdStart = true, first
-	return grant
-}
-
-// burstCapacity returns the target burst capacity of the Revision.
-func (p *Pool) burstCapacity() float64 {
-	if p.burst == nil {
-		return p.pools.options.TargetBurstCapacity()
-	}
-	return *p.burst
-}
-
-// wait waits until a request is granted a backend or ctx ends.
-func (p *Pool) wait(ctx context.Context, in *waiting) Grant {
-	select {
-	case grant := <-in.granted:
-		return grant
-	case <-ctx.Done():
-	}
-	p.mu.Lock()
-	queued := in.queued
-	if queued {
-		p.queue.remove(in)
-		if p.queue.length == 0 && !p.metrics.start.began.IsZero() {
-			// No request waits for its end.
-			p.metrics.start = coldStart{}
-		}
-		p.queue.shrink(p.limit, p.usable())
-		p.observeQueue()
-	}
-	p.mu.Unlock()
-	if !queued {
-		// It was granted at this moment: the backend is for the next request.
-		if grant := <-in.granted; grant.Outcome == Granted {
-			p.mu.Lock()
-			drained := p.release(grant.Backend)
-			p.mu.Unlock()
-			p.report(grant.Backend, drained)
-		}
-	}
-	cause := context.Cause(ctx)
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return Grant{Outcome: Rejected, Rejection: serving.TimedOut, Err: cause}
-	}
-	return Grant{Outcome: Canceled, Err: cause}
-}
-
-// choose grants a slot of a backend, or returns nil.
+// choose grants a request a backend, or returns nil. p.mu is held.
 func (p *Pool) choose() *Backend {
-	if p.revision.Load() == nil || !p.claimed() {
+	if p.revision.Load() == nil || !p.owner.usable() {
 		return nil
 	}
-	return p.backends.choose(p.limit, &p.claim)
+	return p.backends.choose(p.limit, &p.owner.claim)
 }
 
-// usable returns the number of backends that accept requests.
+// usable returns the number of backends that accept requests. p.mu is held.
 func (p *Pool) usable() int {
 	if p.revision.Load() == nil {
 		return 0
@@ -325,7 +233,15 @@ func (p *Pool) usable() int {
 	return p.backends.usable()
 }
 
-// dispatch grants backends to requests that wait.
+// burstCapacity returns the target burst capacity of the Revision. p.mu is held.
+func (p *Pool) burstCapacity() float64 {
+	if p.burst == nil {
+		return p.pools.options.TargetBurstCapacity()
+	}
+	return *p.burst
+}
+
+// dispatch grants backends to requests that wait. p.mu is held.
 func (p *Pool) dispatch() {
 	if p.queue.length == 0 && !p.queue.large {
 		return
@@ -336,55 +252,61 @@ func (p *Pool) dispatch() {
 			break
 		}
 		p.queue.grant(Grant{Backend: b})
-		p.started()
+		p.endPhase(starting)
 	}
+	p.shrinkQueue()
+}
+
+// wait waits until a request is granted a backend or ctx ends.
+func (p *Pool) wait(ctx context.Context, in *waiting) Grant {
+	select {
+	case grant := <-in.granted:
+		return grant
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	if in.queued {
+		p.queue.remove(in)
+		if p.queue.length == 0 {
+			// No request waits for its end.
+			p.coldStart.cancel()
+		}
+		p.shrinkQueue()
+		p.mu.Unlock()
+	} else if grant := <-in.granted; grant.Outcome == Granted {
+		// It was granted at this moment: the backend is for the next request.
+		p.unlock(grant.Backend, p.release(grant.Backend))
+	} else {
+		p.mu.Unlock()
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return Grant{Outcome: Rejected, Rejection: serving.TimedOut, Err: cause}
+	}
+	return Grant{Outcome: Canceled, Err: cause}
+}
+
+// shrinkQueue ends the large limit of the queue once it is short enough. p.mu is held.
+func (p *Pool) shrinkQueue() {
 	p.queue.shrink(p.limit, p.usable())
 	p.observeQueue()
 }
 
-// flush ends the wait of all requests. p.mu is held.
-func (p *Pool) flush(grant Grant) {
-	for p.queue.first != nil {
-		p.queue.grant(grant)
-	}
-	p.observeQueue()
-}
+// observeQueue publishes the length of the queue. p.mu is held.
+func (p *Pool) observeQueue() { p.series.Load().observeQueue(p.queue.length) }
 
-// coldStart notes that requests wait without a backend. It reports whether a cold start begins thereby.
-func (p *Pool) coldStart() bool {
+// beginColdStart notes that requests wait without a backend. It reports whether a cold start begins thereby. p.mu is held.
+func (p *Pool) beginColdStart() bool {
 	p.queue.large = true
-	return p.metrics.start.begin(p.pools.options.Clock.Now())
+	return p.coldStart.begin(p.pools.options.Clock.Now())
 }
 
-// InFlight returns the requests in flight by backend; owned is true if this replica owns the Revision and may send more.
-func (p *Pool) InFlight() (requests map[string]int, owned bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.backends.requests(), p.limit < math.MaxInt && p.owner.Load() == nil
-}
-
-// Drained reports whether a backend gets no more requests and has only long-lived ones, and whether it is known. changed is
-// closed when this may be different.
-func (p *Pool) Drained(backend string) (drained, known bool, changed <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.changed == nil {
-		p.changed = make(chan struct{})
+// endPhase ends a phase of a cold start, if there is one in this phase. p.mu is held.
+func (p *Pool) endPhase(ph phase) {
+	if p.coldStart == (coldStart{}) {
+		return
 	}
-	drained, known = p.backends.drained(backend)
-	return drained, known, p.changed
-}
-
-// Waiting returns the number of requests that wait for a backend.
-func (p *Pool) Waiting() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.queue.length
-}
-
-// empty reports whether there is neither a backend nor a request at one.
-func (p *Pool) empty() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.backends.all) == 0 && len(p.backends.gone) == 0
+	if took, ok := p.coldStart.end(ph, p.pools.options.Clock.Now()); ok {
+		p.series.Load().observePhase(ph, took)
+	}
 }

@@ -72,9 +72,21 @@ type waiter struct{ ctx context.Context }
 
 func (w waiter) Queued() (context.Context, context.CancelFunc) { return w.ctx, func() {} }
 
-func (p *Pool) acquire(ctx context.Context, before bool) Grant {
-	return p.Acquire(waiter{ctx}, before) //nolint:contextcheck // Queued returns the context
+// acquire acquires a backend for a new request.
+func (p *Pool) acquire(ctx context.Context) Grant {
+	r := p.Request()
+	return r.Acquire(waiter{ctx}) //nolint:contextcheck // Queued returns the context
 }
+
+// at returns a request that holds a backend.
+func (p *Pool) at(b *Backend) *Request {
+	r := &Request{pool: p, backend: b}
+	r.Begin()
+	return r
+}
+
+// finish ends a request at a backend.
+func (p *Pool) finish(b *Backend) { p.at(b).End(time.Now()) }
 
 // try grants a backend if there is one and no request waits.
 func (p *Pool) try() *Backend {
@@ -92,7 +104,7 @@ func waiters(t *testing.T, p *Pool, n int, got chan<- int) (rejections *[]*servi
 	rejections = new([]*serving.Rejection)
 	for i := range n {
 		go func() {
-			grant := p.acquire(t.Context(), false)
+			grant := p.acquire(t.Context())
 			if grant.Outcome == Rejected {
 				*rejections = append(*rejections, grant.Rejection)
 			}
@@ -125,8 +137,7 @@ func TestLeastLoaded(t *testing.T) {
 	if b := p.try(); b != nil {
 		t.Errorf("a seventh request is sent to %s, want none", b.name)
 	}
-	p.Begin(time.Now())
-	p.End(held[4], nil, time.Now())
+	p.finish(held[4])
 	if b := p.try(); b != held[4] {
 		t.Errorf("a request is sent to %v, want the instance that is free", b)
 	}
@@ -178,8 +189,7 @@ func TestColdStart(t *testing.T) {
 			if b.inFlight != 1 {
 				t.Fatalf("%d requests at an instance with containerConcurrency 1", b.inFlight)
 			}
-			p.Begin(time.Now())
-			p.End(b, nil, time.Now())
+			p.finish(b)
 		}
 	})
 }
@@ -222,13 +232,13 @@ func TestQueueBounds(t *testing.T) {
 				defer cancel()
 				for range test.want {
 					go func() {
-						if grant := p.acquire(ctx, false); grant.Outcome == Rejected {
+						if grant := p.acquire(ctx); grant.Outcome == Rejected {
 							t.Errorf("rejected below the bound: %v", grant.Rejection)
 						}
 					}()
 				}
 				synctest.Wait()
-				if grant := p.acquire(ctx, false); grant.Rejection != queueFull {
+				if grant := p.acquire(ctx); grant.Rejection != queueFull {
 					t.Errorf("rejection %v above the bound, want %v", grant.Rejection, queueFull)
 				}
 				cancel()
@@ -263,15 +273,13 @@ func TestQueueKeepsLargeLimit(t *testing.T) {
 			t.Fatalf("rejections %v, %d wait, want 58 of them", rejections, p.queue.length)
 		}
 		for p.queue.length > 30 {
-			p.Begin(time.Now())
-			p.End(held[0], nil, time.Now())
+			p.finish(held[0])
 		}
 		if rejections := wait(1); len(rejections) != 1 || rejections[0] != queueFull {
 			t.Errorf("rejections %v with 30 that wait for three, want %v", rejections, queueFull)
 		}
 		for p.queue.length > 0 {
-			p.Begin(time.Now())
-			p.End(held[0], nil, time.Now())
+			p.finish(held[0])
 		}
 	})
 }
@@ -285,12 +293,12 @@ func TestWaitEnds(t *testing.T) {
 		p := poolOf(s)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if grant := p.acquire(ctx, false); grant.Rejection != serving.TimedOut {
+		if grant := p.acquire(ctx); grant.Rejection != serving.TimedOut {
 			t.Errorf("rejection %v, want %v", grant.Rejection, serving.TimedOut)
 		}
 		gone, closed := context.WithCancelCause(t.Context())
 		closed(errors.New("client gone"))
-		if grant := p.acquire(gone, false); grant.Outcome != Canceled || grant.Backend != nil {
+		if grant := p.acquire(gone); grant.Outcome != Canceled || grant.Backend != nil {
 			t.Errorf("got %+v, want neither a backend nor a rejection", grant)
 		}
 		if p.queue.length != 0 {
@@ -330,15 +338,13 @@ func TestDraining(t *testing.T) {
 		}
 	}
 	for _, b := range []*Backend{first, second} {
-		p.Begin(time.Now())
-		p.End(b, nil, time.Now())
+		p.finish(b)
 	}
 	if fmt.Sprint(h.drained) != "[c a]" {
 		t.Errorf("drained %v, want [c a]", h.drained)
 	}
 	s.SetBackends(key("r"), nil)
-	p.Begin(time.Now())
-	p.End(p.backends.all["b"], nil, time.Now())
+	p.finish(p.backends.all["b"])
 	if fmt.Sprint(h.drained) != "[c a]" {
 		t.Errorf("drained %v after the last instance is gone", h.drained)
 	}
@@ -353,18 +359,19 @@ func TestUnreachable(t *testing.T) {
 		s.SetRevision(revision(0))
 		s.SetBackends(key("r"), ready("a", "b"))
 		p := poolOf(s)
-		p.Unreachable(p.try())
+		p.at(p.try()).Unreachable()
 		for range 4 {
 			if b := p.try(); b.name != "b" {
 				t.Errorf("a request is sent to %s", b.name)
 			}
 		}
-		p.Unreachable(p.backends.all["b"])
+		refused := p.at(p.backends.all["b"])
+		refused.Unreachable()
 		if b := p.try(); b != nil {
 			t.Errorf("a request is sent to %s, want it to wait", b.name)
 		}
 		began := time.Now()
-		grant := p.acquire(t.Context(), true)
+		grant := refused.Acquire(waiter{t.Context()})
 		if grant.Outcome != Granted || grant.Backend == nil || time.Since(began) != firstAvoid {
 			t.Errorf("got %+v after %v, want a backend after %v", grant, time.Since(began), firstAvoid)
 		}
@@ -403,10 +410,10 @@ func TestSample(t *testing.T) {
 		s := newPools()
 		s.SetRevision(revision(0))
 		p := poolOf(s)
-		p.Begin(time.Now())
-		p.Begin(time.Now())
+		r := p.at(nil)
+		p.at(nil)
 		<-time.After(time.Second)
-		p.End(nil, nil, time.Now())
+		r.End(time.Now())
 		<-time.After(3 * time.Second)
 		concurrency, rps, _, _ := s.Sample(key("r"), time.Now())
 		if concurrency != 1.25 || rps != 0.5 {
@@ -432,7 +439,7 @@ func TestReturnedBackend(t *testing.T) {
 	if p.try() != nil {
 		t.Error("the backend gets more than it may have")
 	}
-	p.End(b, nil, time.Now())
+	p.finish(b)
 	if p.try() != b {
 		t.Error("the backend gets nothing after its request has ended")
 	}
@@ -459,18 +466,18 @@ func TestReport(t *testing.T) {
 		check()
 		<-time.After(500 * time.Millisecond)
 		p := poolOf(s)
-		p.Begin(time.Now())
+		r := p.at(nil)
 		<-time.After(500 * time.Millisecond)
 		check(Usage{Key: spec.Key, UID: "u", Concurrency: 0.5, RequestsPerSecond: 1})
 		<-time.After(time.Second)
 		check(Usage{Key: spec.Key, UID: "u", Concurrency: 1})
-		p.End(nil, nil, time.Now())
+		r.End(time.Now())
 		<-time.After(time.Second)
 		check()
 		if len(s.reports.pools) != 0 {
 			t.Errorf("%d revisions without requests are looked at", len(s.reports.pools))
 		}
-		p.Begin(time.Now())
+		p.at(nil)
 		s.DeleteRevision(spec.Key)
 		check()
 	})
@@ -504,12 +511,12 @@ func TestLongLivedRequests(t *testing.T) {
 				s.SetRevision(revision(0))
 				s.SetBackends(key("r"), ready("a"))
 				p := poolOf(s)
-				var streams []*Response
+				var streams []*Request
 				b := p.backends.all["a"]
 				for _, now := range test.at {
-					p.Begin(time.Now())
-					p.try()
-					streams = append(streams, p.Respond(b, now))
+					r := p.at(p.try())
+					r.Streaming(now)
+					streams = append(streams, r)
 				}
 				began := time.Now()
 				if test.gone {
@@ -527,7 +534,7 @@ func TestLongLivedRequests(t *testing.T) {
 					t.Errorf("drained %v", h.drained)
 				}
 				for _, r := range streams {
-					p.End(b, r, time.Now())
+					r.End(time.Now())
 				}
 				<-time.After(time.Minute)
 				if b.inFlight != 0 || b.longLived != 0 || len(p.backends.gone) > 0 || len(h.drained) > 1 {
@@ -546,7 +553,9 @@ func BenchmarkPool(b *testing.B) {
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Begin(now)
-		p.End(p.try(), nil, now)
+		r := p.Request()
+		r.Begin()
+		r.Acquire(waiter{})
+		r.End(now)
 	}
 }

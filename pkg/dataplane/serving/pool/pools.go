@@ -3,10 +3,11 @@
 //
 // Pools is the set of all; a request begins at its Pool, acquires a Backend, and ends:
 //
-//	pool.Begin(now)
-//	grant := pool.Acquire(request, false)
-//	response := pool.Respond(grant.Backend, endless) // if it takes a while
-//	pool.End(grant.Backend, response, now)
+//	request := pool.Request()
+//	request.Begin()
+//	grant := request.Acquire(waiter)
+//	request.Streaming(endless) // if the response takes a while
+//	request.End(now)
 package pool
 
 import (
@@ -136,8 +137,10 @@ func (s *Pools) Sample(key routing.Key, now time.Time) (concurrency, rps float64
 	if !ok {
 		return 0, 0, 0, false
 	}
-	concurrency, rps, waiting = p.sample(now)
-	return concurrency, rps, waiting, true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	concurrency, rps = p.usage.sample(now)
+	return concurrency, rps, p.queue.length, true
 }
 
 // pool returns the pool of a Revision, and makes it if it does not exist. s.mu is held.
@@ -158,11 +161,10 @@ func (s *Pools) drop(p *Pool) {
 
 // dropLocked removes a pool without use. s.mu is held.
 func (s *Pools) dropLocked(p *Pool) {
-	if s.pools[p.key] != p || p.references > 0 || p.revision.Load() != nil || !p.empty() {
+	if s.pools[p.key] != p || p.references > 0 || p.revision.Load() != nil || !p.close() {
 		return
 	}
 	delete(s.pools, p.key)
-	p.close()
 	s.reports.remove(p)
 	s.options.Fairness.Release(p.tenant)
 }

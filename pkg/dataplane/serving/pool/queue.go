@@ -1,11 +1,6 @@
 package pool
 
-import (
-	"context"
-	"math"
-
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
-)
+import "math"
 
 const (
 	// largeQueue is the number of requests that may wait for a Revision whose ready capacity is below its burst capacity.
@@ -13,38 +8,6 @@ const (
 	// queueDepth is the number of requests that may wait per unit of capacity beyond that.
 	queueDepth = 10
 )
-
-// Outcome is the outcome of Acquire.
-type Outcome int
-
-const (
-	// Granted means that the request has a backend.
-	Granted Outcome = iota
-	// Rejected means that it may not wait.
-	Rejected
-	// Moved means that another replica owns the Revision now.
-	Moved
-	// Canceled means that the context of the request ended.
-	Canceled
-)
-
-// Grant is the result of Acquire.
-type Grant struct {
-	Outcome Outcome
-	// Backend is set if the request was granted it, Rejection if it was rejected.
-	Backend   *Backend
-	Rejection *serving.Rejection
-	// Err is the reason why the request stopped waiting, if it did.
-	Err error
-	// Waited is true if the request was in the queue, ColdStart if a cold start began with it.
-	Waited, ColdStart bool
-}
-
-// Waiter is a request that acquires a backend.
-type Waiter interface {
-	// Queued is called if the request has to wait for a backend, until ctx is canceled. It is followed by stop.
-	Queued() (ctx context.Context, stop context.CancelFunc)
-}
 
 // waiting is a request in a queue.
 type waiting struct {
@@ -102,6 +65,13 @@ func (q *queue) grant(grant Grant) {
 	w := q.first
 	q.remove(w)
 	w.granted <- grant
+}
+
+// flush passes the same result to all requests.
+func (q *queue) flush(grant Grant) {
+	for q.first != nil {
+		q.grant(grant)
+	}
 }
 
 // capacity is what the limit of a queue depends on.

@@ -19,7 +19,8 @@ func TestColdStartGivenUp(t *testing.T) {
 		p := poolOf(s)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if grant := p.acquire(ctx, false); grant.Backend != nil || !grant.ColdStart || grant.Rejection != serving.TimedOut {
+			r := p.Request()
+			if grant := r.Acquire(waiter{ctx}); grant.Backend != nil || !r.coldStart || grant.Rejection != serving.TimedOut {
 				t.Errorf("got %+v, want the first request of a cold start to time out", grant)
 			}
 			cancel()

@@ -62,7 +62,7 @@ func (s *Pools) Report(now time.Time) []Usage {
 	r.mu.Unlock()
 	var all []Usage
 	for _, p := range pools {
-		if u, ok := p.usage(now); ok {
+		if u, ok := p.report(now); ok {
 			all = append(all, u)
 		}
 	}
@@ -70,27 +70,19 @@ func (s *Pools) Report(now time.Time) []Usage {
 	return all
 }
 
-// usage returns the usage of the pool. Without requests, ok is false, and reports leave the pool out until its next request.
-func (p *Pool) usage(now time.Time) (u Usage, ok bool) {
+// report returns the usage of the pool. Without requests, ok is false, and reports leave the pool out until its next request.
+func (p *Pool) report(now time.Time) (u Usage, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u = Usage{Key: p.key, Waiting: p.queue.length}
 	if revision := p.revision.Load(); revision != nil {
 		u.UID = revision.UID
 	}
-	u.Concurrency, u.RequestsPerSecond = p.metrics.usage.sample(now)
-	if u.Concurrency == 0 && u.RequestsPerSecond == 0 && p.metrics.usage.inFlight == 0 {
-		p.metrics.reported = false
+	u.Concurrency, u.RequestsPerSecond = p.usage.sample(now)
+	if u.Concurrency == 0 && u.RequestsPerSecond == 0 && p.usage.inFlight == 0 {
+		p.reported = false
 		p.pools.reports.remove(p)
 		return Usage{}, false
 	}
 	return u, true
-}
-
-// sample returns the usage of the pool since the previous call, and the number of requests that wait.
-func (p *Pool) sample(now time.Time) (concurrency, rps float64, waiting int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	concurrency, rps = p.metrics.usage.sample(now)
-	return concurrency, rps, p.queue.length
 }

@@ -1,52 +1,213 @@
 package pool
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+)
 
 // longLivedAfter is how long a response takes until its request counts as long-lived. Responses that end sooner are not cut
 // by applications that exit at once when they are stopped.
 const longLivedAfter = 5 * time.Second
 
-// Response is a response in progress. Its request is long-lived at once if it was upgraded or answered with an event
-// stream, and otherwise after longLivedAfter. Long-lived requests do not delay the end of a backend: the application gets
-// its signal, and can end them in its own way. The lock of the pool guards the fields.
-type Response struct {
+// Outcome is the outcome of Request.Acquire.
+type Outcome int
+
+const (
+	// Granted means that the request has a backend.
+	Granted Outcome = iota
+	// Rejected means that it may not wait.
+	Rejected
+	// Moved means that another replica owns the Revision now.
+	Moved
+	// Canceled means that the context of the request ended.
+	Canceled
+)
+
+// Grant is the result of Request.Acquire.
+type Grant struct {
+	Outcome Outcome
+	// Backend is set if the request was granted it, Rejection if it was rejected.
+	Backend   *Backend
+	Rejection *serving.Rejection
+	// Err is the reason why the request stopped waiting, if it did.
+	Err error
+}
+
+// Waiter is what waits for a backend.
+type Waiter interface {
+	// Queued is called if the request has to wait for a backend, until ctx is canceled. It is followed by stop.
+	Queued() (ctx context.Context, stop context.CancelFunc)
+}
+
+// Request is a request at a pool, which counts between Begin and End, and holds at most one backend. One goroutine uses it.
+type Request struct {
+	pool     *Pool
+	backend  *Backend
+	response *response
+	// counted is true between Begin and End.
+	counted bool
+	// waited is true if the request was in the queue, coldStart until its response starts if a cold start began with it.
+	waited, coldStart bool
+}
+
+// Begin counts the request until End.
+func (r *Request) Begin() {
+	if r.counted {
+		return
+	}
+	r.counted = true
+	p, now := r.pool, r.pool.pools.options.Clock.Now()
+	p.mu.Lock()
+	if !p.reported {
+		p.reported = true
+		p.usage.since(p.pools.reports.add(p, now))
+	}
+	p.usage.begin(now)
+	p.mu.Unlock()
+}
+
+// End ends the request, and releases its backend. Begin may follow.
+func (r *Request) End(now time.Time) {
+	if !r.counted {
+		return
+	}
+	p, b := r.pool, r.backend
+	p.mu.Lock()
+	p.usage.end(now)
+	if r.response != nil {
+		r.response.end()
+	}
+	drained := false
+	if b != nil {
+		b.failures, b.avoid = 0, time.Time{}
+		drained = p.release(b)
+	}
+	p.unlock(b, drained)
+	r.backend, r.response, r.counted = nil, nil, false
+}
+
+// Backend returns the backend that the request holds, or nil.
+func (r *Request) Backend() *Backend { return r.backend }
+
+// Waited reports whether the request waited for a backend, or gets another one because its first was unreachable. It
+// waits at the front then.
+func (r *Request) Waited() bool { return r.waited }
+
+// Acquire acquires a backend. If all are busy, the request waits.
+func (r *Request) Acquire(w Waiter) Grant {
+	p := r.pool
+	p.mu.Lock()
+	if p.queue.length == 0 || r.waited {
+		if b := p.choose(); b != nil {
+			p.mu.Unlock()
+			r.backend = b
+			return Grant{Backend: b}
+		}
+	}
+	usable := p.usable()
+	full := p.queue.full(capacity{perBackend: p.limit, usable: usable, burst: p.burstCapacity()})
+	switch {
+	case p.closed:
+		p.mu.Unlock()
+		return Grant{Outcome: Rejected, Rejection: revisionGone}
+	case p.owner.other.Load() != nil:
+		p.mu.Unlock()
+		return Grant{Outcome: Moved}
+	case full && !r.waited:
+		p.mu.Unlock()
+		return Grant{Outcome: Rejected, Rejection: queueFull}
+	}
+	in := newWaiting()
+	p.queue.push(in, r.waited)
+	p.observeQueue()
+	first := usable == 0 && p.beginColdStart()
+	p.mu.Unlock()
+	ctx, stop := w.Queued()
+	defer stop()
+	r.waited, r.coldStart = true, r.coldStart || first
+	began := p.pools.options.Clock.Now()
+	if usable == 0 {
+		p.pools.options.Activate(p.key)
+		if first {
+			p.mu.Lock()
+			p.endPhase(scheduling)
+			p.mu.Unlock()
+		}
+	}
+	grant := p.wait(ctx, in)
+	r.backend = grant.Backend
+	p.series.Load().observeWait(p.pools.options.Clock.Since(began))
+	return grant
+}
+
+// Unreachable releases the backend, which accepted no connection, and avoids it for a while.
+func (r *Request) Unreachable() {
+	p, b := r.pool, r.backend
+	r.backend, r.waited = nil, true
+	p.mu.Lock()
+	if pause := b.unreachable(p.pools.options.Clock.Now()); pause > 0 {
+		time.AfterFunc(pause, p.retry)
+	}
+	p.unlock(b, p.release(b))
+}
+
+// ResponseStarted ends a cold start that began with the request.
+func (r *Request) ResponseStarted() {
+	if !r.coldStart {
+		return
+	}
+	r.coldStart = false
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	r.pool.endPhase(forwarding)
+}
+
+// Streaming notes that the response takes a while; endless is true if it has no end by nature. The request is long-lived at
+// once in that case, and otherwise after longLivedAfter. Long-lived requests do not delay the end of a backend: the
+// application gets its signal, and can end them in its own way.
+func (r *Request) Streaming(endless bool) {
+	if r.backend == nil || r.response != nil {
+		return
+	}
+	r.response = &response{pool: r.pool, backend: r.backend}
+	if endless {
+		r.response.outlive()
+		return
+	}
+	r.response.timer = time.AfterFunc(longLivedAfter, r.response.outlive)
+}
+
+// response is a response that takes a while. The lock of the pool guards longLived and ended.
+type response struct {
+	pool    *Pool
+	backend *Backend
+	// timer calls outlive, or is nil.
 	timer            *time.Timer
 	longLived, ended bool
 }
 
-// Respond begins a response of a backend that takes a while; endless is true if it has no end by nature.
-func (p *Pool) Respond(b *Backend, endless bool) *Response {
-	r := &Response{}
-	if endless {
-		p.outlive(b, r)
-		return r
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r.timer = time.AfterFunc(longLivedAfter, func() { p.outlive(b, r) })
-	return r
-}
-
-// outlive makes a request long-lived.
-func (p *Pool) outlive(b *Backend, r *Response) {
+// outlive makes the request long-lived.
+func (r *response) outlive() {
+	p := r.pool
 	p.mu.Lock()
 	drained := false
 	if !r.ended {
 		r.longLived = true
-		b.longLived++
-		drained = p.settle(b)
+		r.backend.longLived++
+		drained = p.backends.settle(r.backend)
 	}
-	p.mu.Unlock()
-	p.report(b, drained)
+	p.unlock(r.backend, drained)
 }
 
 // end ends the response. The lock of the pool is held.
-func (r *Response) end(b *Backend) {
+func (r *response) end() {
 	r.ended = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 	if r.longLived {
-		b.longLived--
+		r.backend.longLived--
 	}
 }
