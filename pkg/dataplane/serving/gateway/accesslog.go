@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
 )
@@ -66,18 +65,6 @@ func (x *exchange) entry(b *pool.Backend, now time.Time, took time.Duration) *en
 		e.instance = b.Name()
 	}
 	return e
-}
-
-// rejected records a request that no Revision gets.
-func (g *Gateway) rejected(in inbound, r *serving.Rejection) {
-	if r.Status == http.StatusNotFound {
-		g.unknownHosts.Inc()
-	} else {
-		g.instruments.rejected.WithLabelValues(strconv.Itoa(r.Status)).Inc()
-	}
-	if g.log != nil {
-		g.log.write(&entry{time: g.options.Clock.Now(), peer: in.peer, status: r.Status, head: in.head, request: in.request})
-	}
 }
 
 // write adds a line.

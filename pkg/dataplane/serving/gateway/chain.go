@@ -4,20 +4,22 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/fairness"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// Forwarder forwards one request by a protocol stack. The fast path forwards plain HTTP/1.1 requests that have arrived
+// forwarder forwards one request by a protocol stack. The fast path forwards plain HTTP/1.1 requests that have arrived
 // completely, the standard path, on net/http, all others.
-type Forwarder interface {
+type forwarder interface {
 	// Memory returns the bytes that the request holds.
 	Memory() int
 	// Begin sets the exchange, and starts its timeouts, before the methods below.
@@ -33,6 +35,17 @@ type Forwarder interface {
 	Failed(err error) serving.Result
 	// Reject answers the client with a rejection.
 	Reject(r *serving.Rejection) error
+}
+
+// chain is the steps of a request.
+type chain struct {
+	options    *Options
+	table      *routetable.Table[*pool.Pool]
+	pools      *pool.Pools
+	transports *proxy.Transports
+	recorder   *recorder
+	// retired is true after Gateway.Retire.
+	retired atomic.Bool
 }
 
 // inbound is an arriving request.
@@ -56,22 +69,22 @@ func (in *inbound) forwarded() bool { return in.revision != nil }
 //
 // A connection belongs to one protocol stack at a time. serve therefore declines a request before it chooses a Revision, so that
 // the traffic split counts each request once. Admission follows routing because the tenant is the namespace of the Revision.
-func (g *Gateway) serve(in inbound, f Forwarder) (served bool) {
+func (c *chain) serve(in inbound, f forwarder) (served bool) {
 	// Route.
-	host, known := g.lookup(&in)
+	host, known := c.lookup(&in)
 	if !known {
-		return g.reject(in, f, notFound)
+		return c.reject(in, f, notFound)
 	}
-	if in.head != nil && !g.fast(host, &in) {
+	if in.head != nil && !c.fast(host, &in) {
 		return false
 	}
-	revision := g.choose(host, &in)
+	revision := c.choose(host, &in)
 
 	// Admit.
 	if !revision.Tenant().Admit() {
-		return g.reject(in, f, fairness.OverShare)
+		return c.reject(in, f, fairness.OverShare)
 	}
-	x := g.begin(in, revision, f)
+	x := c.begin(in, revision, f)
 	// Observe.
 	defer x.end()
 	if !x.Hold(f.Memory()) {
@@ -82,7 +95,7 @@ func (g *Gateway) serve(in inbound, f Forwarder) (served bool) {
 	for {
 		if owner, other := revision.Owner(); other {
 			// Own: the replica that owns the Revision acquires the backend.
-			x.request.End(g.options.Clock.Now())
+			x.request.End(c.options.Clock.Now())
 			x.result = f.ForwardToOwner(owner)
 		} else if grant := x.acquire(); grant.Outcome == pool.Granted {
 			// Acquire, and forward.
@@ -108,22 +121,22 @@ func (g *Gateway) serve(in inbound, f Forwarder) (served bool) {
 
 // lookup returns the host of a request. known is false if no Route has the host or it is not visible to the client. The host
 // is nil if another replica has routed the request.
-func (g *Gateway) lookup(in *inbound) (host *routetable.Host[*pool.Pool], known bool) {
+func (c *chain) lookup(in *inbound) (host *routetable.Host[*pool.Pool], known bool) {
 	switch {
 	case in.forwarded():
 		return nil, true
 	case in.head != nil:
-		host = routetable.Lookup(g.table, in.head.Host)
+		host = routetable.Lookup(c.table, in.head.Host)
 	default:
-		host = routetable.Lookup(g.table, in.request.Host)
+		host = routetable.Lookup(c.table, in.request.Host)
 	}
 	return host, host != nil && !(in.public && host.ClusterLocal)
 }
 
 // fast reports whether the fast path can forward all requests to a host: each Revision that may be chosen speaks HTTP/1.1
 // and is owned by this replica.
-func (g *Gateway) fast(host *routetable.Host[*pool.Pool], in *inbound) bool {
-	if p, ok := g.tagged(host, in); ok {
+func (c *chain) fast(host *routetable.Host[*pool.Pool], in *inbound) bool {
+	if p, ok := c.tagged(host, in); ok {
 		return plain(p)
 	}
 	return host.All(plain)
@@ -136,34 +149,34 @@ func plain(p *pool.Pool) bool {
 }
 
 // choose returns the Revision of a request, by its tag or the traffic split.
-func (g *Gateway) choose(host *routetable.Host[*pool.Pool], in *inbound) *pool.Pool {
+func (c *chain) choose(host *routetable.Host[*pool.Pool], in *inbound) *pool.Pool {
 	if in.forwarded() {
 		return in.revision
 	}
-	if p, ok := g.tagged(host, in); ok {
+	if p, ok := c.tagged(host, in); ok {
 		return p
 	}
 	return host.Choose()
 }
 
 // tagged returns the Revision that the tag header names.
-func (g *Gateway) tagged(host *routetable.Host[*pool.Pool], in *inbound) (p *pool.Pool, ok bool) {
+func (c *chain) tagged(host *routetable.Host[*pool.Pool], in *inbound) (p *pool.Pool, ok bool) {
 	var tag string
 	if in.head != nil {
 		tag = string(in.head.Get(tagField))
 	} else {
 		tag = in.request.Header.Get(tagField)
 	}
-	if tag == "" || !g.options.TagHeader() {
+	if tag == "" || !c.options.TagHeader() {
 		return nil, false
 	}
 	return host.Tagged(tag)
 }
 
 // reject answers a request that is rejected before its admission.
-func (g *Gateway) reject(in inbound, f Forwarder, r *serving.Rejection) (served bool) {
+func (c *chain) reject(in inbound, f forwarder, r *serving.Rejection) (served bool) {
 	if !in.forwarded() {
-		g.rejected(in, r)
+		c.recorder.rejected(in, r)
 	}
 	f.Reject(r) //nolint:errcheck // the client may be gone
 	return true
@@ -204,7 +217,7 @@ func (x *exchange) unreached() (late bool) {
 		return false
 	}
 	x.request.Unreachable()
-	return x.Timeouts().Start == 0 && x.gateway.options.Clock.Since(x.begun) > maxReach
+	return x.Timeouts().Start == 0 && x.chain.options.Clock.Since(x.begun) > maxReach
 }
 
 // reject answers the request with a rejection.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// TestAwaitDrained covers when AwaitDrained returns.
+// TestAwaitDrained covers when awaitDrained returns.
 func TestAwaitDrained(t *testing.T) {
 	draining := func() []workload.Instance {
 		instances := ready("a")
@@ -71,12 +70,12 @@ func TestAwaitDrained(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				began := time.Now()
-				err := g.AwaitDrained(ctx, key("r"), "a")
+				err := g.awaitDrained(ctx, key("r"), "a")
 				if took := time.Since(began); took != test.want {
 					t.Errorf("done after %v, want %v", took, test.want)
 				}
 				if timedOut := test.want == 5*time.Second; (err != nil) != timedOut {
-					t.Errorf("AwaitDrained: %v", err)
+					t.Errorf("awaitDrained: %v", err)
 				}
 			})
 		})
@@ -154,8 +153,8 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 	})
 }
 
-// TestDrainHandler covers that the response waits for the requests of all replicas.
-func TestDrainHandler(t *testing.T) {
+// TestAwaitDrainedByAll covers that the wait includes the requests of all replicas.
+func TestAwaitDrainedByAll(t *testing.T) {
 	began, proceed := make(chan bool), make(chan bool)
 	app := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		began <- true
@@ -175,25 +174,20 @@ func TestDrainHandler(t *testing.T) {
 		}()
 		<-began
 	}
-	answered := make(chan int)
-	go func() {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/drain/default/r/i", nil)
-		all["a"].DrainHandler().ServeHTTP(w, r)
-		answered <- w.Code
-	}()
+	answered := make(chan error)
+	go func() { answered <- all["a"].AwaitDrainedByAll(t.Context(), key("r"), "i") }()
 	instances[0].Draining = true
 	for _, name := range names {
 		select {
-		case <-answered:
-			t.Fatal("answered while a request is in flight")
+		case err := <-answered:
+			t.Fatalf("answered while a request is in flight: %v", err)
 		case <-time.After(50 * time.Millisecond):
 		}
 		all[name].SetInstances(spec.Key, instances)
 		proceed <- true
 	}
-	if code := <-answered; code != http.StatusOK {
-		t.Errorf("got status %d", code)
+	if err := <-answered; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -220,7 +220,7 @@ func TestUnfit(t *testing.T) {
 			r.Header.Set("Host", test.host)
 		}
 		w := httptest.NewRecorder()
-		g.serveHTTP(w, r, false)
+		g.chain.serveHTTP(w, r, false)
 		if w.Code != test.want {
 			t.Errorf("%s: %d, want %d", name, w.Code, test.want)
 		}

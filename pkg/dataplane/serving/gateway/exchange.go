@@ -24,8 +24,8 @@ var notFound = &serving.Rejection{Status: http.StatusNotFound, Body: "no such ho
 
 // exchange is an admitted request and its response (serving 8-1, 8-2). One goroutine uses it.
 type exchange struct {
-	gateway   *Gateway
-	forwarder Forwarder
+	chain     *chain
+	forwarder forwarder
 	in        inbound
 	pool      *pool.Pool
 	begun     time.Time
@@ -54,9 +54,9 @@ var (
 )
 
 // begin begins the exchange of an admitted request.
-func (g *Gateway) begin(in inbound, p *pool.Pool, f Forwarder) *exchange {
+func (c *chain) begin(in inbound, p *pool.Pool, f forwarder) *exchange {
 	x := exchanges.Get().(*exchange)
-	x.gateway, x.forwarder, x.in, x.pool, x.request, x.begun = g, f, in, p, p.Request(), g.options.Clock.Now()
+	x.chain, x.forwarder, x.in, x.pool, x.request, x.begun = c, f, in, p, p.Request(), c.options.Clock.Now()
 	if in.head != nil {
 		x.newTrace = x.trace.set(string(only(in.head, traceparentField)))
 	} else {
@@ -83,7 +83,7 @@ func (x *exchange) end() {
 	if fault != nil {
 		x.result.Err = fmt.Errorf("panic: %v", fault)
 	}
-	now := x.gateway.options.Clock.Now()
+	now := x.chain.options.Clock.Now()
 	x.exit()
 	if cost := flow.CostOf(0, x.result.RequestBytes+x.result.ResponseBytes); cost > 0 {
 		x.pool.Tenant().Charge(cost)
@@ -92,7 +92,7 @@ func (x *exchange) end() {
 	backend := x.request.Backend()
 	x.request.End(now)
 	if x.held > 0 {
-		x.gateway.options.Budget.Release(x.pool.Key().Namespace, x.held)
+		x.chain.options.Budget.Release(x.pool.Key().Namespace, x.held)
 	}
 	took := now.Sub(x.begun)
 	if x.result.Outcome == serving.Declined {
@@ -100,7 +100,7 @@ func (x *exchange) end() {
 		x.series.Cancel()
 	} else {
 		x.series.Done(x.result.Status, took)
-		if log := x.gateway.log; log != nil && !x.in.forwarded() {
+		if log := x.chain.recorder.log; log != nil && !x.in.forwarded() {
 			log.write(x.entry(backend, now, took))
 		}
 	}
@@ -132,13 +132,13 @@ func (x *exchange) Queued() (context.Context, context.CancelFunc) {
 func (x *exchange) Timeouts() serving.Timeouts {
 	revision, known := x.pool.Revision()
 	if !known {
-		return serving.Timeouts{Start: defaultTimeout, Stall: x.gateway.options.MaxTimeout()}
+		return serving.Timeouts{Start: defaultTimeout, Stall: x.chain.options.MaxTimeout()}
 	}
 	t := serving.Timeouts{
 		Start: revision.Timeout, ResponseStart: revision.ResponseStartTimeout, Idle: revision.IdleTimeout, Stall: revision.IdleTimeout,
 	}
 	if t.Stall == 0 {
-		t.Stall = x.gateway.options.MaxTimeout()
+		t.Stall = x.chain.options.MaxTimeout()
 	}
 	return t
 }
@@ -148,7 +148,7 @@ func (x *exchange) Hold(bytes int) bool {
 	if bytes == 0 {
 		return true
 	}
-	if !x.gateway.options.Budget.Reserve(x.pool.Key().Namespace, int64(bytes)) {
+	if !x.chain.options.Budget.Reserve(x.pool.Key().Namespace, int64(bytes)) {
 		return false
 	}
 	x.held += int64(bytes)

@@ -21,7 +21,7 @@ var forwarders = []struct {
 
 // TestStandardOnly covers that the fast path declines all requests if it is disabled.
 func TestStandardOnly(t *testing.T) {
-	if (listenerHandler{gateway: New(Options{StandardOnly: true})}).ServeHTTP1(nil) {
+	if (listenerHandler{chain: New(Options{StandardOnly: true}).chain}).ServeHTTP1(nil) {
 		t.Error("the fast path serves a request")
 	}
 }

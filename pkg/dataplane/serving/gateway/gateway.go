@@ -3,11 +3,9 @@
 package gateway
 
 import (
-	"context"
 	"hash/maphash"
 	"io"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,34 +71,16 @@ type Options struct {
 // Gateway routes and forwards requests. Changes apply to new requests, not to requests in flight. Its methods may be called
 // concurrently.
 type Gateway struct {
-	options    Options
-	table      *routetable.Table[*pool.Pool]
-	pools      *pool.Pools
-	fairness   *fairness.Fairness
-	transports *proxy.Transports
-	holders    *ownership.Holders
+	*routes
+	*drains
 
-	instruments  *instruments
-	unknownHosts metrics.CounterMetric
-	log          *accessLog
-	// retired is true after Retire, adjusting while a call of Serve runs fairness.
-	retired, adjusting atomic.Bool
-
-	// mu guards the fields below.
-	mu     sync.Mutex
-	routes map[routing.Key]*assigned
-	// changes are the route changes that other replicas wait for.
-	changes map[routing.Key]*change
-}
-
-// assigned is a route of the table, with the pools that it refers to.
-type assigned struct {
-	pools []*pool.Pool
-	// form identifies the content of the route. servedByAll is true if the other replicas serve it in that form. stopQueries
-	// cancels the queries to them, if any.
-	form        string
-	servedByAll bool
-	stopQueries context.CancelFunc
+	options  Options
+	pools    *pool.Pools
+	replicas *replicas
+	fairness *fairness.Fairness
+	chain    *chain
+	// adjusting is true while a call of Serve runs fairness.
+	adjusting atomic.Bool
 }
 
 // New returns a Gateway, to be started by Serve.
@@ -133,74 +113,37 @@ func New(options Options) *Gateway {
 		options.Members = membership.Alone()
 	}
 	set := options.Members.Current()
-	g := &Gateway{
-		options: options, table: routetable.New[*pool.Pool](), fairness: fairness.New(options.Budget.Limit()), transports: proxy.New(),
-		holders: ownership.NewHolders(set), instruments: newInstruments(options.Register),
-		routes: map[routing.Key]*assigned{}, changes: map[routing.Key]*change{},
-	}
 	var seed maphash.Seed
 	if set.Self() != "" {
 		seed = maphash.MakeSeed()
 	}
-	g.pools = pool.New(pool.Options{
+	peers := &replicas{members: options.Members, holders: ownership.NewHolders(set), forward: options.Forward}
+	shares := fairness.New(options.Budget.Limit())
+	pools := pool.New(pool.Options{
 		Activate: options.Activate, Drained: options.Drained, TargetBurstCapacity: options.TargetBurstCapacity, Clock: options.Clock,
-		Fairness: g.fairness, Owners: owners{g}, Seed: seed, Register: options.Register,
+		Fairness: shares, Owners: peers, Seed: seed, Register: options.Register,
 	})
-	g.unknownHosts = g.instruments.unknownHosts.WithLabelValues()
-	if options.AccessLog != nil {
-		dropped := g.instruments.logLinesDropped.WithLabelValues()
-		g.log = &accessLog{to: options.AccessLog, dropped: dropped.Inc}
+	table := routetable.New[*pool.Pool]()
+	g := &Gateway{
+		routes:  &routes{table: table, pools: pools, replicas: peers, assigned: map[routing.Key]*assigned{}, changes: map[routing.Key]*change{}},
+		drains:  &drains{pools: pools, replicas: peers},
+		options: options, pools: pools, replicas: peers, fairness: shares,
 	}
+	g.chain = &chain{options: &g.options, table: table, pools: pools, transports: proxy.New(), recorder: newRecorder(&options)}
 	options.Members.Subscribe(g.membersChanged)
 	// Changes since Current.
 	g.membersChanged(options.Members.Current())
 	return g
 }
 
+// membersChanged applies a new membership: waiting requests are forwarded to the new owners of their Revisions.
+func (g *Gateway) membersChanged(set *membership.Set) {
+	g.replicas.holders.Set(set)
+	g.pools.OwnersChanged()
+}
+
 // Retire closes each connection after its next response, so that clients use other replicas before Serve returns.
-func (g *Gateway) Retire() { g.retired.Store(true) }
-
-// SetRoute sets the hosts of a route with their traffic splits. A host of another route moves to this one (serving 8-3).
-// Requests wait for Revisions that are not known yet.
-func (g *Gateway) SetRoute(route *routing.Route) {
-	form := formOf(route)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	next := &assigned{form: form}
-	g.table.Set(route, func(key routing.Key) *pool.Pool {
-		p := g.pools.Retain(key)
-		next.pools = append(next.pools, p)
-		return p
-	})
-	g.assign(route.Key, next)
-}
-
-// DeleteRoute removes a route with its hosts.
-func (g *Gateway) DeleteRoute(key routing.Key) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.table.Delete(key)
-	g.assign(key, nil)
-}
-
-// assign replaces the assigned pools of a route after a change of the table. g.mu must be held.
-func (g *Gateway) assign(key routing.Key, next *assigned) {
-	before := g.routes[key]
-	if before == nil {
-		before = &assigned{}
-	}
-	delete(g.routes, key)
-	if next != nil {
-		g.routes[key] = next
-	}
-	for _, p := range before.pools {
-		g.pools.Release(p)
-	}
-	if before.stopQueries != nil {
-		before.stopQueries()
-	}
-	g.routeChanged(key)
-}
+func (g *Gateway) Retire() { g.chain.retired.Store(true) }
 
 // SetRevision adds or changes a Revision.
 func (g *Gateway) SetRevision(revision *routing.Revision) { g.pools.SetRevision(revision) }

@@ -125,7 +125,7 @@ func TestMemoryOfWaitingRequests(t *testing.T) {
 			// Rejected clients are done, the others wait forever.
 			most := int64(0)
 			waiting := func() int64 {
-				return int64(b.InFlight(key("r"), "silent"))
+				return int64(inFlight(b.Gateway)["silent"])
 			}
 			deadline := time.After(time.Minute)
 			for ended := int64(0); ended+waiting() < clients; {

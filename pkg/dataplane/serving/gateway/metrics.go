@@ -1,28 +1,52 @@
 package gateway
 
 import (
+	"net/http"
+	"strconv"
+
 	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// instruments are the metrics of requests that are rejected before their admission, and of the access log. Package pool has the
+// recorder records requests that are rejected before their admission, in metrics and the access log. Package pool has the
 // metrics of Revisions.
-type instruments struct {
-	unknownHosts, rejected, logLinesDropped *metrics.CounterVec
+type recorder struct {
+	clock        clock.PassiveClock
+	unknownHosts metrics.CounterMetric
+	others       *metrics.CounterVec
+	// log is nil without an access log.
+	log *accessLog
 }
 
-func newInstruments(register func(...metrics.Registerable)) *instruments {
+func newRecorder(options *Options) *recorder {
 	counter := func(name, help string, labels ...string) *metrics.CounterVec {
 		return metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: "knative", Subsystem: "gateway", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
 		}, labels)
 	}
-	i := &instruments{
-		unknownHosts:    counter("unknown_host_requests_total", "Number of requests for host names without a Route."),
-		rejected:        counter("refused_requests_total", "Number of requests rejected before they reached a Revision, by status code.", "code"),
-		logLinesDropped: counter("access_log_lines_dropped_total", "Number of lines of the access log that were dropped because it was written too slowly."),
+	unknownHosts := counter("unknown_host_requests_total", "Number of requests for host names without a Route.")
+	others := counter("refused_requests_total", "Number of requests rejected before they reached a Revision, by status code.", "code")
+	dropped := counter("access_log_lines_dropped_total", "Number of lines of the access log that were dropped because it was written too slowly.")
+	if options.Register != nil {
+		options.Register(unknownHosts, others, dropped)
 	}
-	if register != nil {
-		register(i.unknownHosts, i.rejected, i.logLinesDropped)
+	r := &recorder{clock: options.Clock, unknownHosts: unknownHosts.WithLabelValues(), others: others}
+	if options.AccessLog != nil {
+		r.log = &accessLog{to: options.AccessLog, dropped: dropped.WithLabelValues().Inc}
 	}
-	return i
+	return r
+}
+
+// rejected records a request that no Revision gets.
+func (c *recorder) rejected(in inbound, r *serving.Rejection) {
+	if r.Status == http.StatusNotFound {
+		c.unknownHosts.Inc()
+	} else {
+		c.others.WithLabelValues(strconv.Itoa(r.Status)).Inc()
+	}
+	if c.log != nil {
+		c.log.write(&entry{time: c.clock.Now(), peer: in.peer, status: r.Status, head: in.head, request: in.request})
+	}
 }

@@ -204,7 +204,7 @@ func TestForwardingEndsWithFirstByte(t *testing.T) {
 	g := New(Options{Register: registry.MustRegister, Clock: fake})
 	g.SetRevision(revision(0))
 	p := poolOf(g)
-	x := g.begin(inbound{head: &http1.Head{}}, p, nil)
+	x := g.chain.begin(inbound{head: &http1.Head{}}, p, nil)
 	grants := make(chan pool.Grant)
 	go func() { grants <- x.request.Acquire(patient{}) }()
 	for waiting(g) == 0 {
@@ -252,11 +252,11 @@ func TestTagHeader(t *testing.T) {
 		enabled = test.enabled
 		head := &http1.Head{Host: []byte("x"), Fields: []http1.Field{{Name: []byte(tagField), Value: []byte(test.tag)}}}
 		in := inbound{head: head}
-		host, known := g.lookup(&in)
-		if !known || !g.fast(host, &in) {
+		host, known := g.chain.lookup(&in)
+		if !known || !g.chain.fast(host, &in) {
 			t.Fatalf("%+v: not for the fast path", test)
 		}
-		if got := g.choose(host, &in).Key().Name; got != test.want {
+		if got := g.chain.choose(host, &in).Key().Name; got != test.want {
 			t.Errorf("%+v: chose %s", test, got)
 		}
 	}
@@ -274,7 +274,7 @@ func TestMixedProtocols(t *testing.T) {
 		if spec != nil {
 			g.SetRevision(spec)
 		}
-		if g.serve(inbound{head: &http1.Head{Host: []byte("h")}}, nil) {
+		if g.chain.serve(inbound{head: &http1.Head{Host: []byte("h")}}, nil) {
 			t.Error("the fast path serves the request")
 		}
 	}

@@ -46,7 +46,7 @@ var (
 	badForwarded = &serving.Rejection{Status: http.StatusBadRequest, Body: "not a request of another replica"}
 )
 
-// ForwardToOwner implements Forwarder.
+// ForwardToOwner implements forwarder.
 func (f *standardForwarder) ForwardToOwner(owner *membership.Member) serving.Result {
 	x := f.exchange
 	if waited, err := f.attempts.WaitBeforeReturn(f.Context(), owner.Name); waited {
@@ -75,7 +75,7 @@ func (f *standardForwarder) retry(err, cause error) serving.Result {
 
 // sendToOwner returns a proxy.Send that sends the request to its owner.
 func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
-	x, options := f.exchange, &f.gateway.options
+	x, options := f.exchange, f.chain.options
 	return func(r *http.Request) (*http.Response, error) {
 		if options.Forward == nil || len(x.in.path) >= maxHops {
 			return nil, proxy.Unreached(peer.ErrNoTransport)
@@ -83,7 +83,7 @@ func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
 		reached := false
 		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached = true }}
 		out := r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
-		out.URL = &url.URL{Scheme: "https", Host: owner.Address, Path: PeerPath + requestPath}
+		out.URL = &url.URL{Scheme: "https", Host: owner.Address, Path: peerPath + requestPath}
 		out.Host = ""
 		out.Header = r.Header.Clone()
 		out.Header.Set(revisionHeader, x.pool.Key().String())
@@ -118,7 +118,7 @@ func (f *standardForwarder) sendToOwner(owner *membership.Member) proxy.Send {
 }
 
 // serveForwarded serves a request that another replica has routed to a Revision that this replica owns.
-func (g *Gateway) serveForwarded(w http.ResponseWriter, r *http.Request) {
+func (c *chain) serveForwarded(w http.ResponseWriter, r *http.Request) {
 	namespace, name, _ := strings.Cut(r.Header.Get(revisionHeader), "/")
 	target, err := url.ParseRequestURI(r.Header.Get(targetHeader))
 	if err != nil || namespace == "" || name == "" {
@@ -140,10 +140,10 @@ func (g *Gateway) serveForwarded(w http.ResponseWriter, r *http.Request) {
 		in.Header.Set("Upgrade", upgrade)
 		w = &tunnelWriter{ResponseWriter: w, in: r.Body}
 	}
-	p := g.pools.Retain(routing.Key{Namespace: namespace, Name: name})
-	defer g.pools.Release(p)
-	f := g.standard(w, in)
+	p := c.pools.Retain(routing.Key{Namespace: namespace, Name: name})
+	defer c.pools.Release(p)
+	f := c.standard(w, in)
 	defer f.End()
 	f.attempts.Path = strings.Split(r.Header.Get(pathHeader), ",")
-	g.serve(inbound{request: in, revision: p, path: f.attempts.Path}, f) //nolint:contextcheck // Forwarder.Wait returns the context
+	c.serve(inbound{request: in, revision: p, path: f.attempts.Path}, f) //nolint:contextcheck // forwarder.Wait returns the context
 }

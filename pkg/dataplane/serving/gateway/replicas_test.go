@@ -62,7 +62,7 @@ func serveReplicas(t *testing.T, spec *routing.Revision, instances []workload.In
 		transport.Protocols.SetUnencryptedHTTP2(true)
 		r.view = membership.NewView(setOf(all, r.name, live...))
 		r.bench = serve(t, Options{Members: r.view, Forward: plaintext{transport}, AccessLog: log}, spec, nil)
-		peers := http.StripPrefix(PeerPath, r.PeerHandler())
+		peers := http.StripPrefix(peerPath, r.PeerHandler())
 		handlers[r.name].Store(&peers)
 		r.SetInstances(spec.Key, instances)
 		t.Cleanup(func() {
@@ -398,11 +398,11 @@ func TestRelay(t *testing.T) {
 			if line, err := reader.ReadString('\n'); line != "hello\n" {
 				t.Errorf("%q, %v comes back", line, err)
 			}
-			if n := all[owner].InFlight(spec.Key, "i"); n != 1 {
+			if n := inFlight(all[owner].Gateway)["i"]; n != 1 {
 				t.Errorf("%d requests in flight, want the upgraded one", n)
 			}
 			conn.Close()
-			for all[owner].InFlight(spec.Key, "i") > 0 {
+			for inFlight(all[owner].Gateway)["i"] > 0 {
 				<-time.After(time.Millisecond)
 			}
 			// The line of the upgraded connection is written after its place is free.
@@ -463,7 +463,7 @@ func TestRelayTimeoutAndCancel(t *testing.T) {
 		t.Error("an answer came")
 	}
 	<-gone
-	for all[owner].InFlight(spec.Key, "i") > 0 {
+	for inFlight(all[owner].Gateway)["i"] > 0 {
 		<-time.After(time.Millisecond)
 	}
 }

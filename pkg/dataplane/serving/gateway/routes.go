@@ -15,16 +15,38 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-const (
-	routedPath = "/routed"
-	// routedTimeout is the time that a replica has to serve a route as this one does. A slower replica is logged and no
-	// longer waited for: it must not prevent all Routes from becoming ready.
-	routedTimeout = 10 * time.Second
-)
+// routedTimeout is the time that a replica has to serve a route as this one does. A slower replica is logged and no longer
+// waited for: it must not prevent all Routes from becoming ready.
+const routedTimeout = 10 * time.Second
+
+// routes are the routes of the route table. It retains the pools that they refer to, and knows which routes all replicas serve.
+type routes struct {
+	table    *routetable.Table[*pool.Pool]
+	pools    *pool.Pools
+	replicas *replicas
+
+	// mu guards the fields below, and changes of the table.
+	mu       sync.Mutex
+	assigned map[routing.Key]*assigned
+	// changes are the route changes that other replicas wait for.
+	changes map[routing.Key]*change
+}
+
+// assigned is a route of the table, with the pools that it refers to.
+type assigned struct {
+	pools []*pool.Pool
+	// form identifies the content of the route. servedByAll is true if the other replicas serve it in that form. stopQueries
+	// cancels the queries to them, if any.
+	form        string
+	servedByAll bool
+	stopQueries context.CancelFunc
+}
 
 // formOf returns a hash of a route's content, which is equal on all replicas.
 func formOf(route *routing.Route) string {
@@ -33,17 +55,59 @@ func formOf(route *routing.Route) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
+// SetRoute sets the hosts of a route with their traffic splits. A host of another route moves to this one (serving 8-3).
+// Requests wait for Revisions that are not known yet.
+func (s *routes) SetRoute(route *routing.Route) {
+	form := formOf(route)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := &assigned{form: form}
+	s.table.Set(route, func(key routing.Key) *pool.Pool {
+		p := s.pools.Retain(key)
+		next.pools = append(next.pools, p)
+		return p
+	})
+	s.assign(route.Key, next)
+}
+
+// DeleteRoute removes a route with its hosts.
+func (s *routes) DeleteRoute(key routing.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table.Delete(key)
+	s.assign(key, nil)
+}
+
+// assign replaces the assigned pools of a route after a change of the table. s.mu must be held.
+func (s *routes) assign(key routing.Key, next *assigned) {
+	before := s.assigned[key]
+	if before == nil {
+		before = &assigned{}
+	}
+	delete(s.assigned, key)
+	if next != nil {
+		s.assigned[key] = next
+	}
+	for _, p := range before.pools {
+		s.pools.Release(p)
+	}
+	if before.stopQueries != nil {
+		before.stopQueries()
+	}
+	s.routeChanged(key)
+}
+
 // ServedByAll reports whether the gateways of all replicas serve a route in the form of the last SetRoute, so that requests
 // may reach any of them. If not, it queries them and calls then from another goroutine once the result may have changed. It
 // returns true for a route that is unknown to this gateway.
-func (g *Gateway) ServedByAll(key routing.Key, then func()) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	route := g.routes[key]
+func (s *routes) ServedByAll(key routing.Key, then func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	route := s.assigned[key]
 	if route == nil || route.servedByAll {
 		return true
 	}
-	others := g.holders.Members()
+	others := s.replicas.holders.Members()
 	if len(others) == 0 {
 		return true
 	}
@@ -52,10 +116,10 @@ func (g *Gateway) ServedByAll(key routing.Key, then func()) bool {
 		route.stopQueries = cancel
 		go func() {
 			defer cancel()
-			g.awaitRoutedAt(ctx, others, key, route.form)
-			g.mu.Lock()
+			s.awaitRoutedAt(ctx, others, key, route.form)
+			s.mu.Lock()
 			route.servedByAll = true
-			g.mu.Unlock()
+			s.mu.Unlock()
 			then()
 		}()
 	}
@@ -63,12 +127,12 @@ func (g *Gateway) ServedByAll(key routing.Key, then func()) bool {
 }
 
 // awaitRoutedAt returns when each of the other replicas serves a route in a form or is unreachable, or when ctx is canceled.
-func (g *Gateway) awaitRoutedAt(ctx context.Context, others []membership.Member, key routing.Key, form string) {
+func (s *routes) awaitRoutedAt(ctx context.Context, others []membership.Member, key routing.Key, form string) {
 	query := url.Values{"namespace": {key.Namespace}, "route": {key.Name}, "form": {form}}
 	var queries sync.WaitGroup
 	for _, other := range others {
 		queries.Go(func() {
-			if err := g.awaitRouted(ctx, other, query); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if err := s.awaitRouted(ctx, other, query); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				klog.FromContext(ctx).Error(err, "Failed to confirm that a replica serves a Route; continuing without it", "replica", other.Name, "route", key, "waited", routedTimeout)
 			}
 		})
@@ -78,9 +142,9 @@ func (g *Gateway) awaitRoutedAt(ctx context.Context, others []membership.Member,
 
 // awaitRouted queries another replica until it confirms that it serves a route, leaves the membership or refuses the
 // connection: then it receives no requests, and it knows all routes before it accepts requests again.
-func (g *Gateway) awaitRouted(ctx context.Context, other membership.Member, query url.Values) error {
-	return peerCall(routedPath, query, nil).Retry(ctx, g.options.Forward, other, queryInterval, func(err error) bool {
-		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(g.holders.Members(), other)
+func (s *routes) awaitRouted(ctx context.Context, other membership.Member, query url.Values) error {
+	return s.replicas.await(ctx, other, routedPath, query, func(err error) bool {
+		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(s.replicas.holders.Members(), other)
 	})
 }
 
@@ -91,11 +155,11 @@ type change struct {
 }
 
 // serveRouted responds to another replica once this gateway serves a route in a form.
-func (g *Gateway) serveRouted(w http.ResponseWriter, r *http.Request) {
+func (s *routes) serveRouted(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	key := routing.Key{Namespace: query.Get("namespace"), Name: query.Get("route")}
 	for {
-		next := g.routedAs(key, query.Get("form"))
+		next := s.routedAs(key, query.Get("form"))
 		if next == nil {
 			w.WriteHeader(http.StatusOK)
 			return
@@ -103,7 +167,7 @@ func (g *Gateway) serveRouted(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-next.happened:
 		case <-r.Context().Done():
-			g.stopWaiting(key, next)
+			s.stopWaiting(key, next)
 			return
 		}
 	}
@@ -111,34 +175,34 @@ func (g *Gateway) serveRouted(w http.ResponseWriter, r *http.Request) {
 
 // routedAs returns nil if this gateway serves a route in a form, and otherwise the route's next change. The caller must wait for
 // it or call stopWaiting.
-func (g *Gateway) routedAs(key routing.Key, form string) *change {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if route := g.routes[key]; route != nil && route.form == form {
+func (s *routes) routedAs(key routing.Key, form string) *change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if route := s.assigned[key]; route != nil && route.form == form {
 		return nil
 	}
-	next := g.changes[key]
+	next := s.changes[key]
 	if next == nil {
 		next = &change{happened: make(chan struct{})}
-		g.changes[key] = next
+		s.changes[key] = next
 	}
 	next.waiting++
 	return next
 }
 
 // stopWaiting stops a wait for a change, and removes the change after the last one.
-func (g *Gateway) stopWaiting(key routing.Key, next *change) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if next.waiting--; next.waiting == 0 && g.changes[key] == next {
-		delete(g.changes, key)
+func (s *routes) stopWaiting(key routing.Key, next *change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if next.waiting--; next.waiting == 0 && s.changes[key] == next {
+		delete(s.changes, key)
 	}
 }
 
-// routeChanged ends the waits for a change of a route. g.mu must be held.
-func (g *Gateway) routeChanged(key routing.Key) {
-	if next := g.changes[key]; next != nil {
-		delete(g.changes, key)
+// routeChanged ends the waits for a change of a route. s.mu must be held.
+func (s *routes) routeChanged(key routing.Key) {
+	if next := s.changes[key]; next != nil {
+		delete(s.changes, key)
 		close(next.happened)
 	}
 }

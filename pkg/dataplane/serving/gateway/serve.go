@@ -52,13 +52,13 @@ func (g *Gateway) ServePublic(ctx context.Context, listener net.Listener) error 
 }
 
 func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, public bool) error {
-	s := newListening(g, listenerHandler{gateway: g, public: public})
+	s := newListening(g.chain, public)
 	var running sync.WaitGroup
 	defer running.Wait()
 	logging, stopLogging := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLogging()
-	if g.log != nil {
-		running.Go(func() { g.log.run(logging) })
+	if log := g.chain.recorder.log; log != nil {
+		running.Go(func() { log.run(logging) })
 	}
 	if g.adjusting.CompareAndSwap(false, true) {
 		running.Go(func() {
@@ -97,36 +97,37 @@ type listening struct {
 
 // listenerHandler passes the requests of a listener to the chain.
 type listenerHandler struct {
-	gateway *Gateway
+	chain *chain
 	// public is true if the requests come from outside the cluster.
 	public bool
 }
 
 // ServeHTTP1 implements http1.Handler.
 func (e listenerHandler) ServeHTTP1(x *http1.Exchange) bool {
-	if e.gateway.options.StandardOnly {
+	if e.chain.options.StandardOnly {
 		return false
 	}
-	return e.gateway.serve(inbound{peer: x.Peer(), public: e.public, head: x.Head()}, fastForwarder{x})
+	return e.chain.serve(inbound{peer: x.Peer(), public: e.public, head: x.Head()}, fastForwarder{x})
 }
 
 // ServeHTTP implements http.Handler.
 func (e listenerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e.gateway.serveHTTP(w, r, e.public) //nolint:contextcheck // Forwarder.Wait returns the context
+	e.chain.serveHTTP(w, r, e.public) //nolint:contextcheck // Forwarder.Wait returns the context
 }
 
-func newListening(g *Gateway, handler listenerHandler) *listening {
+func newListening(c *chain, public bool) *listening {
+	handler := listenerHandler{chain: c, public: public}
 	s := &listening{
 		lent:  &connListener{conns: make(chan net.Conn), closed: make(chan struct{})},
-		slots: make(chan struct{}, max(connectionLimit()/max(g.options.Listeners, 1), minConnections)),
+		slots: make(chan struct{}, max(connectionLimit()/max(c.options.Listeners, 1), minConnections)),
 		conns: map[*clientConn]struct{}{},
 	}
 	rejected := func(peer netip.AddrPort, r *serving.Rejection, head *http1.Head) {
-		g.rejected(inbound{peer: peer, head: head}, r)
+		c.recorder.rejected(inbound{peer: peer, head: head}, r)
 	}
 	server := func(headerTimeout, idleTimeout time.Duration) http1.Server {
 		return http1.Server{
-			Handler: handler, Standard: s.lent.add, Rejected: rejected, Retired: &g.retired, Budget: g.options.Budget,
+			Handler: handler, Standard: s.lent.add, Rejected: rejected, Retired: &c.retired, Budget: c.options.Budget,
 			MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		}
 	}

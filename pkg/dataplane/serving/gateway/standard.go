@@ -27,33 +27,33 @@ var (
 	badHost   = &serving.Rejection{Status: http.StatusBadRequest, Body: "the Host header differs from the authority"}
 )
 
-// standardForwarder implements Forwarder by the standard path.
+// standardForwarder implements forwarder by the standard path.
 type standardForwarder struct {
 	*proxy.Request
-	gateway  *Gateway
+	chain    *chain
 	exchange *exchange
 	in       *http.Request
 	attempts ownership.Attempts
 }
 
-func (g *Gateway) standard(w http.ResponseWriter, r *http.Request) *standardForwarder {
+func (c *chain) standard(w http.ResponseWriter, r *http.Request) *standardForwarder {
 	return &standardForwarder{
-		Request: g.transports.NewRequest(w, r, g.retired.Load()), gateway: g, in: r, attempts: ownership.Attempts{Pacing: ownerPacing},
+		Request: c.transports.NewRequest(w, r, c.retired.Load()), chain: c, in: r, attempts: ownership.Attempts{Pacing: ownerPacing},
 	}
 }
 
 // serveHTTP serves a request from net/http.
-func (g *Gateway) serveHTTP(w http.ResponseWriter, r *http.Request, public bool) {
+func (c *chain) serveHTTP(w http.ResponseWriter, r *http.Request, public bool) {
 	// An invalid address is the zero value, which means an unknown peer.
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	in := inbound{peer: netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), public: public, request: r}
-	f := g.standard(w, r)
+	f := c.standard(w, r)
 	defer f.End()
 	if rejection, malformed := unfit(r); malformed {
-		g.reject(in, f, rejection)
+		c.reject(in, f, rejection)
 		return
 	}
-	g.serve(in, f)
+	c.serve(in, f)
 }
 
 // unfit returns the rejection of a request that is not forwarded because it would be malformed in HTTP/1.1, although it is
@@ -73,7 +73,7 @@ func unfit(r *http.Request) (rejection *serving.Rejection, malformed bool) {
 	return nil, false
 }
 
-// Memory implements Forwarder.
+// Memory implements forwarder.
 func (f *standardForwarder) Memory() int {
 	head := len(f.in.RequestURI) + len(f.in.Host)
 	for name, values := range f.in.Header {
@@ -84,18 +84,18 @@ func (f *standardForwarder) Memory() int {
 	return standardSize + headCopies*head
 }
 
-// Begin implements Forwarder.
+// Begin implements forwarder.
 func (f *standardForwarder) Begin(x *exchange) {
 	f.exchange = x
 	f.Request.Begin(x)
 }
 
-// Wait implements Forwarder.
+// Wait implements forwarder.
 func (f *standardForwarder) Wait() (context.Context, context.CancelFunc) {
 	return f.Context(), func() {}
 }
 
-// Forward implements Forwarder.
+// Forward implements forwarder.
 func (f *standardForwarder) Forward(b *pool.Backend) serving.Result {
 	revision, known := f.exchange.pool.Revision()
 	return f.Request.Forward(f.Backend(b.Upstream().Address(), known && revision.Protocol == routing.H2C))
