@@ -1,4 +1,4 @@
-// Package autoscaler scales revisions by their load, like the Knative Pod Autoscaler. Decide is the decision, a pure function
+// Package autoscaler scales revisions by their load, like the Knative Pod Autoscaler. decide is the decision, a pure function
 // of the observed state (decide.go); Loop samples the gateway, decides every other second and applies the decisions.
 //
 // It is simpler than Knative's because all requests always pass the gateway: no request path has to be switched at zero, so the
@@ -19,8 +19,8 @@ const (
 	minTarget = 0.01
 )
 
-// Config is the scaling configuration of one revision: its own options, with the operator's settings as defaults.
-type Config struct {
+// config is the scaling configuration of one revision: its own options, with the operator's settings as defaults.
+type config struct {
 	// RPS is true if the revision scales on requests per second instead of concurrency.
 	RPS bool
 	// Target is the average of the metric per backend to scale for; Capacity is the maximum that a backend serves, of which
@@ -47,10 +47,10 @@ type Config struct {
 	Reachable, Started bool
 }
 
-// Resolve returns the scaling configuration of a revision.
-func Resolve(revision *routing.Revision, s *settings.Settings) Config {
+// resolve returns the scaling configuration of a revision.
+func resolve(revision *routing.Revision, s *settings.Settings) config {
 	a := &revision.Autoscaling
-	c := Config{
+	c := config{
 		RPS:              a.RPS,
 		BurstCapacity:    ptr.Deref(a.BurstCapacity, s.Autoscaler.TargetBurstCapacity),
 		PanicThreshold:   ptr.Deref(a.PanicThreshold, s.Autoscaler.PanicThresholdPercentage) / 100,
@@ -78,7 +78,7 @@ func Resolve(revision *routing.Revision, s *settings.Settings) Config {
 }
 
 // resolveTarget sets Target and Capacity. Capacity does not exceed the container concurrency.
-func (c *Config) resolveTarget(a *routing.Autoscaling, containerConcurrency int, s *settings.Autoscaler) {
+func (c *config) resolveTarget(a *routing.Autoscaling, containerConcurrency int, s *settings.Autoscaler) {
 	switch {
 	case c.RPS:
 		c.Capacity = ptr.Deref(a.Target, s.RPSTarget)

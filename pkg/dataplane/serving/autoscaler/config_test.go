@@ -17,20 +17,20 @@ func defaults() *settings.Settings {
 	return &s
 }
 
-// resolve returns the configuration of a reachable, started Revision with autoscaling options.
-func resolve(options routing.Autoscaling) Config {
-	return Resolve(&routing.Revision{Autoscaling: options, Reachable: true, Started: true}, defaults())
+// configOf returns the configuration of a reachable, started Revision with autoscaling options.
+func configOf(options routing.Autoscaling) config {
+	return resolve(&routing.Revision{Autoscaling: options, Reachable: true, Started: true}, defaults())
 }
 
 func TestResolveDefaults(t *testing.T) {
-	want := Config{
+	want := config{
 		Target: 70, Capacity: 100, BurstCapacity: 211,
 		StableWindow: time.Minute, PanicWindow: 6 * time.Second, PanicThreshold: 2,
 		MaxScaleUpRate: 1000, MaxScaleDownRate: 2, Initial: 1, Activation: 1,
 		ProgressDeadline: 10 * time.Minute, ScaleToZero: true, Reachable: true, Started: true,
 	}
-	if diff := cmp.Diff(want, resolve(routing.Autoscaling{})); diff != "" {
-		t.Errorf("Resolve without options (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, configOf(routing.Autoscaling{})); diff != "" {
+		t.Errorf("resolve without options (-want +got):\n%s", diff)
 	}
 }
 
@@ -38,20 +38,20 @@ func TestResolveDefaults(t *testing.T) {
 func TestResolveProgressDeadline(t *testing.T) {
 	s := defaults()
 	s.Deployment.ProgressDeadline = 20 * time.Minute
-	if got := Resolve(&routing.Revision{}, s).ProgressDeadline; got != 20*time.Minute {
+	if got := resolve(&routing.Revision{}, s).ProgressDeadline; got != 20*time.Minute {
 		t.Errorf("the progress deadline is %v, want the operator's", got)
 	}
 }
 
 func TestResolveOptions(t *testing.T) {
-	want := Config{
+	want := config{
 		RPS: true, Target: 40, Capacity: 50, BurstCapacity: -1,
 		StableWindow: 30 * time.Second, PanicWindow: 6 * time.Second, PanicThreshold: 1.5,
 		MaxScaleUpRate: 1000, MaxScaleDownRate: 2, Min: 2, Max: 9, Initial: 3, Activation: 4,
 		ScaleDownDelay: 15 * time.Second, Retention: time.Minute,
 		ProgressDeadline: time.Minute, ScaleToZero: true, Reachable: true, Started: true,
 	}
-	got := resolve(routing.Autoscaling{
+	got := configOf(routing.Autoscaling{
 		RPS: true, Target: ptr.To(50.0), TargetUtilization: ptr.To(80.0), BurstCapacity: ptr.To(-1.0),
 		StableWindow: ptr.To(30 * time.Second), PanicWindow: ptr.To(20.0), PanicThreshold: ptr.To(150.0),
 		Min: ptr.To[int32](2), Max: ptr.To[int32](9), Initial: ptr.To[int32](3), Activation: ptr.To[int32](4),
@@ -80,7 +80,7 @@ func TestResolveTarget(t *testing.T) {
 		{name: "tiny", options: routing.Autoscaling{Target: ptr.To(0.01)}, target: 0.01, capacity: 0.01},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := Resolve(&routing.Revision{ContainerConcurrency: tc.concurrency, Autoscaling: tc.options}, defaults())
+			c := resolve(&routing.Revision{ContainerConcurrency: tc.concurrency, Autoscaling: tc.options}, defaults())
 			if diff := cmp.Diff([]float64{tc.target, tc.capacity}, []float64{c.Target, c.Capacity}, closeTo); diff != "" {
 				t.Errorf("target, capacity (-want +got):\n%s", diff)
 			}
@@ -111,7 +111,7 @@ func TestResolveScales(t *testing.T) {
 			if tc.change != nil {
 				tc.change(s)
 			}
-			c := Resolve(&routing.Revision{Autoscaling: tc.options}, s)
+			c := resolve(&routing.Revision{Autoscaling: tc.options}, s)
 			if c.Max != tc.max || c.Initial != tc.initial {
 				t.Errorf("max, initial = %d, %d, want %d, %d", c.Max, c.Initial, tc.max, tc.initial)
 			}
@@ -120,7 +120,7 @@ func TestResolveScales(t *testing.T) {
 }
 
 func TestResolvePanicWindowIsAtLeastASecond(t *testing.T) {
-	if got := resolve(routing.Autoscaling{StableWindow: ptr.To(6 * time.Second), PanicWindow: ptr.To(1.0)}).PanicWindow; got != time.Second {
+	if got := configOf(routing.Autoscaling{StableWindow: ptr.To(6 * time.Second), PanicWindow: ptr.To(1.0)}).PanicWindow; got != time.Second {
 		t.Errorf("panic window = %v, want 1s", got)
 	}
 }

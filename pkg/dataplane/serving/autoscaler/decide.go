@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// TickInterval is the interval between decisions about a revision with backends.
-const TickInterval = 2 * time.Second
+// tickInterval is the interval between decisions about a revision with backends.
+const tickInterval = 2 * time.Second
 
-// Input is the observed state of a revision at one moment.
-type Input struct {
+// input is the observed state of a revision at one moment.
+type input struct {
 	Now time.Time
 	// Stable and Panic are the averages of the metric over the two windows. If Sampled is false, they are outdated, and the
 	// demand stays as decided before.
@@ -25,8 +25,8 @@ type Input struct {
 	Stale bool
 }
 
-// Decision is the result of Decide.
-type Decision struct {
+// decision is the result of decide.
+type decision struct {
 	// Desired is the number of backends to run.
 	Desired int32
 	// Panicking is true in panic mode.
@@ -38,8 +38,8 @@ type Decision struct {
 	Next time.Duration
 }
 
-// Memory is the state that decisions about one revision share. The zero Memory belongs to a revision without a decision.
-type Memory struct {
+// memory is the state that decisions about one revision share. The zero memory belongs to a revision without a decision.
+type memory struct {
 	// created is the time of the first decision about a revision that was not ready yet, started the time when it became
 	// ready. Both are zero if the revision was ready at the first decision.
 	created, started time.Time
@@ -59,9 +59,9 @@ type Memory struct {
 	delay      delay
 }
 
-// Resume records that backends run whose load is unknown. Several backends are kept for a stable window, until their load is
+// resume records that backends run whose load is unknown. Several backends are kept for a stable window, until their load is
 // known.
-func (m *Memory) Resume(now time.Time, backends int32) {
+func (m *memory) resume(now time.Time, backends int32) {
 	if backends > 0 {
 		m.active = now
 	}
@@ -70,9 +70,9 @@ func (m *Memory) Resume(now time.Time, backends int32) {
 	}
 }
 
-// Decide returns the scale of a revision. It reads nothing but its arguments and changes only m. With sampled input it must be
-// called once per TickInterval, because the rates bound the change of one decision.
-func Decide(c *Config, in *Input, m *Memory) Decision {
+// decide returns the scale of a revision. It reads nothing but its arguments and changes only m. With sampled input it must be
+// called once per tickInterval, because the rates bound the change of one decision.
+func decide(c *config, in *input, m *memory) decision {
 	m.observe(c, in)
 	desired := in.Desired
 	if in.Sampled {
@@ -91,15 +91,15 @@ func Decide(c *Config, in *Input, m *Memory) Decision {
 	if in.Desired == 0 && desired > 0 {
 		m.active, m.served = in.Now, false
 	}
-	d := Decision{Desired: desired, Panicking: !m.panicked.IsZero(), ExcessBurstCapacity: excessBurstCapacity(c, in)}
+	d := decision{Desired: desired, Panicking: !m.panicked.IsZero(), ExcessBurstCapacity: excessBurstCapacity(c, in)}
 	if desired > 0 {
-		d.Next = TickInterval
+		d.Next = tickInterval
 	}
 	return d
 }
 
 // observe records the changes of the revision since the previous decision.
-func (m *Memory) observe(c *Config, in *Input) {
+func (m *memory) observe(c *config, in *input) {
 	if !c.Started && m.created.IsZero() {
 		m.created = in.Now
 	}
@@ -117,7 +117,7 @@ func (m *Memory) observe(c *Config, in *Input) {
 }
 
 // demand returns the scale that the averages of the windows require.
-func (m *Memory) demand(c *Config, in *Input) int32 {
+func (m *memory) demand(c *config, in *input) int32 {
 	ready := math.Max(1, float64(in.Ready))
 	up := math.Ceil(c.MaxScaleUpRate * ready)
 	down := 0.0
@@ -154,7 +154,7 @@ func (m *Memory) demand(c *Config, in *Input) int32 {
 
 // activate raises desired to the activation scale after leaving zero, until that many backends are ready, or for a stable
 // window.
-func (m *Memory) activate(c *Config, in *Input, desired int32) int32 {
+func (m *memory) activate(c *config, in *input, desired int32) int32 {
 	switch {
 	case in.Desired == 0 && desired > 0:
 		m.activating = true
@@ -169,7 +169,7 @@ func (m *Memory) activate(c *Config, in *Input, desired int32) int32 {
 
 // floor returns the minimum scale, independent of demand. A revision without Routes has none (serving 7.3-1), except while it
 // starts for a Route.
-func (m *Memory) floor(c *Config, in *Input) int32 {
+func (m *memory) floor(c *config, in *input) int32 {
 	starting := !c.Started && in.Now.Sub(m.created) < c.ProgressDeadline
 	settling := !m.started.IsZero() && in.Now.Sub(m.started) < c.StableWindow
 	var floor int32
@@ -187,7 +187,7 @@ func (m *Memory) floor(c *Config, in *Input) int32 {
 
 // lastBackend returns 1 while the last backend of a revision without demand is kept: for a stable window after it started to
 // serve, and then for the retention period.
-func (m *Memory) lastBackend(c *Config, in *Input) int32 {
+func (m *memory) lastBackend(c *config, in *input) int32 {
 	if in.Desired == 0 {
 		return 0
 	}
@@ -205,7 +205,7 @@ func (m *Memory) lastBackend(c *Config, in *Input) int32 {
 }
 
 // withoutFailing prevents waiting requests from starting more backends while none becomes ready.
-func withoutFailing(in *Input, desired, floor int32) int32 {
+func withoutFailing(in *input, desired, floor int32) int32 {
 	if in.Failing && in.Ready == 0 {
 		return min(desired, max(in.Desired, floor, 1))
 	}
@@ -220,8 +220,8 @@ func bounded(scale, maximum int32) int32 {
 	return scale
 }
 
-// excessBurstCapacity returns Decision.ExcessBurstCapacity.
-func excessBurstCapacity(c *Config, in *Input) int32 {
+// excessBurstCapacity returns decision.ExcessBurstCapacity.
+func excessBurstCapacity(c *config, in *input) int32 {
 	switch {
 	case c.BurstCapacity == 0:
 		return 0

@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// moment is one call of Decide at a time after the first, with its input and the expected decision.
+// moment is one call of decide at a time after the first, with its input and the expected decision.
 type moment struct {
 	after          time.Duration
 	stable, panic  float64
@@ -18,7 +18,7 @@ type moment struct {
 	unsampled      bool
 	failing        bool
 	// change changes the configuration before the call.
-	change func(*Config)
+	change func(*config)
 
 	want      int32
 	panicking bool
@@ -27,14 +27,14 @@ type moment struct {
 // TestDecide covers each reason of a decision, including revisions without Routes (serving 7.3-1). The simulations cover the
 // behaviour over time.
 func TestDecide(t *testing.T) {
-	started := func(c *Config) { c.Started = true }
-	routed := func(c *Config) { c.Reachable = true }
-	unrouted := func(c *Config) { c.Reachable = false }
+	started := func(c *config) { c.Started = true }
+	routed := func(c *config) { c.Reachable = true }
+	unrouted := func(c *config) { c.Reachable = false }
 	const s = time.Second
 	for _, tc := range []struct {
 		name    string
 		options routing.Autoscaling
-		config  func(*Config)
+		config  func(*config)
 		moments []moment
 	}{
 		{name: "as many as the average needs", moments: []moment{{stable: 71, panic: 71, ready: 2, desired: 2, want: 2}}},
@@ -42,14 +42,14 @@ func TestDecide(t *testing.T) {
 		{name: "rounded up", moments: []moment{{stable: 140.1, panic: 140.1, ready: 2, desired: 2, want: 3}}},
 		{
 			name:   "up by no more than the rate",
-			config: func(c *Config) { c.MaxScaleUpRate = 1.5 },
+			config: func(c *config) { c.MaxScaleUpRate = 1.5 },
 			moments: []moment{
 				{stable: 7000, panic: 100, ready: 3, desired: 3, want: 5},
 			},
 		},
 		{
 			name:    "up from none as from one",
-			config:  func(c *Config) { c.MaxScaleUpRate = 10; c.PanicThreshold = 1e9 },
+			config:  func(c *config) { c.MaxScaleUpRate = 10; c.PanicThreshold = 1e9 },
 			moments: []moment{{stable: 7000, panic: 7000, ready: 0, desired: 1, want: 10}},
 		},
 		{name: "down by no more than the rate", moments: []moment{{stable: 70, panic: 70, ready: 9, desired: 9, want: 4}}},
@@ -76,7 +76,7 @@ func TestDecide(t *testing.T) {
 		{name: "below the threshold", moments: []moment{{stable: 70, panic: 350, ready: 3, desired: 3, want: 1}}},
 		{
 			name:   "the stable window counts in panic, too",
-			config: func(c *Config) { c.PanicThreshold = 1.1 },
+			config: func(c *config) { c.PanicThreshold = 1.1 },
 			moments: []moment{
 				{stable: 490, panic: 280, ready: 3, desired: 3, want: 7, panicking: true},
 			},
@@ -91,13 +91,13 @@ func TestDecide(t *testing.T) {
 			name: "raised and lowered bounds count at once", options: routing.Autoscaling{Min: ptr.To[int32](1)},
 			moments: []moment{
 				{unsampled: true, ready: 1, desired: 1, want: 1},
-				{unsampled: true, ready: 1, desired: 1, want: 4, change: func(c *Config) { c.Min = 4 }},
-				{unsampled: true, ready: 4, desired: 4, want: 2, change: func(c *Config) { c.Min, c.Max = 0, 2 }},
+				{unsampled: true, ready: 1, desired: 1, want: 4, change: func(c *config) { c.Min = 4 }},
+				{unsampled: true, ready: 4, desired: 4, want: 2, change: func(c *config) { c.Min, c.Max = 0, 2 }},
 			},
 		},
 		{
 			name: "initial scale until started", options: routing.Autoscaling{Initial: ptr.To[int32](3)},
-			config: func(c *Config) { c.Started, c.Reachable = false, false },
+			config: func(c *config) { c.Started, c.Reachable = false, false },
 			moments: []moment{
 				{unsampled: true, want: 3},
 				{after: 50 * s, ready: 1, desired: 3, want: 3},
@@ -110,7 +110,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "min-scale until the route follows", options: routing.Autoscaling{Min: ptr.To[int32](2)},
-			config: func(c *Config) { c.Started, c.Reachable = false, false },
+			config: func(c *config) { c.Started, c.Reachable = false, false },
 			moments: []moment{
 				{unsampled: true, want: 2},
 				{after: 4 * s, ready: 2, desired: 2, want: 2, change: started},
@@ -120,7 +120,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "min-scale where no route follows", options: routing.Autoscaling{Min: ptr.To[int32](2)},
-			config: func(c *Config) { c.Started, c.Reachable = false, false },
+			config: func(c *config) { c.Started, c.Reachable = false, false },
 			moments: []moment{
 				{unsampled: true, want: 2},
 				{after: 4 * s, ready: 2, desired: 2, want: 2, change: started},
@@ -129,7 +129,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "initial scale that never gets ready", config: func(c *Config) { c.Started, c.Reachable = false, false },
+			name: "initial scale that never gets ready", config: func(c *config) { c.Started, c.Reachable = false, false },
 			moments: []moment{
 				{unsampled: true, want: 1},
 				{after: 599 * s, desired: 1, failing: true, want: 1},
@@ -138,10 +138,10 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "initial scale of zero", config: func(c *Config) { c.Started, c.Initial = false, 0 },
+			name: "initial scale of zero", config: func(c *config) { c.Started, c.Initial = false, 0 },
 			moments: []moment{{unsampled: true, want: 0}, {after: s, unsampled: true, waiting: 1, want: 1}},
 		},
-		{name: "no more than max-scale initially", options: routing.Autoscaling{Initial: ptr.To[int32](5), Max: ptr.To[int32](2)}, config: func(c *Config) { c.Started = false }, moments: []moment{{unsampled: true, want: 2}}},
+		{name: "no more than max-scale initially", options: routing.Autoscaling{Initial: ptr.To[int32](5), Max: ptr.To[int32](2)}, config: func(c *config) { c.Started = false }, moments: []moment{{unsampled: true, want: 2}}},
 		{name: "started revisions stay at zero", options: routing.Autoscaling{Initial: ptr.To[int32](3)}, moments: []moment{{unsampled: true, want: 0}}},
 		{name: "one backend for waiting requests", moments: []moment{{unsampled: true, waiting: 500, want: 1}}},
 		{
@@ -164,7 +164,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name:    "activation scale is not for min-scale",
-			config:  func(c *Config) { c.Min, c.Activation = 1, 4 },
+			config:  func(c *config) { c.Min, c.Activation = 1, 4 },
 			moments: []moment{{unsampled: true, want: 1}},
 		},
 		{
@@ -202,7 +202,7 @@ func TestDecide(t *testing.T) {
 			moments: []moment{{after: 0, stable: 1, panic: 1, ready: 1, desired: 1, want: 1}, {after: 60 * s, ready: 1, desired: 1, want: 0}},
 		},
 		{
-			name: "never zero if not enabled", config: func(c *Config) { c.ScaleToZero = false },
+			name: "never zero if not enabled", config: func(c *config) { c.ScaleToZero = false },
 			moments: []moment{
 				{unsampled: true, want: 1},
 				{after: 200 * s, ready: 1, desired: 1, want: 1},
@@ -236,16 +236,16 @@ func TestDecide(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := resolve(tc.options)
+			c := configOf(tc.options)
 			if tc.config != nil {
 				tc.config(&c)
 			}
-			var memory Memory
+			var memory memory
 			for i, m := range tc.moments {
 				if m.change != nil {
 					m.change(&c)
 				}
-				got := Decide(&c, &Input{
+				got := decide(&c, &input{
 					Now: epoch.Add(m.after), Stable: m.stable, Panic: m.panic, Sampled: !m.unsampled,
 					Waiting: m.waiting, Ready: m.ready, Desired: m.desired, Failing: m.failing,
 				}, &memory)
@@ -273,9 +273,9 @@ func TestDecideExcessBurstCapacity(t *testing.T) {
 		{211, 3, 50.5, 38},
 		{1e12, 1, 0, -2147483648},
 	} {
-		c := resolve(routing.Autoscaling{BurstCapacity: &tc.capacity})
-		in := Input{Now: epoch, Sampled: true, Stable: tc.panic, Panic: tc.panic, Ready: tc.ready, Desired: tc.ready}
-		if got := Decide(&c, &in, &Memory{}).ExcessBurstCapacity; got != tc.want {
+		c := configOf(routing.Autoscaling{BurstCapacity: &tc.capacity})
+		in := input{Now: epoch, Sampled: true, Stable: tc.panic, Panic: tc.panic, Ready: tc.ready, Desired: tc.ready}
+		if got := decide(&c, &in, &memory{}).ExcessBurstCapacity; got != tc.want {
 			t.Errorf("burst capacity %v, %d ready, %v requests: excess = %d, want %d", tc.capacity, tc.ready, tc.panic, got, tc.want)
 		}
 	}
@@ -283,20 +283,20 @@ func TestDecideExcessBurstCapacity(t *testing.T) {
 
 // TestDecideAfterResume keeps running backends until a whole window is sampled.
 func TestDecideAfterResume(t *testing.T) {
-	c := resolve(routing.Autoscaling{})
+	c := configOf(routing.Autoscaling{})
 	for _, tc := range []struct {
 		running, atOnce, later int32
 	}{
 		{running: 0}, {running: 1, atOnce: 1}, {running: 8, atOnce: 8, later: 4},
 	} {
-		var m Memory
-		m.Resume(epoch, tc.running)
+		var m memory
+		m.resume(epoch, tc.running)
 		for _, step := range []struct {
 			after time.Duration
 			want  int32
 		}{{2 * time.Second, tc.atOnce}, {time.Minute, tc.atOnce}, {62 * time.Second, tc.later}} {
-			in := Input{Now: epoch.Add(step.after), Sampled: true, Ready: tc.running, Desired: tc.running}
-			if got := Decide(&c, &in, &m).Desired; got != step.want {
+			in := input{Now: epoch.Add(step.after), Sampled: true, Ready: tc.running, Desired: tc.running}
+			if got := decide(&c, &in, &m).Desired; got != step.want {
 				t.Errorf("%d resumed, after %v: desired = %d, want %d", tc.running, step.after, got, step.want)
 			}
 		}

@@ -73,7 +73,7 @@ func (r *replicated) counts() (reports, activated int) {
 // reportFromPeer sends a report of replica b about a revision.
 func (r *replicated) reportFromPeer(revision routing.Revision, u Usage) {
 	u.Key, u.UID = revision.Key, revision.UID
-	r.Receive(&Report{Member: "b", Usages: []Usage{u}})
+	r.receiveReport(&Report{Member: "b", Usages: []Usage{u}})
 }
 
 // TestFollower checks that a follower does not scale, but reports, and activates a revision with waiting requests: at once, and
@@ -123,7 +123,7 @@ func TestLeaderSums(t *testing.T) {
 		w, r := newReplicated(true), revisionNamed("a")
 		now := time.Now()
 		w.reportFromPeer(r, Usage{Concurrency: 2, RequestsPerSecond: 3, Waiting: 4})
-		w.Receive(&Report{Member: "c", Usages: []Usage{{Key: r.Key, UID: r.UID, Concurrency: 100}}})
+		w.receiveReport(&Report{Member: "c", Usages: []Usage{{Key: r.Key, UID: r.UID, Concurrency: 100}}})
 		want := Sample{Concurrency: 2, RequestsPerSecond: 3, Waiting: 4}
 		for _, test := range []struct {
 			name   string
@@ -169,8 +169,8 @@ func TestLeaderScalesByReports(t *testing.T) {
 		if last := scales[len(scales)-1]; last != 1 {
 			t.Errorf("scales = %v, want 1 while the replica with requests does not report", scales)
 		}
-		w.Receive(&Report{Member: "b"})
-		scales = w.after(time.Minute+TickInterval, r.Key)
+		w.receiveReport(&Report{Member: "b"})
+		scales = w.after(time.Minute+tickInterval, r.Key)
 		if last := scales[len(scales)-1]; last != 0 {
 			t.Errorf("scales = %v, want 0 once there are no requests anywhere", scales)
 		}
@@ -191,7 +191,7 @@ func TestBecomingLeader(t *testing.T) {
 		}
 		w.check(t, time.Hour, one.Key)
 		w.leads.Store(true)
-		w.check(t, time.Minute-TickInterval, one.Key)
+		w.check(t, time.Minute-tickInterval, one.Key)
 		w.check(t, 0, many.Key)
 		if w.check(t, 2*time.Minute, one.Key, 0); len(w.after(0, many.Key)) == 0 {
 			t.Error("many instances without requests stay for more than a window")

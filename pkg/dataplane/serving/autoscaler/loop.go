@@ -14,7 +14,7 @@ import (
 )
 
 // sampleInterval is the interval at which revisions with backends are sampled: at each tick and once between two ticks.
-const sampleInterval = TickInterval / 2
+const sampleInterval = tickInterval / 2
 
 // Options are the dependencies of a Loop. All are required, except the fields for several replicas.
 type Options struct {
@@ -112,8 +112,8 @@ func (l *Loop) Activate(key routing.Key) {
 // SettingsChanged resolves the configuration of all revisions again.
 func (l *Loop) SettingsChanged() { l.registry.settingsChanged() }
 
-// Receive records the report of another replica.
-func (l *Loop) Receive(report *Report) {
+// receiveReport records the report of another replica.
+func (l *Loop) receiveReport(report *Report) {
 	l.peers.put(report, l.options.Clock.Now())
 	if l.options.leading() {
 		l.registry.requestReported(report.Usages)

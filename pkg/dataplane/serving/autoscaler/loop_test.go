@@ -195,11 +195,11 @@ func TestLoopActivatesOnce(t *testing.T) {
 		w.start(t)
 		w.setRevision(other)
 		w.setRevision(r)
-		w.check(t, 5*time.Minute+TickInterval*3/4, r.Key)
+		w.check(t, 5*time.Minute+tickInterval*3/4, r.Key)
 		w.setLoad(r.Key, Sample{Concurrency: 500, Waiting: 500})
 		w.Activate(r.Key)
-		w.check(t, TickInterval-time.Millisecond, r.Key, 1)
-		if scales := w.after(TickInterval, r.Key); len(scales) < 2 {
+		w.check(t, tickInterval-time.Millisecond, r.Key, 1)
+		if scales := w.after(tickInterval, r.Key); len(scales) < 2 {
 			t.Errorf("with 500 requests that wait: scales = %v, want more than one instance after a tick", scales)
 		}
 	})
@@ -214,11 +214,11 @@ func TestLoopReactsWithinATick(t *testing.T) {
 		w.setRevision(r)
 		w.check(t, 5*time.Minute, r.Key, 1)
 		w.setLoad(r.Key, Sample{Concurrency: 120, Waiting: 110})
-		scales := w.after(TickInterval, r.Key)
+		scales := w.after(tickInterval, r.Key)
 		if last := scales[len(scales)-1]; last < 3 {
 			t.Errorf("a tick after the burst: scales = %v, want at least 3 instances", scales)
 		}
-		scales = w.after(3*TickInterval, r.Key)
+		scales = w.after(3*tickInterval, r.Key)
 		if last := scales[len(scales)-1]; last < 15 {
 			t.Errorf("a panic window after the burst: scales = %v, want what 120 / 7 needs", scales)
 		}
@@ -407,7 +407,7 @@ func TestLoopAfterPause(t *testing.T) {
 		r.Autoscaling = routing.Autoscaling{Min: ptr.To[int32](1)}
 		w.setRevision(r)
 		// Two seconds of load for 15 backends, and one second of almost none.
-		w.check(t, TickInterval, r.Key, 1, 11)
+		w.check(t, tickInterval, r.Key, 1, 11)
 	})
 }
 

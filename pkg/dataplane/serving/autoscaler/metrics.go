@@ -41,8 +41,8 @@ func describe() descriptions {
 // stats are the values of the metrics of one revision.
 type stats struct {
 	ready             int32
-	decision          Decision
-	stable, panicking Average
+	decision          decision
+	stable, panicking average
 	target            float64
 	rps               bool
 	ups, downs        int

@@ -198,7 +198,7 @@ func (g *registry) setDesired(r *revision, desired int32) {
 }
 
 // publish sets the scale of a revision and its metrics to a decision.
-func (g *registry) publish(r *revision, d Decision) {
+func (g *registry) publish(r *revision, d decision) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r.desired = d.Desired

@@ -24,13 +24,13 @@ type scaler struct {
 type scaling struct {
 	// resolved is the spec that config was resolved from.
 	resolved *routing.Revision
-	config   Config
-	memory   Memory
+	config   config
+	memory   memory
 	// window is nil for a revision at zero. sampled is the time of the latest sample, stable and panicking are the
 	// averages of the latest tick.
-	window            *Window
+	window            *window
 	sampled           time.Time
-	stable, panicking Average
+	stable, panicking average
 	// running is the state of this revision in the workload. resumable is true if the revision may run backends that this
 	// process did not request.
 	running   workload.State
@@ -89,7 +89,7 @@ func (s *scaler) handle(ctx context.Context, r *revision, now time.Time, setting
 	}
 	handledBefore := r.resolved != nil
 	if r.resolved != changes.spec || settingsChanged {
-		r.resolved, r.config = changes.spec, Resolve(changes.spec, s.options.Settings())
+		r.resolved, r.config = changes.spec, resolve(changes.spec, s.options.Settings())
 	}
 	if !handledBefore {
 		r.resumable = true
@@ -127,7 +127,7 @@ func (s *scaler) resume(r *revision, now time.Time) {
 	running := max(r.running.Desired, r.running.Ready)
 	if r.resumable && running > r.desired {
 		s.registry.setDesired(r, running)
-		r.memory.Resume(now, running)
+		r.memory.resume(now, running)
 	}
 	r.resumable = false
 }
@@ -150,9 +150,9 @@ func (s *scaler) activatedByPeer(r *revision) bool {
 // step samples a revision, and decides about it at a tick or after a failure.
 func (s *scaler) step(ctx context.Context, r *revision, now time.Time) {
 	if r.window == nil {
-		r.window = NewWindow(r.config.StableWindow)
-	} else if r.window.Length() != r.config.StableWindow {
-		r.window = r.window.Resized(r.config.StableWindow)
+		r.window = newWindow(r.config.StableWindow)
+	} else if r.window.length() != r.config.StableWindow {
+		r.window = r.window.resized(r.config.StableWindow)
 	}
 	waiting := s.sample(r, now)
 	if !s.tick && !r.failed {
@@ -177,7 +177,7 @@ func (s *scaler) sample(r *revision, now time.Time) (waiting int) {
 	}
 	if r.window != nil {
 		// A sample after a pause of the process or the machine weighs no more than others.
-		r.window.Add(now, min(now.Sub(r.sampled), TickInterval), sample)
+		r.window.Add(now, min(now.Sub(r.sampled), tickInterval), sample)
 	}
 	r.sampled = now
 	return sample.Waiting
@@ -185,15 +185,15 @@ func (s *scaler) sample(r *revision, now time.Time) (waiting int) {
 
 // decide makes a decision and applies it if the scale changed, or if retry is true and the workload is not known to have
 // the scale.
-func (s *scaler) decide(ctx context.Context, r *revision, in *Input, retry bool) {
+func (s *scaler) decide(ctx context.Context, r *revision, in *input, retry bool) {
 	before := r.desired
-	d := Decide(&r.config, in, &r.memory)
+	d := decide(&r.config, in, &r.memory)
 	s.registry.publish(r, d)
 	if d.Desired == 0 && before > 0 {
 		// From now on Activate has an effect. A request that called it earlier is sampled here.
 		if in.Waiting = s.sample(r, in.Now); in.Waiting > 0 {
 			in.Desired, in.Sampled = 0, false
-			d = Decide(&r.config, in, &r.memory)
+			d = decide(&r.config, in, &r.memory)
 			s.registry.publish(r, d)
 		}
 	}
@@ -206,7 +206,7 @@ func (s *scaler) decide(ctx context.Context, r *revision, in *Input, retry bool)
 		s.apply(ctx, r)
 	}
 	if d.Next == 0 {
-		r.window, r.stable, r.panicking = nil, Average{}, Average{}
+		r.window, r.stable, r.panicking = nil, average{}, average{}
 	}
 }
 
@@ -227,8 +227,8 @@ func (s *scaler) apply(ctx context.Context, r *revision) {
 }
 
 // input returns the input of a decision, with the averages of the latest tick.
-func (r *revision) input(now time.Time) Input {
-	in := Input{
+func (r *revision) input(now time.Time) input {
+	in := input{
 		Now:     now,
 		Stable:  r.stable.Concurrency,
 		Panic:   r.panicking.Concurrency,
@@ -251,12 +251,12 @@ func (r *revision) needsTicks() bool {
 // activating reports whether the first backend after zero still has time to start, one tick: the need for more backends
 // shows in its responses, not in the requests that queued before.
 func (s *scaling) activating(now time.Time) bool {
-	return s.running.Ready == 0 && now.Sub(s.activated) < TickInterval
+	return s.running.Ready == 0 && now.Sub(s.activated) < tickInterval
 }
 
 // average averages the samples of both windows, and reports whether any exist.
 func (s *scaling) average(now time.Time) (sampled bool) {
-	s.stable, sampled = s.window.Average(now, s.config.StableWindow)
-	s.panicking, _ = s.window.Average(now, s.config.PanicWindow)
+	s.stable, sampled = s.window.average(now, s.config.StableWindow)
+	s.panicking, _ = s.window.average(now, s.config.PanicWindow)
 	return sampled
 }

@@ -13,7 +13,7 @@ import (
 // simulation is a pool of backends under load: each serves a number of requests at a time and needs time to start. Requests
 // without a free backend wait. The simulation samples and decides like Loop.
 type simulation struct {
-	config Config
+	config config
 	// load returns the number of requests per second at a time; each request lasts latency.
 	load    func(at time.Duration) float64
 	latency time.Duration
@@ -34,8 +34,8 @@ type point struct {
 func (s *simulation) run(length time.Duration) []point {
 	const step = 10 * time.Millisecond
 	var (
-		memory            Memory
-		window            = NewWindow(s.config.StableWindow)
+		memory            memory
+		window            = newWindow(s.config.StableWindow)
 		points            []point
 		starts            []time.Duration
 		desired, ready    int32
@@ -43,10 +43,10 @@ func (s *simulation) run(length time.Duration) []point {
 		average, arrived  float64
 		panicking         bool
 	)
-	decide := func(at time.Duration, in Input) {
+	decide := func(at time.Duration, in input) {
 		in.Now, in.Ready, in.Desired = epoch.Add(at), ready, desired
 		in.Waiting = int(math.Ceil(waiting))
-		d := Decide(&s.config, &in, &memory)
+		d := decide(&s.config, &in, &memory)
 		for desired < d.Desired {
 			starts, desired = append(starts, at+s.startup), desired+1
 		}
@@ -75,18 +75,18 @@ func (s *simulation) run(length time.Duration) []point {
 		}
 		average += (inFlight + waiting) * step.Seconds()
 		if desired == 0 && waiting > 0 {
-			decide(at, Input{})
+			decide(at, input{})
 		}
 		if at%sampleInterval != 0 {
 			continue
 		}
 		window.Add(epoch.Add(at), sampleInterval, Sample{Concurrency: average, RequestsPerSecond: arrived})
 		average, arrived = 0, 0
-		if at%TickInterval == 0 && desired > 0 {
+		if at%tickInterval == 0 && desired > 0 {
 			now := epoch.Add(at)
-			stable, _ := window.Average(now, s.config.StableWindow)
-			latest, _ := window.Average(now, s.config.PanicWindow)
-			in := Input{Sampled: true, Stable: stable.Concurrency, Panic: latest.Concurrency}
+			stable, _ := window.average(now, s.config.StableWindow)
+			latest, _ := window.average(now, s.config.PanicWindow)
+			in := input{Sampled: true, Stable: stable.Concurrency, Panic: latest.Concurrency}
 			if s.config.RPS {
 				in.Stable, in.Panic = stable.RequestsPerSecond, latest.RequestsPerSecond
 			}
@@ -132,7 +132,7 @@ func constant(rps float64, until time.Duration) func(time.Duration) float64 {
 // checkEnds asserts that no backend runs at the end, and that at least one ran for a stable window after the last request.
 func checkEnds(t *testing.T, s *simulation, points []point, loadEnds time.Duration) {
 	t.Helper()
-	low, _, _ := bounds(during(points, loadEnds, loadEnds+s.config.StableWindow-TickInterval))
+	low, _, _ := bounds(during(points, loadEnds, loadEnds+s.config.StableWindow-tickInterval))
 	if low < 1 {
 		t.Errorf("at zero within the stable window after the last request")
 	}
@@ -146,7 +146,7 @@ func checkEnds(t *testing.T, s *simulation, points []point, loadEnds time.Durati
 // TestStep starts a constant load: 200 requests in flight need ceil(200/7) = 29 backends.
 func TestStep(t *testing.T) {
 	s := &simulation{
-		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10,
+		config: configOf(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10,
 		load: constant(1000, 5*time.Minute), latency: 200 * time.Millisecond, startup: time.Second,
 	}
 	points := s.run(8 * time.Minute)
@@ -174,7 +174,7 @@ func TestStep(t *testing.T) {
 // TestStepOnRPS is TestStep on requests per second, which do not queue: no overshoot.
 func TestStepOnRPS(t *testing.T) {
 	s := &simulation{
-		config: resolve(routing.Autoscaling{RPS: true, Target: ptr.To(50.0)}), concurrency: 20,
+		config: configOf(routing.Autoscaling{RPS: true, Target: ptr.To(50.0)}), concurrency: 20,
 		load: constant(1000, 5*time.Minute), latency: 200 * time.Millisecond, startup: time.Second,
 	}
 	points := s.run(8 * time.Minute)
@@ -188,7 +188,7 @@ func TestStepOnRPS(t *testing.T) {
 // TestTrickle keeps one backend for a request every 10 seconds, and none after the last.
 func TestTrickle(t *testing.T) {
 	s := &simulation{
-		config: resolve(routing.Autoscaling{}), concurrency: 10, latency: 50 * time.Millisecond, startup: 100 * time.Millisecond,
+		config: configOf(routing.Autoscaling{}), concurrency: 10, latency: 50 * time.Millisecond, startup: 100 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			if at%(10*time.Second) == 0 && at <= 5*time.Minute {
 				return 100
@@ -207,7 +207,7 @@ func TestTrickle(t *testing.T) {
 // TestRamp grows the load for five minutes from 0 to 300 in flight: no request waits long.
 func TestRamp(t *testing.T) {
 	s := &simulation{
-		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
+		config: configOf(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			if at > 5*time.Minute {
 				return 0
@@ -233,7 +233,7 @@ func TestRamp(t *testing.T) {
 func TestBurst(t *testing.T) {
 	const begins, ends = 3 * time.Minute, 3*time.Minute + 20*time.Second
 	s := &simulation{
-		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
+		config: configOf(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			switch {
 			case at > 8*time.Minute:
@@ -267,7 +267,7 @@ func TestBurst(t *testing.T) {
 // TestSine varies slowly between 20 and 180 in flight: the scale follows, and is always sufficient for the load.
 func TestSine(t *testing.T) {
 	s := &simulation{
-		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
+		config: configOf(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			if at > 30*time.Minute {
 				return 0
@@ -306,7 +306,7 @@ func TestSine(t *testing.T) {
 // TestDropToZero checks that a large pool at most halves per tick, once the stable window no longer holds the load.
 func TestDropToZero(t *testing.T) {
 	s := &simulation{
-		config: resolve(routing.Autoscaling{Target: ptr.To(10.0), RPS: true}), concurrency: 100,
+		config: configOf(routing.Autoscaling{Target: ptr.To(10.0), RPS: true}), concurrency: 100,
 		load: constant(700, 2*time.Minute), latency: 50 * time.Millisecond, startup: 100 * time.Millisecond,
 	}
 	points := s.run(6 * time.Minute)
@@ -324,7 +324,7 @@ func TestDropToZero(t *testing.T) {
 // TestNoisyLoadDoesNotFlap varies the load by a tenth each second.
 func TestNoisyLoadDoesNotFlap(t *testing.T) {
 	s := &simulation{
-		config: resolve(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
+		config: configOf(routing.Autoscaling{Target: ptr.To(10.0)}), concurrency: 10, latency: 100 * time.Millisecond, startup: 500 * time.Millisecond,
 		load: func(at time.Duration) float64 {
 			if int(at.Seconds())%2 == 0 {
 				return 1100

@@ -70,7 +70,7 @@ func (l *Loop) UsageHandler() http.Handler {
 			http.Error(w, "decode usage report: "+err.Error(), http.StatusBadRequest)
 			return
 		}
-		l.Receive(report)
+		l.receiveReport(report)
 		w.WriteHeader(http.StatusNoContent)
 	})
 }

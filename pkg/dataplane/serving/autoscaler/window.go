@@ -2,7 +2,7 @@ package autoscaler
 
 import "time"
 
-// bucket is the resolution of a Window.
+// bucket is the resolution of a window.
 const bucket = time.Second
 
 // Sample is the load of one revision at the gateways since the previous sample.
@@ -15,13 +15,13 @@ type Sample struct {
 	Waiting int
 }
 
-// Average is the load over some time.
-type Average struct {
+// average is the load over some time.
+type average struct {
 	Concurrency, RequestsPerSecond float64
 }
 
-// Window holds the latest samples, in buckets of one second.
-type Window struct {
+// window holds the latest samples, in buckets of one second.
+type window struct {
 	buckets []sampled
 }
 
@@ -31,17 +31,17 @@ type sampled struct {
 	duration, concurrencyTime, arrived float64
 }
 
-// NewWindow returns an empty window of length, rounded down to seconds.
-func NewWindow(length time.Duration) *Window {
-	return &Window{buckets: make([]sampled, max(1, length/bucket))}
+// newWindow returns an empty window of length, rounded down to seconds.
+func newWindow(length time.Duration) *window {
+	return &window{buckets: make([]sampled, max(1, length/bucket))}
 }
 
-// Length returns the time that the window spans.
-func (w *Window) Length() time.Duration { return time.Duration(len(w.buckets)) * bucket }
+// length returns the time that the window spans.
+func (w *window) length() time.Duration { return time.Duration(len(w.buckets)) * bucket }
 
-// Resized returns a window of another length with the samples that fit.
-func (w *Window) Resized(length time.Duration) *Window {
-	resized := NewWindow(length)
+// resized returns a window of another length with the samples that fit.
+func (w *window) resized(length time.Duration) *window {
+	resized := newWindow(length)
 	for _, b := range w.buckets {
 		if to := resized.at(b.second); b.second > to.second {
 			*to = b
@@ -51,7 +51,7 @@ func (w *Window) Resized(length time.Duration) *Window {
 }
 
 // Add adds a sample of the period that ends now.
-func (w *Window) Add(now time.Time, period time.Duration, sample Sample) {
+func (w *window) Add(now time.Time, period time.Duration, sample Sample) {
 	second := now.Unix()
 	b := w.at(second)
 	if b.second != second {
@@ -63,10 +63,10 @@ func (w *Window) Add(now time.Time, period time.Duration, sample Sample) {
 	b.arrived += sample.RequestsPerSecond * seconds
 }
 
-// Average returns the average over the latest part of the window, which must not exceed its length. Each sample weighs by its
+// average returns the average over the latest part of the window, which must not exceed its length. Each sample weighs by its
 // period; time before the first sample does not count as time without requests. Periods that sum up to less than a second
-// count as a second, so that a brief burst does not look like a lasting load. Average returns false without any sample.
-func (w *Window) Average(now time.Time, latest time.Duration) (Average, bool) {
+// count as a second, so that a brief burst does not look like a lasting load. average returns false without any sample.
+func (w *window) average(now time.Time, latest time.Duration) (average, bool) {
 	newest := now.Unix()
 	oldest := newest - int64(latest/bucket) + 1
 	var sum sampled
@@ -80,13 +80,13 @@ func (w *Window) Average(now time.Time, latest time.Duration) (Average, bool) {
 		sum.arrived += b.arrived
 	}
 	if sum.duration == 0 {
-		return Average{}, false
+		return average{}, false
 	}
 	seconds := max(sum.duration, bucket.Seconds())
-	return Average{Concurrency: sum.concurrencyTime / seconds, RequestsPerSecond: sum.arrived / seconds}, true
+	return average{Concurrency: sum.concurrencyTime / seconds, RequestsPerSecond: sum.arrived / seconds}, true
 }
 
 // at returns the bucket of a second.
-func (w *Window) at(second int64) *sampled {
+func (w *window) at(second int64) *sampled {
 	return &w.buckets[second%int64(len(w.buckets))]
 }

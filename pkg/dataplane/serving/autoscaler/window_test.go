@@ -43,15 +43,15 @@ func TestWindowAverage(t *testing.T) {
 		{name: "a moment's burst", adds: []add{{second, 5 * time.Millisecond, 500}}, at: second, latest: minute, want: 2.5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := NewWindow(minute)
+			w := newWindow(minute)
 			for _, a := range tc.adds {
 				w.Add(epoch.Add(a.at), a.covers, Sample{Concurrency: a.concurrency, RequestsPerSecond: 10 * a.concurrency})
 			}
-			got, ok := w.Average(epoch.Add(tc.at), tc.latest)
+			got, ok := w.average(epoch.Add(tc.at), tc.latest)
 			if ok == tc.empty {
 				t.Fatalf("has samples = %v, want %v", ok, !tc.empty)
 			}
-			if diff := cmp.Diff(Average{tc.want, 10 * tc.want}, got, closeTo); diff != "" {
+			if diff := cmp.Diff(average{tc.want, 10 * tc.want}, got, closeTo); diff != "" {
 				t.Errorf("average (-want +got):\n%s", diff)
 			}
 		})
@@ -59,7 +59,7 @@ func TestWindowAverage(t *testing.T) {
 }
 
 func TestWindowResized(t *testing.T) {
-	w := NewWindow(10 * time.Second)
+	w := newWindow(10 * time.Second)
 	for i := range 25 {
 		w.Add(epoch.Add(time.Duration(i)*time.Second), time.Second, Sample{Concurrency: float64(i)})
 	}
@@ -71,7 +71,7 @@ func TestWindowResized(t *testing.T) {
 		{6 * time.Second, (19 + 20 + 21 + 22 + 23 + 24) / 6.0},
 		{20 * time.Second, (15 + 24) / 2.0},
 	} {
-		got, _ := w.Resized(tc.length).Average(now, tc.length)
+		got, _ := w.resized(tc.length).average(now, tc.length)
 		if diff := cmp.Diff(tc.want, got.Concurrency, closeTo); diff != "" {
 			t.Errorf("average over %v (-want +got):\n%s", tc.length, diff)
 		}
