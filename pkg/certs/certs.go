@@ -14,6 +14,9 @@
 //
 // The Secret holds the entire state of a rotation, so that any replica can continue a rotation that another one began.
 //
+// Gateways that run alone read no Secret through the API: the leader keeps the certificate of all gateways in the Secret
+// knative-gateway-certificate, which kubelets mount into their Pods. It identifies a gateway, and nothing else.
+//
 // Members of etcd read their authority only at startup. Therefore they have a separate one, which is valid for ten years and
 // rotates manually: add the certificate of a new authority to ca.crt of Secret knative-apiserver-etcd-ca and restart the
 // replicas one by one; replace tls.crt and tls.key by the new authority, which takes effect at once; remove the old
@@ -40,6 +43,9 @@ import (
 // PeerName is the DNS name in the peer certificates of all replicas, regardless of their addresses.
 const PeerName = "knative-apiserver-peers"
 
+// GatewayName is the DNS name in the certificate that all gateways without permission to read the authority share.
+const GatewayName = "knative-gateways"
+
 // Options configure a Manager. Zero values have the defaults in brackets.
 type Options struct {
 	// Client is a client of the host cluster that may write regardless of leadership.
@@ -52,6 +58,9 @@ type Options struct {
 	SecretName string
 	// EtcdSecretName is the name of the Secret of the authority for etcd [knative-apiserver-etcd-ca].
 	EtcdSecretName string
+	// GatewaySecretName is the name of the Secret with the certificate of gateways that cannot read the authority
+	// [knative-gateway-certificate].
+	GatewaySecretName string
 	// Service is the name of the Service that APIServices refer to [knative-apiserver].
 	Service string
 	// PodName and PeerService, a headless Service, form the DNS name of this replica. Empty if there are no peers.
@@ -71,7 +80,7 @@ type Options struct {
 	// Register registers metrics. Nil disables them.
 	Register func(...metrics.Registerable)
 	// Clock returns the time [the system clock].
-	Clock clock.Clock
+	Clock clock.WithTicker
 	// Logger receives messages for operators.
 	Logger klog.Logger
 }
@@ -90,6 +99,7 @@ func (o Options) withDefaults() Options {
 	const day = 24 * time.Hour
 	text(&o.SecretName, "knative-apiserver-ca")
 	text(&o.EtcdSecretName, "knative-apiserver-etcd-ca")
+	text(&o.GatewaySecretName, "knative-gateway-certificate")
 	text(&o.Service, "knative-apiserver")
 	duration(&o.Validity, 365*day)
 	duration(&o.LeafValidity, 7*day)

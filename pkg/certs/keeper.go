@@ -138,12 +138,8 @@ func (k *keeper) pass(ctx context.Context) (time.Time, error) {
 // create creates the Secret, or restores a deleted one. If another replica was faster, its Secret remains.
 func (k *keeper) create(ctx context.Context, now time.Time) error {
 	blank := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: k.name, Namespace: k.namespace, Labels: map[string]string{
-			"app.kubernetes.io/name":      "knative-apiserver",
-			"app.kubernetes.io/part-of":   "knative-apiserver",
-			"app.kubernetes.io/component": "certificates",
-		}},
-		Type: corev1.SecretTypeOpaque,
+		ObjectMeta: metav1.ObjectMeta{Name: k.name, Namespace: k.namespace, Labels: secretLabels()},
+		Type:       corev1.SecretTypeOpaque,
 	}
 	first, err := k.state(now)
 	if err != nil {
@@ -154,6 +150,15 @@ func (k *keeper) create(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("create Secret %s/%s: %w", k.namespace, k.name, err)
 	}
 	return nil
+}
+
+// secretLabels returns the labels of all Secrets with certificates.
+func secretLabels() map[string]string {
+	return map[string]string{
+		"app.kubernetes.io/name":      "knative-apiserver",
+		"app.kubernetes.io/part-of":   "knative-apiserver",
+		"app.kubernetes.io/component": "certificates",
+	}
 }
 
 // fill writes an authority into a Secret without one.
