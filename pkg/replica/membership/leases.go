@@ -7,15 +7,12 @@ import (
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -43,7 +40,19 @@ type Options struct {
 	Self         Member
 	// PodUID is the UID of the Pod named Self.Name, which owns its Lease; empty if unknown.
 	PodUID types.UID
-	Clock  clock.WithTicker
+	// Includes selects the installations whose members are followed; nil selects Installation.
+	Includes func(installation string) bool
+	// Announcer writes the own Lease; nil writes it with Client.
+	Announcer Announcer
+	Clock     clock.WithTicker
+}
+
+// Announcer writes the Lease of a replica.
+type Announcer interface {
+	// Renew creates or renews the Lease.
+	Renew(ctx context.Context) error
+	// Release deletes the Lease, permanently.
+	Release(ctx context.Context) error
 }
 
 // Membership follows the replicas of this server and announces this one, by a Lease that each replica renews. A replica that
@@ -58,11 +67,9 @@ type Membership struct {
 	view    *View
 	// synced is closed once all existing Leases have been seen.
 	synced chan struct{}
-
-	// writing is held while the own Lease is written. It guards lease, as written last, and released.
-	writing  sync.Mutex
-	lease    *coordinationv1.Lease
-	released bool
+	// announcer writes the own Lease. cleans is true if this replica also deletes Leases of others.
+	announcer Announcer
+	cleans    bool
 
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -88,8 +95,13 @@ type sighting struct {
 
 // New returns the membership of a replica that is no member before Join.
 func New(o Options) *Membership {
+	announcer := o.Announcer
+	if announcer == nil {
+		announcer = &ownLease{client: o.Client, clock: o.Clock, namespace: o.Namespace, installation: o.Installation, holder: o.Self, podUID: o.PodUID}
+	}
 	return &Membership{
-		options: o, view: NewView(NewSet(o.Self.Name)), synced: make(chan struct{}), others: map[string]*sighting{},
+		options: o, view: NewView(NewSet(o.Self.Name)), synced: make(chan struct{}),
+		announcer: announcer, cleans: o.Announcer == nil, others: map[string]*sighting{},
 	}
 }
 
@@ -148,18 +160,8 @@ func (m *Membership) Join(ctx context.Context) error {
 
 // Release releases the own Lease, permanently: this replica is no member any more.
 func (m *Membership) Release(ctx context.Context) error {
-	m.writing.Lock()
-	defer m.writing.Unlock()
-	m.released = true
 	m.see(func(time.Time) { m.joined = false })
-	if m.lease == nil {
-		return nil
-	}
-	err := m.client().Delete(ctx, m.lease.Name, *metav1.NewPreconditionDeleteOptions(string(m.lease.UID)))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("release Lease %s/%s: %w", m.lease.Namespace, m.lease.Name, err)
-	}
-	return nil
+	return m.announcer.Release(ctx)
 }
 
 func (m *Membership) client() coordinationclient.LeaseInterface {
@@ -185,7 +187,9 @@ func (m *Membership) keep(ctx context.Context) {
 		if err := m.renew(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Failed to renew Lease; keeping last known membership", "reason", err.Error())
 		}
-		m.deleteOrphaned(ctx)
+		if m.cleans {
+			m.deleteOrphaned(ctx)
+		}
 	}
 }
 
@@ -210,56 +214,7 @@ func (m *Membership) deleteOrphaned(ctx context.Context) {
 
 // renew writes the own Lease.
 func (m *Membership) renew(ctx context.Context) error {
-	m.writing.Lock()
-	defer m.writing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewEvery)
 	defer cancel()
-	if m.released {
-		return nil
-	}
-	written, err := m.write(ctx)
-	if err != nil {
-		// The next attempt reads the Lease.
-		m.lease = nil
-		return fmt.Errorf("write Lease %s/%s: %w", m.options.Namespace, leasePrefix+m.options.Self.Name, err)
-	}
-	m.lease = written
-	return nil
-}
-
-func (m *Membership) write(ctx context.Context) (*coordinationv1.Lease, error) {
-	lease := m.lease
-	if lease == nil {
-		found, err := m.client().Get(ctx, leasePrefix+m.options.Self.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return m.client().Create(ctx, m.own(&coordinationv1.Lease{}), metav1.CreateOptions{})
-		}
-		if err != nil {
-			return nil, err
-		}
-		lease = found
-	}
-	return m.client().Update(ctx, m.own(lease.DeepCopy()), metav1.UpdateOptions{})
-}
-
-// own turns a Lease into the Lease of this replica, renewed now.
-func (m *Membership) own(lease *coordinationv1.Lease) *coordinationv1.Lease {
-	lease.Namespace, lease.Name = m.options.Namespace, leasePrefix+m.options.Self.Name
-	lease.Labels = map[string]string{componentLabel: component}
-	if m.options.Installation != "" {
-		lease.Labels[installationLabel] = m.options.Installation
-	}
-	if m.options.PodUID != "" {
-		lease.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: m.options.Self.Name, UID: m.options.PodUID,
-		}}
-	}
-	now := metav1.NewMicroTime(m.options.Clock.Now())
-	lease.Spec.RenewTime = &now
-	if ptr.Deref(lease.Spec.HolderIdentity, "") != m.options.Self.Address || lease.Spec.AcquireTime == nil {
-		lease.Spec.AcquireTime = &now
-	}
-	lease.Spec.HolderIdentity = ptr.To(m.options.Self.Address)
-	lease.Spec.LeaseDurationSeconds = ptr.To(int32(leaseDuration / time.Second))
-	return lease
+	return m.announcer.Renew(ctx)
 }

@@ -21,7 +21,7 @@ import (
 // watch follows the Leases of all members until ctx is canceled.
 func (m *Membership) watch(ctx context.Context) {
 	selector := labels.Set{componentLabel: component}
-	if m.options.Installation != "" {
+	if m.options.Installation != "" && m.options.Includes == nil {
 		selector[installationLabel] = m.options.Installation
 	}
 	source := &cache.ListWatch{
@@ -125,6 +125,11 @@ func (s sightings) changed(obj any, now time.Time) {
 		return
 	}
 	name := memberOf(lease)
+	if s.options.Includes != nil && !s.options.Includes(lease.Labels[installationLabel]) {
+		// A Pod may have been in another installation before.
+		delete(s.others, name)
+		return
+	}
 	seen := sighting{
 		member: Member{Name: name, Address: ptr.Deref(lease.Spec.HolderIdentity, "")}, renewal: lease.Spec.RenewTime.DeepCopy(), at: now,
 		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(leaseDuration/time.Second))) * time.Second,
