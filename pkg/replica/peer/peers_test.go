@@ -171,3 +171,44 @@ func TestUnreachable(t *testing.T) {
 		t.Error("a broken connection counts as unreachable")
 	}
 }
+
+// Clients with a certificate for another name than the replicas' may request only the elements for all clients.
+func TestOtherNames(t *testing.T) {
+	a := newAuthority(t)
+	config := a.config(t, ServerName)
+	server := NewServer(config)
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "answer") })
+	server.Handle("replicas", answer)
+	server.HandleAll("all", answer)
+	var listening net.ListenConfig
+	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, listener, time.Second) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	replica, gateway := NewClient(a.config(t, ServerName)), NewClient(a.config(t, "gateways"))
+	defer replica.CloseIdleConnections()
+	defer gateway.CloseIdleConnections()
+	for _, test := range []struct {
+		client     *Client
+		path, want string
+	}{
+		{replica, "/replicas", "200 answer"},
+		{replica, "/all", "200 answer"},
+		{gateway, "/replicas", "403 only for replicas with all permissions"},
+		{gateway, "/all", "200 answer"},
+		{gateway, "/other", "404 404 page not found"},
+	} {
+		if got, err := send(t, test.client, "https://"+listener.Addr().String()+test.path); err != nil || got != test.want {
+			t.Errorf("%s: %q, %v, want %q", test.path, got, err, test.want)
+		}
+	}
+}

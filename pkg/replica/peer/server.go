@@ -35,6 +35,8 @@ const (
 type Server struct {
 	tls      *tls.Config
 	handlers map[string]http.Handler
+	// open has the elements that clients with a certificate for another name than ServerName may request.
+	open map[string]bool
 }
 
 // NewServer returns a server that presents the certificate of config, and accepts clients with a certificate that
@@ -51,7 +53,7 @@ func NewServer(config *tls.Config) *Server {
 			return strict(given), nil
 		}
 	}
-	return &Server{tls: config, handlers: map[string]http.Handler{}}
+	return &Server{tls: config, handlers: map[string]http.Handler{}, open: map[string]bool{}}
 }
 
 // strict returns a configuration that requires a certificate of each client.
@@ -67,9 +69,21 @@ func strict(config *tls.Config) *tls.Config {
 }
 
 // Handle registers the handler of requests whose path begins with an element, such as "events" of /events/default/orders. The
-// handler gets the path without it, and otherwise as it was sent. Call it before Serve.
+// handler gets the path without it, and otherwise as it was sent. Only clients with a certificate for ServerName may request it. Call
+// it before Serve.
 func (s *Server) Handle(element string, handler http.Handler) {
 	s.handlers[element] = http.StripPrefix("/"+element, handler)
+}
+
+// HandleAll is like Handle, but all clients that the TLS configuration accepts may request it, also those with other names.
+func (s *Server) HandleAll(element string, handler http.Handler) {
+	s.Handle(element, handler)
+	s.open[element] = true
+}
+
+// isReplica reports whether the client of a request has a certificate for ServerName.
+func isReplica(r *http.Request) bool {
+	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].VerifyHostname(ServerName) == nil
 }
 
 // ServeHTTP implements http.Handler. It does not clean paths: they may be the paths of users' requests.
@@ -78,6 +92,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler, found := s.handlers[element]
 	if !found {
 		http.NotFound(w, r)
+		return
+	}
+	if !s.open[element] && !isReplica(r) {
+		http.Error(w, "only for replicas with all permissions", http.StatusForbidden)
 		return
 	}
 	handler.ServeHTTP(w, r)
