@@ -116,6 +116,9 @@ func (o *completedAggregated) validate() error {
 	if o.components.has(componentBroker) && o.broker.log.URL == "" && o.api.DataDir == "" {
 		errs = append(errs, errors.New("one of --nats-url and --data-dir must be set to store events"))
 	}
+	if o.replica.certificateDir != "" && (o.components.group() != componentGateway || o.replica.podUID == "") {
+		errs = append(errs, errors.New("--gateway-certificate-dir requires --components=gateway and --pod-uid"))
+	}
 	if o.replica.replicas > 1 && (o.embeddedEtcd() || o.embeddedEventLog()) {
 		if _, err := o.replica.stateful(); err != nil {
 			errs = append(errs, err)

@@ -37,6 +37,14 @@ func TestAggregatedFlags(t *testing.T) {
 		"all":                   {},
 		"Eventing":              {args: []string{"--components=apiserver,controllers,broker"}},
 		"gateway alone":         {args: []string{"--components=gateway"}},
+		"gateway that reads":    {args: []string{"--components=gateway", "--gateway-certificate-dir=/certs", "--pod-name=gateway-1", "--pod-ip=192.0.2.1", "--pod-uid=u"}},
+		"gateway without a Pod": {[]string{"--components=gateway", "--gateway-certificate-dir=/certs", "--pod-uid=u"}, "--gateway-certificate-dir requires --pod-name"},
+		"gateway without a UID": {[]string{"--components=gateway", "--gateway-certificate-dir=/certs", "--pod-name=gateway-1", "--pod-ip=192.0.2.1"},
+			"--gateway-certificate-dir requires --components=gateway and --pod-uid"},
+		"certificate of gateways for all": {[]string{"--gateway-certificate-dir=/certs", "--pod-name=server-0", "--pod-ip=192.0.2.1", "--pod-uid=u"},
+			"--gateway-certificate-dir requires --components=gateway and --pod-uid"},
+		"two certificates": {[]string{"--components=gateway", "--gateway-certificate-dir=/certs", "--self-managed-certificates", "--pod-name=gateway-1", "--pod-ip=192.0.2.1", "--pod-uid=u"},
+			"--gateway-certificate-dir and --self-managed-certificates exclude each other"},
 		"no component":          {[]string{"--components="}, "--components must name some of apiserver, controllers, gateway, broker"},
 		"replicas of what":      {[]string{"--replicas=3"}, "--replicas must be 1 without --pod-name"},
 		"even number":           {[]string{"--replicas=2", "--pod-name=server-0", "--pod-ip=192.0.2.1"}, "--replicas 2 must be 1, 3 or 5"},
@@ -78,6 +86,14 @@ func TestReplicaConfig(t *testing.T) {
 	certificates := &app.CertificatesConfig{PodIP: "192.0.2.7", PodName: "server-2", PeerService: "knative-apiserver-peers", Settle: time.Minute}
 	if diff := cmp.Diff(certificates, options.replica.certificates()); diff != "" {
 		t.Errorf("certificates (-want +got):\n%s", diff)
+	}
+
+	options, _ = parseAggregated(t, "--components=gateway", "--gateway-certificate-dir=/certs", "--pod-name=gateway-1", "--pod-ip=192.0.2.1", "--pod-uid=u")
+	if replica := options.replica.replica(options.components, nil); !replica.ReadOnly || replica.Leads || replica.Group != "gateway" {
+		t.Errorf("a gateway with a mounted certificate: %+v", replica)
+	}
+	if diff := cmp.Diff(&app.CertificatesConfig{Serving: true, Dir: "/certs"}, options.replica.certificates()); diff != "" {
+		t.Errorf("certificates of a gateway (-want +got):\n%s", diff)
 	}
 
 	options, _ = parseAggregated(t, "--self-managed-certificates")

@@ -29,6 +29,7 @@ type replicaOptions struct {
 	etcdClientPort int
 	eventLogPort   int
 	selfManaged    bool
+	certificateDir string
 	settle         time.Duration
 }
 
@@ -53,6 +54,9 @@ func (o *replicaOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.selfManaged, "self-managed-certificates", false,
 		"If true, the server issues and rotates its serving certificate with its own CA, which it stores in the Secret knative-apiserver-ca "+
 			"and writes to the APIServices labeled "+certs.InjectLabel+"=true.")
+	flags.StringVar(&o.certificateDir, "gateway-certificate-dir", "",
+		"Directory with tls.crt, tls.key and ca.crt of the Secret knative-gateway-certificate, by which a replica with only a gateway and without permission "+
+			"to write to the host cluster authenticates to other replicas. They write its Lease and start Pods for its requests.")
 	flags.DurationVar(&o.settle, "certificate-settle-duration", 2*time.Minute, "Duration of each step of a rotation of the server's own CA, within which all replicas and clients must observe it.")
 }
 
@@ -70,9 +74,15 @@ func (o *replicaOptions) validate() error {
 	if o.settle <= 0 {
 		errs = append(errs, fmt.Errorf("--certificate-settle-duration %s must be more than 0s", o.settle))
 	}
+	if o.certificateDir != "" && o.selfManaged {
+		errs = append(errs, errors.New("--gateway-certificate-dir and --self-managed-certificates exclude each other"))
+	}
 	if !o.several() {
 		if o.replicas != 1 {
 			errs = append(errs, errors.New("--replicas must be 1 without --pod-name"))
+		}
+		if o.certificateDir != "" {
+			errs = append(errs, errors.New("--gateway-certificate-dir requires --pod-name"))
 		}
 		return errors.Join(errs...)
 	}
@@ -115,6 +125,9 @@ func (o *replicaOptions) certificates() *app.CertificatesConfig {
 	if !o.several() && !o.selfManaged {
 		return nil
 	}
+	if o.certificateDir != "" {
+		return &app.CertificatesConfig{Serving: true, Dir: o.certificateDir}
+	}
 	return &app.CertificatesConfig{Serving: o.selfManaged, PodIP: o.podIP, PodName: o.podName, PeerService: o.peerService, Settle: o.settle}
 }
 
@@ -128,7 +141,7 @@ func (o *replicaOptions) replica(components componentList, listener net.Listener
 	return &app.ReplicaConfig{
 		PodName: o.podName, PodUID: types.UID(o.podUID), PodIP: o.podIP, Listener: listener,
 		Group: components.group(), GatewayGroup: components.gatewayGroup(),
-		Leads: components.has(componentControllers),
+		Leads: components.has(componentControllers), ReadOnly: o.certificateDir != "",
 		Members: app.MembersConfig{
 			StatefulSet: set, Replicas: o.replicas, Service: o.peerService,
 			EtcdPeerPort: o.etcdPeerPort, EtcdClientPort: o.etcdClientPort, EventLogPort: o.eventLogPort,

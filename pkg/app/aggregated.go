@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
@@ -23,6 +24,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
@@ -97,10 +99,12 @@ type aggregated struct {
 	faults   *faults
 	budget   *flow.Budget
 	guard    *egress.Guard
-	// certificates is nil if the server issues none, replica without peers, members without replica.
-	certificates *certificates
+	// certificates is nil without certificates of its own, replica without peers.
+	certificates replicaCertificates
 	replica      *replica
-	members      *members
+	// members is nil without a replica that issues its certificates by issuer.
+	members *members
+	issuer  *certs.Manager
 }
 
 var _ apiserver.Components = (*aggregated)(nil)
@@ -147,24 +151,39 @@ func (a *aggregated) join(ctx context.Context) error {
 		Register: a.registry.MustRegister, Logger: klog.FromContext(ctx).WithName("certificates"),
 	}
 	if a.Replica == nil {
-		var err error
-		a.certificates, err = newCertificates(*a.Certificates, a.hostConfig, options)
+		_, err := a.issue(options)
 		return err
 	}
 	election, err := newElection(a.hostConfig, namespace, *a.Replica)
 	if err != nil {
 		return err
 	}
-	options.Leading = election.Leading
-	if a.certificates, err = newCertificates(*a.Certificates, a.hostConfig, options); err != nil {
-		return err
+	if a.Certificates.Dir != "" {
+		a.certificates = &mountedCertificate{Mounted: certs.NewMounted(a.Certificates.Dir, clock.RealClock{}, options.Logger)}
+	} else {
+		options.Leading = election.Leading
+		issuing, err := a.issue(options)
+		if err != nil {
+			return err
+		}
+		issuing.leads = a.Replica.Leads
+		a.members = &members{
+			MembersConfig: a.Replica.Members, podName: a.Replica.PodName, podIP: a.Replica.PodIP,
+			namespace: namespace, clusterDomain: a.ClusterDomain, registry: a.registry,
+		}
 	}
-	a.members = &members{
-		MembersConfig: a.Replica.Members, podName: a.Replica.PodName, podIP: a.Replica.PodIP,
-		namespace: namespace, clusterDomain: a.ClusterDomain, registry: a.registry,
-	}
-	a.replica, err = newReplica(a.hostConfig, namespace, *a.Replica, election, a.certificates.PeerTLS())
+	a.replica, err = newReplica(a.hostConfig, namespace, *a.Replica, election, a.certificates.PeerTLS(certs.GatewayName))
 	return err
+}
+
+// issue constructs the certificates of a server that issues them.
+func (a *aggregated) issue(options certs.Options) (*certificates, error) {
+	issuing, err := newCertificates(*a.Certificates, a.hostConfig, options)
+	if err != nil {
+		return nil, err
+	}
+	a.certificates, a.issuer = issuing, issuing.Manager
+	return issuing, nil
 }
 
 // foundation returns the modules that the API server needs.
@@ -184,7 +203,7 @@ func (a *aggregated) dependencies() apiserver.Dependencies {
 	}
 	if a.members != nil {
 		d.StartEtcd = func(ctx context.Context) (*etcd.Embedded, error) {
-			return a.members.startEtcd(ctx, a.host, a.certificates.Manager, a.API.DataDir)
+			return a.members.startEtcd(ctx, a.host, a.issuer, a.API.DataDir)
 		}
 	}
 	return d
@@ -254,6 +273,11 @@ func (a *aggregated) modules(ctx context.Context, clients *clients) ([]lifecycle
 		accepting = append(accepting, m.broker)
 	}
 	if a.replica != nil {
+		if a.Replica.Leads {
+			a.replica.server.HandleAll(membership.RegistrarElement, &membership.Registrar{
+				Client: a.host, Namespace: a.API.SystemNamespace, PodLabel: gatewayLabel, Installation: a.Replica.GatewayGroup, Clock: clock.RealClock{},
+			})
+		}
 		reconciling = append(reconciling, &joined{replica: a.replica})
 	}
 	return []lifecycle.Stage{knowing, reconciling, accepting}, nil

@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
 
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -24,6 +26,35 @@ type CertificatesConfig struct {
 	PeerService string
 	// Settle is the duration of each step of a rotation of the authority.
 	Settle time.Duration
+	// Dir is the directory with the certificate of a gateway that cannot read the authority; empty if this replica issues its own.
+	Dir string
+}
+
+// replicaCertificates is a module with the certificates of this replica.
+type replicaCertificates interface {
+	lifecycle.Module
+	// PeerTLS returns the TLS configuration for connections between replicas, which accepts certificates for the other names too.
+	PeerTLS(others ...string) *tls.Config
+	ServingCertificate() dynamiccertificates.CertKeyContentProvider
+}
+
+// mountedCertificate is the module of the certificate of a gateway that cannot read the authority.
+type mountedCertificate struct {
+	lifecycle.Tasks
+	*certs.Mounted
+}
+
+// Name implements lifecycle.Module.
+func (*mountedCertificate) Name() string { return "certificate" }
+
+// Start waits until there is a certificate.
+func (m *mountedCertificate) Start(ctx context.Context, fail func(error)) error {
+	m.Begin(ctx, fail)
+	if err := m.Init(ctx, m.Mounted.Start); err != nil {
+		return fmt.Errorf("read certificate: %w", err)
+	}
+	m.Run(m.Follow)
+	return nil
 }
 
 // certificates is the module that issues the certificates of this replica, and maintains the authority in APIServices.
@@ -31,6 +62,8 @@ type certificates struct {
 	lifecycle.Tasks
 	*certs.Manager
 	bundles *certs.CABundles
+	// leads is true if this replica may lead, and then keeps the certificate of gateways.
+	leads bool
 }
 
 // newCertificates returns the module for a server in a namespace of the host cluster. leading reports whether this replica
@@ -63,5 +96,8 @@ func (m *certificates) Start(ctx context.Context, fail func(error)) error {
 		return fmt.Errorf("issue certificates: %w", err)
 	}
 	m.Run(m.bundles.Run)
+	if m.leads {
+		m.Run(m.KeepGatewayCertificate)
+	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +33,10 @@ import (
 const (
 	// leaderLease is the name of the Lease that the leader holds.
 	leaderLease = "knative-apiserver-leader"
+	// gatewayLabel is the label of the Pods with a gateway.
+	gatewayLabel = "knative-apiserver/gateway"
+	// controllersComponent is the part of the name of a group whose replicas run the controllers of Serving.
+	controllersComponent = "controllers"
 	// announceTimeout limits the time of announcing the shutdown to peers.
 	announceTimeout = 5 * time.Second
 )
@@ -47,6 +53,9 @@ type ReplicaConfig struct {
 	Group, GatewayGroup string
 	// Leads is true if the replica takes part in the election of the leader.
 	Leads bool
+	// ReadOnly is true if the replica has no permission to write to the host cluster. The replicas that may lead write its Lease, and
+	// start first backends.
+	ReadOnly bool
 	// Members configures the embedded etcd and event log that the replica is a member of.
 	Members MembersConfig
 }
@@ -57,6 +66,8 @@ type replica struct {
 	membership *membership.Membership
 	// gateways is the membership of the replicas with a gateway, which may be the same.
 	gateways *membership.Membership
+	// leaders are the replicas that may lead, which write the Lease of a replica that only reads. Nil otherwise.
+	leaders  *membership.Membership
 	election *leader.Election
 	client   *peer.Client
 	server   *peer.Server
@@ -78,16 +89,64 @@ func newReplica(config *rest.Config, namespace string, c ReplicaConfig, election
 	if err != nil {
 		return nil, err
 	}
-	group := func(name string) *membership.Membership {
-		return membership.New(membership.Options{
-			Client: leases, Namespace: namespace, Installation: name, Self: c.self(), PodUID: c.PodUID, Clock: clock.RealClock{},
-		})
+	options := func(group string) membership.Options {
+		return membership.Options{
+			Client: leases, Namespace: namespace, Installation: group, Self: c.self(), PodUID: c.PodUID, Clock: clock.RealClock{},
+		}
 	}
-	r := &replica{config: c, membership: group(c.Group), election: election, client: peer.NewClient(tls), server: peer.NewServer(tls)}
+	r := &replica{config: c, election: election, client: peer.NewClient(tls), server: peer.NewServer(tls)}
+	own := options(c.Group)
+	if c.ReadOnly {
+		others := options("")
+		others.Includes = func(group string) bool { return slices.Contains(strings.Split(group, "."), controllersComponent) }
+		r.leaders = membership.New(others)
+		own.Announcer = &membership.Registration{Send: r.callRegistrars, Self: c.self(), PodUID: c.PodUID}
+	}
+	r.membership = membership.New(own)
 	if r.gateways = r.membership; c.GatewayGroup != c.Group {
-		r.gateways = group(c.GatewayGroup)
+		r.gateways = membership.New(options(c.GatewayGroup))
 	}
 	return r, nil
+}
+
+// callRegistrars sends a request without a body to one of the replicas that may lead after the other, until one succeeds.
+func (r *replica) callRegistrars(ctx context.Context, method, path string, query url.Values) error {
+	err := errNoLeader
+	for _, to := range r.registrars() {
+		if err = (peer.Call{Method: method, Path: path, Query: query}).Do(ctx, r.client, to); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// registrars returns the replicas that may lead, the leader first.
+func (r *replica) registrars() []membership.Member {
+	all := slices.Clone(r.leaders.View().Current().Members())
+	leader, _ := memberOf(r.election.Leader())
+	slices.SortStableFunc(all, func(a, b membership.Member) int {
+		switch {
+		case a.Name == leader.Name && b.Name != leader.Name:
+			return -1
+		case b.Name == leader.Name && a.Name != leader.Name:
+			return 1
+		default:
+			return 0
+		}
+	})
+	return all
+}
+
+// memberships returns all memberships that this replica follows.
+func (r *replica) memberships() []*membership.Membership {
+	all := []*membership.Membership{r.membership}
+	if r.gateways != r.membership {
+		all = append(all, r.gateways)
+	}
+	if r.leaders != nil {
+		all = append(all, r.leaders)
+	}
+	return all
 }
 
 func newLeases(config *rest.Config) (*coordinationclient.CoordinationV1Client, error) {
@@ -129,8 +188,8 @@ func (r *replica) Leading() bool { return r.election.Leading() }
 // addresses returns the addresses of all replicas.
 func (r *replica) addresses() []netip.Addr {
 	var addresses []netip.Addr
-	for _, view := range []*membership.View{r.Members(), r.Gateways()} {
-		for _, member := range view.Current().Members() {
+	for _, following := range r.memberships() {
+		for _, member := range following.View().Current().Members() {
 			if at, err := netip.ParseAddrPort(member.Address); err == nil {
 				addresses = append(addresses, at.Addr().Unmap())
 			}
@@ -184,9 +243,8 @@ func (*following) Name() string { return "membership" }
 // Start implements lifecycle.Module.
 func (m *following) Start(ctx context.Context, fail func(error)) error {
 	m.Begin(ctx, fail)
-	m.Run(m.membership.Run)
-	if m.gateways != m.membership {
-		m.Run(m.gateways.Run)
+	for _, following := range m.memberships() {
+		m.Run(following.Run)
 	}
 	m.Run(m.announceShutdown)
 	m.Run(m.elect)
@@ -195,12 +253,12 @@ func (m *following) Start(ctx context.Context, fail func(error)) error {
 
 // Ready implements lifecycle.Module.
 func (m *following) Ready(ctx context.Context) error {
-	if m.gateways != m.membership {
-		if err := m.gateways.Synced(ctx); err != nil {
+	for _, following := range m.memberships() {
+		if err := following.Synced(ctx); err != nil {
 			return err
 		}
 	}
-	return m.membership.Synced(ctx)
+	return nil
 }
 
 // Retire announces the shutdown to peers, and gives up the leadership.

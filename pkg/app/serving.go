@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/url"
 	"time"
 
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -82,7 +84,7 @@ func newGateway(o gatewayOptions) *gateway.Gateway {
 	}
 	g := gateway.New(options)
 	if o.replica != nil {
-		o.replica.server.Handle("gateway", g.PeerHandler())
+		o.replica.server.HandleAll("gateway", g.PeerHandler())
 	}
 	return g
 }
@@ -121,7 +123,10 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	client, kinds, now := o.clients.versioned.ServingV1(), o.clients.informers.Serving().V1(), clock.RealClock{}
 	recorder := o.clients.recorder
 	if o.replica != nil {
-		o.replica.server.Handle("autoscaler", s.autoscaler.UsageHandler())
+		if o.replica.config.Leads {
+			o.replica.server.HandleAll(activationElement, s.activationHandler())
+		}
+		o.replica.server.HandleAll("autoscaler", s.autoscaler.UsageHandler())
 		recorder = leader.Recorder(recorder, func(apiruntime.Object) bool { return o.replica.Leading() })
 	}
 	services, err := (&service.Reconciler{Client: client, Recorder: recorder, Clock: now}).Controller(kinds)
@@ -181,6 +186,9 @@ func (s *serving) autoscalerOptions(ctx context.Context, o servingOptions) autos
 	if r := o.replica; r != nil {
 		options.Leading, options.Members = r.Leading, r.Gateways()
 		options.Report, options.Send, options.ActivateNow = s.report, r.report, s.activate
+		if r.config.ReadOnly {
+			options.ActivateNow = s.requestActivation(r)
+		}
 	}
 	return options
 }
@@ -218,6 +226,40 @@ func (s *serving) activate(key routing.Key) {
 		if err := s.pods.Activate(ctx, key); err != nil && !errors.Is(err, context.Canceled) {
 			klog.FromContext(ctx).Error(err, "Failed to scale from zero for a waiting request", "revision", key)
 		}
+	})
+}
+
+// activationElement is the first element of the paths of requests for a first backend.
+const activationElement = "activation"
+
+// requestActivation returns the function that requests a first backend of a Revision from a replica that may start it.
+func (s *serving) requestActivation(from *replica) func(routing.Key) {
+	return func(key routing.Key) {
+		s.Run(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, activationTimeout)
+			defer cancel()
+			err := from.callRegistrars(ctx, http.MethodPost, "/"+activationElement, url.Values{"namespace": {key.Namespace}, "name": {key.Name}})
+			if err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Failed to request scaling from zero for a waiting request", "revision", key)
+			}
+		})
+	}
+}
+
+// activationHandler starts first backends for replicas that may not. The caller must have authenticated them.
+func (s *serving) activationHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		if r.Method != http.MethodPost {
+			http.Error(w, "method must be POST", http.StatusMethodNotAllowed)
+			return
+		}
+		if err := s.pods.Activate(r.Context(), routing.Key{Namespace: query.Get("namespace"), Name: query.Get("name")}); err != nil {
+			klog.FromContext(r.Context()).Error(err, "Failed to scale from zero for another replica")
+			http.Error(w, "scale from zero", http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
 	})
 }
 
