@@ -74,6 +74,8 @@ type Options struct {
 	URL string
 	// CredentialsFile, CAFile, CertFile and KeyFile are for the connection to URL; each may be empty.
 	CredentialsFile, CAFile, CertFile, KeyFile string
+	// Dial connects to the addresses of URL; nil means net.Dial.
+	Dial server.Dialer
 	// Replicas is the number of servers of URL, or of Cluster, that hold each stream; 0 means 1.
 	Replicas int
 
@@ -156,7 +158,7 @@ func (l *Log) openServer(ctx context.Context) (err error) {
 	o := l.opts
 	l.server, err = server.Open(ctx, server.Options{
 		Dir: o.Dir, Cluster: o.Cluster, MinFreeBytes: o.MinFreeBytes, Restarts: l.metrics.restarts,
-		URL: o.URL, CredentialsFile: o.CredentialsFile, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile,
+		URL: o.URL, CredentialsFile: o.CredentialsFile, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Dial: o.Dial,
 		Probe: l.config(StreamConfig{
 			ID: "probe-" + nats.NewInbox()[len(nats.InboxPrefix):], Description: "Probe of the NATS server at startup",
 		}),

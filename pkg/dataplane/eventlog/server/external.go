@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,6 +13,12 @@ import (
 
 // connectTimeout bounds Open.
 const connectTimeout = 10 * time.Second
+
+// Dialer connects to an address, as net.Dial does.
+type Dialer func(network, address string) (net.Conn, error)
+
+// Dial implements nats.CustomDialer.
+func (d Dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
 // connect connects to the servers of the URL, and checks that their JetStream has the features that the log needs. Each
 // reconnection renews the session of current.
@@ -46,6 +53,9 @@ func connect(ctx context.Context, o Options, current *sessions) (*Session, error
 	}
 	if o.CertFile != "" || o.KeyFile != "" {
 		options = append(options, nats.ClientCert(o.CertFile, o.KeyFile))
+	}
+	if o.Dial != nil {
+		options = append(options, nats.SetCustomDialer(o.Dial))
 	}
 	nc, err := nats.Connect(o.URL, options...)
 	if err != nil {

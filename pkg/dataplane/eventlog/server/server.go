@@ -32,6 +32,8 @@ type Options struct {
 	URL string
 	// CredentialsFile, CAFile, CertFile and KeyFile are for the connection to URL; each may be empty.
 	CredentialsFile, CAFile, CertFile, KeyFile string
+	// Dial connects to the addresses of URL; nil means net.Dial.
+	Dial Dialer
 	// Probe is a stream that Open creates at URL and deletes, to detect missing permissions, servers and features.
 	Probe jetstream.StreamConfig
 
