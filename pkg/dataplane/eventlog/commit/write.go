@@ -35,7 +35,7 @@ func (w *Writer) writeOnce(segments []*segment) error {
 	}
 	for len(segments) > 0 && err == nil {
 		n := min(len(segments), maxMessages)
-		if n > 1 && w.atomic() {
+		if n > 1 && w.atomic(session) {
 			err = w.writeAtomically(session, segments[:n])
 		} else {
 			err = w.writeEach(session, segments[:n])
@@ -59,10 +59,11 @@ func (w *Writer) writeOnce(segments []*segment) error {
 
 func (w *Writer) inMemory() bool { return w.options.Config.Storage == jetstream.MemoryStorage }
 
-// atomic reports whether several messages are cheaper as an atomic batch. With replicas, it is one proposal instead of
-// many. On the disk of a single server, a batch is written twice and its second copy removed again, which costs many times
-// the cost of a sync, and all messages of a commit are synced at once anyway.
-func (w *Writer) atomic() bool { return w.options.Config.Replicas > 1 || w.inMemory() }
+// atomic reports whether several messages are sent as an atomic batch, so that a server that rejects some for a moment does not
+// store them behind the others when they are repeated. With replicas, it is one proposal instead of many. On the disk of the
+// single server in this process, a batch is written twice and its second copy removed again, which costs many times the cost of
+// a sync; that server accepts nothing after a failed write, and all messages of a commit are synced at once anyway.
+func (w *Writer) atomic(session *server.Session) bool { return !session.Local || w.inMemory() }
 
 func (w *Writer) message(s *segment) *nats.Msg {
 	return &nats.Msg{Subject: w.options.Stream.Subject(s.queue), Data: s.data}
