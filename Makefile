@@ -92,6 +92,10 @@ lint: ## Check the wording and run the linters of .golangci.yml
 conformance: ## List the clauses of the specifications with their tests, and write docs/conformance.md
 	@go run ./hack/conformance
 
+.PHONY: simulate-events
+simulate-events: ## Run random histories of events and faults in virtual time: [HISTORIES=10000] [FIRST=1]
+	go test -count=1 -timeout 30m -run TestHistories ./pkg/dataplane/eventing/simulation -histories $(or $(HISTORIES),10000) -first $(or $(FIRST),1)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)
