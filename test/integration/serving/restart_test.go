@@ -106,6 +106,9 @@ func (s *server) untilProcessesAreKnown(t testing.TB, dataDir string) {
 	})
 }
 
+// scaleInterval is how long a changed number of processes must last before it is written to a Revision's status.
+const scaleInterval = time.Second
+
 // TestNothingIsWrittenWithoutChange checks that neither a restart of the server nor applying an unchanged object writes
 // anything.
 func TestNothingIsWrittenWithoutChange(t *testing.T) {
@@ -144,6 +147,7 @@ func TestNothingIsWrittenWithoutChange(t *testing.T) {
 		})
 	}
 	settled := s.settled(t)
+	const running = "Revision default/running-00001"
 	// URLs contain the port, so it must not change.
 	_, port, err := net.SplitHostPort(s.gateway)
 	if err != nil {
@@ -156,9 +160,16 @@ func TestNothingIsWrittenWithoutChange(t *testing.T) {
 		} else if err := s.Stop(); err != nil {
 			t.Fatal(err)
 		}
+		began := time.Now()
 		s = start(t, dir, "--config-dir", config.dir, "--gateway-port", port)
 		s.mustGet(t, s.ready(t, ns, "running").Status.URL)
-		if diff := cmp.Diff(settled, s.settled(t)); diff != "" {
+		took := time.Since(began)
+		after := s.settled(t)
+		if took > scaleInterval && after[running] != settled[running] {
+			t.Logf("running-00001 may be written: it had no process for up to %s, and a scale is written after %s", took, scaleInterval)
+			settled[running] = after[running]
+		}
+		if diff := cmp.Diff(settled, after); diff != "" {
 			t.Errorf("after the server was %s (-before +after):\n%s", end, diff)
 		}
 	}
