@@ -109,16 +109,16 @@ func TestGatewayCertificateIsRenewed(t *testing.T) {
 		var notified listener
 		serving.AddListener(&notified)
 
-		time.Sleep(19 * time.Hour)
+		time.Sleep(19 * time.Hour) //nolint:forbidigo // the clock is synctest's
 		if now := mount(t, m, dir); !bytes.Equal(now[corev1.TLSCertKey], first[corev1.TLSCertKey]) {
 			t.Error("the certificate was renewed early")
 		}
-		time.Sleep(2 * time.Hour)
+		time.Sleep(2 * time.Hour) //nolint:forbidigo // the clock is synctest's
 		renewed := mount(t, m, dir)
 		if bytes.Equal(renewed[corev1.TLSCertKey], first[corev1.TLSCertKey]) || bytes.Equal(renewed[corev1.TLSPrivateKeyKey], first[corev1.TLSPrivateKeyKey]) {
 			t.Error("certificate or key is the same after two thirds of its validity")
 		}
-		time.Sleep(2 * reread)
+		time.Sleep(2 * reread) //nolint:forbidigo // the clock is synctest's
 		if cert, key := serving.CurrentCertKeyContent(); !bytes.Equal(cert, renewed[corev1.TLSCertKey]) || !bytes.Equal(key, renewed[corev1.TLSPrivateKeyKey]) || notified.calls.Load() != 1 {
 			t.Errorf("the gateway does not use the new certificate, %d notifications", notified.calls.Load())
 		}
@@ -127,7 +127,7 @@ func TestGatewayCertificateIsRenewed(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, corev1.TLSCertKey), []byte("partial"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * reread)
+		time.Sleep(2 * reread) //nolint:forbidigo // the clock is synctest's
 		if cert, _ := serving.CurrentCertKeyContent(); !bytes.Equal(cert, renewed[corev1.TLSCertKey]) {
 			t.Error("the gateway uses a damaged certificate")
 		}
@@ -136,9 +136,9 @@ func TestGatewayCertificateIsRenewed(t *testing.T) {
 		if err := m.options.Client.CoreV1().Secrets(namespace).Delete(t.Context(), "knative-gateway-certificate", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * gatewayCheck)
+		time.Sleep(2 * gatewayCheck) //nolint:forbidigo // the clock is synctest's
 		mount(t, m, dir)
-		time.Sleep(2 * reread)
+		time.Sleep(2 * reread) //nolint:forbidigo // the clock is synctest's
 		if err := handshake(m.PeerTLS(GatewayName), gateway.PeerTLS(GatewayName)); err != nil {
 			t.Error(err)
 		}
@@ -150,7 +150,7 @@ func TestGatewayCertificateWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := start(t, newHost(), func(o *Options) { o.Leading = func() bool { return false } })
 		keep(t, m)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // the clock is synctest's
 		secrets, err := m.options.Client.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
