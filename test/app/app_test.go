@@ -72,7 +72,7 @@ func TestAnswers(t *testing.T) {
 				"/?sleep=1ms":                 "Hello test!\n",
 				"/stream?n=3":                 "chunk 0\nchunk 1\nchunk 2\n",
 				"/sse?n=2":                    "data: event 0\n\ndata: event 1\n\n",
-				"/concurrency":                `{"current":1,"max":1}` + "\n",
+				"/concurrency":                `{"current":1,"max":1,"target":"test"}` + "\n",
 				"/?sleep=long":                "time: invalid duration \"long\"\n",
 				"/status?code=503&sleep=1ms":  "",
 				"/stream?n=1&every=-1s":       "chunk 0\n",
