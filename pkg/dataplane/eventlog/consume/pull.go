@@ -52,6 +52,7 @@ type puller struct {
 
 	mu        sync.Mutex
 	remaining int       // segments that the request has not brought yet
+	bytes     int       // that the request may still bring
 	got       int       // segments that it brought
 	ended     error     // why it ended before it brought all
 	heard     time.Time // time of the last message of any kind
@@ -165,7 +166,7 @@ func (p *puller) pull(segments, bytes int) (got int, err error) {
 		return 0, err
 	}
 	p.mu.Lock()
-	p.remaining, p.got, p.ended, p.heard = segments, 0, nil, time.Now()
+	p.remaining, p.bytes, p.got, p.ended, p.heard = segments, bytes, 0, nil, time.Now()
 	p.mu.Unlock()
 	if err := p.session.Conn.PublishRequest(p.subject, p.inbox, body); err != nil {
 		return 0, err
@@ -208,6 +209,10 @@ func (p *puller) receive(msg *nats.Msg) {
 	case status == "":
 		p.remaining--
 		p.got++
+		// A request whose bytes are used up exactly ends without a status.
+		if p.bytes -= msg.Size(); p.bytes <= 0 {
+			p.remaining = 0
+		}
 	case status == heartbeat, description == completed:
 		// The last segment ended its request, and this may arrive during the next one.
 	case status == expired:

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 )
 
 // A late status of a request that brought all its segments does not end the next one.
@@ -30,6 +32,44 @@ func TestStatus(t *testing.T) {
 		if p.ended == nil || errors.Is(p.ended, errTooSmall) || errors.Is(p.ended, errExpired) {
 			t.Errorf("%s: ended by %v, want an error of its own", status, p.ended)
 		}
+	}
+}
+
+// A request whose bytes are used up exactly is followed by another one, although the server sends no status.
+func TestExactBytes(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.publish(t, "first", "second")
+	// The size of a message includes the names of stream and consumer.
+	measuring, err := h.stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+		Durable: layout.Consumer(h.queue.Name), FilterSubject: h.queue.Stream.Subject(h.queue.Name), AckPolicy: jetstream.AckExplicitPolicy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := measuring.Fetch(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes := 0
+	for msg := range batch.Messages() {
+		bytes += len(msg.Subject()) + len(msg.Reply()) + len(msg.Data())
+	}
+	if err := h.stream.DeleteConsumer(t.Context(), layout.Consumer(h.queue.Name)); err != nil {
+		t.Fatal(err)
+	}
+
+	segments := make(chan *Segment, 100)
+	c, err := h.consumers.Start(h.queue, Options{MaxBytes: bytes}, func(s *Segment) { segments <- s })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	next(t, segments).Ack()
+	next(t, segments).Ack()
+	h.publish(t, "third")
+	if s := next(t, segments); string(s.Records[0]) != "third" {
+		t.Errorf("record '%s' was delivered, want 'third'", s.Records[0])
 	}
 }
 
