@@ -98,7 +98,7 @@ type attempt struct {
 func simulate(seed uint64) (failures, trace []string) {
 	// The NATS client takes the jitter of its reconnects from there.
 	rand.Seed(int64(seed)) //nolint:staticcheck // there is no other way to make it repeatable
-	before := runtime.NumGoroutine()
+	before := len(goroutines())
 	h := &history{
 		chance: chance{seed}, start: time.Now(), drops: map[string]int{}, silent: map[string]bool{}, counts: map[string]int{},
 		processes: map[string]*replica{}, owners: map[eventing.Key]string{}, absent: sets.New[types.UID](), shared: sets.New[eventing.Key](),
@@ -116,15 +116,29 @@ func simulate(seed uint64) (failures, trace []string) {
 
 // leftovers returns the goroutines if more than before run after some time.
 func leftovers(before int) string {
+	var all []string
 	for range 10 {
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if runtime.NumGoroutine() <= before {
+		if all = goroutines(); len(all) <= before {
 			return ""
 		}
 	}
-	stacks := make([]byte, 1<<20)
-	return string(stacks[:runtime.Stack(stacks, true)])
+	return strings.Join(all, "\n\n")
+}
+
+// goroutines returns the stacks of the bubble's goroutines. Outside, the NATS server of TestModel measures its use of the processor
+// every second of real time, also if it was never started.
+func goroutines() []string {
+	stacks := make([]byte, 64<<10)
+	n := runtime.Stack(stacks, true)
+	for ; n == len(stacks); n = runtime.Stack(stacks, true) {
+		stacks = make([]byte, 2*len(stacks))
+	}
+	return slices.DeleteFunc(strings.Split(string(stacks[:n]), "\n\n"), func(stack string) bool {
+		header, _, _ := strings.Cut(stack, "\n")
+		return !strings.Contains(header, "synctest bubble")
+	})
 }
 
 // roll returns a number below n.
