@@ -238,6 +238,7 @@ func (b *Broker) Stop(timeout time.Duration) {
 	for _, q := range queues {
 		q.WaitInFlight()
 	}
+	delivery.WaitForCopies(b.ctx, queues)
 	b.cancel()
 	b.streams.Range(func(_, s any) bool {
 		s.(*stream).deliveries.Retries.Stop()

@@ -22,6 +22,8 @@ type fakeLog struct {
 	streams map[string]*fakeStream
 	// refuse fails appends and deletions of queues if it returns an error.
 	refuse func(queue string) error
+	// latency is how long appends take.
+	latency time.Duration
 	// largest is the size of the largest append, written the size of all.
 	largest, written int
 }
@@ -52,6 +54,19 @@ func (l *fakeLog) setRefuse(refuse func(queue string) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refuse = refuse
+}
+
+// setLatency sets latency.
+func (l *fakeLog) setLatency(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.latency = d
+}
+
+func (l *fakeLog) getLatency() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.latency
 }
 
 // left returns the number of segments in each queue of a stream that has any.
@@ -228,6 +243,9 @@ func (s *fakeLogStream) AppendNew(ctx context.Context, records ...eventlog.Recor
 
 // Append implements LogStream. Records of a queue share a segment, unless they are to be alone.
 func (s *fakeLogStream) Append(ctx context.Context, records ...eventlog.Record) error {
+	if latency := s.session.log.getLatency(); latency > 0 {
+		<-time.After(latency)
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

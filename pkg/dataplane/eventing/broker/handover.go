@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
@@ -85,6 +86,7 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 		q.WaitInFlight()
 	}
 	if timer.Stop() {
+		delivery.WaitForCopies(s.ctx, queues)
 		drain(s.ctx, consumers)
 	}
 	release()

@@ -39,6 +39,68 @@ func TestRetriesSurviveRestarts(t *testing.T) {
 	}
 }
 
+// An event whose attempt takes more than a second, and succeeds while the process ends or the owner changes, is sent once: its copy is
+// acknowledged, whether it is being appended at that time, or was not read because the address was unknown.
+func TestCopiesAreReadAtTheEnd(t *testing.T) {
+	move := func(w *fixture) {
+		c := w.stream(brokerKey).consumer("uid-a").config.Load()
+		w.ReleaseStream(brokerKey)
+		_, err := w.AcquireStream(w.Context(), eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}, []eventing.Consumer{*c})
+		w.must(err)
+	}
+	for name, test := range map[string]struct {
+		end    func(*fixture)
+		paused bool
+	}{
+		"restart":          {(*fixture).restart, false},
+		"restart, unknown": {(*fixture).restart, true},
+		"move":             {move, false},
+		"move, unknown":    {move, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *fixture) {
+				w.set(trigger("a"))
+				w.answer("a", slow(delivery.SharedTimeout+500*time.Millisecond))
+				w.accept(brokerKey, "1")
+				w.after(delivery.SharedTimeout / 2)
+				if test.paused {
+					w.set(trigger("a", func(c *eventing.Consumer) { c.Subscriber = eventing.Endpoint{Unresolved: true} }))
+				}
+				w.log.setLatency(200 * time.Millisecond)
+				w.after(delivery.SharedTimeout/2 + 100*time.Millisecond)
+				test.end(w)
+				w.log.setLatency(0)
+				w.log.expectLeft(t, "b", nil)
+				w.set(trigger("a"))
+				w.after(time.Minute)
+				w.expect("attempts", w.tried("a"), "1")
+			})
+		})
+	}
+}
+
+// A copy behind a long queue is waited for only shortly. It is sent by the next process.
+func TestCopiesAreWaitedForShortly(t *testing.T) {
+	run(t, func(w *fixture) {
+		w.set(trigger("a"))
+		w.answer("a", slow(delivery.SharedTimeout+500*time.Millisecond))
+		w.accept(brokerKey, "1")
+		w.after(delivery.SharedTimeout / 2)
+		for range 4096 {
+			h := record.Header{ID: record.NewID(), Accepted: time.Now(), Due: time.Now().Add(time.Hour)}
+			w.log.put("b", "uid-a", newEvent("behind").Append(h.Append(nil)))
+		}
+		w.must(w.Refresh(w.Context(), brokerKey))
+		w.after(2 * delivery.SharedTimeout)
+		began := time.Now()
+		w.Stop(time.Minute)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("stopping took %v, want 1s", took)
+		}
+		w.expect("attempts", w.tried("a"), "1")
+	})
+}
+
 // Events that were done of a segment is not repeated after a restart, though the rest of it was broken off: neither the attempts of
 // others that share it, nor those at events that were written together (eventing DeliverySpec).
 func TestPartsSurviveRestart(t *testing.T) {

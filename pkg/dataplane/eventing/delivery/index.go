@@ -77,6 +77,17 @@ func (x *index) count(d *Delivery, n int) {
 // idle reports whether memory holds no record of the subscriber queue, and none is being appended.
 func (x *index) idle() bool { return x.read == 0 && x.storing == 0 }
 
+// expectsCopies reports whether a copy, or a record that is not needed anymore, was not read yet from the subscriber queue.
+func (x *index) expectsCopies() bool {
+	for _, d := range x.records {
+		switch d.state.Record {
+		case machine.Copying, machine.CopyingStale, machine.Copied, machine.Stale:
+			return true
+		}
+	}
+	return false
+}
+
 // segment returns the segment in memory that has the records of deliveries, if any.
 func (x *index) segment(deliveries []*Delivery) *segment {
 	for _, d := range deliveries {

@@ -29,8 +29,8 @@ const (
 	pausedDelay = 30 * time.Second
 	// rewriteDelay is the time between attempts to append records that the log rejected.
 	rewriteDelay = 200 * time.Millisecond
-	// drainTimeout bounds Drain.
-	drainTimeout = 5 * time.Second
+	// drainTimeout bounds Drain, copiesTimeout WaitForCopies: a copy is read within milliseconds, unless the subscriber queue is long.
+	drainTimeout, copiesTimeout = 5 * time.Second, time.Second
 )
 
 // Outcomes of an attempt.
@@ -100,6 +100,8 @@ type Queue struct {
 	// paused is true while no endpoint is configured, stopped when no attempts may be started anymore, removed if the consumer
 	// does not exist anymore.
 	paused, stopped, removed bool
+	// copiesRead is closed when no copy is left to read. It is nil unless WaitForCopies waits.
+	copiesRead chan struct{}
 }
 
 // NewQueue returns a Queue that reads nothing before Start. Its deliveries end with ctx.
@@ -206,6 +208,7 @@ func (q *Queue) handle(f logqueue.Segment) {
 		f.Handle.Nack(delay)
 		return
 	}
+	copyRead := false
 	for _, d := range deliveries {
 		known := q.index.records[d.id]
 		switch {
@@ -223,9 +226,14 @@ func (q *Queue) handle(f logqueue.Segment) {
 		default:
 			q.index.move(known, from)
 			q.apply(known, machine.CopyRead)
+			copyRead = true
 			continue
 		}
 		q.apply(d, machine.Read)
+	}
+	if copyRead && q.copiesRead != nil && !q.expectsCopies() {
+		close(q.copiesRead)
+		q.copiesRead = nil
 	}
 	q.dispatcher.start()
 }
@@ -410,14 +418,39 @@ func (q *Queue) idle() bool {
 }
 
 // Halt prevents further attempts, permanently if the consumer was removed. Segments that are read from now on are kept until
-// Reader.Stop.
+// Reader.Stop. Copies are still read, even if the Queue is paused.
 func (q *Queue) Halt(removed bool) {
 	q.mu.Lock()
 	q.stopped, q.removed = true, removed
 	q.dispatcher.stop()
 	q.evictor.stop()
+	reads := !removed && q.expectsCopies()
 	q.mu.Unlock()
-	q.Reader.Halt()
+	if reads {
+		q.Reader.SetPaused(q.ctx, false)
+	} else {
+		q.Reader.Halt()
+	}
+}
+
+// expectsCopies reports whether WaitForCopies must wait. Copies exist in an ordered subscriber queue only if the order changed;
+// reading there counts as an attempt. mu is held.
+func (q *Queue) expectsCopies() bool { return !q.config.Ordered() && q.index.expectsCopies() }
+
+// waitForCopies implements WaitForCopies.
+func (q *Queue) waitForCopies(ctx context.Context) {
+	q.mu.Lock()
+	if !q.expectsCopies() {
+		q.mu.Unlock()
+		return
+	}
+	read := make(chan struct{})
+	q.copiesRead = read
+	q.mu.Unlock()
+	select {
+	case <-read:
+	case <-ctx.Done():
+	}
 }
 
 // WaitInFlight waits for the attempts and appends in progress after Halt.

@@ -232,6 +232,17 @@ func (s *Stream) Store(ctx context.Context, queue string, deliveries []*Delivery
 	return nil
 }
 
+// WaitForCopies waits, at the end of the process or of the stream's ownership, until copies were read from the subscriber queues.
+// Copies whose deliveries ended are acknowledged then, instead of being sent by the next process. It must be called after
+// WaitInFlight, and before the Readers are stopped.
+func WaitForCopies(ctx context.Context, queues []*Queue) {
+	ctx, cancel := context.WithTimeout(ctx, copiesTimeout)
+	defer cancel()
+	for _, q := range queues {
+		q.waitForCopies(ctx)
+	}
+}
+
 // Drain stores, at the end of the process or of the stream's ownership, the deliveries in memory whose segments contain
 // finished deliveries, so that these are not repeated. The Queues must have stopped.
 func Drain(ctx context.Context, queues []*Queue) {
