@@ -3,6 +3,9 @@ package pool
 import (
 	"testing"
 	"time"
+
+	"k8s.io/component-base/metrics"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // TestColdStartPhases covers how long each phase of a cold start takes, and that each ends at most once.
@@ -49,5 +52,29 @@ func TestColdStartPhases(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+type phaseMetric struct{ observed int }
+
+func (m *phaseMetric) Observe(float64) { m.observed++ }
+
+// TestBackendBeforeActivated checks that each phase is recorded once, also if a backend is ready before the activation ended.
+func TestBackendBeforeActivated(t *testing.T) {
+	var recorded [len(phases)]phaseMetric
+	series := &Series{}
+	for ph := range recorded {
+		series.coldStart[ph] = metrics.ObserverMetric(&recorded[ph])
+	}
+	p := &Pool{pools: &Pools{options: Options{Clock: clocktesting.NewFakeClock(time.Unix(1, 0))}}}
+	p.series.Store(series)
+	p.beginColdStart()
+	for _, ph := range []phase{starting, scheduling, forwarding} {
+		p.endPhase(ph)
+	}
+	for ph, metric := range recorded {
+		if metric.observed != 1 {
+			t.Errorf("phase %s was recorded %d times, want once", phases[ph], metric.observed)
+		}
 	}
 }

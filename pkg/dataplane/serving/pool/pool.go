@@ -306,6 +306,10 @@ func (p *Pool) endPhase(ph phase) {
 	if p.coldStart == (coldStart{}) {
 		return
 	}
+	if ph == starting {
+		// A backend may be ready before Options.Activate returns.
+		p.endPhase(scheduling)
+	}
 	if took, ok := p.coldStart.end(ph, p.pools.options.Clock.Now()); ok {
 		p.series.Load().observePhase(ph, took)
 	}
