@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -86,16 +87,25 @@ func (w *tunnelWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // tunnelConn is a stream of another replica as a net.Conn.
 type tunnelConn struct {
-	writer  io.Writer
 	control *http.ResponseController
 	in      io.ReadCloser
+
+	// mu is held during a write: the writer must not be used when the handler has ended, which closes the connection before.
+	mu     sync.Mutex
+	writer io.Writer
+	closed bool
 }
 
 // Read implements net.Conn.
 func (c *tunnelConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// Write implements net.Conn.
+// Write implements net.Conn. It fails after Close.
 func (c *tunnelConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, net.ErrClosed
+	}
 	n, err := c.writer.Write(b)
 	if err != nil {
 		return n, err
@@ -103,8 +113,17 @@ func (c *tunnelConn) Write(b []byte) (int, error) {
 	return n, c.control.Flush()
 }
 
-// Close implements net.Conn.
-func (c *tunnelConn) Close() error { return c.in.Close() }
+// Close implements net.Conn. It ends a write in progress.
+func (c *tunnelConn) Close() error {
+	err := c.in.Close()
+	if !c.mu.TryLock() {
+		err = errors.Join(err, c.control.SetWriteDeadline(time.Unix(1, 0)))
+		c.mu.Lock()
+	}
+	c.closed = true
+	c.mu.Unlock()
+	return err
+}
 
 // LocalAddr implements net.Conn.
 func (c *tunnelConn) LocalAddr() net.Addr { return &net.TCPAddr{} }
