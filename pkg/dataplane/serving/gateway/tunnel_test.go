@@ -16,7 +16,7 @@ func TestTunnelConnClosed(t *testing.T) {
 	for name, blocked := range map[string]bool{"no write in progress": false, "a write in progress": true} {
 		t.Run(name, func(t *testing.T) {
 			ended := make(chan net.Conn, 1)
-			written := make(chan error, 1)
+			written := make(chan struct{})
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				conn, _, err := (&tunnelWriter{ResponseWriter: w, in: r.Body}).Hijack()
 				if err != nil {
@@ -29,9 +29,8 @@ func TestTunnelConnClosed(t *testing.T) {
 					go func() {
 						// The client reads nothing, so its window is used up.
 						for {
-							_, err := conn.Write(make([]byte, 1<<20))
-							if err != nil {
-								written <- err
+							if _, err := conn.Write(make([]byte, 1<<20)); err != nil {
+								close(written)
 								return
 							}
 							begin()
