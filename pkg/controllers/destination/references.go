@@ -160,7 +160,7 @@ func (refs *References) Ready(ctx context.Context, ref *duckv1.KReference) (*duc
 	return found.ready, err
 }
 
-// HostObject returns an object of the host cluster, and has the referrer reconciled when anything of it changes. It
+// HostObject returns an object of the host cluster. The referrer is reconciled when anything of the object changes. HostObject
 // fails with *Unresolved as Resolve does. The object may not be changed.
 func (refs *References) HostObject(ctx context.Context, ref *duckv1.KReference) (*unstructured.Unstructured, error) {
 	ref = refs.qualified(ref)
