@@ -33,7 +33,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
@@ -126,10 +125,10 @@ type Manager struct {
 	// current is nil until the first certificates are issued.
 	current atomic.Pointer[issued]
 
-	// mu guards the fields below.
-	mu        sync.Mutex
-	listeners []dynamiccertificates.Listener
-	bundles   *CABundles
+	listeners listeners // of the serving certificate
+
+	mu      sync.Mutex
+	bundles *CABundles // guarded by mu
 }
 
 // issued is an immutable snapshot of a replica's certificates.
@@ -240,12 +239,10 @@ func (m *Manager) issue(into *issued, now time.Time) error {
 // notify notifies the listeners of the serving certificate and of the bundle.
 func (m *Manager) notify(serving, bundle bool) {
 	m.mu.Lock()
-	listeners, bundles := m.listeners, m.bundles
+	bundles := m.bundles
 	m.mu.Unlock()
 	if serving {
-		for _, l := range listeners {
-			l.Enqueue()
-		}
+		m.listeners.notify()
 	}
 	if bundle && bundles != nil {
 		bundles.enqueueAll()

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,11 +25,8 @@ type Mounted struct {
 	logger klog.Logger
 
 	// current is nil until the files have been read.
-	current atomic.Pointer[mounted]
-
-	// mu guards listeners.
-	mu        sync.Mutex
-	listeners []dynamiccertificates.Listener
+	current   atomic.Pointer[mounted]
+	listeners listeners
 }
 
 // mounted are the contents of the files. Immutable.
@@ -95,7 +90,7 @@ func (m *Mounted) PeerTLS(others ...string) *tls.Config {
 
 // ServingCertificate returns the certificate for health checks and metrics. Start must have returned before it is used.
 func (m *Mounted) ServingCertificate() dynamiccertificates.CertKeyContentProvider {
-	return mountedCertificate{m}
+	return mountedCertificate{&m.listeners, m}
 }
 
 // read reads the files, and notifies listeners of a new certificate.
@@ -121,16 +116,14 @@ func (m *Mounted) read() error {
 		return fmt.Errorf("parse %s: no certificate found", filepath.Join(m.dir, bundleKey))
 	}
 	m.current.Store(next)
-	m.mu.Lock()
-	listeners := m.listeners
-	m.mu.Unlock()
-	for _, l := range listeners {
-		l.Enqueue()
-	}
+	m.listeners.notify()
 	return nil
 }
 
-type mountedCertificate struct{ m *Mounted }
+type mountedCertificate struct {
+	*listeners
+	m *Mounted
+}
 
 // Name implements dynamiccertificates.CertKeyContentProvider.
 func (mountedCertificate) Name() string { return "mounted certificate" }
@@ -142,12 +135,4 @@ func (c mountedCertificate) CurrentCertKeyContent() (certPEM, keyPEM []byte) {
 		return nil, nil
 	}
 	return held.certPEM, held.keyPEM
-}
-
-// AddListener implements dynamiccertificates.Notifier.
-func (c mountedCertificate) AddListener(listener dynamiccertificates.Listener) {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	// Readers use the slice without the lock.
-	c.m.listeners = append(slices.Clip(c.m.listeners), listener)
 }

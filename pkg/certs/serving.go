@@ -3,6 +3,7 @@ package certs
 import (
 	"crypto/x509"
 	"slices"
+	"sync"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
@@ -10,10 +11,13 @@ import (
 // ServingCertificate returns the certificate of the API server, for SecureServing.ServerCert.GeneratedCert. It follows
 // every renewal. Start must have returned before it is used.
 func (m *Manager) ServingCertificate() dynamiccertificates.CertKeyContentProvider {
-	return servingCertificate{m}
+	return servingCertificate{&m.listeners, m}
 }
 
-type servingCertificate struct{ m *Manager }
+type servingCertificate struct {
+	*listeners
+	m *Manager
+}
 
 // Name implements dynamiccertificates.CertKeyContentProvider.
 func (s servingCertificate) Name() string { return "self-managed serving certificate" }
@@ -27,12 +31,27 @@ func (s servingCertificate) CurrentCertKeyContent() (certPEM, keyPEM []byte) {
 	return held.serving.certPEM, held.serving.keyPEM
 }
 
+// listeners are notified of new certificates. They are safe for concurrent use.
+type listeners struct {
+	mu  sync.Mutex
+	all []dynamiccertificates.Listener // guarded by mu
+}
+
 // AddListener implements dynamiccertificates.Notifier.
-func (s servingCertificate) AddListener(listener dynamiccertificates.Listener) {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	// Readers use the slice without the lock.
-	s.m.listeners = append(slices.Clip(s.m.listeners), listener)
+func (l *listeners) AddListener(listener dynamiccertificates.Listener) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// notify uses the slice without the lock.
+	l.all = append(slices.Clip(l.all), listener)
+}
+
+func (l *listeners) notify() {
+	l.mu.Lock()
+	all := l.all
+	l.mu.Unlock()
+	for _, listener := range all {
+		listener.Enqueue()
+	}
 }
 
 // servingNames returns the DNS names of the API: in the host cluster, and through a forwarded port.
