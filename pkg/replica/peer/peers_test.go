@@ -64,7 +64,7 @@ func (a *authority) config(t *testing.T, name string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: pool, ClientCAs: pool}
 }
 
-// serve returns the address of a server.
+// serve returns the address of a server that echoes.
 func serve(t *testing.T, config *tls.Config) string {
 	t.Helper()
 	server := NewServer(config)
@@ -72,6 +72,12 @@ func serve(t *testing.T, config *tls.Config) string {
 		fmt.Fprintf(w, "%s %s ", r.Proto, r.URL.Path)
 		io.Copy(w, r.Body) //nolint:errcheck // the client sees
 	}))
+	return listen(t, server)
+}
+
+// listen returns the address at which a server serves until the test ends.
+func listen(t *testing.T, server *Server) string {
+	t.Helper()
 	var listening net.ListenConfig
 	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -175,25 +181,11 @@ func TestUnreachable(t *testing.T) {
 // Clients with a certificate for another name than the replicas' may request only the elements for all clients.
 func TestOtherNames(t *testing.T) {
 	a := newAuthority(t)
-	config := a.config(t, ServerName)
-	server := NewServer(config)
+	server := NewServer(a.config(t, ServerName))
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "answer") })
 	server.Handle("replicas", answer)
 	server.HandleAll("all", answer)
-	var listening net.ListenConfig
-	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ctx, listener, time.Second) }()
-	defer func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
+	address := listen(t, server)
 	replica, gateway := NewClient(a.config(t, ServerName)), NewClient(a.config(t, "gateways"))
 	defer replica.CloseIdleConnections()
 	defer gateway.CloseIdleConnections()
@@ -207,7 +199,7 @@ func TestOtherNames(t *testing.T) {
 		{gateway, "/all", "200 answer"},
 		{gateway, "/other", "404 404 page not found"},
 	} {
-		if got, err := send(t, test.client, "https://"+listener.Addr().String()+test.path); err != nil || got != test.want {
+		if got, err := send(t, test.client, "https://"+address+test.path); err != nil || got != test.want {
 			t.Errorf("%s: %q, %v, want %q", test.path, got, err, test.want)
 		}
 	}
