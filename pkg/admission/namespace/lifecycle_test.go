@@ -16,7 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 )
 
-// fakeStorage holds the phases of Namespaces by name.
+// fakeStorage has the phases of Namespaces by name.
 type fakeStorage map[string]corev1.NamespacePhase
 
 func (fakeStorage) New() runtime.Object { return &corev1.Namespace{} }

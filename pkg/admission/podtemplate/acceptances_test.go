@@ -91,12 +91,12 @@ func TestAcceptanceEndsWhenTheHostsRulesChange(t *testing.T) {
 			_, err := host.CoreV1().Namespaces().Update(ctx, changed, metav1.UpdateOptions{})
 			return err
 		},
-		"a policy is made": func() error {
+		"a policy is created": func() error {
 			_, err := host.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx,
 				&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{})
 			return err
 		},
-		"a webhook is made": func() error {
+		"a webhook is created": func() error {
 			_, err := host.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx,
 				&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}}, metav1.CreateOptions{})
 			return err
@@ -123,7 +123,7 @@ func eventually(t *testing.T, condition func() bool) {
 	for !condition() {
 		select {
 		case <-timeout:
-			t.Fatal("it did not happen in 30 s")
+			t.Fatal("the condition did not hold within 30 s")
 		case <-tick.C:
 		}
 	}
@@ -161,12 +161,12 @@ func TestOneQuestionForAllThatAskAtOnce(t *testing.T) {
 				}
 				synctest.Wait()
 				if n := asked.Load(); n != 1 {
-					t.Errorf("%d ask at the same time", n)
+					t.Errorf("%d concurrent calls", n)
 				}
 				close(answered)
 				synctest.Wait()
 				if n := asked.Load(); n != test.asked {
-					t.Errorf("%d questions, want %d", n, test.asked)
+					t.Errorf("%d dry runs, want %d", n, test.asked)
 				}
 			})
 		})

@@ -128,7 +128,7 @@ func TestPodIsTheTemplate(t *testing.T) {
 	}
 }
 
-// TestPodIsTheOneOfARevision covers what a Revision's Pod has besides the template: the host may reject it for these.
+// TestPodIsTheOneOfARevision covers the parts of a Revision's Pod besides the template, for which the host may reject it.
 func TestPodIsTheOneOfARevision(t *testing.T) {
 	s := serviceWith("image")
 	s.Spec.Template.Labels["sandbox"] = "yes"
@@ -150,7 +150,7 @@ func TestPodIsTheOneOfARevision(t *testing.T) {
 	}
 }
 
-// TestFieldOfAVariable covers that rejections of environment variables name the variables of the template.
+// TestFieldOfAVariable checks that rejections of environment variables name the variables of the template.
 func TestFieldOfAVariable(t *testing.T) {
 	s := serviceWith("image")
 	s.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A"}, {Name: "B"}}
@@ -163,7 +163,7 @@ func TestFieldOfAVariable(t *testing.T) {
 	}
 }
 
-// TestPodOfConfiguration has the labels of a Service's Pods where a Service controls the Configuration.
+// TestPodOfConfiguration checks that the Pod has the labels of a Service's Pods if a Service controls the Configuration.
 func TestPodOfConfiguration(t *testing.T) {
 	template := serviceWith("image").Spec.Template
 	for _, owner := range []string{"Service", "Other"} {
@@ -177,7 +177,7 @@ func TestPodOfConfiguration(t *testing.T) {
 	}
 }
 
-// TestPodIsAsRestrictedAsItsRevisions is about namespaces that admit Pods of the restricted Pod Security level only: the
+// TestPodIsAsRestrictedAsItsRevisions covers namespaces that admit only Pods of the restricted Pod Security level: the
 // defaults of a Revision's Pods apply, and settings of the user override them.
 func TestPodIsAsRestrictedAsItsRevisions(t *testing.T) {
 	s := serviceWith("image")
@@ -213,9 +213,9 @@ func TestAnswers(t *testing.T) {
 		{"admission", apierrors.NewForbidden(pods, "s-dry-run", errors.New("violates PodSecurity")), []string{"default"}, []string{"spec.template"}},
 		{"a webhook's denial", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "denied"}}, []string{"default"}, []string{"spec.template"}},
 		{"a malformed Pod", apierrors.NewBadRequest("bad"), nil, []string{"spec.template"}},
-		{"the ServiceAccount is not there yet", apierrors.NewForbidden(pods, "s-dry-run", errors.New("no service account")), nil, nil},
+		{"the ServiceAccount does not exist yet", apierrors.NewForbidden(pods, "s-dry-run", errors.New("no service account")), nil, nil},
 		{"quota used up", apierrors.NewForbidden(pods, "s-dry-run", errors.New("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")), []string{"default"}, nil},
-		{"no right to ask", apierrors.NewForbidden(pods, "", errors.New("User cannot create")), []string{"default"}, nil},
+		{"no permission for the dry run", apierrors.NewForbidden(pods, "", errors.New("User cannot create")), []string{"default"}, nil},
 		{"an internal error", apierrors.NewInternalError(errors.New("boom")), nil, nil},
 		{"a timeout", context.DeadlineExceeded, nil, nil},
 		{"no connection", errors.New("connection refused"), nil, nil},

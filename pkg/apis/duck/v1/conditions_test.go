@@ -41,7 +41,7 @@ func TestConditionsSet(t *testing.T) {
 			Conditions{a, {Type: "C", Status: corev1.ConditionTrue, LastTransitionTime: now}}},
 		{"reason changes: time stays", Conditions{a, c}, Condition{Type: "C", Status: corev1.ConditionFalse, Reason: "Other"},
 			Conditions{a, {Type: "C", Status: corev1.ConditionFalse, Reason: "Other", LastTransitionTime: before}}},
-		{"nothing new: even the order stays", Conditions{c, a}, Condition{Type: "A", Status: corev1.ConditionTrue},
+		{"no change: even the order stays", Conditions{c, a}, Condition{Type: "A", Status: corev1.ConditionTrue},
 			Conditions{c, a}},
 		{"the caller's time does not count", Conditions{a}, Condition{Type: "A", Status: corev1.ConditionTrue, LastTransitionTime: now},
 			Conditions{a}},
@@ -82,7 +82,7 @@ func TestConditionsReady(t *testing.T) {
 		dependents []ConditionType
 		want       Condition
 	}{
-		{"nothing to wait for", nil, nil, ready(corev1.ConditionTrue, "")},
+		{"no dependents", nil, nil, ready(corev1.ConditionTrue, "")},
 		{"missing dependent", nil, []ConditionType{"A"}, ready(corev1.ConditionUnknown, "")},
 		{"all true", Conditions{condition("A", corev1.ConditionTrue, "Fine")}, []ConditionType{"A"}, ready(corev1.ConditionTrue, "")},
 		{"Unknown is Unknown", Conditions{condition("A", corev1.ConditionTrue, ""), condition("B", corev1.ConditionUnknown, "Waiting")},
@@ -96,7 +96,7 @@ func TestConditionsReady(t *testing.T) {
 			nil, ready(corev1.ConditionUnknown, "One")},
 		{"dependents in the order given", Conditions{condition("A", corev1.ConditionFalse, "One"), condition("B", corev1.ConditionFalse, "Two")},
 			[]ConditionType{"B", "A"}, ready(corev1.ConditionFalse, "Two")},
-		{"others of severity Error count as well", Conditions{condition("A", corev1.ConditionTrue, ""), condition("B", corev1.ConditionFalse, "Broken")},
+		{"other conditions of severity Error count too", Conditions{condition("A", corev1.ConditionTrue, ""), condition("B", corev1.ConditionFalse, "Broken")},
 			[]ConditionType{"A"}, ready(corev1.ConditionFalse, "Broken")},
 		{"Info does not count", Conditions{info}, []ConditionType{"Active"}, ready(corev1.ConditionTrue, "")},
 		{"an earlier Ready does not count", Conditions{condition(ConditionReady, corev1.ConditionFalse, "Old")}, nil, ready(corev1.ConditionTrue, "")},

@@ -23,7 +23,7 @@ func TestDeliveryOrder(t *testing.T) {
 		{"ours counts first", map[string]string{DeliveryOrderAnnotationKey: "unordered", DeliveryOrderKafkaAnnotationKey: "ordered"}, false, nil},
 		{"something else", map[string]string{DeliveryOrderAnnotationKey: "Ordered"}, false, []fault{
 			{field.ErrorTypeNotSupported, "metadata.annotations[eventing.knative.dev/delivery.order]", `"ordered", "unordered"`}}},
-		{"something else by Kafka's name", map[string]string{DeliveryOrderKafkaAnnotationKey: ""}, false, []fault{
+		{"an unknown value of Kafka's annotation", map[string]string{DeliveryOrderKafkaAnnotationKey: ""}, false, []fault{
 			{field.ErrorTypeNotSupported, "metadata.annotations[kafka.eventing.knative.dev/delivery.order]", `"ordered", "unordered"`}}},
 	}
 	for _, tt := range tests {

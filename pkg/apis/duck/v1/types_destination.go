@@ -78,4 +78,10 @@ type AddressStatus struct {
 	// Address is the address at which the object accepts events or requests. Set by its controller.
 	// +optional
 	Address *Addressable `json:"address,omitempty"`
+
+	// Addresses are all addresses at which the object accepts events, the preferred one first, if it has several or only
+	// an address with https. Set by its controller.
+	// +optional
+	// +listType=atomic
+	Addresses []Addressable `json:"addresses,omitempty"`
 }

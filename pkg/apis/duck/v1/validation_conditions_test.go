@@ -35,7 +35,7 @@ func TestValidateConditions(t *testing.T) {
 			{Type: "Active", Status: corev1.ConditionTrue},
 			{Type: "Active", Status: corev1.ConditionFalse}}, []fault{
 			{field.ErrorTypeDuplicate, "status.conditions[1].type", "Active"}}},
-		{"two without a type are each missing it", Conditions{
+		{"two conditions without a type", Conditions{
 			{Status: corev1.ConditionTrue}, {Status: corev1.ConditionTrue}}, []fault{
 			{field.ErrorTypeRequired, "status.conditions[0].type", "must"},
 			{field.ErrorTypeRequired, "status.conditions[1].type", "must"}}},

@@ -34,7 +34,7 @@ func TestValidateDelivery(t *testing.T) {
 			{field.ErrorTypeInvalid, "spec.delivery.timeout", "must be greater than 0"}}},
 		{"timeout that rounds to zero", &DeliverySpec{Timeout: ptr.To("PT0.0000000001S")}, []fault{
 			{field.ErrorTypeInvalid, "spec.delivery.timeout", "must be greater than 0"}}},
-		{"everything wrong, all reported at once", &DeliverySpec{
+		{"all errors are reported at once", &DeliverySpec{
 			DeadLetterSink: &Destination{},
 			Retry:          ptr.To[int32](-2),
 			Timeout:        ptr.To("30s"),

@@ -57,6 +57,17 @@ func (r *KReference) Validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
+// RequireReference returns the errors of a reference whose apiVersion, kind and name may have any value that is not empty.
+func RequireReference(apiVersion, kind, name string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, required := range []struct{ name, value string }{{"apiVersion", apiVersion}, {"kind", kind}, {"name", name}} {
+		if required.value == "" {
+			errs = append(errs, field.Required(path.Child(required.name), ""))
+		}
+	}
+	return errs
+}
+
 // ValidateTypeMeta returns the errors of a reference to a kind: both kind and apiVersion are required.
 func ValidateTypeMeta(t metav1.TypeMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList

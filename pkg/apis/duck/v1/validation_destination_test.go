@@ -70,7 +70,7 @@ func TestValidateDestination(t *testing.T) {
 			{field.ErrorTypeInvalid, certs, "must be PEM certificates"}}},
 		{"truncated", &Destination{Ref: service(), CACerts: &truncated}, []fault{
 			{field.ErrorTypeInvalid, certs, "must be PEM certificates"}}},
-		{"truncated before a whole one", &Destination{Ref: service(), CACerts: ptr.To(truncated + "\n" + certificate)}, []fault{
+		{"truncated before a complete certificate", &Destination{Ref: service(), CACerts: ptr.To(truncated + "\n" + certificate)}, []fault{
 			{field.ErrorTypeInvalid, certs, "must be PEM certificates"}}},
 		{"not X.509", &Destination{Ref: service(), CACerts: ptr.To("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n")}, []fault{
 			{field.ErrorTypeInvalid, certs, "must hold X.509 certificates"}}},

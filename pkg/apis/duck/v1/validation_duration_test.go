@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestParseDuration covers what eventing DeliverySpec calls ISO 8601 format.
+// TestParseDuration covers the ISO 8601 format of eventing DeliverySpec.
 func TestParseDuration(t *testing.T) {
 	const day = 24 * time.Hour
 	good := map[string]time.Duration{

@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
-// fault is what a test expects of one error.
+// fault is an expected error.
 type fault apitest.Fault
 
 // newCertificate returns a self-signed certificate as PEM.

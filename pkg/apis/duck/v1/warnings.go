@@ -3,6 +3,7 @@ package v1
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -28,18 +29,25 @@ func Unused(path *field.Path, why string) string {
 	return fmt.Sprintf("%s: has no effect: %s", path, why)
 }
 
-// WarnDestination returns the warnings about a destination.
-func WarnDestination(d *Destination, path *field.Path) []string {
-	if d == nil || d.Audience == nil {
-		return nil
-	}
-	return []string{Unused(path.Child("audience"), "no OIDC token is sent")}
-}
-
-// WarnDelivery returns the warnings about delivery options.
-func WarnDelivery(d *DeliverySpec, path *field.Path) []string {
+// WarnDestination returns the warnings about a destination. authenticated is true if deliveries are authenticated by tokens.
+func WarnDestination(d *Destination, path *field.Path, authenticated bool) []string {
 	if d == nil {
 		return nil
 	}
-	return WarnDestination(d.DeadLetterSink, path.Child("deadLetterSink"))
+	var warnings []string
+	if d.Audience != nil && !authenticated {
+		warnings = append(warnings, Unused(path.Child("audience"), "no token is sent while authentication-oidc of config-features is not enabled"))
+	}
+	if parsed, err := url.Parse(d.URI); d.CACerts != nil && err == nil && parsed.Scheme == "http" {
+		warnings = append(warnings, Unused(path.Child("CACerts"), "deliveries to an http URL are not encrypted"))
+	}
+	return warnings
+}
+
+// WarnDelivery returns the warnings about delivery options. authenticated is as for WarnDestination.
+func WarnDelivery(d *DeliverySpec, path *field.Path, authenticated bool) []string {
+	if d == nil {
+		return nil
+	}
+	return WarnDestination(d.DeadLetterSink, path.Child("deadLetterSink"), authenticated)
 }

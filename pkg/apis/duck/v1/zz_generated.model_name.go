@@ -16,6 +16,26 @@ func (in Addressable) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in AppliedEventPoliciesStatus) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.AppliedEventPoliciesStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in AppliedEventPolicyRef) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.AppliedEventPolicyRef"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Auth) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.Auth"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in AuthStatus) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.AuthStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Condition) OpenAPIModelName() string {
 	return "dev.knative.duck.v1.Condition"
 }
@@ -36,6 +56,16 @@ func (in Destination) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventTrace) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.EventTrace"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventTraceOptions) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.EventTraceOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in KReference) OpenAPIModelName() string {
 	return "dev.knative.duck.v1.KReference"
 }
@@ -53,4 +83,39 @@ func (in SubscriberSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in SubscriberStatus) OpenAPIModelName() string {
 	return "dev.knative.duck.v1.SubscriberStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TracedAttempt) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.TracedAttempt"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TracedDelivery) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.TracedDelivery"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TracedEvent) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.TracedEvent"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TracedMismatch) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.TracedMismatch"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TracedObject) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.TracedObject"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TracedParent) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.TracedParent"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TracedReply) OpenAPIModelName() string {
+	return "dev.knative.duck.v1.TracedReply"
 }

@@ -28,7 +28,7 @@ func TestBrokerDefaults(t *testing.T) {
 		name     string
 		in, want *Broker
 	}{
-		{"nothing said stays so", &Broker{}, &Broker{}},
+		{"an empty spec does not change", &Broker{}, &Broker{}},
 		{"references get the namespace",
 			&Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference(""), Delivery: sink("")}},
 			&Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference("shop"), Delivery: sink("shop")}}},
@@ -77,7 +77,7 @@ func TestBrokerCreateDefaults(t *testing.T) {
 		{"defaults of the class", classes,
 			&Broker{ObjectMeta: classed("Rabbit")},
 			&Broker{ObjectMeta: classed("Rabbit"), Spec: BrokerSpec{Config: reference("rabbits")}}},
-		{"another class has none of its own", classes,
+		{"a class without its own defaults", classes,
 			&Broker{ObjectMeta: unnamed},
 			&Broker{ObjectMeta: classed(BrokerClassJetStream), Spec: BrokerSpec{Config: reference("system"), Delivery: sink("shop")}}},
 		{"the reference gets the namespace", Settings{Cluster: BrokerDefaults{Options: options("")}},
@@ -101,7 +101,7 @@ func TestBrokerCreateDefaults(t *testing.T) {
 	}
 }
 
-// An update that leaves class and config out does not change them (eventing Broker Lifecycle-5).
+// An update that omits class and config does not change them (eventing Broker Lifecycle-5).
 func TestBrokerUpdateDefaults(t *testing.T) {
 	old := &Broker{ObjectMeta: classed("Kafka"), Spec: BrokerSpec{Config: reference("system"), Delivery: sink("shop")}}
 	for name, tt := range map[string]struct{ in, want *Broker }{
@@ -139,10 +139,13 @@ func TestTriggerDefaults(t *testing.T) {
 		{"label and namespaces",
 			&Trigger{ObjectMeta: labels(nil), Spec: TriggerSpec{Broker: "b", Filter: filter, Subscriber: duckv1.Destination{Ref: reference("")}, Delivery: sink("")}},
 			&Trigger{ObjectMeta: labels(map[string]string{BrokerLabelKey: "b"}), Spec: TriggerSpec{Broker: "b", Filter: filter, Subscriber: duckv1.Destination{Ref: reference("shop")}, Delivery: sink("shop")}}},
+		{"label of brokerRef, which keeps its namespace",
+			&Trigger{ObjectMeta: labels(nil), Spec: TriggerSpec{BrokerRef: &duckv1.KReference{Name: "b"}}},
+			&Trigger{ObjectMeta: labels(map[string]string{BrokerLabelKey: "b"}), Spec: TriggerSpec{BrokerRef: &duckv1.KReference{Name: "b"}, Filter: &TriggerFilter{}}}},
 		{"wrong label",
 			&Trigger{ObjectMeta: labels(map[string]string{BrokerLabelKey: "c", "team": "d"}), Spec: TriggerSpec{Broker: "b"}},
 			&Trigger{ObjectMeta: labels(map[string]string{BrokerLabelKey: "b", "team": "d"}), Spec: TriggerSpec{Broker: "b", Filter: &TriggerFilter{}}}},
-		{"a name that no label can hold",
+		{"a name that is too long for a label",
 			&Trigger{ObjectMeta: labels(map[string]string{BrokerLabelKey: "c"}), Spec: TriggerSpec{Broker: long}},
 			&Trigger{ObjectMeta: labels(map[string]string{}), Spec: TriggerSpec{Broker: long, Filter: &TriggerFilter{}}}},
 	}

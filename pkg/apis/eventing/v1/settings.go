@@ -6,7 +6,7 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// Settings are the operator's settings for new Brokers (config-br-defaults). They must not be modified.
+// Settings are the operator's settings for objects of Eventing (config-br-defaults and config-features). They must not be modified.
 //
 // +k8s:deepcopy-gen=false
 // +k8s:openapi-gen=false
@@ -15,6 +15,11 @@ type Settings struct {
 	Cluster BrokerDefaults
 	// Namespaces overrides Cluster as a whole, by namespace.
 	Namespaces map[string]BrokerDefaults
+	// Links allows Triggers and Subscriptions to receive events of other namespaces (cross-namespace-event-links of
+	// config-features).
+	Links bool
+	// OIDC is true if senders are authenticated (authentication-oidc of config-features).
+	OIDC bool
 }
 
 // BrokerDefaults are the defaults of new Brokers in a namespace.

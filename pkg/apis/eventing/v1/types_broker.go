@@ -63,9 +63,10 @@ type BrokerSpec struct {
 
 // BrokerStatus is the observed state of a Broker.
 type BrokerStatus struct {
-	duckv1.Status         `json:",inline"`
-	duckv1.AddressStatus  `json:",inline"`
-	duckv1.DeliveryStatus `json:",inline"`
+	duckv1.Status                     `json:",inline"`
+	duckv1.AddressStatus              `json:",inline"`
+	duckv1.DeliveryStatus             `json:",inline"`
+	duckv1.AppliedEventPoliciesStatus `json:",inline"`
 }
 
 // IsForeign reports whether the class of the Broker belongs to another implementation than this server's.

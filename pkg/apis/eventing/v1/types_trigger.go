@@ -44,9 +44,15 @@ const BrokerLabelKey = GroupName + "/broker"
 
 // TriggerSpec is the desired state of a Trigger.
 type TriggerSpec struct {
-	// Broker is the name of the Broker, in the same namespace, whose events are filtered. Required,
-	// immutable.
+	// Broker is the name of the Broker, in the same namespace, whose events are filtered. Required unless brokerRef is
+	// set, immutable.
 	Broker string `json:"broker,omitempty"`
+
+	// BrokerRef refers to the Broker whose events are filtered, which may be in another namespace. Users need the
+	// permission knsubscribe for a Broker of another namespace. Replaces broker; requires that
+	// cross-namespace-event-links is enabled.
+	// +optional
+	BrokerRef *duckv1.KReference `json:"brokerRef,omitempty"`
 
 	// Filter selects events by the exact values of their attributes. Optional; defaults to {}, which matches
 	// every event. Overridden by filters.
@@ -126,4 +132,6 @@ type TriggerStatus struct {
 	SubscriberAudience *string `json:"subscriberAudience,omitempty"`
 
 	duckv1.DeliveryStatus `json:",inline"`
+
+	duckv1.AuthStatus `json:",inline"`
 }

@@ -72,12 +72,12 @@ func TestValidateNewBroker(t *testing.T) {
 		settings Settings
 		want     []fault
 	}{
-		"own namespace":         {newBroker(), own, nil},
-		"no configuration":      {newBroker(func(b *Broker) { b.Spec.Config = &duckv1.KReference{} }), own, nil},
-		"anywhere":              {newBroker(otherNamespace), DefaultSettings(), nil},
-		"elsewhere":             {newBroker(otherNamespace), own, []fault{{field.ErrorTypeInvalid, "spec.config.namespace", "must be the namespace of the Broker"}}},
-		"anywhere for others":   {newBroker(otherNamespace, func(b *Broker) { b.Namespace = "team" }), own, nil},
-		"the rest is validated": {newBroker(func(b *Broker) { b.Annotations = nil }), own, []fault{{field.ErrorTypeRequired, classPath, "must name the class"}}},
+		"own namespace":                  {newBroker(), own, nil},
+		"no configuration":               {newBroker(func(b *Broker) { b.Spec.Config = &duckv1.KReference{} }), own, nil},
+		"anywhere":                       {newBroker(otherNamespace), DefaultSettings(), nil},
+		"elsewhere":                      {newBroker(otherNamespace), own, []fault{{field.ErrorTypeInvalid, "spec.config.namespace", "must be the namespace of the Broker"}}},
+		"anywhere for others":            {newBroker(otherNamespace, func(b *Broker) { b.Namespace = "team" }), own, nil},
+		"the other fields are validated": {newBroker(func(b *Broker) { b.Annotations = nil }), own, []fault{{field.ErrorTypeRequired, classPath, "must name the class"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			apitest.ExpectFaults(t, ValidateNewBroker(tt.in, tt.settings), tt.want...)

@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/apis/internal/apitest"
 )
 
-// nested returns a filter within as many others as to be at a depth, counted from 1.
+// nested returns a filter at a nesting depth, counted from 1.
 func nested(depth int) SubscriptionsAPIFilter {
 	f := SubscriptionsAPIFilter{CESQL: "TRUE"}
 	for ; depth > 1; depth-- {
@@ -39,7 +39,7 @@ func TestValidateFilters(t *testing.T) {
 			{Exact: values{"type": "a", "source": "b"}}, {Prefix: values{"type": "a"}}, {Suffix: values{"type": "a"}},
 			{All: filters{{CESQL: "TRUE"}, {CESQL: "FALSE"}}}, {Any: filters{{CESQL: "TRUE"}}}, {Not: &SubscriptionsAPIFilter{CESQL: "TRUE"}},
 		}, nil},
-		{"empty ones beside the one that is set", filters{{All: filters{}, Exact: values{"type": "a"}, Prefix: values{}}}, nil},
+		{"empty dialects beside the one that is set", filters{{All: filters{}, Exact: values{"type": "a"}, Prefix: values{}}}, nil},
 		{"no dialect", filters{{CESQL: "TRUE"}, {}}, []fault{
 			{field.ErrorTypeRequired, "spec.filters[1]", "must have one of the dialects `all`"}}},
 		{"two dialects", filters{{Exact: values{"type": "a"}, CESQL: "TRUE"}}, []fault{
@@ -66,7 +66,7 @@ func TestValidateFilters(t *testing.T) {
 			{field.ErrorTypeRequired, "spec.filters[0].exact[type]", "must be the value"},
 			{field.ErrorTypeRequired, "spec.filters[1].prefix[type]", "must be the value"},
 			{field.ErrorTypeRequired, "spec.filters[2].suffix[type]", "must be the value"}}},
-		{"as deep as may be", filters{nested(maxFilterDepth)}, nil},
+		{"maximum depth", filters{nested(maxFilterDepth)}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -82,8 +82,7 @@ func TestValidateFilters(t *testing.T) {
 	}
 }
 
-// TestValidateCESQL covers the cesql dialect: expressions are parsed, and what the parser skips or chokes on is
-// refused.
+// TestValidateCESQL covers the cesql dialect: expressions are parsed, and input that the parser skips or cannot handle is rejected.
 func TestValidateCESQL(t *testing.T) {
 	for _, good := range []string{
 		"TRUE",
@@ -154,18 +153,18 @@ func TestFilterLimits(t *testing.T) {
 		in   []SubscriptionsAPIFilter
 		want []fault
 	}{
-		{"as many filters as may be", repeated(maxFilters/2, exact), nil},
+		{"maximum number of filters", repeated(maxFilters/2, exact), nil},
 		{"too many filters", repeated(maxFilters/2+1, exact), []fault{
 			{field.ErrorTypeInvalid, path, "must have at most 512 filters, those within other filters and the attributes they compare included"}}},
 		{"too many filters within others", []SubscriptionsAPIFilter{{Any: []SubscriptionsAPIFilter{{Not: &SubscriptionsAPIFilter{All: repeated(maxFilters/2, exact)}}}}},
 			[]fault{{field.ErrorTypeInvalid, path, "at most 512 filters"}}},
-		{"as much CESQL as may be", repeated(maxCESQLTotal/maxCESQLLength, padded), nil},
+		{"maximum size of CESQL", repeated(maxCESQLTotal/maxCESQLLength, padded), nil},
 		{"too much CESQL", append(repeated(maxCESQLTotal/maxCESQLLength, padded), calls(1, "TRUE")), []fault{
 			{field.ErrorTypeInvalid, path, "must have at most 16384 bytes of `cesql` in all filters together, not 16388"}}},
-		{"as many LIKE as may be", []SubscriptionsAPIFilter{calls(64, "type LIKE 'like(%'"), calls(64, "type NOT like 'a%'")}, nil},
+		{"maximum number of LIKE", []SubscriptionsAPIFilter{calls(64, "type LIKE 'like(%'"), calls(64, "type NOT like 'a%'")}, nil},
 		{"too many LIKE", []SubscriptionsAPIFilter{calls(64, "type LIKE '%'"), {Not: &SubscriptionsAPIFilter{All: []SubscriptionsAPIFilter{calls(65, "type NOT like '%'")}}}}, []fault{
 			{field.ErrorTypeInvalid, path, "must have at most 128 LIKE operators and function calls in the `cesql` of all filters together, not 129"}}},
-		{"as many functions as may be", []SubscriptionsAPIFilter{calls(64, "LENGTH (CONCAT_WS(type, 'a')) IN (1) AND NOT (FALSE)")}, nil},
+		{"maximum number of functions", []SubscriptionsAPIFilter{calls(64, "LENGTH (CONCAT_WS(type, 'a')) IN (1) AND NOT (FALSE)")}, nil},
 		{"too many functions", []SubscriptionsAPIFilter{calls(43, "UPPER(LOWER (UPPER\n('a'))) = 'a'")}, []fault{
 			{field.ErrorTypeInvalid, path, "LIKE operators and function calls"}}},
 	}

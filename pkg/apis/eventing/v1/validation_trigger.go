@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -16,10 +17,13 @@ import (
 // Trigger is.
 const DependencyAnnotationKey = "knative.dev/dependency"
 
+// brokerKind is the kind to which brokerRef may refer.
+var brokerKind = SchemeGroupVersion.WithKind("Broker").GroupKind()
+
 // ValidateTrigger returns the errors of a Trigger: it must name a Broker and a subscriber (eventing Trigger v1 spec), and its
 // filters must be valid. filter is validated even if filters override it.
 func ValidateTrigger(t *Trigger) field.ErrorList {
-	return append(validateTrigger(t), validateAllFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
+	return append(validateTrigger(t), ValidateFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
 }
 
 // validateTrigger returns the errors of a Trigger except in its filters.
@@ -28,13 +32,7 @@ func validateTrigger(t *Trigger) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&t.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
 	errs = append(errs, validateDependency(t, metadata.Child("annotations").Key(DependencyAnnotationKey))...)
 	errs = append(errs, duckv1.ValidateDeliveryOrder(t.Annotations, metadata.Child("annotations"))...)
-	if t.Spec.Broker == "" {
-		errs = append(errs, field.Required(spec.Child("broker"), "must name a Broker of the same namespace"))
-	} else {
-		for _, message := range validation.IsDNS1123Subdomain(t.Spec.Broker) {
-			errs = append(errs, field.Invalid(spec.Child("broker"), t.Spec.Broker, message))
-		}
-	}
+	errs = append(errs, validateBroker(&t.Spec, spec)...)
 	if t.Spec.Filter != nil {
 		errs = append(errs, validateAttributeNames(t.Spec.Filter.Attributes, spec.Child("filter", "attributes"))...)
 	}
@@ -42,16 +40,45 @@ func validateTrigger(t *Trigger) field.ErrorList {
 	return append(errs, t.Spec.Delivery.Validate(spec.Child("delivery"))...)
 }
 
+// validateBroker returns the errors of the Broker of a Trigger: exactly one of broker and brokerRef is required.
+func validateBroker(s *TriggerSpec, spec *field.Path) field.ErrorList {
+	broker, path := spec.Child("broker"), spec.Child("brokerRef")
+	var errs field.ErrorList
+	switch {
+	case s.Broker == "" && s.BrokerRef == nil:
+		return field.ErrorList{field.Required(broker, "must name a Broker of the same namespace")}
+	case s.Broker != "" && s.BrokerRef != nil:
+		errs = append(errs, field.Forbidden(path, "may not be set together with `broker`: exactly one of both is allowed"))
+	}
+	if s.Broker != "" {
+		for _, message := range validation.IsDNS1123Subdomain(s.Broker) {
+			errs = append(errs, field.Invalid(broker, s.Broker, message))
+		}
+	}
+	ref := s.BrokerRef
+	if ref == nil {
+		return errs
+	}
+	errs = append(errs, ref.Validate(path)...)
+	if kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(); ref.APIVersion != "" && ref.Kind != "" && kind != brokerKind {
+		errs = append(errs, field.Invalid(path.Child("kind"), kind.String(), "must be a Broker of the group '"+GroupName+"'"))
+	}
+	if ref.Address != nil {
+		errs = append(errs, field.Forbidden(path.Child("address"), "may not be set: a Trigger uses the Broker as a whole"))
+	}
+	return errs
+}
+
 // ValidateTriggerUpdate returns the errors of a Trigger that replaces old: the errors of ValidateTrigger, and a change of the
-// immutable Broker (eventing Trigger Lifecycle). All other fields may change. Unchanged filters may exceed limits that did not
+// immutable broker (eventing Trigger Lifecycle). All other fields may change, brokerRef included. Unchanged filters may exceed limits that did not
 // exist when they were stored.
 func ValidateTriggerUpdate(t, old *Trigger) field.ErrorList {
 	errs := validateTrigger(t)
 	if !equality.Semantic.DeepEqual(t.Spec.Filters, old.Spec.Filters) {
-		errs = append(errs, validateAllFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
+		errs = append(errs, ValidateFilters(t.Spec.Filters, field.NewPath("spec", "filters"))...)
 	}
 	// A removed Broker is reported as missing.
-	if t.Spec.Broker == "" {
+	if t.Spec.Broker == "" && t.Spec.BrokerRef == nil {
 		return errs
 	}
 	return append(errs, duckv1.ValidateImmutable(t.Spec.Broker, old.Spec.Broker, field.NewPath("spec", "broker"))...)

@@ -30,6 +30,12 @@ func newTrigger(changes ...func(*Trigger)) *Trigger {
 	return t
 }
 
+// linked makes a Trigger refer to a Broker of another namespace.
+func linked(t *Trigger) {
+	t.Spec.Broker = ""
+	t.Spec.BrokerRef = &duckv1.KReference{APIVersion: "eventing.knative.dev/v1", Kind: "Broker", Namespace: "events", Name: "default"}
+}
+
 // A Broker and a subscriber are required (eventing Trigger-1, -2).
 func TestValidateTrigger(t *testing.T) {
 	dependency := func(value string) *Trigger {
@@ -44,15 +50,28 @@ func TestValidateTrigger(t *testing.T) {
 		want []fault
 	}{
 		{"valid", newTrigger(), nil},
-		{"nothing at all (eventing Trigger v1 spec)", &Trigger{}, []fault{
+		{"empty (eventing Trigger v1 spec)", &Trigger{}, []fault{
 			{field.ErrorTypeRequired, "metadata.name", "name or generateName is required"},
 			{field.ErrorTypeRequired, "metadata.namespace", ""},
 			{field.ErrorTypeRequired, "spec.broker", "must name a Broker of the same namespace"},
 			{field.ErrorTypeRequired, "spec.subscriber", "must have at least one of `ref` and `uri`"}}},
 		{"name", newTrigger(func(t *Trigger) { t.Name = "my_trigger" }), []fault{
 			{field.ErrorTypeInvalid, "metadata.name", "RFC 1123 subdomain"}}},
-		{"broker is no name", newTrigger(func(t *Trigger) { t.Spec.Broker = "shop/default" }), []fault{
+		{"broker is not a valid name", newTrigger(func(t *Trigger) { t.Spec.Broker = "shop/default" }), []fault{
 			{field.ErrorTypeInvalid, "spec.broker", "RFC 1123 subdomain"}}},
+		{"brokerRef", newTrigger(linked), nil},
+		{"brokerRef to its own namespace", newTrigger(linked, func(t *Trigger) { t.Spec.BrokerRef.Namespace = "" }), nil},
+		{"broker and brokerRef", newTrigger(linked, func(t *Trigger) { t.Spec.Broker = "default" }), []fault{
+			{field.ErrorTypeForbidden, "spec.brokerRef", "exactly one"}}},
+		{"brokerRef is incomplete", newTrigger(func(t *Trigger) { t.Spec.Broker, t.Spec.BrokerRef = "", &duckv1.KReference{Namespace: "Shop"} }), []fault{
+			{field.ErrorTypeRequired, "spec.brokerRef.apiVersion", "must"},
+			{field.ErrorTypeRequired, "spec.brokerRef.kind", "must"},
+			{field.ErrorTypeInvalid, "spec.brokerRef.namespace", "RFC 1123 label"},
+			{field.ErrorTypeRequired, "spec.brokerRef.name", "must"}}},
+		{"brokerRef to another kind", newTrigger(linked, func(t *Trigger) { t.Spec.BrokerRef.Kind = "Channel" }), []fault{
+			{field.ErrorTypeInvalid, "spec.brokerRef.kind", "must be a Broker of the group 'eventing.knative.dev'"}}},
+		{"address of brokerRef", newTrigger(linked, func(t *Trigger) { t.Spec.BrokerRef.Address = ptr.To("http") }), []fault{
+			{field.ErrorTypeForbidden, "spec.brokerRef.address", "may not be set"}}},
 		{"subscriber (eventing duckv1.Destination)", newTrigger(func(t *Trigger) { t.Spec.Subscriber.Ref.Name = "" }), []fault{
 			{field.ErrorTypeRequired, "spec.subscriber.ref.name", "must"}}},
 		{"subscriber in another namespace", newTrigger(func(t *Trigger) { t.Spec.Subscriber.Ref.Namespace = "billing" }), nil},
@@ -68,12 +87,12 @@ func TestValidateTrigger(t *testing.T) {
 			{field.ErrorTypeInvalid, "spec.filter.attributes[myType]", "must match regex"}}},
 
 		{"dependency", dependency(`{"kind":"PingSource","name":"ping","apiVersion":"sources.knative.dev/v1"}`), nil},
-		{"dependency in our namespace", dependency(`{"kind":"PingSource","name":"ping","apiVersion":"sources.knative.dev/v1","namespace":"shop"}`), nil},
+		{"dependency in the Trigger's namespace", dependency(`{"kind":"PingSource","name":"ping","apiVersion":"sources.knative.dev/v1","namespace":"shop"}`), nil},
 		{"dependency in another namespace", dependency(`{"kind":"PingSource","name":"ping","apiVersion":"sources.knative.dev/v1","namespace":"billing"}`), []fault{
 			{field.ErrorTypeInvalid, dependencyPath + ".namespace", "must be empty or the namespace of the Trigger, 'shop'"}}},
 		{"dependency is empty", dependency(""), []fault{
 			{field.ErrorTypeInvalid, dependencyPath, "must be a JSON ObjectReference"}}},
-		{"dependency with more after it", dependency(`{} {}`), []fault{
+		{"dependency with trailing text", dependency(`{} {}`), []fault{
 			{field.ErrorTypeInvalid, dependencyPath, "must be a JSON ObjectReference"}}},
 		{"dependency on nothing", dependency("null"), []fault{
 			{field.ErrorTypeRequired, dependencyPath + ".apiVersion", "must"},
@@ -83,7 +102,7 @@ func TestValidateTrigger(t *testing.T) {
 		{"order of delivery", newTrigger(func(t *Trigger) {
 			t.Annotations = map[string]string{duckv1.DeliveryOrderAnnotationKey: duckv1.DeliveryOrdered}
 		}), nil},
-		{"no order of delivery", newTrigger(func(t *Trigger) {
+		{"unknown order of delivery", newTrigger(func(t *Trigger) {
 			t.Annotations = map[string]string{duckv1.DeliveryOrderAnnotationKey: "strict"}
 		}), []fault{
 			{field.ErrorTypeNotSupported, "metadata.annotations[eventing.knative.dev/delivery.order]", `"ordered", "unordered"`}}},
@@ -95,7 +114,7 @@ func TestValidateTrigger(t *testing.T) {
 	}
 }
 
-// TestValidateTriggerUpdate covers eventing Trigger Lifecycle-6, -10 and Trigger-1: spec.broker is immutable, all else may change.
+// TestValidateTriggerUpdate covers eventing Trigger Lifecycle-6, -10 and Trigger-1: spec.broker is immutable, all other fields may change.
 func TestValidateTriggerUpdate(t *testing.T) {
 	tests := []struct {
 		name string
@@ -114,6 +133,8 @@ func TestValidateTriggerUpdate(t *testing.T) {
 			{field.ErrorTypeInvalid, "spec.broker", "may not change from 'default' to 'other'; delete and recreate the object instead"}}},
 		{"broker taken away", newTrigger(func(t *Trigger) { t.Spec.Broker = "" }), []fault{
 			{field.ErrorTypeRequired, "spec.broker", "must name a Broker"}}},
+		{"broker replaced by brokerRef", newTrigger(linked), []fault{
+			{field.ErrorTypeInvalid, "spec.broker", "may not change from 'default' to ''"}}},
 		{"the new object is validated", newTrigger(func(t *Trigger) { t.Spec.Subscriber = duckv1.Destination{} }), []fault{
 			{field.ErrorTypeRequired, "spec.subscriber", "must"}}},
 	}
@@ -122,6 +143,13 @@ func TestValidateTriggerUpdate(t *testing.T) {
 			apitest.ExpectFaults(t, ValidateTriggerUpdate(tt.in, newTrigger()), tt.want...)
 		})
 	}
+}
+
+// In contrast to broker, brokerRef may change.
+func TestValidateBrokerRefUpdate(t *testing.T) {
+	changed := newTrigger(linked, func(t *Trigger) { t.Spec.BrokerRef.Name = "other" })
+	apitest.ExpectFaults[fault](t, ValidateTriggerUpdate(changed, newTrigger(linked)))
+	apitest.ExpectFaults(t, ValidateTriggerUpdate(newTrigger(), newTrigger(linked)), fault{field.ErrorTypeInvalid, "spec.broker", "may not change"})
 }
 
 func FuzzTriggerValidation(f *testing.F) {

@@ -19,7 +19,7 @@ func warn(meta *metav1.ObjectMeta, known ...string) []string {
 
 // WarnBroker returns a warning for each field of a Broker that is accepted without effect. The controllers of foreign classes
 // interpret the fields of their Brokers.
-func WarnBroker(b *Broker) []string {
+func WarnBroker(b *Broker, authenticated bool) []string {
 	if b.IsForeign() {
 		return nil
 	}
@@ -27,12 +27,12 @@ func WarnBroker(b *Broker) []string {
 	if config := b.Spec.Config; config != nil && *config != (duckv1.KReference{}) {
 		warnings = append(warnings, duckv1.Unused(field.NewPath("spec", "config"), "a Broker of this class has no options beside spec.delivery"))
 	}
-	return append(warnings, duckv1.WarnDelivery(b.Spec.Delivery, field.NewPath("spec", "delivery"))...)
+	return append(warnings, duckv1.WarnDelivery(b.Spec.Delivery, field.NewPath("spec", "delivery"), authenticated)...)
 }
 
 // WarnTrigger is like WarnBroker for a Trigger of a Broker that this server implements.
-func WarnTrigger(t *Trigger) []string {
+func WarnTrigger(t *Trigger, authenticated bool) []string {
 	warnings := warn(&t.ObjectMeta, duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrderKafkaAnnotationKey)
-	warnings = append(warnings, duckv1.WarnDestination(&t.Spec.Subscriber, field.NewPath("spec", "subscriber"))...)
-	return append(warnings, duckv1.WarnDelivery(t.Spec.Delivery, field.NewPath("spec", "delivery"))...)
+	warnings = append(warnings, duckv1.WarnDestination(&t.Spec.Subscriber, field.NewPath("spec", "subscriber"), authenticated)...)
+	return append(warnings, duckv1.WarnDelivery(t.Spec.Delivery, field.NewPath("spec", "delivery"), authenticated)...)
 }

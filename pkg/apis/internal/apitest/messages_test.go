@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// unclear matches what validation messages may not contain: "should" leaves open whether a rule binds, and inequalities are
-// "less than" and "greater than".
+// unclear matches words that validation messages must not contain: "should" leaves open whether a rule is mandatory, and
+// inequalities are "less than" and "greater than".
 var unclear = regexp.MustCompile(`(?i)\bshould\b|\b(larger|bigger|more|higher|smaller|lower) than\b| [<>]=? `)
 
 // TestMessages checks the messages of validation errors in all API packages (conventions Validation-2 and -4): the texts in the
-// files that hold rules. "may not hold more than one" counts, it compares no values.
+// files that hold rules. "may not hold more than one" is allowed, because it counts and does not compare values.
 func TestMessages(t *testing.T) {
 	files, err := filepath.Glob("../../*/v1/validation_*.go")
 	if err != nil {

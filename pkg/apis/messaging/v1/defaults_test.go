@@ -37,7 +37,7 @@ func TestChannelDefaults(t *testing.T) {
 		{"parameters in one form",
 			ChannelSpec{ChannelTemplate: template("A", ` { "b": 1.0, "a": [ 12345678901234567890, null ] } `)},
 			ChannelSpec{ChannelTemplate: template("A", `{"a":[12345678901234567890,null],"b":1.0}`)}},
-		{"parameters that are no JSON stay for validation",
+		{"parameters that are not JSON do not change",
 			ChannelSpec{ChannelTemplate: template("A", `{"a":1} {`)},
 			ChannelSpec{ChannelTemplate: template("A", `{"a":1} {`)}},
 		{"dead letter sink gets the namespace",
@@ -55,7 +55,7 @@ func TestChannelDefaults(t *testing.T) {
 	}
 }
 
-// TestChannelDefaultsBySettings covers what operators choose (default-ch-webhook), and that it is decided once.
+// TestChannelDefaultsBySettings covers the operator's settings (default-ch-webhook), and that they apply once.
 func TestChannelDefaultsBySettings(t *testing.T) {
 	template := func(kind string) *ChannelTemplateSpec {
 		return &ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: "messaging.knative.dev/v1", Kind: kind}}
@@ -65,7 +65,7 @@ func TestChannelDefaultsBySettings(t *testing.T) {
 		c := &Channel{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
 		SetDefaults_Channel(c)
 		if c.Spec.ChannelTemplate != nil {
-			t.Errorf("a Channel that is decoded has %v already", c.Spec.ChannelTemplate)
+			t.Errorf("a decoded Channel has the template %v", c.Spec.ChannelTemplate)
 		}
 		c.SetCreateDefaults(settings)
 		if diff := cmp.Diff(template(want), c.Spec.ChannelTemplate); diff != "" {
@@ -122,7 +122,7 @@ func TestSubscriptionDefaults(t *testing.T) {
 		in, want SubscriptionSpec
 	}{
 		{"nothing said", SubscriptionSpec{}, SubscriptionSpec{}},
-		{"all but the channel get the namespace (eventing Subscription Lifecycle)",
+		{"all references except the channel get the namespace (eventing Subscription Lifecycle)",
 			SubscriptionSpec{Channel: channel, Subscriber: destination(""), Reply: destination(""), Delivery: &duckv1.DeliverySpec{DeadLetterSink: destination("")}},
 			SubscriptionSpec{Channel: channel, Subscriber: destination("shop"), Reply: destination("shop"), Delivery: &duckv1.DeliverySpec{DeadLetterSink: destination("shop")}}},
 		{"other namespaces stay",

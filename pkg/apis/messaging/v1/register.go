@@ -4,6 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
 // GroupName is the API group of this package.
@@ -35,7 +37,7 @@ func Kinds() []runtime.Object {
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion, Kinds()...)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
-	return nil
+	return duckv1.AddEventTrace(scheme, SchemeGroupVersion)
 }
 
 func addDefaultingFuncs(scheme *runtime.Scheme) error {

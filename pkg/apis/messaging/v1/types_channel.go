@@ -91,6 +91,8 @@ type ChannelStatus struct {
 
 	duckv1.DeliveryStatus `json:",inline"`
 
+	duckv1.AppliedEventPoliciesStatus `json:",inline"`
+
 	// Channel is the object that implements the Channel, for template kinds of other controllers.
 	// +optional
 	Channel *duckv1.KReference `json:"channel,omitempty"`

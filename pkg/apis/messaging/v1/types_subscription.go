@@ -42,8 +42,9 @@ type SubscriptionList struct {
 // SubscriptionSpec is the desired state of a Subscription. At least one of subscriber and reply is
 // required.
 type SubscriptionSpec struct {
-	// Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the
-	// Subscription's own namespace, and its namespace field must be empty. Required, immutable.
+	// Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the Subscription's own
+	// namespace, unless cross-namespace-event-links is enabled: users then need the permission knsubscribe for a Channel
+	// of another namespace. Required, immutable.
 	Channel duckv1.KReference `json:"channel"`
 
 	// Subscriber is the destination of events. Optional if reply is set.
@@ -67,6 +68,8 @@ type SubscriptionStatus struct {
 	// PhysicalSubscription contains the resolved addresses of spec.
 	// +optional
 	PhysicalSubscription PhysicalSubscriptionStatus `json:"physicalSubscription,omitempty,omitzero"`
+
+	duckv1.AuthStatus `json:",inline"`
 }
 
 // PhysicalSubscriptionStatus contains the resolved addresses of a Subscription (eventing

@@ -62,7 +62,7 @@ func TestValidateChannel(t *testing.T) {
 		{"template without a kind (eventing Channel Lifecycle)", newChannel(func(c *Channel) { c.Spec.ChannelTemplate = &ChannelTemplateSpec{} }), []fault{
 			{field.ErrorTypeRequired, "spec.channelTemplate.apiVersion", "must"},
 			{field.ErrorTypeRequired, "spec.channelTemplate.kind", "must"}}},
-		{"template of a bad version", newChannel(func(c *Channel) { c.Spec.ChannelTemplate.APIVersion = "a/b/c" }), []fault{
+		{"template with an invalid version", newChannel(func(c *Channel) { c.Spec.ChannelTemplate.APIVersion = "a/b/c" }), []fault{
 			{field.ErrorTypeInvalid, "spec.channelTemplate.apiVersion", "'<group>/<version>'"}}},
 		{"template parameters", template(`{"replicas":3}`), nil},
 		{"empty template parameters", template(``), nil},
@@ -70,9 +70,9 @@ func TestValidateChannel(t *testing.T) {
 			{field.ErrorTypeInvalid, "spec.channelTemplate.spec", "must be a JSON object"}}},
 		{"template parameters are null", template(`null`), []fault{
 			{field.ErrorTypeInvalid, "spec.channelTemplate.spec", "must be a JSON object"}}},
-		{"template parameters are no JSON", template(`{"a":`), []fault{
+		{"template parameters are not JSON", template(`{"a":`), []fault{
 			{field.ErrorTypeInvalid, "spec.channelTemplate.spec", "must be a JSON object"}}},
-		{"template parameters with more after them", template(`{} {}`), []fault{
+		{"template parameters with trailing text", template(`{} {}`), []fault{
 			{field.ErrorTypeInvalid, "spec.channelTemplate.spec", "must be a JSON object"}}},
 
 		{"subscribers", subscribers(duckv1.SubscriberSpec{UID: "1", SubscriberURI: "http://a"}, duckv1.SubscriberSpec{UID: "2"}), nil},

@@ -40,11 +40,11 @@ func TestValidateSubscription(t *testing.T) {
 		{"order of delivery", newSubscription(func(s *Subscription) {
 			s.Annotations = map[string]string{duckv1.DeliveryOrderAnnotationKey: duckv1.DeliveryOrdered}
 		}), nil},
-		{"no order of delivery", newSubscription(func(s *Subscription) {
+		{"unknown order of delivery", newSubscription(func(s *Subscription) {
 			s.Annotations = map[string]string{duckv1.DeliveryOrderAnnotationKey: "strict"}
 		}), []fault{
 			{field.ErrorTypeNotSupported, "metadata.annotations[eventing.knative.dev/delivery.order]", `"ordered", "unordered"`}}},
-		{"nothing at all (eventing Subscription v1 spec)", &Subscription{}, []fault{
+		{"empty (eventing Subscription v1 spec)", &Subscription{}, []fault{
 			{field.ErrorTypeRequired, "metadata.name", "name or generateName is required"},
 			{field.ErrorTypeRequired, "metadata.namespace", ""},
 			{field.ErrorTypeRequired, "spec.channel", "must name a channel"},
@@ -54,10 +54,13 @@ func TestValidateSubscription(t *testing.T) {
 			{field.ErrorTypeRequired, "spec.channel.kind", "must"}}},
 		{"channel without a name", newSubscription(func(s *Subscription) { s.Spec.Channel.Name = "" }), []fault{
 			{field.ErrorTypeRequired, "spec.channel.name", "must"}}},
-		{"channel with a namespace, even its own (eventing Subscription Lifecycle)", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace = "shop" }), []fault{
-			{field.ErrorTypeForbidden, "spec.channel.namespace", "may not be set: a Subscription uses a channel of its own namespace"}}},
-		{"channel with a bad namespace: one fault", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace = "A B" }), []fault{
-			{field.ErrorTypeForbidden, "spec.channel.namespace", "may not be set"}}},
+		// Settings decide whether the namespace may be set: pkg/registry/eventing/links.
+		{"channel of another namespace", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace = "events" }), nil},
+		{"channel of another namespace and kind", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace, s.Spec.Channel.Kind = "events", "KafkaChannel" }), []fault{
+			{field.ErrorTypeForbidden, "spec.channel.namespace", "may only be the Subscription's own namespace for a KafkaChannel.messaging.knative.dev"}}},
+		{"channel of another kind in the own namespace", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace, s.Spec.Channel.Kind = "shop", "KafkaChannel" }), nil},
+		{"channel with an invalid namespace: one error", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace = "A B" }), []fault{
+			{field.ErrorTypeInvalid, "spec.channel.namespace", "RFC 1123 label"}}},
 		{"channel with an address", newSubscription(func(s *Subscription) { s.Spec.Channel.Address = ptr.To("") }), []fault{
 			{field.ErrorTypeForbidden, "spec.channel.address", "may not be set"}}},
 
@@ -74,7 +77,7 @@ func TestValidateSubscription(t *testing.T) {
 			s.Spec.Subscriber, s.Spec.Reply = nil, nil
 		}), []fault{
 			{field.ErrorTypeRequired, "spec.subscriber", "must have at least one of `subscriber` and `reply`"}}},
-		{"faulty ones (eventing duckv1.Destination)", newSubscription(func(s *Subscription) {
+		{"invalid destinations (eventing duckv1.Destination)", newSubscription(func(s *Subscription) {
 			s.Spec.Subscriber, s.Spec.Reply = &duckv1.Destination{URI: "/a"}, &duckv1.Destination{Audience: ptr.To("b")}
 		}), []fault{
 			{field.ErrorTypeInvalid, "spec.subscriber.uri", "must be an absolute URL"},
@@ -91,8 +94,8 @@ func TestValidateSubscription(t *testing.T) {
 	}
 }
 
-// TestValidateSubscriptionUpdate covers eventing Subscription Lifecycle-10, -11, -13 and Subscription-1: spec.channel is immutable, all else may
-// change.
+// TestValidateSubscriptionUpdate covers eventing Subscription Lifecycle-10, -11, -13 and Subscription-1: spec.channel is immutable, all
+// other fields may change.
 func TestValidateSubscriptionUpdate(t *testing.T) {
 	tests := []struct {
 		name string
@@ -107,10 +110,11 @@ func TestValidateSubscriptionUpdate(t *testing.T) {
 		}), nil},
 		{"channel", newSubscription(func(s *Subscription) { s.Spec.Channel.Name = "other" }), []fault{
 			{field.ErrorTypeInvalid, "spec.channel", `to '{"kind":"Channel","name":"other","apiVersion":"messaging.knative.dev/v1"}'; delete and recreate the object instead`}}},
-		{"channel taken away: one fault", newSubscription(func(s *Subscription) { s.Spec.Channel = duckv1.KReference{} }), []fault{
+		{"channel removed: one error", newSubscription(func(s *Subscription) { s.Spec.Channel = duckv1.KReference{} }), []fault{
 			{field.ErrorTypeRequired, "spec.channel", "must name a channel"}}},
-		{"namespace added: one fault", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace = "shop" }), []fault{
-			{field.ErrorTypeForbidden, "spec.channel.namespace", "may not be set"}}},
+		{"own namespace added", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace = "shop" }), nil},
+		{"another namespace added", newSubscription(func(s *Subscription) { s.Spec.Channel.Namespace = "events" }), []fault{
+			{field.ErrorTypeInvalid, "spec.channel", "may not change"}}},
 		{"the new object is validated", newSubscription(func(s *Subscription) { s.Spec.Subscriber = nil }), []fault{
 			{field.ErrorTypeRequired, "spec.subscriber", "must"}}},
 	}

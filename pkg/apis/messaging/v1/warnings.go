@@ -27,14 +27,14 @@ func warn(meta *metav1.ObjectMeta, known ...string) []string {
 
 // WarnChannel returns a warning for each field of a Channel that is accepted without effect. The controllers of foreign kinds
 // interpret the fields of their Channels.
-func WarnChannel(c *Channel) []string {
+func WarnChannel(c *Channel, authenticated bool) []string {
 	template := c.Spec.ChannelTemplate
 	if !template.Own() {
 		return nil
 	}
 	warnings := warn(&c.ObjectMeta, SubscribableAnnotationKey, eventingGroup+"/allow-from")
 	warnings = append(warnings, template.warn(field.NewPath("spec", "channelTemplate", "spec"))...)
-	return append(warnings, duckv1.WarnDelivery(c.Spec.Delivery, field.NewPath("spec", "delivery"))...)
+	return append(warnings, duckv1.WarnDelivery(c.Spec.Delivery, field.NewPath("spec", "delivery"), authenticated)...)
 }
 
 // warn returns a warning for each parameter that this server does not read.
@@ -57,14 +57,14 @@ func (t *ChannelTemplateSpec) warn(path *field.Path) []string {
 }
 
 // WarnSubscription is like WarnChannel for a Subscription.
-func WarnSubscription(s *Subscription) []string {
+func WarnSubscription(s *Subscription, authenticated bool) []string {
 	channel := &s.Spec.Channel
 	if schema.FromAPIVersionAndKind(channel.APIVersion, channel.Kind).GroupKind() != (schema.GroupKind{Group: GroupName, Kind: "Channel"}) {
 		return nil
 	}
 	spec := field.NewPath("spec")
 	warnings := warn(&s.ObjectMeta, duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrderKafkaAnnotationKey)
-	warnings = append(warnings, duckv1.WarnDestination(s.Spec.Subscriber, spec.Child("subscriber"))...)
-	warnings = append(warnings, duckv1.WarnDestination(s.Spec.Reply, spec.Child("reply"))...)
-	return append(warnings, duckv1.WarnDelivery(s.Spec.Delivery, spec.Child("delivery"))...)
+	warnings = append(warnings, duckv1.WarnDestination(s.Spec.Subscriber, spec.Child("subscriber"), authenticated)...)
+	warnings = append(warnings, duckv1.WarnDestination(s.Spec.Reply, spec.Child("reply"), authenticated)...)
+	return append(warnings, duckv1.WarnDelivery(s.Spec.Delivery, spec.Child("delivery"), authenticated)...)
 }

@@ -45,16 +45,16 @@ func TestWarnChannel(t *testing.T) {
 		"metadata.annotations[messaging.knative.dev/scope]", "spec.channelTemplate.spec.delivry", "spec.channelTemplate.spec.numPartitions",
 		"spec.delivery.deadLetterSink.audience",
 	}
-	if got := paths(t, WarnChannel(c)); !slices.Equal(got, want) {
+	if got := paths(t, WarnChannel(c, false)); !slices.Equal(got, want) {
 		t.Errorf("warned of\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	c.Spec.ChannelTemplate.Kind = "KafkaChannel"
-	if got := WarnChannel(c); len(got) > 0 {
+	if got := WarnChannel(c, false); len(got) > 0 {
 		t.Errorf("warnings about a foreign Channel: %q", got)
 	}
 	plain := &Channel{}
 	plain.SetCreateDefaults(DefaultSettings())
-	if got := WarnChannel(plain); len(got) > 0 {
+	if got := WarnChannel(plain, false); len(got) > 0 {
 		t.Errorf("warnings about a plain Channel: %q", got)
 	}
 }
@@ -66,11 +66,11 @@ func TestWarnSubscription(t *testing.T) {
 	s.Spec.Channel = duckv1.KReference{APIVersion: "messaging.knative.dev/v1", Kind: "Channel", Name: "a"}
 	s.Spec.Reply = &duckv1.Destination{Audience: ptr.To("a")}
 	want := []string{"metadata.annotations[messaging.knative.dev/a]", "spec.reply.audience"}
-	if got := paths(t, WarnSubscription(s)); !slices.Equal(got, want) {
+	if got := paths(t, WarnSubscription(s, false)); !slices.Equal(got, want) {
 		t.Errorf("warned of %q, want %q", got, want)
 	}
 	s.Spec.Channel.Kind = "KafkaChannel"
-	if got := WarnSubscription(s); len(got) > 0 {
+	if got := WarnSubscription(s, false); len(got) > 0 {
 		t.Errorf("warnings about a Subscription to a foreign channel: %q", got)
 	}
 }

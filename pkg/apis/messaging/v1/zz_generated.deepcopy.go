@@ -115,6 +115,7 @@ func (in *ChannelStatus) DeepCopyInto(out *ChannelStatus) {
 		copy(*out, *in)
 	}
 	in.DeliveryStatus.DeepCopyInto(&out.DeliveryStatus)
+	in.AppliedEventPoliciesStatus.DeepCopyInto(&out.AppliedEventPoliciesStatus)
 	if in.Channel != nil {
 		in, out := &in.Channel, &out.Channel
 		*out = new(duckv1.KReference)
@@ -290,6 +291,7 @@ func (in *SubscriptionStatus) DeepCopyInto(out *SubscriptionStatus) {
 	*out = *in
 	in.Status.DeepCopyInto(&out.Status)
 	in.PhysicalSubscription.DeepCopyInto(&out.PhysicalSubscription)
+	in.AuthStatus.DeepCopyInto(&out.AuthStatus)
 	return
 }
 

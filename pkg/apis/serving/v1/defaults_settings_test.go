@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// chosen are settings in which everything that fills a template differs from the defaults.
+// chosen returns settings in which each default of a template differs from the built-in one.
 func chosen() Settings {
 	st := DefaultSettings()
 	st.TimeoutSeconds, st.ResponseStartTimeoutSeconds, st.IdleTimeoutSeconds = 120, 60, 30
@@ -85,7 +85,7 @@ func chosenWithInitContainers() Settings {
 	return st
 }
 
-// What a template says stays, and brings defaults that contradict it out of consideration.
+// Values in a template stay, and defaults that contradict them are ignored.
 func TestDefaultsDoNotContradict(t *testing.T) {
 	st := chosen()
 	for _, tc := range []struct {
@@ -138,7 +138,7 @@ func TestDefaultsDoNotContradict(t *testing.T) {
 	}
 }
 
-// An operator may leave service links to the host.
+// An operator may select the host's default for service links.
 func TestServiceLinksOfTheHost(t *testing.T) {
 	st := DefaultSettings()
 	st.EnableServiceLinks = nil
@@ -149,9 +149,8 @@ func TestServiceLinksOfTheHost(t *testing.T) {
 	}
 }
 
-// Later settings do not change a template, whatever else an update changes; they apply to its empty fields once the
-// template changes.
-// It covers conventions Late Initialization-1.
+// Later settings do not change a template, regardless of other changes in an update; they apply to its empty fields
+// once the template changes. It covers conventions Late Initialization-1.
 func TestUpdatesUnderOtherSettings(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -178,7 +177,7 @@ func TestUpdatesUnderOtherSettings(t *testing.T) {
 			want: func(*RevisionSpec) {},
 		},
 		{
-			name: "service links left out", created: chosen(), now: DefaultSettings(),
+			name: "service links omitted", created: chosen(), now: DefaultSettings(),
 			edit: func(s *Service) { s.Spec.Template.Spec.EnableServiceLinks = nil },
 			want: func(*RevisionSpec) {},
 		},
@@ -193,7 +192,7 @@ func TestUpdatesUnderOtherSettings(t *testing.T) {
 			},
 		},
 		{
-			name: "a field left out gets what holds now", created: DefaultSettings(), now: chosen(),
+			name: "an omitted field gets the current default", created: DefaultSettings(), now: chosen(),
 			edit: func(s *Service) { s.Spec.Template.Spec.TimeoutSeconds = nil },
 			want: func(s *RevisionSpec) {
 				s.TimeoutSeconds, s.ResponseStartTimeoutSeconds, s.IdleTimeoutSeconds = ptr.To[int64](120), ptr.To[int64](60), ptr.To[int64](30)
@@ -236,7 +235,7 @@ func TestUpdatesUnderOtherSettings(t *testing.T) {
 	}
 }
 
-// Copies that controllers make of a template stay copies, whatever the settings are by then (serving 10.3-1).
+// Copies of a template by controllers stay unchanged, regardless of the current settings (serving 10.3-1).
 func TestCopiesOfTemplatesStayCopies(t *testing.T) {
 	for name, created := range map[string]Settings{"defaults": DefaultSettings(), "links of the host": {Features: DefaultFeatures(), TimeoutSeconds: 1}} {
 		s := newService()

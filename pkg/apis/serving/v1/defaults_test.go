@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The defaults of a template that says only what to run.
+// The defaults of a template with only an image.
 func TestDefaultsOfAPlainTemplate(t *testing.T) {
 	s := newService()
 	SetDefaults_Service(s)
@@ -36,7 +36,7 @@ func TestDefaultsOfAPlainTemplate(t *testing.T) {
 	}
 }
 
-// JSON has whole seconds; a finer time in memory would make a template differ from its stored self.
+// JSON has whole seconds; a more precise time in memory would make a template differ from its stored form.
 func TestTimesOfATemplateHaveWholeSeconds(t *testing.T) {
 	fine := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
 	c := newConfiguration()
@@ -102,7 +102,7 @@ func TestDefaultProbes(t *testing.T) {
 		in, want corev1.Probe
 	}{
 		{
-			name: "a period brings the host's defaults",
+			name: "with a period, the host's defaults",
 			in:   corev1.Probe{PeriodSeconds: 10},
 			want: corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}},
@@ -121,7 +121,7 @@ func TestDefaultProbes(t *testing.T) {
 			},
 		},
 		{
-			name: "no period leaves aggressive probing",
+			name: "without a period, aggressive probing",
 			in:   corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}}},
 			want: corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Service: ptr.To("")}}, SuccessThreshold: 1},
 		},
@@ -141,7 +141,7 @@ func TestDefaultProbes(t *testing.T) {
 	}
 }
 
-// Only the serving container gets a probe it did not ask for; a sidecar's own is completed.
+// Only the serving container gets a default probe; a sidecar's own probe is completed.
 func TestDefaultProbesOfSidecars(t *testing.T) {
 	s := RevisionSpec{PodSpec: corev1.PodSpec{
 		Containers:     []corev1.Container{{Ports: []corev1.ContainerPort{{}}}, {}, {ReadinessProbe: &corev1.Probe{}}},

@@ -14,7 +14,7 @@ func TestFeaturesFromConfigMap(t *testing.T) {
 	}{
 		{name: "nothing said", want: func(*Features) {}},
 		{
-			name: "enabled and allowed turn on, whatever the case",
+			name: "enabled and allowed in any case",
 			data: map[string]string{"kubernetes.podspec-affinity": "Enabled", "kubernetes.podspec-hostipc": " allowed "},
 			want: func(f *Features) { f.Affinity, f.HostIPC = true, true },
 		},
@@ -52,7 +52,7 @@ func TestFeaturesFromConfigMapNamesBadKeys(t *testing.T) {
 	}
 }
 
-// Each field of Features has a key of its own, or else an operator could not set it.
+// Each field of Features has its own key; otherwise an operator could not set it.
 func TestEveryFeatureHasAKey(t *testing.T) {
 	fields := reflect.TypeFor[Features]().NumField()
 	flags := (&Features{}).flags()
@@ -62,7 +62,7 @@ func TestEveryFeatureHasAKey(t *testing.T) {
 	for key := range flags {
 		f, err := FeaturesFromConfigMap(map[string]string{key: "enabled"})
 		if err != nil || !f.enabled(key) {
-			t.Errorf("key %s does not turn its feature on: %v", key, err)
+			t.Errorf("key %s does not enable its feature: %v", key, err)
 		}
 	}
 }

@@ -24,12 +24,22 @@ const (
 	CreatorAnnotationKey      = GroupName + "/creator"
 	LastModifierAnnotationKey = GroupName + "/lastModifier"
 
+	// InvocationAnnotationKey on Services, Routes and Namespaces decides who may send requests: InvocationRBAC or InvocationOpen.
+	InvocationAnnotationKey = GroupName + "/invocation"
 	// RolloutDurationAnnotationKey on Services and Routes is the time in which traffic moves to a new Revision.
 	RolloutDurationAnnotationKey = GroupName + "/rollout-duration"
 	// RolloutDurationLegacyAnnotationKey is the former name of RolloutDurationAnnotationKey.
 	RolloutDurationLegacyAnnotationKey = GroupName + "/rolloutDuration"
 	// ProgressDeadlineAnnotationKey on templates bounds the time for a Revision to become ready.
 	ProgressDeadlineAnnotationKey = GroupName + "/progress-deadline"
+)
+
+// Values of InvocationAnnotationKey, and of the key invocation of config-network.
+const (
+	// InvocationOpen allows all clients.
+	InvocationOpen = "open"
+	// InvocationRBAC allows users with the permission to invoke the Service, or the Route without a Service.
+	InvocationRBAC = "rbac"
 )
 
 const (

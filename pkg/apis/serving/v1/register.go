@@ -19,7 +19,7 @@ func Resource(resource string) schema.GroupResource {
 
 var (
 	// SchemeBuilder collects the functions of AddToScheme.
-	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs, addLogOptions)
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs, addLogOptions, addExplanation)
 	// AddToScheme registers the kinds of this package with their defaults.
 	AddToScheme = SchemeBuilder.AddToScheme
 )

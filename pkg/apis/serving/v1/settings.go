@@ -50,6 +50,10 @@ type Settings struct {
 	// MaxScaleLimit is the maximum of max-scale in templates; 0 means unlimited (max-scale-limit of
 	// config-autoscaler).
 	MaxScaleLimit int32
+
+	// ExternalDomainTLS is true if public host names get certificates (external-domain-tls of config-network). Otherwise annotations about them
+	// have no effect.
+	ExternalDomainTLS bool
 }
 
 // DefaultSettings returns the settings without a ConfigMap.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestRevisionLogOptions reads query parameters, and names the one that is wrong.
+// TestRevisionLogOptions reads query parameters, and names the invalid one.
 func TestRevisionLogOptions(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {

@@ -46,7 +46,7 @@ func TestContainer(t *testing.T) {
 			want: []fault{invalid("containers[0].name", "reserved")},
 		},
 		{
-			name: "what a container that scales cannot have",
+			name: "fields that are never allowed",
 			change: container(func(c *corev1.Container) {
 				c.Stdin, c.StdinOnce, c.TTY = true, true, true
 				c.Lifecycle, c.VolumeDevices = &corev1.Lifecycle{}, []corev1.VolumeDevice{{}}

@@ -49,11 +49,11 @@ func TestEnv(t *testing.T) {
 			want: []fault{forbidden(at+".valueFrom.secretKeyRef", "together with configMapKeyRef")},
 		},
 		{
-			name: "10.7: nothing in it", change: from(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{}}),
+			name: "10.7: empty", change: from(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{}}),
 			want: []fault{required(at+".valueFrom.configMapKeyRef.name", ""), required(at+".valueFrom.configMapKeyRef.key", "")},
 		},
 		{
-			name: "10.8: bad name and key", change: from(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref("A"), Key: "a/b"}}),
+			name: "10.8: invalid name and key", change: from(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref("A"), Key: "a/b"}}),
 			want: []fault{invalid(at+".valueFrom.secretKeyRef.name", ""), invalid(at+".valueFrom.secretKeyRef.key", "")},
 		},
 		{
@@ -61,11 +61,11 @@ func TestEnv(t *testing.T) {
 			want: []fault{forbidden(at+".valueFrom.fieldRef", "'kubernetes.podspec-fieldref'")},
 		},
 		{
-			name: "fieldRef when it is on", change: from(corev1.EnvVarSource{FieldRef: field}),
+			name: "fieldRef when it is enabled", change: from(corev1.EnvVarSource{FieldRef: field}),
 			features: func(f *Features) { f.FieldRef = true },
 		},
 		{
-			name: "empty references when they are on", change: from(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{}, ResourceFieldRef: &corev1.ResourceFieldSelector{}}),
+			name: "empty references when they are enabled", change: from(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{}, ResourceFieldRef: &corev1.ResourceFieldSelector{}}),
 			features: func(f *Features) { f.FieldRef = true },
 			want: []fault{
 				required(at+".valueFrom.fieldRef.fieldPath", ""), required(at+".valueFrom.resourceFieldRef.resource", ""),

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// fault is what a test expects of one field.Error.
+// fault is an expected field.Error.
 type fault struct {
 	kind field.ErrorType
 	path string
@@ -52,7 +52,7 @@ func checkFaults(t *testing.T, got field.ErrorList, want ...fault) {
 	}
 }
 
-// newService returns a Service that is valid without its defaults being filled.
+// newService returns a Service that is valid before defaulting.
 func newService() *Service {
 	return &Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "hello", Namespace: "default"},
@@ -79,7 +79,7 @@ func newRevision() *Revision {
 	return r
 }
 
-// controlledBy returns the reference that an object's controller leaves on it.
+// controlledBy returns the owner reference of an object's controller.
 func controlledBy(kind, name string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{
 		APIVersion: SchemeGroupVersion.String(), Kind: kind, Name: name, UID: "1", Controller: ptr.To(true),
@@ -89,7 +89,7 @@ func controlledBy(kind, name string) []metav1.OwnerReference {
 // templateCase is a test of the spec of a Service's template.
 type templateCase struct {
 	name string
-	// change acts on a valid spec before its defaults are filled, tamper after.
+	// change modifies a valid spec before defaulting, tamper after it.
 	change, tamper func(*RevisionSpec)
 	features       func(*Features)
 	// want has paths relative to spec.template.spec.
@@ -120,7 +120,7 @@ func runTemplateCases(t *testing.T, cases []templateCase) {
 	}
 }
 
-// container makes a change of the only container.
+// container returns a change of the only container.
 func container(change func(*corev1.Container)) func(*RevisionSpec) {
 	return func(s *RevisionSpec) { change(&s.Containers[0]) }
 }

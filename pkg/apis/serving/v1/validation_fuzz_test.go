@@ -121,8 +121,8 @@ spec:
 	}
 }
 
-// FuzzServiceValidation checks that no input breaks validation, and that what passes it is stable: it reads
-// back as it was written, and all its defaults are set.
+// FuzzServiceValidation checks that no input breaks validation, and that valid Services are stable: they
+// are read as they were written, with all defaults set.
 func FuzzServiceValidation(f *testing.F) {
 	for _, manifest := range fuzzSeeds() {
 		data, err := yaml.YAMLToJSON([]byte(manifest))
@@ -181,7 +181,7 @@ func checkStable(t *testing.T, data []byte, everything bool) bool {
 	return true
 }
 
-// The same without the fuzzer, from a fixed seed, so that each run of the tests has some of it.
+// FuzzServiceValidation without the fuzzer, from a fixed seed, so that each run of the tests covers some edits.
 func TestEditedServicesAreStable(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	valid := 0
@@ -201,11 +201,11 @@ func TestEditedServicesAreStable(t *testing.T) {
 		}
 	}
 	if valid < 50 {
-		t.Errorf("only %d edited Services were valid, too few to say anything", valid)
+		t.Errorf("only %d edited Services were valid, which are too few", valid)
 	}
 }
 
-// replacements are what manifests get wrong, and what programs trip over.
+// replacements are common mistakes of manifests, and values that programs often mishandle.
 func replacements() []any {
 	return []any{
 		nil, "", "0", "a", "A b", "-1", "NaN", "1h", "1.5s", "/", "/dev", "../x", "100m", "-1Gi", "1e400", "\u0000", "http1",
@@ -215,8 +215,8 @@ func replacements() []any {
 	}
 }
 
-// edit changes a document as edits says: each pair of bytes picks a node and what to put there, one of the
-// replacements or another node. Changed bytes alone would mostly not be JSON any more.
+// edit changes a document according to edits: each pair of bytes selects a node and its new value, one of
+// the replacements or another node. Changes of single bytes would mostly result in invalid JSON.
 func edit(data, edits []byte) []byte {
 	for ; len(edits) >= 2; edits = edits[2:] {
 		var tree any
@@ -233,7 +233,7 @@ func edit(data, edits []byte) []byte {
 		setters[int(edits[0])%len(setters)](choices[int(edits[1])%len(choices)])
 		edited, err := json.Marshal(tree)
 		if err != nil || len(edited) > 1<<16 {
-			// A node inside itself cannot be written, and copies of copies grow without end.
+			// A node inside itself cannot be encoded, and copies of copies grow without limit.
 			return data
 		}
 		data = edited
@@ -241,7 +241,7 @@ func edit(data, edits []byte) []byte {
 	return data
 }
 
-// walk calls visit for a node and all below it, with what replaces the node in its parent.
+// walk calls visit for a node and all its descendants, with a function that replaces the node in its parent.
 func walk(node any, set func(any), visit func(any, func(any))) {
 	visit(node, set)
 	switch node := node.(type) {
@@ -256,7 +256,7 @@ func walk(node any, set func(any), visit func(any, func(any))) {
 	}
 }
 
-// The first seeds are good, the last is not: otherwise the fuzzer would start from nothing.
+// The first seeds are valid and the last is not. Otherwise the fuzzer would have no useful start.
 func TestFuzzSeeds(t *testing.T) {
 	for i, manifest := range fuzzSeeds() {
 		s := &Service{}

@@ -91,7 +91,7 @@ func TestMasksNameFieldsOfTheirTypes(t *testing.T) {
 func TestFieldMask(t *testing.T) {
 	mask := fieldMask{allowed: []string{"image", "name"}, gated: map[string]string{"tty": featureAffinity}}
 	c := &corev1.Container{
-		Name: "a", Stdin: true, TTY: true, Args: []string{}, // an empty list says nothing
+		Name: "a", Stdin: true, TTY: true, Args: []string{}, // an empty list counts as unset
 		Lifecycle: &corev1.Lifecycle{},
 	}
 	checkFaults(t, mask.validate(c, Features{}, field.NewPath("x")),
@@ -124,7 +124,7 @@ func fill(t *testing.T, value reflect.Value) {
 	}
 }
 
-// Whatever core/v1 has, now or later, and no mask names, is refused at its own path, once.
+// Each current or future field of core/v1 without an entry in a mask is rejected once, at its own path.
 func TestUnreviewedFieldsAreRejected(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -164,7 +164,7 @@ func TestUnreviewedFieldsAreRejected(t *testing.T) {
 				value := reflect.ValueOf(tc.in(&s.Spec.Template.Spec)).Elem().Field(i)
 				fill(t, value)
 				if sc := s.Spec.Template.Spec.SecurityContext; sc != nil {
-					sc.RunAsNonRoot = new(bool) // an empty one asks for nothing and is accepted
+					sc.RunAsNonRoot = new(bool) // an empty value counts as unset and is accepted
 				}
 				checkFaults(t, ValidateService(s, DefaultSettings()), forbidden(tc.path+"."+name, "may not be set"))
 			})

@@ -29,6 +29,9 @@ func validateOwnAnnotations(annotations map[string]string, path *field.Path) fie
 			errs = append(errs, field.Forbidden(path.Key(key), "must be put under spec.template.metadata.annotations"))
 		}
 	}
+	if value, ok := annotations[InvocationAnnotationKey]; ok && value != InvocationRBAC && value != InvocationOpen {
+		errs = append(errs, field.NotSupported(path.Key(InvocationAnnotationKey), value, []string{InvocationOpen, InvocationRBAC}))
+	}
 	return append(errs, validateDurationAnnotations(annotations, path)...)
 }
 
@@ -114,6 +117,9 @@ func validateTemplateMetadata(meta, parent *metav1.ObjectMeta, st Settings, crea
 	errs = append(errs, metav1validation.ValidateLabels(meta.Labels, path.Child("labels"))...)
 	annotations := path.Child("annotations")
 	errs = append(errs, apivalidation.ValidateAnnotations(meta.Annotations, annotations)...)
+	if _, ok := meta.Annotations[InvocationAnnotationKey]; ok {
+		errs = append(errs, field.Forbidden(annotations.Key(InvocationAnnotationKey), "must be put under metadata.annotations of the Service or Route"))
+	}
 	errs = append(errs, validateDurationAnnotations(meta.Annotations, annotations)...)
 	return append(errs, validateAutoscaling(meta.Annotations, st, annotations)...)
 }

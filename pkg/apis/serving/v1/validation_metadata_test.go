@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -29,7 +30,7 @@ func TestNamesAreDNS1035Labels(t *testing.T) {
 			want: []fault{invalid("metadata.generateName", label)},
 		},
 		{
-			name: "bad label and annotation",
+			name: "invalid label and annotation",
 			meta: metav1.ObjectMeta{
 				Name: "a", Namespace: "default",
 				Labels: map[string]string{"a b": "c"}, Annotations: map[string]string{"c d": ""},
@@ -70,6 +71,13 @@ func TestAnnotationsOnTheObjectItself(t *testing.T) {
 			},
 		},
 		{name: "durations", annotations: map[string]string{RolloutDurationAnnotationKey: "10m", ProgressDeadlineAnnotationKey: "0s"}},
+		{name: "callers by permission", annotations: map[string]string{InvocationAnnotationKey: "rbac"}},
+		{name: "all callers", annotations: map[string]string{InvocationAnnotationKey: "open"}},
+		{
+			name:        "unknown callers",
+			annotations: map[string]string{InvocationAnnotationKey: "RBAC"},
+			want:        []fault{{field.ErrorTypeNotSupported, path + "[serving.knative.dev/invocation]", `supported values: "open", "rbac"`}},
+		},
 		{
 			name:        "bad durations",
 			annotations: map[string]string{RolloutDurationAnnotationKey: "10", ProgressDeadlineAnnotationKey: "-1s"},
@@ -108,7 +116,7 @@ func TestAnnotationsOnTheObjectItself(t *testing.T) {
 	}
 }
 
-// serving 9.1.1-2: the label says whose Configuration or Route it is, so only the owner's may say so.
+// serving 9.1.1-2: the label names the owner of a Configuration or Route, so only the owner may set it.
 func TestOwnerLabels(t *testing.T) {
 	wrongGroup := controlledBy("Service", "hello")
 	wrongGroup[0].APIVersion = "v1"
@@ -141,7 +149,7 @@ func TestOwnerLabels(t *testing.T) {
 			unlabelled := c.DeepCopy()
 			unlabelled.Labels = nil
 			checkFaults(t, ValidateConfigurationUpdate(c, unlabelled, DefaultSettings()), tc.want...)
-			// A label that stays may outlive its owner, or orphaning would be impossible.
+			// An unchanged label may outlive its owner; otherwise orphaning would be impossible.
 			checkFaults(t, ValidateConfigurationUpdate(c, c.DeepCopy(), DefaultSettings()))
 		})
 	}
@@ -211,7 +219,7 @@ func TestWhoMadeAndChangedAnObject(t *testing.T) {
 			},
 		},
 		{
-			name: "an owned object carries its owner's",
+			name: "an owned object has its owner's annotations",
 			change: func(s *Service) {
 				s.OwnerReferences = controlledBy("Configuration", "x")
 				s.Annotations[creator], s.Annotations[modifier] = "bob", "bob"
@@ -237,7 +245,7 @@ func TestOwnRevisionName(t *testing.T) {
 		{name: "not prefixed", change: func(s *Service) { s.Spec.Template.Name = "v1" }, want: []fault{invalid(path+"name", "must start with 'hello-'")}},
 		{name: "the object's name", change: func(s *Service) { s.Spec.Template.Name = "hello" }, want: []fault{invalid(path+"name", "must start with 'hello-'")}},
 		{name: "not a label", change: func(s *Service) { s.Spec.Template.Name = "hello-V1" }, want: []fault{invalid(path+"name", "lower case")}},
-		{name: "nothing after the dash", change: func(s *Service) { s.Spec.Template.Name = "hello-" }, want: []fault{invalid(path+"name", "end with an alphanumeric")}},
+		{name: "no suffix after the dash", change: func(s *Service) { s.Spec.Template.Name = "hello-" }, want: []fault{invalid(path+"name", "end with an alphanumeric")}},
 		{
 			name:   "object with a generated name",
 			change: func(s *Service) { s.GenerateName, s.Name, s.Spec.Template.Name = "hello-", "hello-x7f", "hello-v1" },
@@ -254,7 +262,7 @@ func TestOwnRevisionName(t *testing.T) {
 		},
 		{name: "bad prefix", change: func(s *Service) { s.Spec.Template.GenerateName = "Hello-" }, want: []fault{invalid(path+"generateName", "lower case")}},
 		{
-			name: "bad labels and annotations",
+			name: "invalid labels and annotations",
 			change: func(s *Service) {
 				s.Spec.Template.Labels = map[string]string{"a": "not a value"}
 				s.Spec.Template.Annotations = map[string]string{"not a key": "", ProgressDeadlineAnnotationKey: "x"}
@@ -274,7 +282,7 @@ func TestOwnRevisionName(t *testing.T) {
 	}
 }
 
-// Once the generated name is known, a revision name can be built on it.
+// Once the generated name is known, a revision name can begin with it.
 func TestOwnRevisionNameAfterNameGeneration(t *testing.T) {
 	old := newService()
 	old.Name, old.GenerateName = "hello-x7f", "hello-"

@@ -101,7 +101,7 @@ func validateEveryVolumeMounted(s *corev1.PodSpec, fldPath *field.Path) field.Er
 	return errs
 }
 
-// validateRelativePath validates a path below a directory that it must not leave.
+// validateRelativePath validates a path that must stay below a directory.
 func validateRelativePath(p string, fldPath *field.Path) field.ErrorList {
 	switch {
 	case path.IsAbs(p):

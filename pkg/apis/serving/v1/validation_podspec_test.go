@@ -42,7 +42,7 @@ func TestPodSpec(t *testing.T) {
 	})
 }
 
-// Each gated field is refused with the key that would allow it, and accepted with that key's feature on.
+// Each gated field is refused with the key that would allow it, and accepted with that key's feature enabled.
 func TestGatedPodSpecFields(t *testing.T) {
 	for path, tc := range map[string]struct {
 		key string
@@ -93,7 +93,7 @@ func TestSeveralContainers(t *testing.T) {
 			want: []fault{forbidden("containers[1].ports", "containers[0] has a port")},
 		},
 		{
-			name: "none with a port, and no more faults from that",
+			name: "none with a port, and no further errors",
 			change: two(func(a, b *corev1.Container) {
 				a.Ports = nil
 				a.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/"}}}
@@ -153,19 +153,19 @@ func TestInitContainers(t *testing.T) {
 			want:   []fault{duplicate("initContainers[0].name")},
 		},
 		{
-			name: "faults inside, and a restart policy", features: on,
+			name: "invalid fields, and a restart policy", features: on,
 			change: with(corev1.Container{RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}),
 			want:   []fault{required("initContainers[0].image", ""), forbidden("initContainers[0].restartPolicy", "")},
 		},
 		{
-			name: "not looked at when they are off", change: with(corev1.Container{}),
+			name: "not validated when they are disabled", change: with(corev1.Container{}),
 			want: []fault{forbidden("initContainers", "kubernetes.podspec-init-containers")},
 		},
 	})
 }
 
-// Native sidecars are init containers that keep running. They need a feature of their own, have probes at ports that they
-// name, and no port, because one container takes the requests.
+// Native sidecars are init containers that keep running. They need their own feature, and have probes with explicit
+// ports, but no port, because one container receives the requests.
 func TestNativeSidecars(t *testing.T) {
 	const key = "kubernetes.podspec-init-containers-restart-policy"
 	sidecar := func(policy corev1.ContainerRestartPolicy, change func(*corev1.Container)) func(*RevisionSpec) {

@@ -91,7 +91,7 @@ func TestProbePorts(t *testing.T) {
 		{name: "default port", change: probe(nil, intstr.FromInt32(8080))},
 		{name: "other number", change: probe(named, intstr.FromInt32(8080))},
 		{name: "no port at all", change: probe(named, intstr.FromInt32(-1)), want: []fault{invalid(at, "between 1 and 65535")}},
-		{name: "too great a number", change: probe(named, intstr.FromInt32(65536)), want: []fault{invalid(at, "between 1 and 65535")}},
+		{name: "number out of range", change: probe(named, intstr.FromInt32(65536)), want: []fault{invalid(at, "between 1 and 65535")}},
 		{name: "a number as a name", change: probe(named, intstr.FromString("8080")), want: []fault{invalid(at, "must be a number or 'h2c'")}},
 		{name: "other name", change: probe(named, intstr.FromString("http1")), want: []fault{invalid(at, "must be a number or 'h2c'")}},
 		{name: "name of an unnamed port", change: probe(nil, intstr.FromString("http1")), want: []fault{invalid(at, "must be a number")}},

@@ -49,7 +49,7 @@ func TestRevisionNumbers(t *testing.T) {
 			},
 		},
 		{
-			name: "parts of a bad timeout are held to the limit",
+			name: "with an invalid timeout, the limit bounds its parts",
 			change: numbers(func(s *RevisionSpec) {
 				s.TimeoutSeconds = ptr.To[int64](math.MinInt64)
 				s.ResponseStartTimeoutSeconds, s.IdleTimeoutSeconds = ptr.To[int64](600), ptr.To[int64](math.MaxInt64)

@@ -10,7 +10,7 @@ import (
 
 func percent(n int64) *int64 { return ptr.To(n) }
 
-// trafficCases hold for Routes and, with the Configuration implied, for Services.
+// trafficCases apply to Routes and, with the Configuration implied, to Services.
 func trafficCases() []struct {
 	name    string
 	traffic []TrafficTarget
@@ -42,12 +42,12 @@ func trafficCases() []struct {
 			want:    []fault{invalid("spec.traffic", "not 101")},
 		},
 		{
-			name:    "10.2-8: nothing at all",
+			name:    "10.2-8: empty",
 			traffic: []TrafficTarget{{RevisionName: "hello-1"}},
 			want:    []fault{invalid("spec.traffic", "not 0")},
 		},
 		{
-			name: "10.2: percent out of range, and no sum of such",
+			name: "10.2: percent out of range, without an error about the sum",
 			traffic: []TrafficTarget{
 				{RevisionName: "hello-1", Percent: percent(-1)}, {RevisionName: "hello-2", Percent: percent(101)},
 				{RevisionName: "hello-3", Percent: percent(math.MaxInt64)}, {RevisionName: "hello-4", Percent: percent(math.MaxInt64)},

@@ -22,7 +22,7 @@ func TestSecurityContext(t *testing.T) {
 			change: with(corev1.SecurityContext{RunAsUser: ptr.To[int64](-1), RunAsGroup: ptr.To[int64](math.MaxInt32 + 1)}),
 			want:   []fault{invalid(at+"runAsUser", "between 0 and 2147483647"), invalid(at+"runAsGroup", "")},
 		},
-		{name: "what takes privileges away", change: with(corev1.SecurityContext{
+		{name: "fields that drop privileges", change: with(corev1.SecurityContext{
 			RunAsNonRoot: ptr.To(true), ReadOnlyRootFilesystem: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false),
 			Privileged:     ptr.To(false),
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_BIND_SERVICE"}},
@@ -45,7 +45,7 @@ func TestSecurityContext(t *testing.T) {
 			want:   []fault{forbidden(at+"capabilities.add[1]", "'kubernetes.containerspec-addcapabilities'")},
 		},
 		{
-			name:     "capabilities when they are on",
+			name:     "capabilities when they are enabled",
 			change:   with(corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}),
 			features: func(f *Features) { f.AddCapabilities = true },
 		},
@@ -65,7 +65,7 @@ func TestSecurityContext(t *testing.T) {
 			want: []fault{required(at+"seccompProfile.localhostProfile", "")},
 		},
 		{
-			name: "seccomp with a file too many",
+			name: "seccomp with an unexpected file",
 			change: with(corev1.SecurityContext{
 				SeccompProfile: &corev1.SeccompProfile{Type: "Unconfined", LocalhostProfile: ptr.To("a")},
 			}),

@@ -78,7 +78,7 @@ func TestGatedVolumes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		key    string
 		source corev1.VolumeSource
-		// empty is a source that lacks what it needs, which is at missing.
+		// empty is a source without its required field, whose path is missing.
 		empty   corev1.VolumeSource
 		missing string
 	}{
@@ -145,7 +145,7 @@ func TestProjectedVolumes(t *testing.T) {
 			},
 		},
 		{
-			name: "10.27-2, 10.28-2: no names, bad items",
+			name: "10.27-2, 10.28-2: no names, invalid items",
 			change: projected(
 				corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{Items: []corev1.KeyToPath{{Key: "k"}}}},
 				corev1.VolumeProjection{Secret: &corev1.SecretProjection{Items: []corev1.KeyToPath{{Path: "p"}}}},

@@ -57,8 +57,8 @@ func (u unused) warn(v any, path *field.Path) []string {
 }
 
 // WarnProcessService is like WarnService for Revisions that run as processes.
-func WarnProcessService(s *Service) []string {
-	return append(WarnService(s), warnProcess(&s.Spec.Template.Spec.PodSpec)...)
+func WarnProcessService(s *Service, st Settings) []string {
+	return append(WarnService(s, st), warnProcess(&s.Spec.Template.Spec.PodSpec)...)
 }
 
 // WarnProcessConfiguration is like WarnConfiguration for Revisions that run as processes.

@@ -11,12 +11,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Each field that a template may set has an effect on processes, or is warned of.
+// Each field that a template may set has an effect on processes, or causes a warning.
 func TestProcessFields(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mask   fieldMask
 		unused unused
-		// used fields have an effect, are required, or ask for what holds anyway.
+		// used fields have an effect, are required, or request behavior that processes have anyway.
 		used string
 	}{
 		"PodSpec":            {podSpecMask, processPodSpec, "automountServiceAccountToken containers enableServiceLinks initContainers securityContext serviceAccountName volumes"},
@@ -37,7 +37,7 @@ func TestProcessFields(t *testing.T) {
 	}
 }
 
-// Where Revisions run as processes, fields that only Pods have are warned of, and only there.
+// Fields that only Pods have cause warnings if Revisions run as processes, and only then.
 func TestProcessWarnings(t *testing.T) {
 	s := &Service{}
 	spec := &s.Spec.Template.Spec.PodSpec
@@ -64,7 +64,7 @@ func TestProcessWarnings(t *testing.T) {
 	}
 	c := &Configuration{}
 	c.Spec.Template = s.Spec.Template
-	for kind, warnings := range map[string][]string{"Service": WarnProcessService(s), "Configuration": WarnProcessConfiguration(c)} {
+	for kind, warnings := range map[string][]string{"Service": WarnProcessService(s, DefaultSettings()), "Configuration": WarnProcessConfiguration(c)} {
 		for i, warning := range warnings {
 			warnings[i], _, _ = strings.Cut(warning, ": has no effect: ")
 		}
@@ -72,7 +72,7 @@ func TestProcessWarnings(t *testing.T) {
 			t.Errorf("%s: warned of\n%s\nwant\n%s", kind, strings.Join(warnings, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	if got := WarnService(s); len(got) > 0 {
+	if got := WarnService(s, DefaultSettings()); len(got) > 0 {
 		t.Errorf("in a cluster there are warnings %q", got)
 	}
 }

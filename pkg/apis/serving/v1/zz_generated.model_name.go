@@ -6,6 +6,16 @@
 package v1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ColdStart) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.ColdStart"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ColdStartPhase) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.ColdStartPhase"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Configuration) OpenAPIModelName() string {
 	return "dev.knative.serving.v1.Configuration"
 }
@@ -46,13 +56,38 @@ func (in Revision) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RevisionActivation) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.RevisionActivation"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RevisionDecider) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.RevisionDecider"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RevisionExplanation) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.RevisionExplanation"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in RevisionList) OpenAPIModelName() string {
 	return "dev.knative.serving.v1.RevisionList"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RevisionLoad) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.RevisionLoad"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in RevisionLogOptions) OpenAPIModelName() string {
 	return "dev.knative.serving.v1.RevisionLogOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RevisionScaleLimits) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.RevisionScaleLimits"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -93,6 +128,16 @@ func (in RouteStatus) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in RouteStatusFields) OpenAPIModelName() string {
 	return "dev.knative.serving.v1.RouteStatusFields"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ScalingDecision) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.ScalingDecision"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ScalingReason) OpenAPIModelName() string {
+	return "dev.knative.serving.v1.ScalingReason"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
