@@ -5,13 +5,19 @@ package applyconfiguration
 import (
 	v1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	v1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	networkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/networking/v1alpha1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	v1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/duck/v1"
 	applyconfigurationeventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/eventing/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/eventing/v1alpha1"
 	internal "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/internal"
 	applyconfigurationmessagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/messaging/v1"
+	applyconfigurationnetworkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/networking/v1alpha1"
 	applyconfigurationservingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/serving/v1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/serving/v1beta1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	managedfields "k8s.io/apimachinery/pkg/util/managedfields"
@@ -26,6 +32,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &duckv1.AddressableApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("AddressStatus"):
 		return &duckv1.AddressStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("AppliedEventPoliciesStatus"):
+		return &duckv1.AppliedEventPoliciesStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("AppliedEventPolicyRef"):
+		return &duckv1.AppliedEventPolicyRefApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("Auth"):
+		return &duckv1.AuthApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("AuthStatus"):
+		return &duckv1.AuthStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("Condition"):
 		return &duckv1.ConditionApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("DeliverySpec"):
@@ -61,6 +75,24 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	case eventingv1.SchemeGroupVersion.WithKind("TriggerStatus"):
 		return &applyconfigurationeventingv1.TriggerStatusApplyConfiguration{}
 
+		// Group=eventing.knative.dev, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicy"):
+		return &eventingv1alpha1.EventPolicyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicyFromReference"):
+		return &eventingv1alpha1.EventPolicyFromReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicySelector"):
+		return &eventingv1alpha1.EventPolicySelectorApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicySpec"):
+		return &eventingv1alpha1.EventPolicySpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicySpecFrom"):
+		return &eventingv1alpha1.EventPolicySpecFromApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicySpecTo"):
+		return &eventingv1alpha1.EventPolicySpecToApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicyStatus"):
+		return &eventingv1alpha1.EventPolicyStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicyToReference"):
+		return &eventingv1alpha1.EventPolicyToReferenceApplyConfiguration{}
+
 		// Group=messaging.knative.dev, Version=v1
 	case messagingv1.SchemeGroupVersion.WithKind("Channel"):
 		return &applyconfigurationmessagingv1.ChannelApplyConfiguration{}
@@ -78,6 +110,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationmessagingv1.SubscriptionSpecApplyConfiguration{}
 	case messagingv1.SchemeGroupVersion.WithKind("SubscriptionStatus"):
 		return &applyconfigurationmessagingv1.SubscriptionStatusApplyConfiguration{}
+
+		// Group=networking.internal.knative.dev, Version=v1alpha1
+	case networkingv1alpha1.SchemeGroupVersion.WithKind("ClusterDomainClaim"):
+		return &applyconfigurationnetworkingv1alpha1.ClusterDomainClaimApplyConfiguration{}
+	case networkingv1alpha1.SchemeGroupVersion.WithKind("ClusterDomainClaimSpec"):
+		return &applyconfigurationnetworkingv1alpha1.ClusterDomainClaimSpecApplyConfiguration{}
 
 		// Group=serving.knative.dev, Version=v1
 	case servingv1.SchemeGroupVersion.WithKind("Configuration"):
@@ -114,6 +152,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationservingv1.ServiceStatusApplyConfiguration{}
 	case servingv1.SchemeGroupVersion.WithKind("TrafficTarget"):
 		return &applyconfigurationservingv1.TrafficTargetApplyConfiguration{}
+
+		// Group=serving.knative.dev, Version=v1beta1
+	case v1beta1.SchemeGroupVersion.WithKind("DomainMapping"):
+		return &servingv1beta1.DomainMappingApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("DomainMappingPath"):
+		return &servingv1beta1.DomainMappingPathApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("DomainMappingSpec"):
+		return &servingv1beta1.DomainMappingSpecApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("DomainMappingStatus"):
+		return &servingv1beta1.DomainMappingStatusApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("SecretTLS"):
+		return &servingv1beta1.SecretTLSApplyConfiguration{}
 
 	}
 	return nil

@@ -8,8 +8,11 @@ package openapi
 import (
 	v1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	v1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	networkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/networking/v1alpha1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	v1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	resource "k8s.io/apimachinery/pkg/api/resource"
@@ -25,14 +28,27 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 	return map[string]common.OpenAPIDefinition{
 		v1.AddressStatus{}.OpenAPIModelName():                               schema_pkg_apis_duck_v1_AddressStatus(ref),
 		v1.Addressable{}.OpenAPIModelName():                                 schema_pkg_apis_duck_v1_Addressable(ref),
+		v1.AppliedEventPoliciesStatus{}.OpenAPIModelName():                  schema_pkg_apis_duck_v1_AppliedEventPoliciesStatus(ref),
+		v1.AppliedEventPolicyRef{}.OpenAPIModelName():                       schema_pkg_apis_duck_v1_AppliedEventPolicyRef(ref),
+		v1.Auth{}.OpenAPIModelName():                                        schema_pkg_apis_duck_v1_Auth(ref),
+		v1.AuthStatus{}.OpenAPIModelName():                                  schema_pkg_apis_duck_v1_AuthStatus(ref),
 		v1.Condition{}.OpenAPIModelName():                                   schema_pkg_apis_duck_v1_Condition(ref),
 		v1.DeliverySpec{}.OpenAPIModelName():                                schema_pkg_apis_duck_v1_DeliverySpec(ref),
 		v1.DeliveryStatus{}.OpenAPIModelName():                              schema_pkg_apis_duck_v1_DeliveryStatus(ref),
 		v1.Destination{}.OpenAPIModelName():                                 schema_pkg_apis_duck_v1_Destination(ref),
+		v1.EventTrace{}.OpenAPIModelName():                                  schema_pkg_apis_duck_v1_EventTrace(ref),
+		v1.EventTraceOptions{}.OpenAPIModelName():                           schema_pkg_apis_duck_v1_EventTraceOptions(ref),
 		v1.KReference{}.OpenAPIModelName():                                  schema_pkg_apis_duck_v1_KReference(ref),
 		v1.Status{}.OpenAPIModelName():                                      schema_pkg_apis_duck_v1_Status(ref),
 		v1.SubscriberSpec{}.OpenAPIModelName():                              schema_pkg_apis_duck_v1_SubscriberSpec(ref),
 		v1.SubscriberStatus{}.OpenAPIModelName():                            schema_pkg_apis_duck_v1_SubscriberStatus(ref),
+		v1.TracedAttempt{}.OpenAPIModelName():                               schema_pkg_apis_duck_v1_TracedAttempt(ref),
+		v1.TracedDelivery{}.OpenAPIModelName():                              schema_pkg_apis_duck_v1_TracedDelivery(ref),
+		v1.TracedEvent{}.OpenAPIModelName():                                 schema_pkg_apis_duck_v1_TracedEvent(ref),
+		v1.TracedMismatch{}.OpenAPIModelName():                              schema_pkg_apis_duck_v1_TracedMismatch(ref),
+		v1.TracedObject{}.OpenAPIModelName():                                schema_pkg_apis_duck_v1_TracedObject(ref),
+		v1.TracedParent{}.OpenAPIModelName():                                schema_pkg_apis_duck_v1_TracedParent(ref),
+		v1.TracedReply{}.OpenAPIModelName():                                 schema_pkg_apis_duck_v1_TracedReply(ref),
 		eventingv1.Broker{}.OpenAPIModelName():                              schema_pkg_apis_eventing_v1_Broker(ref),
 		eventingv1.BrokerList{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1_BrokerList(ref),
 		eventingv1.BrokerSpec{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1_BrokerSpec(ref),
@@ -43,6 +59,15 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		eventingv1.TriggerList{}.OpenAPIModelName():                         schema_pkg_apis_eventing_v1_TriggerList(ref),
 		eventingv1.TriggerSpec{}.OpenAPIModelName():                         schema_pkg_apis_eventing_v1_TriggerSpec(ref),
 		eventingv1.TriggerStatus{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1_TriggerStatus(ref),
+		v1alpha1.EventPolicy{}.OpenAPIModelName():                           schema_pkg_apis_eventing_v1alpha1_EventPolicy(ref),
+		v1alpha1.EventPolicyFromReference{}.OpenAPIModelName():              schema_pkg_apis_eventing_v1alpha1_EventPolicyFromReference(ref),
+		v1alpha1.EventPolicyList{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1alpha1_EventPolicyList(ref),
+		v1alpha1.EventPolicySelector{}.OpenAPIModelName():                   schema_pkg_apis_eventing_v1alpha1_EventPolicySelector(ref),
+		v1alpha1.EventPolicySpec{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1alpha1_EventPolicySpec(ref),
+		v1alpha1.EventPolicySpecFrom{}.OpenAPIModelName():                   schema_pkg_apis_eventing_v1alpha1_EventPolicySpecFrom(ref),
+		v1alpha1.EventPolicySpecTo{}.OpenAPIModelName():                     schema_pkg_apis_eventing_v1alpha1_EventPolicySpecTo(ref),
+		v1alpha1.EventPolicyStatus{}.OpenAPIModelName():                     schema_pkg_apis_eventing_v1alpha1_EventPolicyStatus(ref),
+		v1alpha1.EventPolicyToReference{}.OpenAPIModelName():                schema_pkg_apis_eventing_v1alpha1_EventPolicyToReference(ref),
 		messagingv1.Channel{}.OpenAPIModelName():                            schema_pkg_apis_messaging_v1_Channel(ref),
 		messagingv1.ChannelList{}.OpenAPIModelName():                        schema_pkg_apis_messaging_v1_ChannelList(ref),
 		messagingv1.ChannelSpec{}.OpenAPIModelName():                        schema_pkg_apis_messaging_v1_ChannelSpec(ref),
@@ -53,6 +78,11 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		messagingv1.SubscriptionList{}.OpenAPIModelName():                   schema_pkg_apis_messaging_v1_SubscriptionList(ref),
 		messagingv1.SubscriptionSpec{}.OpenAPIModelName():                   schema_pkg_apis_messaging_v1_SubscriptionSpec(ref),
 		messagingv1.SubscriptionStatus{}.OpenAPIModelName():                 schema_pkg_apis_messaging_v1_SubscriptionStatus(ref),
+		networkingv1alpha1.ClusterDomainClaim{}.OpenAPIModelName():          schema_pkg_apis_networking_v1alpha1_ClusterDomainClaim(ref),
+		networkingv1alpha1.ClusterDomainClaimList{}.OpenAPIModelName():      schema_pkg_apis_networking_v1alpha1_ClusterDomainClaimList(ref),
+		networkingv1alpha1.ClusterDomainClaimSpec{}.OpenAPIModelName():      schema_pkg_apis_networking_v1alpha1_ClusterDomainClaimSpec(ref),
+		servingv1.ColdStart{}.OpenAPIModelName():                            schema_pkg_apis_serving_v1_ColdStart(ref),
+		servingv1.ColdStartPhase{}.OpenAPIModelName():                       schema_pkg_apis_serving_v1_ColdStartPhase(ref),
 		servingv1.Configuration{}.OpenAPIModelName():                        schema_pkg_apis_serving_v1_Configuration(ref),
 		servingv1.ConfigurationList{}.OpenAPIModelName():                    schema_pkg_apis_serving_v1_ConfigurationList(ref),
 		servingv1.ConfigurationSpec{}.OpenAPIModelName():                    schema_pkg_apis_serving_v1_ConfigurationSpec(ref),
@@ -60,8 +90,13 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		servingv1.ConfigurationStatusFields{}.OpenAPIModelName():            schema_pkg_apis_serving_v1_ConfigurationStatusFields(ref),
 		servingv1.ContainerStatus{}.OpenAPIModelName():                      schema_pkg_apis_serving_v1_ContainerStatus(ref),
 		servingv1.Revision{}.OpenAPIModelName():                             schema_pkg_apis_serving_v1_Revision(ref),
+		servingv1.RevisionActivation{}.OpenAPIModelName():                   schema_pkg_apis_serving_v1_RevisionActivation(ref),
+		servingv1.RevisionDecider{}.OpenAPIModelName():                      schema_pkg_apis_serving_v1_RevisionDecider(ref),
+		servingv1.RevisionExplanation{}.OpenAPIModelName():                  schema_pkg_apis_serving_v1_RevisionExplanation(ref),
 		servingv1.RevisionList{}.OpenAPIModelName():                         schema_pkg_apis_serving_v1_RevisionList(ref),
+		servingv1.RevisionLoad{}.OpenAPIModelName():                         schema_pkg_apis_serving_v1_RevisionLoad(ref),
 		servingv1.RevisionLogOptions{}.OpenAPIModelName():                   schema_pkg_apis_serving_v1_RevisionLogOptions(ref),
+		servingv1.RevisionScaleLimits{}.OpenAPIModelName():                  schema_pkg_apis_serving_v1_RevisionScaleLimits(ref),
 		servingv1.RevisionSpec{}.OpenAPIModelName():                         schema_pkg_apis_serving_v1_RevisionSpec(ref),
 		servingv1.RevisionStatus{}.OpenAPIModelName():                       schema_pkg_apis_serving_v1_RevisionStatus(ref),
 		servingv1.RevisionTemplateSpec{}.OpenAPIModelName():                 schema_pkg_apis_serving_v1_RevisionTemplateSpec(ref),
@@ -70,11 +105,19 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		servingv1.RouteSpec{}.OpenAPIModelName():                            schema_pkg_apis_serving_v1_RouteSpec(ref),
 		servingv1.RouteStatus{}.OpenAPIModelName():                          schema_pkg_apis_serving_v1_RouteStatus(ref),
 		servingv1.RouteStatusFields{}.OpenAPIModelName():                    schema_pkg_apis_serving_v1_RouteStatusFields(ref),
+		servingv1.ScalingDecision{}.OpenAPIModelName():                      schema_pkg_apis_serving_v1_ScalingDecision(ref),
+		servingv1.ScalingReason{}.OpenAPIModelName():                        schema_pkg_apis_serving_v1_ScalingReason(ref),
 		servingv1.Service{}.OpenAPIModelName():                              schema_pkg_apis_serving_v1_Service(ref),
 		servingv1.ServiceList{}.OpenAPIModelName():                          schema_pkg_apis_serving_v1_ServiceList(ref),
 		servingv1.ServiceSpec{}.OpenAPIModelName():                          schema_pkg_apis_serving_v1_ServiceSpec(ref),
 		servingv1.ServiceStatus{}.OpenAPIModelName():                        schema_pkg_apis_serving_v1_ServiceStatus(ref),
 		servingv1.TrafficTarget{}.OpenAPIModelName():                        schema_pkg_apis_serving_v1_TrafficTarget(ref),
+		v1beta1.DomainMapping{}.OpenAPIModelName():                          schema_pkg_apis_serving_v1beta1_DomainMapping(ref),
+		v1beta1.DomainMappingList{}.OpenAPIModelName():                      schema_pkg_apis_serving_v1beta1_DomainMappingList(ref),
+		v1beta1.DomainMappingPath{}.OpenAPIModelName():                      schema_pkg_apis_serving_v1beta1_DomainMappingPath(ref),
+		v1beta1.DomainMappingSpec{}.OpenAPIModelName():                      schema_pkg_apis_serving_v1beta1_DomainMappingSpec(ref),
+		v1beta1.DomainMappingStatus{}.OpenAPIModelName():                    schema_pkg_apis_serving_v1beta1_DomainMappingStatus(ref),
+		v1beta1.SecretTLS{}.OpenAPIModelName():                              schema_pkg_apis_serving_v1beta1_SecretTLS(ref),
 		autoscalingv1.ContainerResourceMetricSource{}.OpenAPIModelName():    schema_k8sio_api_autoscaling_v1_ContainerResourceMetricSource(ref),
 		autoscalingv1.ContainerResourceMetricStatus{}.OpenAPIModelName():    schema_k8sio_api_autoscaling_v1_ContainerResourceMetricStatus(ref),
 		autoscalingv1.CrossVersionObjectReference{}.OpenAPIModelName():      schema_k8sio_api_autoscaling_v1_CrossVersionObjectReference(ref),
@@ -414,6 +457,24 @@ func schema_pkg_apis_duck_v1_AddressStatus(ref common.ReferenceCallback) common.
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
+					"addresses": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Addresses are all addresses at which the object accepts events, the preferred one first, if it has several or only an address with https. Set by its controller.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Addressable{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
@@ -460,6 +521,129 @@ func schema_pkg_apis_duck_v1_Addressable(ref common.ReferenceCallback) common.Op
 				},
 			},
 		},
+	}
+}
+
+func schema_pkg_apis_duck_v1_AppliedEventPoliciesStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AppliedEventPoliciesStatus is the part of a status that lists the EventPolicies of an object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"policies": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Policies are the ready EventPolicies that apply to the object, in the order in which they are asked.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.AppliedEventPolicyRef{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.AppliedEventPolicyRef{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_duck_v1_AppliedEventPolicyRef(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AppliedEventPolicyRef is an EventPolicy in the namespace of the object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion of the EventPolicy.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of the EventPolicy.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"apiVersion", "name"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_duck_v1_Auth(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Auth is the identity of an object that sends events.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"serviceAccountName": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ServiceAccountName is the name of the ServiceAccount, in the namespace of the object, whose tokens the object sends.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"serviceAccountNames": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "ServiceAccountNames are the names of the ServiceAccounts of an object that has several.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_duck_v1_AuthStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AuthStatus is the part of a status that identifies an object as a sender of events.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"auth": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Auth is the identity of the object, while OIDC authentication is enabled.",
+							Ref:         ref(v1.Auth{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Auth{}.OpenAPIModelName()},
 	}
 }
 
@@ -661,6 +845,128 @@ func schema_pkg_apis_duck_v1_Destination(ref common.ReferenceCallback) common.Op
 		},
 		Dependencies: []string{
 			v1.KReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_duck_v1_EventTrace(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventTrace is what happened to events: the subresource trace of a Broker or Channel. It is not stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object's metadata: name and namespace of the Broker or Channel.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"events": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Events are the events that were found, and what followed from them: replies, and events that were delivered to other Brokers and Channels. Each follows its parent.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.TracedEvent{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"incomplete": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Incomplete lists reasons why records may be missing, such as replicas that did not answer. Empty for a complete answer.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"events"},
+			},
+		},
+		Dependencies: []string{
+			v1.TracedEvent{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_duck_v1_EventTraceOptions(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventTraceOptions are the query parameters of the subresource trace. One of id and traceid must be set.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"id": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ID is the attribute id of the event.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"source": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Source is the attribute source of the event. Optional; defaults to all sources.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"traceid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "TraceID is the W3C trace ID of the events, in 32 hexadecimal digits.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
 	}
 }
 
@@ -904,6 +1210,439 @@ func schema_pkg_apis_duck_v1_SubscriberStatus(ref common.ReferenceCallback) comm
 	}
 }
 
+func schema_pkg_apis_duck_v1_TracedAttempt(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TracedAttempt is an attempt to send an event.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"number": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Number counts the attempts to send the event to this endpoint, from 1.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"to": {
+						SchemaProps: spec.SchemaProps{
+							Description: "To is Subscriber, Reply or DeadLetterSink.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"time": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Time is the beginning of the attempt.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"durationMilliseconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DurationMilliseconds is the time until the end of the attempt; 0 for less than a millisecond.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"address": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Address is the URL of the endpoint, without credentials and query.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"code": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Code is the HTTP status of the response. Omitted without a response.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"error": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Error is why the attempt failed, or why the reply was not accepted.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"nextAttempt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "NextAttempt is the time of the next attempt.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"reply": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reply is the event in the response.",
+							Ref:         ref(v1.TracedReply{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"number", "to", "time", "durationMilliseconds"},
+			},
+		},
+		Dependencies: []string{
+			v1.TracedReply{}.OpenAPIModelName(), metav1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_duck_v1_TracedDelivery(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TracedDelivery is the delivery of an event to a Trigger or Subscription.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"consumer": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Consumer is the Trigger or Subscription.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.TracedObject{}.OpenAPIModelName()),
+						},
+					},
+					"hidden": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Hidden is true if the consumer is in another namespace, in which the user may not get it. Nothing else is shown then.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "State is Pending before the first attempt, then Retrying, Delivered, DeadLettering, DeadLettered or Dropped.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason explains the state.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"attempts": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Attempts are all attempts in the order of their times.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.TracedAttempt{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"consumer"},
+			},
+		},
+		Dependencies: []string{
+			v1.TracedAttempt{}.OpenAPIModelName(), v1.TracedObject{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_duck_v1_TracedEvent(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TracedEvent is the acceptance of an event by a Broker or Channel, with its deliveries.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"number": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Number identifies the event in this trace, from 1.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"parent": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Parent is the delivery that the event follows from. Empty for an event that a client sent.",
+							Ref:         ref(v1.TracedParent{}.OpenAPIModelName()),
+						},
+					},
+					"at": {
+						SchemaProps: spec.SchemaProps{
+							Description: "At is the Broker or Channel. Its name is omitted if the user may not get its traces.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.TracedObject{}.OpenAPIModelName()),
+						},
+					},
+					"hidden": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Hidden is true if the Broker or Channel is in another namespace, in which the user may not get traces. Nothing else is shown then.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"id": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ID is the attribute id of the event.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"source": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Source is the attribute source of the event.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Type is the attribute type of the event.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"subject": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Subject is the attribute subject of the event.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"traceID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "TraceID is the W3C trace ID of the event.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"acceptedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "AcceptedAt is the time of the acceptance.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"sender": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Sender is the name of the sender, if senders are verified.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"senderAddress": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SenderAddress is the IP address from which the event was sent.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"unrecorded": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Unrecorded is true if the record of the acceptance is missing, because it was evicted or lost. Attempts are known nevertheless, but not the sender and unmatched consumers.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"deliveries": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Deliveries are the deliveries to the Triggers or Subscriptions that the event matched.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.TracedDelivery{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"unmatched": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Unmatched are the Triggers that the event did not match.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.TracedMismatch{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"number", "at"},
+			},
+		},
+		Dependencies: []string{
+			v1.TracedDelivery{}.OpenAPIModelName(), v1.TracedMismatch{}.OpenAPIModelName(), v1.TracedObject{}.OpenAPIModelName(), v1.TracedParent{}.OpenAPIModelName(), metav1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_duck_v1_TracedMismatch(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TracedMismatch is a Trigger that an event did not match.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"consumer": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Consumer is the Trigger.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.TracedObject{}.OpenAPIModelName()),
+						},
+					},
+					"filter": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Filter is the expression that the event did not pass, by its place in the spec, such as filters[0].exact.type.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason explains why the event did not pass.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"changed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Changed is true if Triggers of the Broker have been created, changed or deleted since the event was accepted, so that the filter may be another one than at that time.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"consumer", "reason"},
+			},
+		},
+		Dependencies: []string{
+			v1.TracedObject{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_duck_v1_TracedObject(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TracedObject names an object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the namespace of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the object. Omitted if the user may not know it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind", "namespace"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_duck_v1_TracedParent(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TracedParent is a delivery from which an event followed.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"number": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Number is the number of the event that was delivered.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"consumer": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Consumer is the Trigger or Subscription of the delivery.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.TracedObject{}.OpenAPIModelName()),
+						},
+					},
+					"as": {
+						SchemaProps: spec.SchemaProps{
+							Description: "As is Delivery, Reply or DeadLetter.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"number", "consumer", "as"},
+			},
+		},
+		Dependencies: []string{
+			v1.TracedObject{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_duck_v1_TracedReply(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TracedReply is a reply.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"id": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ID is the attribute id of the reply.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"source": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Source is the attribute source of the reply.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"id"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_eventing_v1_Broker(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1089,6 +1828,24 @@ func schema_pkg_apis_eventing_v1_BrokerStatus(ref common.ReferenceCallback) comm
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
+					"addresses": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Addresses are all addresses at which the object accepts events, the preferred one first, if it has several or only an address with https. Set by its controller.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Addressable{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 					"deadLetterSinkUri": {
 						SchemaProps: spec.SchemaProps{
 							Description: "DeadLetterSinkURI is the resolved URL of spec.delivery.deadLetterSink. Set by the controller.",
@@ -1110,11 +1867,29 @@ func schema_pkg_apis_eventing_v1_BrokerStatus(ref common.ReferenceCallback) comm
 							Format:      "",
 						},
 					},
+					"policies": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Policies are the ready EventPolicies that apply to the object, in the order in which they are asked.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.AppliedEventPolicyRef{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Addressable{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
+			v1.Addressable{}.OpenAPIModelName(), v1.AppliedEventPolicyRef{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
 	}
 }
 
@@ -1364,9 +2139,15 @@ func schema_pkg_apis_eventing_v1_TriggerSpec(ref common.ReferenceCallback) commo
 				Properties: map[string]spec.Schema{
 					"broker": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Broker is the name of the Broker, in the same namespace, whose events are filtered. Required, immutable.",
+							Description: "Broker is the name of the Broker, in the same namespace, whose events are filtered. Required unless brokerRef is set, immutable.",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"brokerRef": {
+						SchemaProps: spec.SchemaProps{
+							Description: "BrokerRef refers to the Broker whose events are filtered, which may be in another namespace. Users need the permission knsubscribe for a Broker of another namespace. Replaces broker; requires that cross-namespace-event-links is enabled.",
+							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
 						},
 					},
 					"filter": {
@@ -1411,7 +2192,7 @@ func schema_pkg_apis_eventing_v1_TriggerSpec(ref common.ReferenceCallback) commo
 			},
 		},
 		Dependencies: []string{
-			v1.DeliverySpec{}.OpenAPIModelName(), v1.Destination{}.OpenAPIModelName(), eventingv1.SubscriptionsAPIFilter{}.OpenAPIModelName(), eventingv1.TriggerFilter{}.OpenAPIModelName()},
+			v1.DeliverySpec{}.OpenAPIModelName(), v1.Destination{}.OpenAPIModelName(), v1.KReference{}.OpenAPIModelName(), eventingv1.SubscriptionsAPIFilter{}.OpenAPIModelName(), eventingv1.TriggerFilter{}.OpenAPIModelName()},
 	}
 }
 
@@ -1509,11 +2290,39 @@ func schema_pkg_apis_eventing_v1_TriggerStatus(ref common.ReferenceCallback) com
 							Format:      "",
 						},
 					},
+					"auth": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Auth is the identity of the object, while OIDC authentication is enabled.",
+							Ref:         ref(v1.Auth{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Condition{}.OpenAPIModelName()},
+			v1.Auth{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1_filterRules(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "filterRules are the rules that depend on the kind of an object with filters.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"allowEmpty": {
+						SchemaProps: spec.SchemaProps{
+							Description: "allowEmpty is true if a filter may have no dialect, and the value of an attribute may be empty.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"allowEmpty"},
+			},
+		},
 	}
 }
 
@@ -1550,6 +2359,446 @@ func schema_pkg_apis_eventing_v1_filterSize(ref common.ReferenceCallback) common
 					},
 				},
 				Required: []string{"filters", "cesql", "calls"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicy(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicy allows senders to send events to Brokers and Channels of its namespace. Once a Broker or Channel has a ready EventPolicy, its EventPolicies decide who may send events to it. They take effect while the feature authentication-oidc is enabled.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the desired state.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.EventPolicySpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the state observed by controllers. Ignored when the EventPolicy itself is written.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.EventPolicyStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventPolicySpec{}.OpenAPIModelName(), v1alpha1.EventPolicyStatus{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicyFromReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicyFromReference refers to an object that sends events.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the API group and version of the object. Required.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind of the object. Required.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the object. Required.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the namespace of the object. Optional; defaults to the namespace of the EventPolicy.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicyList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicyList is a list of EventPolicies.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the EventPolicies.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.EventPolicy{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventPolicy{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicySelector(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicySelector selects objects of a kind by their labels.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"matchLabels": {
+						SchemaProps: spec.SchemaProps{
+							Description: "matchLabels is a map of {key,value} pairs. A single {key,value} in the matchLabels map is equivalent to an element of matchExpressions, whose key field is \"key\", the operator is \"In\", and the values array contains only \"value\". The requirements are ANDed.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"matchExpressions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "matchExpressions is a list of label selector requirements. The requirements are ANDed.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(metav1.LabelSelectorRequirement{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the API group and version of the objects. The version has no effect.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind of the objects.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			metav1.LabelSelectorRequirement{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicySpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicySpec is the desired state of an EventPolicy.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"to": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "To are the objects that the senders may send events to. Optional; defaults to all objects of the namespace.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.EventPolicySpecTo{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"from": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "From are the senders. Without senders, no user may send events.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.EventPolicySpecFrom{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"filters": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Filters restrict the events that the senders may send, with the dialects of the CloudEvents Subscriptions API; an event must match all of them. Optional; without filters all events are allowed.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(eventingv1.SubscriptionsAPIFilter{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			eventingv1.SubscriptionsAPIFilter{}.OpenAPIModelName(), v1alpha1.EventPolicySpecFrom{}.OpenAPIModelName(), v1alpha1.EventPolicySpecTo{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicySpecFrom(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicySpecFrom is one or more senders: exactly one of ref and sub is set.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"ref": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Ref is an object that sends events, such as a Trigger. The ServiceAccounts in its status.auth are the senders.",
+							Ref:         ref(v1alpha1.EventPolicyFromReference{}.OpenAPIModelName()),
+						},
+					},
+					"sub": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Sub is the name of the sender, as the subject of its token, such as system:serviceaccount:default:orders. A last character * matches any rest of the name.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventPolicyFromReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicySpecTo(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicySpecTo selects objects that events may be sent to: exactly one of ref and selector is set.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"ref": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Ref is an object in the namespace of the EventPolicy.",
+							Ref:         ref(v1alpha1.EventPolicyToReference{}.OpenAPIModelName()),
+						},
+					},
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Selector selects objects of a kind by their labels.",
+							Ref:         ref(v1alpha1.EventPolicySelector{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventPolicySelector{}.OpenAPIModelName(), v1alpha1.EventPolicyToReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicyStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicyStatus is the observed state of an EventPolicy.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"observedGeneration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"annotations": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Annotations contain additional status without a field of its own.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"from": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "From are the names of the senders in spec.from.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventPolicyToReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventPolicyToReference refers to an object in the namespace of the EventPolicy.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the API group and version of the object. The version has no effect. Required.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind of the object. Required.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the object. Required.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
 			},
 		},
 	}
@@ -1763,6 +3012,24 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
 						},
 					},
+					"addresses": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Addresses are all addresses at which the object accepts events, the preferred one first, if it has several or only an address with https. Set by its controller.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Addressable{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 					"subscribers": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -1807,6 +3074,24 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 							Format:      "",
 						},
 					},
+					"policies": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Policies are the ready EventPolicies that apply to the object, in the order in which they are asked.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.AppliedEventPolicyRef{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 					"channel": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Channel is the object that implements the Channel, for template kinds of other controllers.",
@@ -1817,7 +3102,7 @@ func schema_pkg_apis_messaging_v1_ChannelStatus(ref common.ReferenceCallback) co
 			},
 		},
 		Dependencies: []string{
-			v1.Addressable{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName(), v1.KReference{}.OpenAPIModelName(), v1.SubscriberStatus{}.OpenAPIModelName()},
+			v1.Addressable{}.OpenAPIModelName(), v1.AppliedEventPolicyRef{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName(), v1.KReference{}.OpenAPIModelName(), v1.SubscriberStatus{}.OpenAPIModelName()},
 	}
 }
 
@@ -2041,7 +3326,7 @@ func schema_pkg_apis_messaging_v1_SubscriptionSpec(ref common.ReferenceCallback)
 				Properties: map[string]spec.Schema{
 					"channel": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the Subscription's own namespace, and its namespace field must be empty. Required, immutable.",
+							Description: "Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the Subscription's own namespace, unless cross-namespace-event-links is enabled: users then need the permission knsubscribe for a Channel of another namespace. Required, immutable.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
 						},
@@ -2132,11 +3417,240 @@ func schema_pkg_apis_messaging_v1_SubscriptionStatus(ref common.ReferenceCallbac
 							Ref:         ref(messagingv1.PhysicalSubscriptionStatus{}.OpenAPIModelName()),
 						},
 					},
+					"auth": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Auth is the identity of the object, while OIDC authentication is enabled.",
+							Ref:         ref(v1.Auth{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Condition{}.OpenAPIModelName(), messagingv1.PhysicalSubscriptionStatus{}.OpenAPIModelName()},
+			v1.Auth{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName(), messagingv1.PhysicalSubscriptionStatus{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_networking_v1alpha1_ClusterDomainClaim(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterDomainClaim reserves a host name, which is its name, for the DomainMappings of one namespace.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object metadata. The name is the host name.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the desired state.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(networkingv1alpha1.ClusterDomainClaimSpec{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			networkingv1alpha1.ClusterDomainClaimSpec{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_networking_v1alpha1_ClusterDomainClaimList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterDomainClaimList is a list of ClusterDomainClaims.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the ClusterDomainClaims.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(networkingv1alpha1.ClusterDomainClaim{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			networkingv1alpha1.ClusterDomainClaim{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_networking_v1alpha1_ClusterDomainClaimSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterDomainClaimSpec is the desired state of a ClusterDomainClaim.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the only namespace whose DomainMapping may use the host name. Required.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"namespace"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_serving_v1_ColdStart(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ColdStart is a request that waited because no instance was ready, with what happened until its response started.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"receivedTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ReceivedTime is when the gateway received the request.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"request": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Request is its method, host and path, like activation.request.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"gateway": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Gateway is the replica that received the request. Empty without several replicas.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"instance": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Instance is the name of the first instance that got a request.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"outcome": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Outcome is Responded, Canceled (no request waited any more before an instance was ready), Forwarded (an instance got a request, and no response to the first request is known) or Waiting.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"totalMilliseconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "TotalMilliseconds is the sum of all phases.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"phases": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Phases are the phases that have ended, in order. The time of a phase that was not observed is part of the next one.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(servingv1.ColdStartPhase{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"receivedTime", "request", "outcome", "totalMilliseconds"},
+			},
+		},
+		Dependencies: []string{
+			servingv1.ColdStartPhase{}.OpenAPIModelName(), metav1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1_ColdStartPhase(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ColdStartPhase is a part of a cold start.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is Scaled (until the scale left zero), Created (until the Pod or process was created), Scheduled (until the Pod had a node), Started (until all containers ran, with their images pulled), Ready (until the instance accepted requests), Forwarded (until a request was sent to it), Responded (until the response started) or Canceled (until no request waited any more).",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"milliseconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Milliseconds is how long the phase took.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"name", "milliseconds"},
+			},
+		},
 	}
 }
 
@@ -2443,6 +3957,222 @@ func schema_pkg_apis_serving_v1_Revision(ref common.ReferenceCallback) common.Op
 	}
 }
 
+func schema_pkg_apis_serving_v1_RevisionActivation(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RevisionActivation is a request that scaled a Revision from zero.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"receivedTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ReceivedTime is when the gateway received the request.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"request": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Request is its method, host and path, without the query. Long parts end with \"...\".",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"gateway": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Gateway is the replica that received the request. Empty without several replicas.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"receivedTime", "request"},
+			},
+		},
+		Dependencies: []string{
+			metav1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1_RevisionDecider(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RevisionDecider is the replica that decides about the scale.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"replica": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Replica is the name of its Pod. Empty without several replicas.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"sinceTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SinceTime is when it began to decide.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"sinceTime"},
+			},
+		},
+		Dependencies: []string{
+			metav1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1_RevisionExplanation(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RevisionExplanation explains the scale of a Revision: the input of the autoscaler's latest decision, and what happened before. It is the read-only subresource explain, and is not stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Metadata is the name, namespace and UID of the Revision.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"desiredReplicas": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DesiredReplicas is the number of instances of the latest decision.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"actualReplicas": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ActualReplicas is the number of ready instances at the latest decision.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason names what decided about desiredReplicas, in CamelCase.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message is the reason in a sentence, with its numbers.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"lastReplica": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "LastReplica lists all reasons that keep the last instance. Empty at zero.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(servingv1.ScalingReason{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"load": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Load is what the latest decision observed.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(servingv1.RevisionLoad{}.OpenAPIModelName()),
+						},
+					},
+					"limits": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Limits are the bounds of the scale that are in force, from the annotations of the Revision and config-autoscaler.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(servingv1.RevisionScaleLimits{}.OpenAPIModelName()),
+						},
+					},
+					"activation": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Activation is the request that last scaled the Revision from zero.",
+							Ref:         ref(servingv1.RevisionActivation{}.OpenAPIModelName()),
+						},
+					},
+					"decisions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Decisions are the latest decisions that changed the scale or its reason, newest first, at most 10.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(servingv1.ScalingDecision{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"coldStarts": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "ColdStarts are the latest cold starts, newest first, at most 5.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(servingv1.ColdStart{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"decider": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Decider is the replica that decides about the scale. Another one remembers nothing of what happened before it began.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(servingv1.RevisionDecider{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"desiredReplicas", "actualReplicas", "reason", "message", "load", "limits", "decider"},
+			},
+		},
+		Dependencies: []string{
+			servingv1.ColdStart{}.OpenAPIModelName(), servingv1.RevisionActivation{}.OpenAPIModelName(), servingv1.RevisionDecider{}.OpenAPIModelName(), servingv1.RevisionLoad{}.OpenAPIModelName(), servingv1.RevisionScaleLimits{}.OpenAPIModelName(), servingv1.ScalingDecision{}.OpenAPIModelName(), servingv1.ScalingReason{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_serving_v1_RevisionList(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -2490,6 +4220,84 @@ func schema_pkg_apis_serving_v1_RevisionList(ref common.ReferenceCallback) commo
 		},
 		Dependencies: []string{
 			servingv1.Revision{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1_RevisionLoad(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RevisionLoad is the load of a Revision, as averages over two windows that end at the latest decision. At zero nothing is measured.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"metric": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Metric is what the averages count: \"concurrency\" (requests in flight, including waiting ones) or \"rps\" (requests per second), as in the annotation autoscaling.knative.dev/metric.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"stableAverage": {
+						SchemaProps: spec.SchemaProps{
+							Description: "StableAverage is the average over the stable window.",
+							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+						},
+					},
+					"panicAverage": {
+						SchemaProps: spec.SchemaProps{
+							Description: "PanicAverage is the average over the panic window.",
+							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+						},
+					},
+					"target": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Target is the average for which one instance runs.",
+							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+						},
+					},
+					"capacity": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Capacity is what one instance serves at most, of which target is the utilization.",
+							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+						},
+					},
+					"stableWindowSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "StableWindowSeconds is the length of the stable window.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"panicWindowSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "PanicWindowSeconds is the length of the panic window.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"panicking": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Panicking is true if the panic average decides, and the scale does not fall.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"waitingRequests": {
+						SchemaProps: spec.SchemaProps{
+							Description: "WaitingRequests is the number of requests that waited for an instance at the latest decision.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"metric", "stableAverage", "panicAverage", "target", "capacity", "stableWindowSeconds", "panicWindowSeconds"},
+			},
+		},
+		Dependencies: []string{
+			resource.Quantity{}.OpenAPIModelName()},
 	}
 }
 
@@ -2543,6 +4351,84 @@ func schema_pkg_apis_serving_v1_RevisionLogOptions(ref common.ReferenceCallback)
 						},
 					},
 				},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_serving_v1_RevisionScaleLimits(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RevisionScaleLimits bound the scale of a Revision.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"minScale": {
+						SchemaProps: spec.SchemaProps{
+							Description: "MinScale is the minimum number of instances while a Route refers to the Revision.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"maxScale": {
+						SchemaProps: spec.SchemaProps{
+							Description: "MaxScale is the maximum number of instances, at most maxScaleLimit; 0 means no limit.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"maxScaleLimit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "MaxScaleLimit is the operator's limit of maxScale; 0 means no limit.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"initialScale": {
+						SchemaProps: spec.SchemaProps{
+							Description: "InitialScale is the number of instances with which the Revision starts.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"activationScale": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ActivationScale is the minimum number of instances after leaving zero.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"scaleToZero": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ScaleToZero is true if the operator allows scaling to zero.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"scaleDownDelaySeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ScaleDownDelaySeconds is how long demand must be lower before the scale falls.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"scaleToZeroPodRetentionPeriodSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ScaleToZeroPodRetentionPeriodSeconds is how long the last instance stays without demand.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"minScale", "maxScale", "maxScaleLimit", "initialScale", "activationScale", "scaleToZero", "scaleDownDelaySeconds", "scaleToZeroPodRetentionPeriodSeconds"},
 			},
 		},
 	}
@@ -3526,6 +5412,97 @@ func schema_pkg_apis_serving_v1_RouteStatusFields(ref common.ReferenceCallback) 
 	}
 }
 
+func schema_pkg_apis_serving_v1_ScalingDecision(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ScalingDecision is a decision of the autoscaler.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"decidedTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DecidedTime is when it was made.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"from": {
+						SchemaProps: spec.SchemaProps{
+							Description: "From is the number of instances that the previous decision requested. It equals to if only the reason changed.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"to": {
+						SchemaProps: spec.SchemaProps{
+							Description: "To is the number of instances that the decision requests.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason names the reason, in CamelCase.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message is the reason in a sentence, with the numbers of that time.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"request": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Request is the request that activated the Revision, if one did, like activation.request.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"decidedTime", "from", "to", "reason", "message"},
+			},
+		},
+		Dependencies: []string{
+			metav1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1_ScalingReason(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ScalingReason is a reason for a scale.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason names the reason, in CamelCase.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message is the reason in a sentence.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"reason", "message"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_serving_v1_Service(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3822,6 +5799,282 @@ func schema_pkg_apis_serving_v1_TrafficTarget(ref common.ReferenceCallback) comm
 						},
 					},
 				},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_DomainMapping(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DomainMapping serves an application at a host name of the user's choice, which is the name of the DomainMapping.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object metadata. The name is the host name: a fully qualified DNS name in lower case, outside of the domain of the cluster.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the desired state.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1beta1.DomainMappingSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the state observed by controllers. Ignored when the DomainMapping itself is written.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1beta1.DomainMappingStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1beta1.DomainMappingSpec{}.OpenAPIModelName(), v1beta1.DomainMappingStatus{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_DomainMappingList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DomainMappingList is a list of DomainMappings.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the DomainMappings.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1beta1.DomainMapping{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1beta1.DomainMapping{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_DomainMappingPath(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DomainMappingPath is the application of a path.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"prefix": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Prefix is the path, such as /api, which stands for /api and all paths below /api/. Requests keep their path. It consists of one segment or more, each with a slash before it, of letters, digits, \"-\", \".\", \"_\" and \"~\"; case matters. Required.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"ref": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Ref is the application that receives the requests, with the same rules as spec.ref. Required.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"prefix", "ref"},
+			},
+		},
+		Dependencies: []string{
+			v1.KReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_DomainMappingSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DomainMappingSpec is the desired state of a DomainMapping.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"ref": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Ref is the application that receives the requests: a Service or Route of serving.knative.dev, or a core Service of one. It must be in the namespace of the DomainMapping. Required.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.KReference{}.OpenAPIModelName()),
+						},
+					},
+					"tls": {
+						SchemaProps: spec.SchemaProps{
+							Description: "TLS is the certificate of the host name. Optional; defaults to a certificate of the operator's choice, or none.",
+							Ref:         ref(v1beta1.SecretTLS{}.OpenAPIModelName()),
+						},
+					},
+					"paths": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"prefix",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Paths are the applications that receive the requests below a path instead of ref. The longest prefix of a path counts. Optional; Knative's releases do not have the field.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1beta1.DomainMappingPath{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"ref"},
+			},
+		},
+		Dependencies: []string{
+			v1.KReference{}.OpenAPIModelName(), v1beta1.DomainMappingPath{}.OpenAPIModelName(), v1beta1.SecretTLS{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_DomainMappingStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DomainMappingStatus is the observed state of a DomainMapping.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"observedGeneration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"annotations": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Annotations contain additional status without a field of its own.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"url": {
+						SchemaProps: spec.SchemaProps{
+							Description: "URL, including its scheme, of the host name.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"address": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Address contains the same URL.",
+							Ref:         ref(v1.Addressable{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Addressable{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_SecretTLS(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "SecretTLS is a certificate in a Secret.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"secretName": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SecretName is the name of a Secret of type kubernetes.io/tls in the namespace of the DomainMapping. Required.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"secretName"},
 			},
 		},
 	}

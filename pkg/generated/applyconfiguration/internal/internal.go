@@ -43,6 +43,16 @@ var schemaYAML = typed.YAMLObject(`types:
     elementType:
       namedType: __untyped_deduced_
     elementRelationship: separable
+- name: com.github.knative-apiserver.knative-apiserver.pkg.apis.eventing.v1alpha1.EventPolicy
+  scalar: untyped
+  list:
+    elementType:
+      namedType: __untyped_atomic_
+    elementRelationship: atomic
+  map:
+    elementType:
+      namedType: __untyped_deduced_
+    elementRelationship: separable
 - name: com.github.knative-apiserver.knative-apiserver.pkg.apis.messaging.v1.Channel
   scalar: untyped
   list:
@@ -54,6 +64,16 @@ var schemaYAML = typed.YAMLObject(`types:
       namedType: __untyped_deduced_
     elementRelationship: separable
 - name: com.github.knative-apiserver.knative-apiserver.pkg.apis.messaging.v1.Subscription
+  scalar: untyped
+  list:
+    elementType:
+      namedType: __untyped_atomic_
+    elementRelationship: atomic
+  map:
+    elementType:
+      namedType: __untyped_deduced_
+    elementRelationship: separable
+- name: com.github.knative-apiserver.knative-apiserver.pkg.apis.networking.v1alpha1.ClusterDomainClaim
   scalar: untyped
   list:
     elementType:
@@ -94,6 +114,16 @@ var schemaYAML = typed.YAMLObject(`types:
       namedType: __untyped_deduced_
     elementRelationship: separable
 - name: com.github.knative-apiserver.knative-apiserver.pkg.apis.serving.v1.Service
+  scalar: untyped
+  list:
+    elementType:
+      namedType: __untyped_atomic_
+    elementRelationship: atomic
+  map:
+    elementType:
+      namedType: __untyped_deduced_
+    elementRelationship: separable
+- name: com.github.knative-apiserver.knative-apiserver.pkg.apis.serving.v1beta1.DomainMapping
   scalar: untyped
   list:
     elementType:

@@ -7,8 +7,11 @@ import (
 	http "net/http"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1alpha1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
+	networkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/networking/v1alpha1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1beta1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
 	flowcontrol "k8s.io/client-go/util/flowcontrol"
@@ -17,16 +20,22 @@ import (
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
 	EventingV1() eventingv1.EventingV1Interface
+	EventingV1alpha1() eventingv1alpha1.EventingV1alpha1Interface
 	MessagingV1() messagingv1.MessagingV1Interface
+	NetworkingV1alpha1() networkingv1alpha1.NetworkingV1alpha1Interface
 	ServingV1() servingv1.ServingV1Interface
+	ServingV1beta1() servingv1beta1.ServingV1beta1Interface
 }
 
 // Clientset contains the clients for groups.
 type Clientset struct {
 	*discovery.DiscoveryClient
-	eventingV1  *eventingv1.EventingV1Client
-	messagingV1 *messagingv1.MessagingV1Client
-	servingV1   *servingv1.ServingV1Client
+	eventingV1         *eventingv1.EventingV1Client
+	eventingV1alpha1   *eventingv1alpha1.EventingV1alpha1Client
+	messagingV1        *messagingv1.MessagingV1Client
+	networkingV1alpha1 *networkingv1alpha1.NetworkingV1alpha1Client
+	servingV1          *servingv1.ServingV1Client
+	servingV1beta1     *servingv1beta1.ServingV1beta1Client
 }
 
 // EventingV1 retrieves the EventingV1Client
@@ -34,14 +43,29 @@ func (c *Clientset) EventingV1() eventingv1.EventingV1Interface {
 	return c.eventingV1
 }
 
+// EventingV1alpha1 retrieves the EventingV1alpha1Client
+func (c *Clientset) EventingV1alpha1() eventingv1alpha1.EventingV1alpha1Interface {
+	return c.eventingV1alpha1
+}
+
 // MessagingV1 retrieves the MessagingV1Client
 func (c *Clientset) MessagingV1() messagingv1.MessagingV1Interface {
 	return c.messagingV1
 }
 
+// NetworkingV1alpha1 retrieves the NetworkingV1alpha1Client
+func (c *Clientset) NetworkingV1alpha1() networkingv1alpha1.NetworkingV1alpha1Interface {
+	return c.networkingV1alpha1
+}
+
 // ServingV1 retrieves the ServingV1Client
 func (c *Clientset) ServingV1() servingv1.ServingV1Interface {
 	return c.servingV1
+}
+
+// ServingV1beta1 retrieves the ServingV1beta1Client
+func (c *Clientset) ServingV1beta1() servingv1beta1.ServingV1beta1Interface {
+	return c.servingV1beta1
 }
 
 // Discovery retrieves the DiscoveryClient
@@ -92,11 +116,23 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.eventingV1alpha1, err = eventingv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.messagingV1, err = messagingv1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
 	}
+	cs.networkingV1alpha1, err = networkingv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.servingV1, err = servingv1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	cs.servingV1beta1, err = servingv1beta1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +158,11 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
 	cs.eventingV1 = eventingv1.New(c)
+	cs.eventingV1alpha1 = eventingv1alpha1.New(c)
 	cs.messagingV1 = messagingv1.New(c)
+	cs.networkingV1alpha1 = networkingv1alpha1.New(c)
 	cs.servingV1 = servingv1.New(c)
+	cs.servingV1beta1 = servingv1beta1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)
 	return &cs

@@ -12,6 +12,7 @@ import (
 	eventing "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/eventing"
 	internalinterfaces "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/internalinterfaces"
 	messaging "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging"
+	networking "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/networking"
 	serving "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
@@ -313,6 +314,7 @@ type SharedInformerFactory interface {
 
 	Eventing() eventing.Interface
 	Messaging() messaging.Interface
+	Networking() networking.Interface
 	Serving() serving.Interface
 }
 
@@ -322,6 +324,10 @@ func (f *sharedInformerFactory) Eventing() eventing.Interface {
 
 func (f *sharedInformerFactory) Messaging() messaging.Interface {
 	return messaging.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) Networking() networking.Interface {
+	return networking.New(f, f.namespace, f.tweakListOptions)
 }
 
 func (f *sharedInformerFactory) Serving() serving.Interface {

@@ -9,6 +9,9 @@ package v1
 type AddressStatusApplyConfiguration struct {
 	// Address is the address at which the object accepts events or requests. Set by its controller.
 	Address *AddressableApplyConfiguration `json:"address,omitempty"`
+	// Addresses are all addresses at which the object accepts events, the preferred one first, if it has several or only
+	// an address with https. Set by its controller.
+	Addresses []AddressableApplyConfiguration `json:"addresses,omitempty"`
 }
 
 // AddressStatusApplyConfiguration constructs a declarative configuration of the AddressStatus type for use with
@@ -22,5 +25,18 @@ func AddressStatus() *AddressStatusApplyConfiguration {
 // If called multiple times, the Address field is set to the value of the last call.
 func (b *AddressStatusApplyConfiguration) WithAddress(value *AddressableApplyConfiguration) *AddressStatusApplyConfiguration {
 	b.Address = value
+	return b
+}
+
+// WithAddresses adds the given value to the Addresses field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Addresses field.
+func (b *AddressStatusApplyConfiguration) WithAddresses(values ...*AddressableApplyConfiguration) *AddressStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithAddresses")
+		}
+		b.Addresses = append(b.Addresses, *values[i])
+	}
 	return b
 }

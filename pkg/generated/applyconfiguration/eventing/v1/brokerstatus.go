@@ -12,9 +12,10 @@ import (
 //
 // BrokerStatus is the observed state of a Broker.
 type BrokerStatusApplyConfiguration struct {
-	duckv1.StatusApplyConfiguration         `json:""`
-	duckv1.AddressStatusApplyConfiguration  `json:""`
-	duckv1.DeliveryStatusApplyConfiguration `json:""`
+	duckv1.StatusApplyConfiguration                     `json:""`
+	duckv1.AddressStatusApplyConfiguration              `json:""`
+	duckv1.DeliveryStatusApplyConfiguration             `json:""`
+	duckv1.AppliedEventPoliciesStatusApplyConfiguration `json:""`
 }
 
 // BrokerStatusApplyConfiguration constructs a declarative configuration of the BrokerStatus type for use with
@@ -61,6 +62,19 @@ func (b *BrokerStatusApplyConfiguration) WithAddress(value *duckv1.AddressableAp
 	return b
 }
 
+// WithAddresses adds the given value to the Addresses field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Addresses field.
+func (b *BrokerStatusApplyConfiguration) WithAddresses(values ...*duckv1.AddressableApplyConfiguration) *BrokerStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithAddresses")
+		}
+		b.AddressStatusApplyConfiguration.Addresses = append(b.AddressStatusApplyConfiguration.Addresses, *values[i])
+	}
+	return b
+}
+
 // WithDeadLetterSinkURI sets the DeadLetterSinkURI field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the DeadLetterSinkURI field is set to the value of the last call.
@@ -82,5 +96,18 @@ func (b *BrokerStatusApplyConfiguration) WithDeadLetterSinkCACerts(value string)
 // If called multiple times, the DeadLetterSinkAudience field is set to the value of the last call.
 func (b *BrokerStatusApplyConfiguration) WithDeadLetterSinkAudience(value string) *BrokerStatusApplyConfiguration {
 	b.DeliveryStatusApplyConfiguration.DeadLetterSinkAudience = &value
+	return b
+}
+
+// WithPolicies adds the given value to the Policies field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Policies field.
+func (b *BrokerStatusApplyConfiguration) WithPolicies(values ...*duckv1.AppliedEventPolicyRefApplyConfiguration) *BrokerStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithPolicies")
+		}
+		b.AppliedEventPoliciesStatusApplyConfiguration.Policies = append(b.AppliedEventPoliciesStatusApplyConfiguration.Policies, *values[i])
+	}
 	return b
 }

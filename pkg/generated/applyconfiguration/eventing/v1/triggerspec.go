@@ -11,9 +11,13 @@ import (
 //
 // TriggerSpec is the desired state of a Trigger.
 type TriggerSpecApplyConfiguration struct {
-	// Broker is the name of the Broker, in the same namespace, whose events are filtered. Required,
-	// immutable.
+	// Broker is the name of the Broker, in the same namespace, whose events are filtered. Required unless brokerRef is
+	// set, immutable.
 	Broker *string `json:"broker,omitempty"`
+	// BrokerRef refers to the Broker whose events are filtered, which may be in another namespace. Users need the
+	// permission knsubscribe for a Broker of another namespace. Replaces broker; requires that
+	// cross-namespace-event-links is enabled.
+	BrokerRef *duckv1.KReferenceApplyConfiguration `json:"brokerRef,omitempty"`
 	// Filter selects events by the exact values of their attributes. Optional; defaults to {}, which matches
 	// every event. Overridden by filters.
 	Filter *TriggerFilterApplyConfiguration `json:"filter,omitempty"`
@@ -38,6 +42,14 @@ func TriggerSpec() *TriggerSpecApplyConfiguration {
 // If called multiple times, the Broker field is set to the value of the last call.
 func (b *TriggerSpecApplyConfiguration) WithBroker(value string) *TriggerSpecApplyConfiguration {
 	b.Broker = &value
+	return b
+}
+
+// WithBrokerRef sets the BrokerRef field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the BrokerRef field is set to the value of the last call.
+func (b *TriggerSpecApplyConfiguration) WithBrokerRef(value *duckv1.KReferenceApplyConfiguration) *TriggerSpecApplyConfiguration {
+	b.BrokerRef = value
 	return b
 }
 

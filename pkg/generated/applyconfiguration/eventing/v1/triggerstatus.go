@@ -20,6 +20,7 @@ type TriggerStatusApplyConfiguration struct {
 	// SubscriberAudience is the OIDC audience of the subscriber.
 	SubscriberAudience                      *string `json:"subscriberAudience,omitempty"`
 	duckv1.DeliveryStatusApplyConfiguration `json:""`
+	duckv1.AuthStatusApplyConfiguration     `json:""`
 }
 
 // TriggerStatusApplyConfiguration constructs a declarative configuration of the TriggerStatus type for use with
@@ -103,5 +104,13 @@ func (b *TriggerStatusApplyConfiguration) WithDeadLetterSinkCACerts(value string
 // If called multiple times, the DeadLetterSinkAudience field is set to the value of the last call.
 func (b *TriggerStatusApplyConfiguration) WithDeadLetterSinkAudience(value string) *TriggerStatusApplyConfiguration {
 	b.DeliveryStatusApplyConfiguration.DeadLetterSinkAudience = &value
+	return b
+}
+
+// WithAuth sets the Auth field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Auth field is set to the value of the last call.
+func (b *TriggerStatusApplyConfiguration) WithAuth(value *duckv1.AuthApplyConfiguration) *TriggerStatusApplyConfiguration {
+	b.AuthStatusApplyConfiguration.Auth = value
 	return b
 }

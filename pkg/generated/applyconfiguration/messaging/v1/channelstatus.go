@@ -15,8 +15,9 @@ type ChannelStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration        `json:""`
 	duckv1.AddressStatusApplyConfiguration `json:""`
 	// Subscribers report for each of spec.subscribers whether events are delivered to it.
-	Subscribers                             []duckv1.SubscriberStatusApplyConfiguration `json:"subscribers,omitempty"`
-	duckv1.DeliveryStatusApplyConfiguration `json:""`
+	Subscribers                                         []duckv1.SubscriberStatusApplyConfiguration `json:"subscribers,omitempty"`
+	duckv1.DeliveryStatusApplyConfiguration             `json:""`
+	duckv1.AppliedEventPoliciesStatusApplyConfiguration `json:""`
 	// Channel is the object that implements the Channel, for template kinds of other controllers.
 	Channel *duckv1.KReferenceApplyConfiguration `json:"channel,omitempty"`
 }
@@ -65,6 +66,19 @@ func (b *ChannelStatusApplyConfiguration) WithAddress(value *duckv1.AddressableA
 	return b
 }
 
+// WithAddresses adds the given value to the Addresses field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Addresses field.
+func (b *ChannelStatusApplyConfiguration) WithAddresses(values ...*duckv1.AddressableApplyConfiguration) *ChannelStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithAddresses")
+		}
+		b.AddressStatusApplyConfiguration.Addresses = append(b.AddressStatusApplyConfiguration.Addresses, *values[i])
+	}
+	return b
+}
+
 // WithSubscribers adds the given value to the Subscribers field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Subscribers field.
@@ -99,6 +113,19 @@ func (b *ChannelStatusApplyConfiguration) WithDeadLetterSinkCACerts(value string
 // If called multiple times, the DeadLetterSinkAudience field is set to the value of the last call.
 func (b *ChannelStatusApplyConfiguration) WithDeadLetterSinkAudience(value string) *ChannelStatusApplyConfiguration {
 	b.DeliveryStatusApplyConfiguration.DeadLetterSinkAudience = &value
+	return b
+}
+
+// WithPolicies adds the given value to the Policies field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Policies field.
+func (b *ChannelStatusApplyConfiguration) WithPolicies(values ...*duckv1.AppliedEventPolicyRefApplyConfiguration) *ChannelStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithPolicies")
+		}
+		b.AppliedEventPoliciesStatusApplyConfiguration.Policies = append(b.AppliedEventPoliciesStatusApplyConfiguration.Policies, *values[i])
+	}
 	return b
 }
 

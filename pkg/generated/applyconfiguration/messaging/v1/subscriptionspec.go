@@ -12,8 +12,9 @@ import (
 // SubscriptionSpec is the desired state of a Subscription. At least one of subscriber and reply is
 // required.
 type SubscriptionSpecApplyConfiguration struct {
-	// Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the
-	// Subscription's own namespace, and its namespace field must be empty. Required, immutable.
+	// Channel is the channel whose events are delivered, by apiVersion, kind and name. It is in the Subscription's own
+	// namespace, unless cross-namespace-event-links is enabled: users then need the permission knsubscribe for a Channel
+	// of another namespace. Required, immutable.
 	Channel *duckv1.KReferenceApplyConfiguration `json:"channel,omitempty"`
 	// Subscriber is the destination of events. Optional if reply is set.
 	Subscriber *duckv1.DestinationApplyConfiguration `json:"subscriber,omitempty"`

@@ -14,7 +14,8 @@ import (
 type SubscriptionStatusApplyConfiguration struct {
 	duckv1.StatusApplyConfiguration `json:""`
 	// PhysicalSubscription contains the resolved addresses of spec.
-	PhysicalSubscription *PhysicalSubscriptionStatusApplyConfiguration `json:"physicalSubscription,omitempty"`
+	PhysicalSubscription                *PhysicalSubscriptionStatusApplyConfiguration `json:"physicalSubscription,omitempty"`
+	duckv1.AuthStatusApplyConfiguration `json:""`
 }
 
 // SubscriptionStatusApplyConfiguration constructs a declarative configuration of the SubscriptionStatus type for use with
@@ -58,5 +59,13 @@ func (b *SubscriptionStatusApplyConfiguration) WithAnnotations(entries map[strin
 // If called multiple times, the PhysicalSubscription field is set to the value of the last call.
 func (b *SubscriptionStatusApplyConfiguration) WithPhysicalSubscription(value *PhysicalSubscriptionStatusApplyConfiguration) *SubscriptionStatusApplyConfiguration {
 	b.PhysicalSubscription = value
+	return b
+}
+
+// WithAuth sets the Auth field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Auth field is set to the value of the last call.
+func (b *SubscriptionStatusApplyConfiguration) WithAuth(value *duckv1.AuthApplyConfiguration) *SubscriptionStatusApplyConfiguration {
+	b.AuthStatusApplyConfiguration.Auth = value
 	return b
 }

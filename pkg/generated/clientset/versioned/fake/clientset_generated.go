@@ -7,10 +7,16 @@ import (
 	clientset "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
 	fakeeventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1/fake"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1alpha1"
+	fakeeventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1alpha1/fake"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
 	fakemessagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1/fake"
+	networkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/networking/v1alpha1"
+	fakenetworkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/networking/v1alpha1/fake"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	fakeservingv1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1/fake"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1beta1"
+	fakeservingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1beta1/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -129,12 +135,27 @@ func (c *Clientset) EventingV1() eventingv1.EventingV1Interface {
 	return &fakeeventingv1.FakeEventingV1{Fake: &c.Fake}
 }
 
+// EventingV1alpha1 retrieves the EventingV1alpha1Client
+func (c *Clientset) EventingV1alpha1() eventingv1alpha1.EventingV1alpha1Interface {
+	return &fakeeventingv1alpha1.FakeEventingV1alpha1{Fake: &c.Fake}
+}
+
 // MessagingV1 retrieves the MessagingV1Client
 func (c *Clientset) MessagingV1() messagingv1.MessagingV1Interface {
 	return &fakemessagingv1.FakeMessagingV1{Fake: &c.Fake}
 }
 
+// NetworkingV1alpha1 retrieves the NetworkingV1alpha1Client
+func (c *Clientset) NetworkingV1alpha1() networkingv1alpha1.NetworkingV1alpha1Interface {
+	return &fakenetworkingv1alpha1.FakeNetworkingV1alpha1{Fake: &c.Fake}
+}
+
 // ServingV1 retrieves the ServingV1Client
 func (c *Clientset) ServingV1() servingv1.ServingV1Interface {
 	return &fakeservingv1.FakeServingV1{Fake: &c.Fake}
+}
+
+// ServingV1beta1 retrieves the ServingV1beta1Client
+func (c *Clientset) ServingV1beta1() servingv1beta1.ServingV1beta1Interface {
+	return &fakeservingv1beta1.FakeServingV1beta1{Fake: &c.Fake}
 }

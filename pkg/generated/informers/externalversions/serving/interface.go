@@ -5,12 +5,15 @@ package serving
 import (
 	internalinterfaces "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/internalinterfaces"
 	v1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
+	v1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1beta1"
 )
 
 // Interface provides access to each of this group's versions.
 type Interface interface {
 	// V1 provides access to shared informers for resources in V1.
 	V1() v1.Interface
+	// V1beta1 provides access to shared informers for resources in V1beta1.
+	V1beta1() v1beta1.Interface
 }
 
 type group struct {
@@ -27,4 +30,9 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 // V1 returns a new v1.Interface.
 func (g *group) V1() v1.Interface {
 	return v1.New(g.factory, g.namespace, g.tweakListOptions)
+}
+
+// V1beta1 returns a new v1beta1.Interface.
+func (g *group) V1beta1() v1beta1.Interface {
+	return v1beta1.New(g.factory, g.namespace, g.tweakListOptions)
 }
