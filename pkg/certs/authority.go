@@ -22,6 +22,9 @@ import (
 // backdating is the time between a certificate's NotBefore and its creation, to tolerate clients with a slow clock.
 const backdating = 5 * time.Minute
 
+// maxCommonName is the largest length of a common name (RFC 5280, ub-common-name).
+const maxCommonName = 64
+
 // authority is a certificate authority with its key, in memory and in PEM.
 type authority struct {
 	cert            *x509.Certificate
@@ -99,15 +102,14 @@ type names struct {
 	usages []x509.ExtKeyUsage
 }
 
-// issue signs a certificate for who, which is valid for validity, but not longer than the authority itself. The first
-// DNS name becomes its common name.
-func (a *authority) issue(who names, validity time.Duration, key *ecdsa.PrivateKey, now time.Time) (*leaf, error) {
-	expires := now.Add(validity)
+// sign signs a certificate for who, which is valid for validity, but not longer than the authority itself. The first DNS name becomes
+// its common name, if that may be so long. It returns the certificate in DER and its expiry time.
+func (a *authority) sign(who names, validity time.Duration, key *ecdsa.PrivateKey, now time.Time) (der []byte, expires time.Time, err error) {
+	expires = now.Add(validity)
 	if a.cert.NotAfter.Before(expires) {
 		expires = a.cert.NotAfter
 	}
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: who.dns[0]},
 		NotBefore:             now.Add(-backdating),
 		NotAfter:              expires,
 		DNSNames:              who.dns,
@@ -116,9 +118,20 @@ func (a *authority) issue(who names, validity time.Duration, key *ecdsa.PrivateK
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           who.usages,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if len(who.dns[0]) <= maxCommonName {
+		template.Subject.CommonName = who.dns[0]
+	}
+	if der, err = x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key); err != nil {
+		return nil, time.Time{}, fmt.Errorf("issue certificate to %q: %w", who.dns[0], err)
+	}
+	return der, expires, nil
+}
+
+// issue signs a certificate like sign, and encodes it.
+func (a *authority) issue(who names, validity time.Duration, key *ecdsa.PrivateKey, now time.Time) (*leaf, error) {
+	der, expires, err := a.sign(who, validity, key, now)
 	if err != nil {
-		return nil, fmt.Errorf("issue certificate to %q: %w", who.dns[0], err)
+		return nil, err
 	}
 	l := &leaf{
 		certPEM: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}),

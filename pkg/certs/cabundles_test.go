@@ -179,7 +179,7 @@ func TestRotationWaitsForBundles(t *testing.T) {
 		refused.Store(false)
 		pass(time.Minute)
 		if signerOf(t, host) == old || trustedBy(t, host) != 1 {
-			t.Error("the rotation did not go on")
+			t.Error("the rotation did not continue")
 		}
 		if err := callAPI(t, m, caBundle(t, client, "ours")); err != nil {
 			t.Error(err)

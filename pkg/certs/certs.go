@@ -17,10 +17,9 @@
 // Gateways that run alone read no Secret through the API: the leader keeps the certificate of all gateways in the Secret
 // knative-gateway-certificate, which kubelets mount into their Pods. It identifies a gateway, and nothing else.
 //
-// Members of etcd read their authority only at startup. Therefore they have a separate one, which is valid for ten years and
-// rotates manually: add the certificate of a new authority to ca.crt of Secret knative-apiserver-etcd-ca and restart the
-// replicas one by one; replace tls.crt and tls.key by the new authority, which takes effect at once; remove the old
-// certificate from ca.crt and restart the replicas one by one again.
+// Members of etcd read their authority only at startup. Therefore they have a separate one in the Secret knative-apiserver-etcd-ca, which is
+// valid for ten years. hack/rotate-etcd-ca.sh replaces it: it adds next.crt and next.key, restarts the replicas one by one, moves them to
+// tls.crt and tls.key without the former authority in ca.crt, which takes effect in all certificates at once, and restarts the replicas again.
 package certs
 
 import (
@@ -129,6 +128,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	bundles *CABundles // guarded by mu
+	changed []func()   // guarded by mu
 }
 
 // issued is an immutable snapshot of a replica's certificates.
@@ -180,6 +180,13 @@ func (m *Manager) Bundle() []byte {
 		return held.bundle
 	}
 	return nil
+}
+
+// Subscribe makes the Manager call changed, from one goroutine, after each change of the bundle. changed must not block.
+func (m *Manager) Subscribe(changed func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changed = append(m.changed, changed)
 }
 
 // known reports whether all managed APIServices trust the bundle of s.
@@ -239,12 +246,18 @@ func (m *Manager) issue(into *issued, now time.Time) error {
 // notify notifies the listeners of the serving certificate and of the bundle.
 func (m *Manager) notify(serving, bundle bool) {
 	m.mu.Lock()
-	bundles := m.bundles
+	bundles, changed := m.bundles, m.changed
 	m.mu.Unlock()
 	if serving {
 		m.listeners.notify()
 	}
-	if bundle && bundles != nil {
+	if !bundle {
+		return
+	}
+	if bundles != nil {
 		bundles.enqueueAll()
+	}
+	for _, call := range changed {
+		call()
 	}
 }

@@ -32,7 +32,7 @@ const (
 	apiHost    = "knative-apiserver.knative-system.svc"
 )
 
-// newHost returns a host cluster that detects conflicting updates, as a real API server does.
+// newHost returns a fake host cluster that detects conflicting updates, as a real API server does.
 func newHost() *fake.Clientset {
 	client := fake.NewClientset()
 	var mu sync.Mutex
@@ -197,7 +197,7 @@ func TestReplicasThatStartTogetherShareOneAuthority(t *testing.T) {
 		meet(t, managers...)
 		for i, m := range managers {
 			if !bytes.Equal(m.Bundle(), readSecret(t, client).Data["ca.crt"]) {
-				t.Errorf("replica %d trusts something else than the Secret says", i)
+				t.Errorf("replica %d does not trust the bundle of the Secret", i)
 			}
 			if err := callAPI(t, m, managers[0].Bundle()); err != nil {
 				t.Errorf("calling the API of replica %d: %v", i, err)
@@ -227,13 +227,13 @@ func TestStartWaitsForTheHostCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := m.Start(short); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Start without host cluster returned %v, want the end of its context", err)
+			t.Errorf("Start without host cluster returned %v, want the error of its context", err)
 		}
 		m.Wait()
 
 		start(t, client, nil)
 		if now := time.Now(); now.Before(reachable) {
-			t.Errorf("started at %v, when there was no host cluster yet", now)
+			t.Errorf("started at %v, before the host cluster existed", now)
 		}
 	})
 }
@@ -310,7 +310,7 @@ func TestNothingIsAcceptedBeforeStart(t *testing.T) {
 		t.Errorf("VerifyConnection returned %v, want %v", err, ErrNotIssued)
 	}
 	if m.Bundle() != nil {
-		t.Error("there is a bundle")
+		t.Error("a bundle exists")
 	}
 }
 

@@ -178,7 +178,7 @@ func (k *keeper) state(now time.Time) (*state, error) {
 	if k.seen != nil {
 		return k.seen, nil
 	}
-	return newState(k.rotation.name, k.rotation.validity, now)
+	return k.rotation.newState(now)
 }
 
 // rotate performs a due step of a rotation, and returns the time of the next step.
@@ -205,8 +205,12 @@ func (k *keeper) rotate(ctx context.Context, current *state, now time.Time) (tim
 	if err := k.update(ctx, after.write(secret)); err != nil {
 		return time.Time{}, err
 	}
-	k.logger.Info("Advanced rotation of certificate authority", "secret", klog.KRef(k.namespace, k.name),
-		"trusted", len(after.trusted), "signerExpires", after.signer.cert.NotAfter)
+	if after.tickets != current.tickets {
+		k.logger.V(2).Info("Replaced keys of session tickets", "secret", klog.KRef(k.namespace, k.name))
+	} else {
+		k.logger.Info("Advanced rotation of certificate authority", "secret", klog.KRef(k.namespace, k.name),
+			"trusted", len(after.trusted), "signerExpires", after.signer.cert.NotAfter)
+	}
 	return now.Add(retry), nil
 }
 

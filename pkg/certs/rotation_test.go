@@ -241,7 +241,7 @@ func TestDamagedSecretKeepsLastKnownState(t *testing.T) {
 
 func TestReadStateRefuses(t *testing.T) {
 	now := time.Now()
-	good, err := newState("ca", time.Hour, now)
+	good, err := rotation{name: "ca", validity: time.Hour}.newState(now)
 	if err != nil {
 		t.Fatal(err)
 	}

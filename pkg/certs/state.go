@@ -45,15 +45,21 @@ type state struct {
 	since time.Time
 	// wanted and rotated are the values of RotateAnnotation and rotatedAnnotation.
 	wanted, rotated string
+	// tickets are nil for authorities without session tickets, and in a Secret of an earlier release.
+	tickets *tickets
 }
 
 // newState returns the state with a first authority.
-func newState(name string, validity time.Duration, now time.Time) (*state, error) {
-	signer, err := newAuthority(name, validity, now)
+func (r rotation) newState(now time.Time) (*state, error) {
+	signer, err := newAuthority(r.name, r.validity, now)
 	if err != nil {
 		return nil, err
 	}
-	return &state{signer: signer, trusted: []*x509.Certificate{signer.cert}}, nil
+	s := &state{signer: signer, trusted: []*x509.Certificate{signer.cert}}
+	if r.tickets {
+		s.tickets = newTickets(now)
+	}
+	return s, nil
 }
 
 // readState parses a Secret that write returned. It returns nil for a Secret without an authority, which an operator created.
@@ -86,6 +92,7 @@ func readState(secret *corev1.Secret) (*state, error) {
 			s.trust(c)
 		}
 	}
+	s.tickets = readTickets(secret)
 	// Without a valid time, the step begins now.
 	if since, err := time.Parse(time.RFC3339Nano, secret.Annotations[sinceAnnotation]); err == nil {
 		s.since = since
@@ -113,6 +120,9 @@ func (s *state) write(secret *corev1.Secret) *corev1.Secret {
 	delete(data, nextKeyKey)
 	if s.next != nil {
 		data[nextCertKey], data[nextKeyKey] = s.next.certPEM, s.next.keyPEM
+	}
+	if s.tickets != nil {
+		data[ticketsKey] = s.tickets.encode()
 	}
 	secret.Data = data
 
@@ -145,11 +155,30 @@ type rotation struct {
 	settle time.Duration
 	// manual disables automatic rotation.
 	manual bool
+	// tickets is true if the keys of session tickets rotate too, independently of the authority.
+	tickets bool
 }
 
 // advance returns the state that follows s at now, or nil if no step is due, and the time of the next step. known reports
 // whether all observable clients trust the authorities of s.
 func (r rotation) advance(s *state, now time.Time, known bool) (*state, time.Time, error) {
+	after, due, err := r.advanceAuthority(s, now, known)
+	if err != nil || after != nil || !r.tickets {
+		return after, due, err
+	}
+	if replace := s.tickets.due(now); now.Before(replace) {
+		if replace.Before(due) {
+			due = replace
+		}
+		return nil, due, nil
+	}
+	next := *s
+	next.tickets = s.tickets.next(now)
+	return &next, time.Time{}, nil
+}
+
+// advanceAuthority is advance without session tickets.
+func (r rotation) advanceAuthority(s *state, now time.Time, known bool) (*state, time.Time, error) {
 	ended := s.since.Add(r.settle)
 	switch {
 	case r.manual:
@@ -157,11 +186,11 @@ func (r rotation) advance(s *state, now time.Time, known bool) (*state, time.Tim
 
 	case s.signer.expired(now):
 		// The expired authority is no longer trusted, so the two need not overlap.
-		after, err := newState(r.name, r.validity, now)
+		after, err := r.newState(now)
 		if err != nil {
 			return nil, time.Time{}, err
 		}
-		after.wanted, after.rotated = s.wanted, s.wanted
+		after.wanted, after.rotated, after.tickets = s.wanted, s.wanted, s.tickets
 		return after, time.Time{}, nil
 
 	case s.next == nil && len(s.trusted) == 1:
