@@ -1,4 +1,4 @@
-// Package flow holds the limits that both data planes share.
+// Package flow has the limits that both data planes share.
 package flow
 
 import (
@@ -30,8 +30,8 @@ type Budget struct {
 	namespaces map[string]int64
 }
 
-// NewBudget returns a Budget of limit bytes. A namespace may hold up to guaranteed bytes whatever its share is, as long
-// as the limit is not exceeded: enough for the largest single request.
+// NewBudget returns a Budget of limit bytes. A namespace may hold up to guaranteed bytes regardless of its share, as long as
+// the limit is not exceeded: enough for the largest single request.
 func NewBudget(limit, guaranteed int64) *Budget {
 	return &Budget{limit: max(limit, guaranteed), guaranteed: guaranteed, namespaces: map[string]int64{}}
 }

@@ -24,7 +24,7 @@ func TestBudgetSharesWhatIsFree(t *testing.T) {
 	}
 	b.Release("b", 600)
 	if used := b.Used(); used != 0 || len(b.namespaces) != 0 {
-		t.Errorf("%d bytes and %d namespaces are left after all were released", used, len(b.namespaces))
+		t.Errorf("%d bytes and %d namespaces remain after all were released", used, len(b.namespaces))
 	}
 }
 

@@ -24,9 +24,9 @@ type QueueOptions struct {
 	MinPerTenant int
 }
 
-// Queue is a semaphore with fair queueing by cost (start-time fair queueing): of the tenants with waiting requests, the one
-// starts a request whose requests have cost least since others began to wait. A tenant that begins to send is first. It is safe
-// for concurrent use.
+// Queue is a semaphore with fair queueing by cost (start-time fair queueing): the next request to start belongs to the waiting tenant
+// whose requests have had the least cost since others began to wait. A tenant that begins to send is first. It is safe for concurrent
+// use.
 type Queue struct {
 	options QueueOptions
 	// mu guards the fields below: the number of requests that may start, the numbers in flight and the waiting requests by
@@ -39,7 +39,7 @@ type Queue struct {
 	order []string
 	// virtual is the virtual time: the virtual start of the request that started last.
 	virtual Cost
-	// active holds the tenants that share, adjusted is the time when their windows were last adjusted.
+	// active has the tenants that share, adjusted is the time of the last adjustment of their windows.
 	active   map[string]*activity
 	adjusted time.Time
 }

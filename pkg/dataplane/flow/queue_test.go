@@ -67,7 +67,7 @@ func TestQueue(t *testing.T) {
 			t.Errorf("%d of the flood were admitted, want %d", admitted.Load(), testPerTenant+testWaiting)
 		}
 		if queue.free != testConcurrency || len(queue.inFlight)+len(queue.waiting)+len(queue.order) > 0 {
-			t.Errorf("in the end %d are free, %v are busy, %v wait", queue.free, queue.inFlight, queue.order)
+			t.Errorf("at the end %d are free, %v are busy, %v wait", queue.free, queue.inFlight, queue.order)
 		}
 	})
 }

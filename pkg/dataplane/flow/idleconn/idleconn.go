@@ -49,7 +49,7 @@ func (c *Checker) pollRead(fd uintptr) {
 	c.readable = n > 0 || err != nil
 }
 
-// resetTimeout is how long a reset may take to arrive after the end of the connection: a few round trips.
+// resetTimeout is the time in which a reset must arrive after the end of the connection: a few round trips.
 const resetTimeout = 20 * time.Millisecond
 
 // Reset reports whether the peer's system resets the connection, because written data arrived after the peer had closed it.

@@ -1,4 +1,4 @@
-// Package pressure measures whether processors are scarce, which is when the tenants that use most are throttled.
+// Package pressure measures whether processors are scarce. The tenants that use most are throttled then.
 package pressure
 
 import (
