@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
 )
 
-// A backup has the segments of a log, and no others: a log restored from it delivers the same.
+// A backup has exactly the segments of a log: a log restored from it delivers the same records.
 func TestBackupRestore(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir()})
 	a := stream(t, l, "a")
@@ -76,7 +76,7 @@ func TestBackupRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := running.Restore(t.Context(), bytes.NewReader(lines[0])); err == nil || !strings.Contains(err.Error(), "1 segments") {
-		t.Errorf("half a backup from another process: %v, want an error that says where it ends", err)
+		t.Errorf("half a backup from another process: %v, want an error with the position of its end", err)
 	}
 }
 

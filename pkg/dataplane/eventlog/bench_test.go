@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// BenchmarkLog appends records of 1 KiB from 64 goroutines while they are consumed and done. Beside what Go reports:
-// records per segment, CPU time per record, and records per second in relation to the syncs this disk does per second.
+// BenchmarkLog appends records of 1 KiB from 64 goroutines while they are consumed and acknowledged. It also reports
+// records per segment, CPU time per record, and records per second in relation to the syncs of this disk per second.
 func BenchmarkLog(b *testing.B) {
 	syncs := syncsPerSecond(b)
 	s := stream(b, open(b, Options{Dir: b.TempDir()}), "a")
@@ -55,7 +55,7 @@ func BenchmarkLog(b *testing.B) {
 	b.ReportMetric(rate/syncs, "records/sync")
 }
 
-// BenchmarkAppend is a record at a time, from one goroutine, consumed and done.
+// BenchmarkAppend appends one record at a time, from one goroutine, which is consumed and acknowledged.
 func BenchmarkAppend(b *testing.B) {
 	s := stream(b, open(b, Options{Dir: b.TempDir()}), "a")
 	done := make(chan struct{}, 1)
@@ -73,7 +73,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkQueues is an append to as many queues, which is several messages.
+// BenchmarkQueues appends to several queues at once, which takes several messages.
 func BenchmarkQueues(b *testing.B) {
 	for _, n := range []int{1, 4, 12, 13, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -91,7 +91,7 @@ func BenchmarkQueues(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle reports the memory that idle streams take, new ones and ones that had a record before.
+// BenchmarkIdle reports the memory of idle streams, both new ones and ones that had a record before.
 func BenchmarkIdle(b *testing.B) {
 	const streams = 1000
 	for name, used := range map[string]bool{"new": false, "used": true} {
@@ -124,7 +124,7 @@ func BenchmarkIdle(b *testing.B) {
 }
 
 func memory(b *testing.B) (heap, rss int64, routines int) {
-	// The server keeps what it wrote in memory for ten seconds.
+	// The server keeps written data in memory for ten seconds.
 	<-time.After(15 * time.Second)
 	debug.FreeOSMemory()
 	var m runtime.MemStats

@@ -37,7 +37,7 @@ func TestCrashChild(t *testing.T) {
 	say := func(word, data string) {
 		mu.Lock()
 		defer mu.Unlock()
-		// One write per line, so that a line is whole or missing.
+		// One write per line, so that a line is either complete or missing.
 		fmt.Fprintf(os.Stdout, "%s %s\n", word, data)
 	}
 	n := 0
@@ -123,7 +123,7 @@ func TestCrash(t *testing.T) {
 			}
 			f.Ack()
 		case <-time.After(patience):
-			t.Fatalf("%d of %d records that were stored and not done were lost", len(missing), len(stored))
+			t.Fatalf("%d of %d records that were stored and not acknowledged were lost", len(missing), len(stored))
 		}
 	}
 	if elapsed := time.Since(killed); elapsed > consume.LocalAckWait+4*time.Second {
@@ -132,15 +132,15 @@ func TestCrash(t *testing.T) {
 	if attempts < 2 {
 		t.Errorf("redelivered segments have attempt %d, want 2 or more", attempts)
 	}
-	t.Logf("%d stored, %d done, %d done ones came again, all were there after %v", len(stored), len(done), duplicates, time.Since(killed))
+	t.Logf("%d stored, %d acknowledged, %d acknowledged ones redelivered, all delivered after %v", len(stored), len(done), duplicates, time.Since(killed))
 }
 
-// small mounts a filesystem of a few MiB. It skips the test where that is not allowed.
+// small mounts a filesystem of a few MiB. It skips the test if that is not allowed.
 func small(t *testing.T, mib int) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mib)); err != nil {
-		t.Skipf("mounting a small filesystem takes root: %v", err)
+		t.Skipf("mounting a small filesystem requires root: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -160,14 +160,14 @@ var faults = map[string]struct {
 	want      []error
 	restarts  bool
 }{
-	// Watched: the limit is met before the disk is full.
+	// Checked: the limit is reached before the disk is full.
 	"little space": {
 		options: Options{MinFreeBytes: 4 << 20},
 		fail:    func(t *testing.T, dir string) { fill(t, dir, 60) },
 		repair:  unfill,
 		want:    []error{ErrFull},
 	},
-	// The server meets the end of the disk and fails.
+	// The server reaches the end of the disk and fails.
 	"no space": {
 		unwatched: true,
 		fail:      func(t *testing.T, dir string) { fill(t, dir, 100) },
@@ -175,8 +175,7 @@ var faults = map[string]struct {
 		want:      []error{ErrFull, ErrUnavailable},
 		restarts:  true,
 	},
-	// The kernel makes a filesystem read-only when its disk fails, which takes a disk that fails: here it becomes so
-	// while the server is down already.
+	// The kernel makes a filesystem read-only when its disk fails. A test has no failing disk, so it does that while the server is down.
 	"read-only": {
 		unwatched: true,
 		fail:      func(t *testing.T, dir string) { fill(t, dir, 100) },
@@ -200,7 +199,7 @@ var faults = map[string]struct {
 	},
 }
 
-// fill writes a file of at most so many MiB, until the disk is full.
+// fill writes a file of at most n MiB, until the disk is full.
 func fill(t *testing.T, dir string, mib int) {
 	t.Helper()
 	f, err := os.Create(dir + "/fill")
@@ -221,7 +220,7 @@ func unfill(t *testing.T, dir string) {
 	}
 }
 
-// A disk that is full or read-only is refused with a clear error; the log recovers by itself, and has lost nothing.
+// Appends to a full or read-only disk fail with a clear error. The log recovers by itself, and no record is lost.
 func TestDiskFaults(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {

@@ -105,7 +105,7 @@ type Log struct {
 	space   *server.Space // nil unless embedded
 	// memory and disk limit all streams there together; nil for no limit.
 	memory, disk *commit.Quota
-	// memoryShares and diskShares limit what the streams of each tenant hold there; nil unless embedded.
+	// memoryShares and diskShares limit the bytes that the streams of each tenant hold there; nil unless embedded.
 	memoryShares, diskShares *commit.Shares
 
 	ctx     context.Context
@@ -183,7 +183,7 @@ func (l *Log) openServer(ctx context.Context) (err error) {
 	return err
 }
 
-// setLimits limits what the embedded server's streams hold.
+// setLimits limits the bytes that the embedded server's streams hold.
 func (l *Log) setLimits() {
 	l.memory = &commit.Quota{Limit: maxMemory, Held: func() int64 { memory, _ := l.server.Usage(); return memory }}
 	size := l.opts.MaxBytes
@@ -218,8 +218,8 @@ func (l *Log) Close() error {
 	return l.server.Close()
 }
 
-// Health returns why the log does not accept or deliver records; in a cluster, also whether this server is still catching
-// up. It wraps ErrFull, ErrUnavailable or ErrClosed.
+// Health returns the reason why the log does not accept or deliver records; in a cluster, also whether this server is still
+// catching up. It wraps ErrFull, ErrUnavailable or ErrClosed.
 func (l *Log) Health(context.Context) error { return l.server.Health() }
 
 // names returns the names of a stream in JetStream.

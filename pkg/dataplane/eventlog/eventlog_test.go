@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -85,7 +86,7 @@ func (k *sink) none(t testing.TB, within time.Duration) {
 	t.Helper()
 	select {
 	case f := <-k.segments:
-		t.Fatalf("a segment of %d records came in attempt %d, none should", len(f.Records), f.Attempt)
+		t.Fatalf("a segment of %d records was delivered in attempt %d, want none", len(f.Records), f.Attempt)
 	case <-time.After(within):
 	}
 }
@@ -109,7 +110,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not so after %v", what, patience)
+			t.Fatalf("%s: not the case after %v", what, patience)
 		}
 		<-time.After(20 * time.Millisecond)
 	}
@@ -146,6 +147,7 @@ func TestLog(t *testing.T) {
 		"nack":         testNack,
 		"group commit": testGroupCommit,
 		"queues":       testQueues,
+		"late appends": testLateAppends,
 		"window":       testWindow,
 		"stop":         testStop,
 		"streams":      testStreams,
@@ -189,10 +191,10 @@ func testOrder(t *testing.T, o Options) {
 	}
 	f.Ack()
 	if f := k.next(t); len(f.Records) != 1 || string(f.Records[0]) != "z" {
-		t.Errorf("record that is to be alone is in %q", f.Records)
+		t.Errorf("record with Alone is in %q", f.Records)
 	}
 	if f := k.next(t); len(f.Records) != 1 || string(f.Records[0]) != "last" {
-		t.Errorf("record after one that is alone is in %q", f.Records)
+		t.Errorf("record after one with Alone is in %q", f.Records)
 	}
 }
 
@@ -279,7 +281,7 @@ func testQueues(t *testing.T, o Options) {
 		}
 		k, c := start(t, s, "q2", ConsumeOptions{})
 		if f := k.next(t); string(f.Records[0]) != "2" || f.Queue != "q2" {
-			t.Errorf("record %q of queue '%s' came, want 2 of q2", f.Records, f.Queue)
+			t.Errorf("record %q of queue '%s' was delivered, want 2 of q2", f.Records, f.Queue)
 		}
 		c.Stop()
 		if n == 3 {
@@ -290,7 +292,7 @@ func testQueues(t *testing.T, o Options) {
 				t.Errorf("queues after one was deleted: %v, want %v", got, want)
 			}
 			if err := s.DeleteQueue(t.Context(), "q2"); err != nil {
-				t.Errorf("deleting a queue that is gone: %v", err)
+				t.Errorf("deleting a deleted queue: %v", err)
 			}
 		}
 		for queue := range queues(t, s) {
@@ -300,6 +302,30 @@ func testQueues(t *testing.T, o Options) {
 				}
 			}
 		}
+	}
+}
+
+// Appends whose caller stopped waiting store nothing in a queue after it was deleted.
+func testLateAppends(t *testing.T, o Options) {
+	s := stream(t, open(t, o), "a")
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	records := make([]Record, 40)
+	for i := range records {
+		records[i] = Record{Queue: "q", Data: make([]byte, 512<<10), Alone: true}
+	}
+	// Each of them needs a batch, and is written after the previous one.
+	for range 3 {
+		if err := s.Append(canceled, records...); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	if err := s.DeleteQueue(t.Context(), "q"); err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, s, "", "last")
+	if left := queues(t, s)["q"]; left != 0 {
+		t.Errorf("%d segments are in the queue after it was deleted", left)
 	}
 }
 
@@ -361,7 +387,7 @@ func testStop(t *testing.T, o Options) {
 	}
 	// Its progress is no longer reported.
 	if f := k.next(t); string(f.Records[0]) != "0" || f.Attempt != 2 {
-		t.Errorf("record %s came in attempt %d, want 0 in attempt 2", f.Records[0], f.Attempt)
+		t.Errorf("record %s was delivered in attempt %d, want 0 in attempt 2", f.Records[0], f.Attempt)
 	}
 }
 
@@ -391,7 +417,7 @@ func testRejected(t *testing.T, o Options) {
 		k.next(t).Nack(time.Hour)
 	}
 	if f := k.next(t); string(f.Records[0]) != "c" {
-		t.Errorf("record %s came, want c", f.Records[0])
+		t.Errorf("record %s was delivered, want c", f.Records[0])
 	}
 	one.next(t).Nack(time.Hour)
 	one.none(t, 300*time.Millisecond)
@@ -406,7 +432,7 @@ func testConsumerDeleted(t *testing.T, o Options) {
 	a.Ack()
 	eventually(t, "segment is removed", func() bool { return queues(t, s)[""] == 1 })
 	js := s.log.server.Current().JetStream
-	// A server that takes a request while it deletes the consumer answers nothing.
+	// A server that receives a request while it deletes the consumer does not respond.
 	eventually(t, "the next request waits", func() bool {
 		consumer, err := js.Consumer(t.Context(), s.names.Name(), layout.Consumer(""))
 		return err == nil && consumer.CachedInfo().NumWaiting == 1
@@ -417,7 +443,7 @@ func testConsumerDeleted(t *testing.T, o Options) {
 	appendAll(t, s, "", "c")
 	c := k.next(t)
 	if string(c.Records[0]) != "c" {
-		t.Errorf("record %s came, want c", c.Records[0])
+		t.Errorf("record %s was delivered, want c", c.Records[0])
 	}
 	c.Ack()
 	b.Ack()
@@ -495,7 +521,7 @@ func testFull(t *testing.T, o Options) {
 	}
 	k, _ := start(t, s, "", ConsumeOptions{})
 	k.collect(t, n-1)
-	eventually(t, "stream takes records again", func() bool { return s.Append(t.Context(), Record{Data: data}) == nil })
+	eventually(t, "stream accepts records again", func() bool { return s.Append(t.Context(), Record{Data: data}) == nil })
 }
 
 func testTooLarge(t *testing.T, o Options) {
@@ -544,12 +570,12 @@ func testReopen(t *testing.T, o Options) {
 		f.Ack()
 	}
 	if elapsed := time.Since(delayed); elapsed > 2*time.Second {
-		t.Errorf("segments came %v after Close, want them at once", elapsed)
+		t.Errorf("segments were delivered %v after Close, want them at once", elapsed)
 	}
 	f := reopened.next(t)
 	attempts[string(f.Records[0])] = f.Attempt
 	if elapsed := time.Since(delayed); elapsed < 1900*time.Millisecond {
-		t.Errorf("delayed segment came after %v", elapsed)
+		t.Errorf("delayed segment was delivered after %v", elapsed)
 	}
 	f.Ack()
 	if diff := cmp.Diff(map[string]int{"delivered": 2, "waiting": 2, "delayed": 2}, attempts); diff != "" {

@@ -58,7 +58,7 @@ func TestUnsuitable(t *testing.T) {
 	}
 }
 
-// A server that is down for a while blocks appends meanwhile, and loses nothing.
+// A server that is down temporarily blocks appends meanwhile, and no record is lost.
 func TestReconnect(t *testing.T) {
 	servers := natstest.Start(t, natstest.Options{})
 	s := stream(t, open(t, Options{URL: servers.URL()}), "a")
@@ -135,6 +135,6 @@ func TestCluster(t *testing.T) {
 				delete(missing, r)
 			}
 		}
-		t.Logf("queue '%s': %d records stored, %d more came, %d appends failed", queue, len(stored), duplicates, failures.Load())
+		t.Logf("queue '%s': %d records stored, %d more delivered, %d appends failed", queue, len(stored), duplicates, failures.Load())
 	}
 }

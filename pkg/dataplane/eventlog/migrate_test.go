@@ -32,12 +32,12 @@ func TestSingleBecomesCluster(t *testing.T) {
 	}
 	for _, r := range numbers(5, 20) {
 		if !got[r] {
-			t.Errorf("record '%s' of the single server did not come", r)
+			t.Errorf("record '%s' of the single server was not delivered", r)
 		}
 	}
 	queue, _ := start(t, moved, "q", ConsumeOptions{})
 	queue.collect(t, 2)
-	eventually(t, "nothing of the single server is left", func() bool {
+	eventually(t, "the store of the single server is removed", func() bool {
 		_, err := os.Stat(server.SingleDir(o[0].Dir))
 		return os.IsNotExist(err)
 	})
@@ -47,6 +47,6 @@ func TestSingleBecomesCluster(t *testing.T) {
 		if err == nil {
 			l.Close()
 		}
-		t.Errorf("opening a cluster's store by a single server: %v, want that it is refused", err)
+		t.Errorf("opening a cluster's store by a single server: %v, want an error", err)
 	}
 }

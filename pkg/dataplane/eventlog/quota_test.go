@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The limit of all streams and the limit of each are kept. Streams are created beyond them, and all accept records again
-// when segments are acknowledged.
+// The limit of all streams and the limit of each are enforced. Streams can be created beyond them, and all accept
+// records again when segments are acknowledged.
 func TestLimits(t *testing.T) {
 	const mib = 1 << 20
 	for name, memory := range map[string]bool{"on disk": false, "in memory": true} {
@@ -33,7 +33,7 @@ func TestLimits(t *testing.T) {
 						return n
 					}
 				}
-				t.Error("there is no limit")
+				t.Error("no limit applies")
 				return n
 			}
 			var held []int
@@ -48,7 +48,7 @@ func TestLimits(t *testing.T) {
 			if total < 48 || total > 51 {
 				t.Errorf("all streams hold %d segments of 100 KiB, want 5 MiB", total)
 			}
-			// Others are not concerned.
+			// Others are not affected.
 			other, err := l.Stream(t.Context(), StreamConfig{ID: "other", Memory: !memory})
 			if err != nil {
 				t.Fatal(err)
@@ -64,12 +64,12 @@ func TestLimits(t *testing.T) {
 			if memory {
 				quota = l.memory
 			}
-			eventually(t, "nothing is in flight", func() bool { return quota.Reserved() == 0 })
+			eventually(t, "no append is in flight", func() bool { return quota.Reserved() == 0 })
 		})
 	}
 }
 
-// By default one stream without consumers leaves three quarters of the log to others.
+// By default, a stream without consumers uses at most a quarter of the log.
 func TestDefaultLimitOfAStream(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir(), MaxBytes: 8 << 20})
 	full, other := stream(t, l, "full"), stream(t, l, "other")
@@ -87,6 +87,6 @@ func TestDefaultLimitOfAStream(t *testing.T) {
 	}
 	unbounded := open(t, Options{Dir: t.TempDir()})
 	if limit, size := unbounded.opts.MaxStreamBytes, unbounded.space.Size(); limit <= 0 || limit > size/2 {
-		t.Errorf("without a bound of the log, a stream may take %d bytes of a filesystem of %d", limit, size)
+		t.Errorf("without a limit of the log, a stream may use %d bytes of a filesystem of %d", limit, size)
 	}
 }

@@ -34,7 +34,7 @@ func TestRepair(t *testing.T) {
 		"no description":                    {removed: []string{inf}, gone: true},
 		"consumer, no checksum":             {removed: []string{consumerOfShared + "/" + sum}},
 		"consumer, empty description":       {emptied: []string{consumerOfShared + "/" + inf}},
-		"consumer, half a description":      {written: consumerOfShared + "/" + inf},
+		"consumer, incomplete description":  {written: consumerOfShared + "/" + inf},
 		"consumer, empty checksum":          {emptied: []string{consumerOfShared + "/" + sum}},
 		"consumer, nothing":                 {removed: []string{consumerOfShared + "/" + inf, consumerOfShared + "/" + sum}},
 		"stream and consumer, no checksums": {removed: []string{sum, consumerOfShared + "/" + sum}},
@@ -76,7 +76,7 @@ func TestRepair(t *testing.T) {
 
 			l = open(t, o)
 			if _, err := os.Stat(dir); damage.gone != os.IsNotExist(err) {
-				t.Errorf("the directory of the stream: %v, want it gone: %v", err, damage.gone)
+				t.Errorf("the directory of the stream: %v, want it deleted: %v", err, damage.gone)
 			}
 			s = stream(t, l, "a")
 			k, _ = start(t, s, "", ConsumeOptions{})
@@ -87,7 +87,7 @@ func TestRepair(t *testing.T) {
 			}
 			appendAll(t, s, "", "new")
 			if f := k.next(t); string(f.Records[0]) != "new" {
-				t.Errorf("the record '%s' came, want the new one", f.Records[0])
+				t.Errorf("the record '%s' was delivered, want the new one", f.Records[0])
 			}
 			eventually(t, "segments are removed again", func() bool { return queues(t, s)[""] == 1 })
 			if err := l.Close(); err != nil {

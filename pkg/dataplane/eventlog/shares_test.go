@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// All streams of one tenant together leave half of the log to others. Records that were accepted before are still
+// All streams of one tenant together use at most half of the log. Records that were accepted before are still
 // written, and new ones once others are acknowledged. Streams from before a restart count.
 func TestShareOfATenant(t *testing.T) {
 	const mib = 1 << 20
@@ -37,7 +37,7 @@ func TestShareOfATenant(t *testing.T) {
 						return n
 					}
 				}
-				t.Error("there is no limit")
+				t.Error("no limit applies")
 				return n
 			}
 			total := 0
@@ -71,14 +71,14 @@ func TestShareOfATenant(t *testing.T) {
 			if err := l.DeleteStream(t.Context(), "greedy-0"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the tenant's streams take records again", func() bool {
+			eventually(t, "the tenant's streams accept records again", func() bool {
 				return of("greedy", "greedy-5").AppendNew(t.Context(), Record{Data: data}) == nil
 			})
 		})
 	}
 }
 
-// A backup keeps the tenants of streams, and is restored whatever they hold.
+// A backup keeps the tenants of streams, and is restored regardless of their shares.
 func TestBackupKeepsTenants(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir(), MaxBytes: 8 << 20})
 	s, err := l.Stream(t.Context(), StreamConfig{ID: "orders", Tenant: "shop"})

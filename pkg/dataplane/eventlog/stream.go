@@ -113,7 +113,7 @@ func (s *Stream) Consume(queue string, o ConsumeOptions, handle func(*Segment)) 
 // The stream can still be appended to, and consumed again.
 func (l *Log) ReleaseStream(id string) { l.consumers.Release(l.names(id)) }
 
-// DeleteStream stops the consumers of a stream, and deletes it with its records. It is no error if it does not exist.
+// DeleteStream stops the consumers of a stream, and deletes it with its records. It succeeds if the stream does not exist.
 func (l *Log) DeleteStream(ctx context.Context, id string) error {
 	l.mu.Lock()
 	if s := l.streams[id]; s != nil {
@@ -174,10 +174,14 @@ func (s *Stream) Queues(ctx context.Context) (map[string]uint64, error) {
 	return queues, nil
 }
 
-// DeleteQueue stops the consumers of a queue, and removes its segments.
+// DeleteQueue stops the consumers of a queue, and removes its segments. Earlier appends by this Stream end before, so that they
+// store nothing afterwards. Appends of other processes, and appends with an unknown result, may be stored later.
 func (s *Stream) DeleteQueue(ctx context.Context, queue string) error {
 	what := fmt.Sprintf("delete queue '%s' of stream '%s'", queue, s.config.ID)
 	s.log.consumers.Stop(func(q consume.Queue) bool { return q == consume.Queue{Stream: s.names, Name: queue} })
+	if err := s.writer.Settle(ctx); err != nil {
+		return fmt.Errorf("event log: %s: wait for appends: %w", what, err)
+	}
 	session, err := s.log.server.Session(ctx)
 	if err != nil {
 		return fmt.Errorf("event log: %s: %w", what, err)

@@ -11,7 +11,7 @@ import (
 func TestConnectToNone(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Connect(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("nothing there: %v, want ErrNotRunning", err)
+		t.Errorf("empty directory: %v, want ErrNotRunning", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, endpointFile), []byte(filepath.Join(t.TempDir(), "socket")), 0o600); err != nil {
 		t.Fatal(err)

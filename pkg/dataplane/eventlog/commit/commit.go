@@ -24,12 +24,11 @@ const (
 	maxRecords  = 1024
 	maxMessages = 512
 	maxBatch    = 32 << 20
-	// maxWaiting limits the bytes that wait for earlier commits of the stream. Only a blocked disk or cluster leads to
-	// more, and then callers had better retry later.
+	// maxWaiting limits the bytes that wait for earlier commits of the stream. Only a blocked disk or cluster leads to more;
+	// callers should retry later then.
 	maxWaiting = 256 << 20
 
-	// retryFor is how long after its start a failed batch is retried before the error is returned, retryInterval the time
-	// between attempts.
+	// retryFor is the time for which a failed batch is retried before the error is returned, retryInterval the time between attempts.
 	retryFor      = 5 * time.Second
 	retryInterval = 100 * time.Millisecond
 	// The embedded servers of a cluster take up to 9 s to detect that a stream's leader was killed, and to elect another.
@@ -65,7 +64,7 @@ type Options struct {
 	Metrics *Metrics
 }
 
-// Metrics count what Writers do.
+// Metrics count the work of Writers.
 type Metrics struct {
 	Records, Segments, Commits, Failures metrics.CounterMetric
 }
@@ -81,6 +80,7 @@ type Writer struct {
 	batches    []*batch // to be committed in order
 	waiting    int      // bytes of batches
 	committing bool
+	current    *batch // the last one that was taken from batches, nil unless committing
 }
 
 // New returns a writer.
@@ -88,6 +88,25 @@ func New(o Options) *Writer { return &Writer{options: o, disk: disk{dir: o.Dir}}
 
 // Close makes appends fail with ErrClosed.
 func (w *Writer) Close() { w.closed.Store(true) }
+
+// Settle waits until the records of all earlier appends are stored or rejected, including appends whose caller stopped waiting.
+func (w *Writer) Settle(ctx context.Context) error {
+	w.mu.Lock()
+	last := w.current
+	if n := len(w.batches); n > 0 {
+		last = w.batches[n-1]
+	}
+	w.mu.Unlock()
+	if last == nil {
+		return nil
+	}
+	select {
+	case <-last.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // batch is a set of segments that are committed together.
 type batch struct {
@@ -140,7 +159,7 @@ func (w *Writer) Append(ctx context.Context, records ...Record) error {
 	return nil
 }
 
-// split returns how many of the records fit in one batch, at least one, and their size.
+// split returns the number of records that fit in one batch, at least one, and their size.
 func split(records []Record) (n, bytes int) {
 	for n < len(records) {
 		size := layout.RecordSize(len(records[n].Data))
@@ -158,7 +177,7 @@ func (w *Writer) append(ctx context.Context, records []Record, bytes int) error 
 	if err := w.admit(int64(bytes)); err != nil {
 		return w.failed(err)
 	}
-	b, err := w.gather(records, bytes) //nolint:contextcheck // a commit is for all who wait, it does not end with one of them
+	b, err := w.gather(records, bytes) //nolint:contextcheck // a commit serves all waiting callers, so it does not end with the context of one
 	if err != nil {
 		return w.failed(err)
 	}
@@ -174,7 +193,7 @@ func (w *Writer) failed(err error) error {
 	return fmt.Errorf("append to stream '%s': %w", w.options.Stream.ID, err)
 }
 
-// admit returns why the log does not accept so many bytes at present, if so.
+// admit returns the reason why the log currently does not accept so many bytes, or nil.
 func (w *Writer) admit(bytes int64) error {
 	s := w.options.Server
 	if w.closed.Load() || s.Context().Err() != nil {
@@ -257,13 +276,13 @@ func (w *Writer) commit() {
 	for {
 		w.mu.Lock()
 		if len(w.batches) == 0 {
-			w.committing = false
+			w.committing, w.current = false, nil
 			w.batches = nil
 			w.mu.Unlock()
 			return
 		}
 		b := w.batches[0]
-		w.batches = w.batches[1:]
+		w.current, w.batches = b, w.batches[1:]
 		w.waiting -= b.bytes
 		w.mu.Unlock()
 
@@ -284,9 +303,9 @@ func (w *Writer) commit() {
 	}
 }
 
-// pause waits for twice the duration of a commit of several appends, whose callers may append again at once: then they
-// share the next commit too, instead of the first of them having it alone. In a cluster each commit costs syncs on all
-// servers, which other streams wait for too.
+// pause waits for twice the duration of a commit of several appends, whose callers may append again at once: then they share
+// the next commit too, instead of one commit for the first of them alone. In a cluster each commit costs syncs on all servers,
+// which other streams wait for too.
 func (w *Writer) pause(b *batch, took time.Duration) {
 	if b.appends < 2 || !w.options.Server.Clustered() {
 		return

@@ -77,14 +77,14 @@ func stored(t *testing.T, w *Writer) (segments [][][]byte) {
 	return segments
 }
 
-// An append that is larger than a batch, or than the bytes that may wait for one, is written by several.
+// An append that is larger than a batch, or than the bytes that may wait for one, is split into several batches.
 func TestLargeAppend(t *testing.T) {
 	dir := t.TempDir()
 	w := writer(t, open(t, dir), dir)
-	data := make([]byte, maxBatch/8)
 	appended := make([]Record, 20)
 	for i := range appended {
-		appended[i] = Record{Data: data}
+		appended[i] = Record{Data: make([]byte, maxBatch/8)}
+		appended[i].Data[0] = byte(i)
 	}
 	if n, bytes := split(appended); n >= 8 || bytes > maxBatch {
 		t.Errorf("a batch has %d records of %d bytes", n, bytes)
@@ -92,14 +92,16 @@ func TestLargeAppend(t *testing.T) {
 	if err := w.Append(t.Context(), appended...); err != nil {
 		t.Fatal(err)
 	}
-	segments := stored(t, w)
-	if len(segments) != len(appended) {
-		t.Errorf("%d segments are stored, want %d", len(segments), len(appended))
-	}
-	for _, records := range segments {
-		if len(records) != 1 || len(records[0]) != len(data) {
-			t.Errorf("a segment has %d records", len(records))
+	// A batch is stored again if its acknowledgement is late.
+	seen := map[byte]bool{}
+	for _, records := range stored(t, w) {
+		if len(records) != 1 || len(records[0]) != maxBatch/8 {
+			t.Fatalf("a segment has %d records", len(records))
 		}
+		seen[records[0][0]] = true
+	}
+	if len(seen) != len(appended) {
+		t.Errorf("%d of %d records are stored", len(seen), len(appended))
 	}
 }
 
@@ -116,7 +118,44 @@ func TestAppendContext(t *testing.T) {
 	}
 }
 
-// While the log cannot write, waiting bytes are limited, and are not retried for longer the more bytes wait.
+// Settle waits for the records of appends whose callers do not wait for them, in the batch that is written and in the batches behind it.
+func TestSettle(t *testing.T) {
+	dir := t.TempDir()
+	w := writer(t, open(t, dir), dir)
+	if err := w.Settle(t.Context()); err != nil {
+		t.Errorf("before the first append: %v", err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.mu.Lock()
+	w.committing = true // a commit that has not started yet
+	w.mu.Unlock()
+	if err := w.Append(canceled, Record{Data: []byte("x")}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("append: %v, want context.Canceled", err)
+	}
+	if err := w.Settle(canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("while a batch waits: %v, want context.Canceled", err)
+	}
+	w.mu.Lock()
+	waiting := w.batches
+	w.current, w.batches = waiting[0], nil
+	w.mu.Unlock()
+	if err := w.Settle(canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("while a batch is written: %v, want context.Canceled", err)
+	}
+	w.mu.Lock()
+	w.current, w.batches = nil, waiting
+	w.mu.Unlock()
+	go w.commit()
+	if err := w.Settle(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(stored(t, w)) == 0 {
+		t.Error("no segment is stored after Settle")
+	}
+}
+
+// While the log cannot write, waiting bytes are limited, and the time of retries does not grow with the number of waiting bytes.
 func TestStandstill(t *testing.T) {
 	dir := t.TempDir()
 	w := writer(t, open(t, dir), dir)

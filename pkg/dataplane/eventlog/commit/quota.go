@@ -47,5 +47,5 @@ func (q *Quota) reserve(bytes int64) error {
 // settle ends the reservation of bytes that are written, or will not be.
 func (q *Quota) settle(bytes int64) { q.reserved.Add(-bytes) }
 
-// Reserved returns how many bytes are about to be written.
+// Reserved returns the number of bytes that are about to be written.
 func (q *Quota) Reserved() int64 { return q.reserved.Load() }

@@ -8,7 +8,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
-// A quota counts reserved bytes besides the held ones, which it queries only now and then.
+// A quota counts reserved bytes in addition to the held ones, which it queries at intervals.
 func TestQuota(t *testing.T) {
 	held, queried := int64(90), 0
 	q := &Quota{Limit: 100, Held: func() int64 { queried++; return held }}

@@ -23,7 +23,7 @@ var ErrShareFull = fmt.Errorf("%w for this tenant", server.ErrFull)
 type Shares struct {
 	// Limit is the maximum number of bytes of a tenant.
 	Limit int64
-	// Held returns how many bytes the streams of each tenant hold, and whether that is known.
+	// Held returns the number of bytes that the streams of each tenant hold, and whether it is known.
 	Held func() (map[string]int64, bool)
 
 	mu       sync.Mutex

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Reserved bytes count besides the held ones, which are queried no more often than necessary.
+// Reserved bytes count in addition to the held ones, which are queried no more often than necessary.
 func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held, known, queried := map[string]int64{"a": 90}, true, 0
@@ -45,7 +45,7 @@ func TestShares(t *testing.T) {
 		held = nil
 		step("c", 1, false, 5)
 		if len(s.tenants) != 1 {
-			t.Errorf("%d tenants are known, want the one that holds something", len(s.tenants))
+			t.Errorf("%d tenants are known, want the one with held bytes", len(s.tenants))
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
-// A sync takes the files that may have been written to since the last one, and fails if it cannot.
+// A sync includes the files that may have been written to since the last one, and fails if one cannot be synced.
 func TestSync(t *testing.T) {
 	d := disk{dir: t.TempDir()}
 	block := func(name string) string { return filepath.Join(d.dir, name+blockSuffix) }
@@ -27,7 +27,7 @@ func TestSync(t *testing.T) {
 	}{
 		{made: []string{"1", "2"}, want: 2},
 		{want: 2},
-		// All in the newest was acknowledged, and others came.
+		// The segments of the newest file were acknowledged, and new files were created.
 		{made: []string{"3", "10"}, gone: []string{"2"}, want: 10},
 		{made: []string{"index"}, gone: []string{"10"}, want: 10},
 	} {
@@ -43,7 +43,7 @@ func TestSync(t *testing.T) {
 			t.Errorf("got %v, last %d, want %d", err, d.last, step.want)
 		}
 	}
-	// What cannot be opened for writing cannot be synced.
+	// Files that cannot be opened for writing cannot be synced.
 	if err := os.Mkdir(block("11"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 )
 
-// slowAfter is how long a response takes before the embedded server is suspected: it sends none after a write error.
+// slowAfter is the response time after which the embedded server is suspected: it does not respond after a write error.
 const slowAfter = time.Second
 
 // writeOnce writes segments with the current session, and syncs them.

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// LocalAckWait is how long the server waits for an acknowledgement or a sign of progress, which is sent several times
-	// within it, before it redelivers a segment, such as one of a process that was killed. A process ignores a redelivery of
-	// its own segments, so the time is short where no other process consumes.
+	// LocalAckWait is the time that the server waits for an acknowledgement or a sign of progress, which is sent several
+	// times within it, before it redelivers a segment, such as one of a process that was killed. A process ignores a
+	// redelivery of its own segments, so the time is short if no other process consumes.
 	LocalAckWait = 3 * time.Second
-	// RemoteAckWait is the same for a server at a URL or of a cluster.
+	// RemoteAckWait is LocalAckWait for a server at a URL or of a cluster.
 	RemoteAckWait = 8 * time.Second
 
 	// restartInterval is the time between attempts to consume. So many consecutive failures are logged as an error, unless
@@ -104,7 +104,7 @@ func (c *Consumers) Start(queue Queue, o Options, handle func(*Segment)) (*Consu
 	c.running[consumer] = struct{}{}
 	c.mu.Unlock()
 
-	// Waiters on the condition check ctx when it ends.
+	// Waiters on the condition check ctx when it is canceled.
 	context.AfterFunc(consumer.ctx, func() {
 		consumer.mu.Lock()
 		defer consumer.mu.Unlock()
@@ -357,7 +357,7 @@ func (c *Consumer) acquire(bytes int) bool {
 	return true
 }
 
-// hold holds memory for a segment that arrived. mu is held.
+// hold reserves memory for a segment that arrived. mu is held.
 func (c *Consumer) hold(bytes int) {
 	if memory := c.options.Memory; memory != nil {
 		from := min(bytes, c.acquired)

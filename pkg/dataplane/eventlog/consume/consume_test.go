@@ -79,7 +79,7 @@ func next(t *testing.T, segments <-chan *Segment) *Segment {
 	}
 }
 
-// waitStored waits until the stream has so many segments.
+// waitStored waits until the stream has n segments.
 func (h *harness) waitStored(t *testing.T, what string, n uint64) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)

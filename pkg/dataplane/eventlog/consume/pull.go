@@ -29,8 +29,8 @@ const (
 	// smallRequest is the size in bytes of a request that holds no memory: it waits until segments are appended.
 	smallRequest = 16 << 10
 
-	// inactiveThreshold is how long the server keeps a consumer without requests. Each has a cost, in a cluster a log of its
-	// own on each server that holds it.
+	// inactiveThreshold is the time for which the server keeps a consumer without requests. Each has a cost, in a cluster a
+	// log of its own on each server that holds it.
 	inactiveThreshold = 5 * time.Minute
 
 	// Statuses of a request (NATS ADR-13): a heartbeat, and the end of its duration.
@@ -139,8 +139,8 @@ func (c *Consumer) pullFrom(session *server.Session) error {
 	}
 }
 
-// pull makes one request and waits for its end. It returns the number of segments, and why the request ended early, unless
-// it expired or the consumer was stopped.
+// pull makes one request and waits for its end. It returns the number of segments, and the reason why the request ended
+// early, unless it expired or the consumer was stopped.
 func (p *puller) pull(segments, bytes int) (got int, err error) {
 	r := request{Batch: segments, MaxBytes: bytes, Expires: localPullFor}
 	if p.consumer.options.Memory != nil && bytes > smallRequest {

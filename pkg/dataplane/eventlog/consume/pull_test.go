@@ -30,7 +30,7 @@ func TestStatus(t *testing.T) {
 		p := &puller{wake: make(chan struct{}, 1), remaining: 1}
 		p.receive(&nats.Msg{Header: nats.Header{"Status": {status[0]}, "Description": {status[1]}}})
 		if p.ended == nil || errors.Is(p.ended, errTooSmall) || errors.Is(p.ended, errExpired) {
-			t.Errorf("%s: ended by %v, want an error of its own", status, p.ended)
+			t.Errorf("%s: ended by %v, want another error", status, p.ended)
 		}
 	}
 }

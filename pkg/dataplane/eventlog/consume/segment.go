@@ -20,7 +20,7 @@ type Segment struct {
 	Attempt int
 	// Pending is the number of segments of the queue that were not delivered yet when this one was.
 	Pending uint64
-	// Accepted is when the server stored the segment.
+	// Accepted is the time at which the server stored the segment.
 	Accepted time.Time
 
 	consumer *Consumer
@@ -31,7 +31,7 @@ type Segment struct {
 	settled  bool   // guarded by consumer.mu
 }
 
-// origin is where a delivery came from, and receives its acknowledgement.
+// origin is the source of a delivery, which receives its acknowledgement.
 type origin struct {
 	session *server.Session
 	reply   string

@@ -20,7 +20,7 @@ const (
 // Subjects matches the subjects of all streams of an installation.
 func Subjects(installation string) string { return "KN." + installation + ".>" }
 
-// Stream names what belongs to one stream: the ID, a UID, within an installation.
+// Stream derives the names of one stream: of its ID, a UID, within an installation.
 type Stream struct{ Installation, ID string }
 
 // Name is the stream's name in JetStream.

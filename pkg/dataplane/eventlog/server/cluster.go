@@ -23,12 +23,11 @@ func ValidName(name string) bool { return names.MatchString(name) }
 type Cluster struct {
 	// Name identifies the server permanently, such as the name of its Pod in a StatefulSet.
 	Name string
-	// ListenHost and ListenPort are where it listens for the others, Advertise is where they reach it, host and port.
+	// ListenHost and ListenPort are the address at which it listens for the others, Advertise is the host and port at which they reach it.
 	ListenHost string
 	ListenPort int
 	Advertise  string
-	// Routes are the addresses of all servers, host and port, with or without this one. A majority of them must run, so
-	// none that will be started may be missing.
+	// Routes are the addresses of all servers, host and port, with or without this one. A majority of them must run, so the list must be complete.
 	Routes []string
 	// TLS authenticates the servers to each other: it provides certificates for server and client, and trust in both
 	// roles, by ClientCAs and RootCAs or by VerifyConnection. Its functions are called at each handshake.

@@ -22,7 +22,7 @@ const MaxPayload = 16 << 20
 const (
 	startTimeout = 60 * time.Second
 	routeTimeout = 5 * time.Second
-	// ackTimeout is how long a server other than the local one may take to acknowledge a message.
+	// ackTimeout is the time in which a server other than the local one must acknowledge a message.
 	ackTimeout = 4 * time.Second
 	// checkInterval is the time between checks of the embedded server, restartInterval the time between attempts to
 	// restart it.
@@ -40,7 +40,7 @@ type supervisor struct {
 	suspected chan struct{}
 }
 
-// start starts the server within this process. Unless it is one of a cluster, it does not listen.
+// start starts the server within this process. It only listens if it is one of a cluster.
 func (v *supervisor) start() (*Session, error) {
 	dir := v.options.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -62,7 +62,7 @@ func (v *supervisor) start() (*Session, error) {
 	options := &server.Options{
 		ServerName: "knative-" + v.options.Installation, DontListen: true, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, DisableJetStreamBanner: true,
-		// The log limits what it stores itself.
+		// The log enforces its own limits.
 		JetStreamMaxStore: math.MaxInt64 / 2, JetStreamMaxMemory: math.MaxInt64 / 2,
 		MaxPayload: MaxPayload, MaxPending: 512 << 20,
 	}

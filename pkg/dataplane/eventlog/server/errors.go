@@ -23,8 +23,7 @@ var (
 	ErrEnded = errors.New("the server was stopped")
 )
 
-// Classify makes an error of NATS wrap ErrFull, ErrTooLarge, ErrClosed or ErrUnavailable. Unavailability of the embedded
-// server makes it be checked.
+// Classify makes an error of NATS wrap ErrFull, ErrTooLarge, ErrClosed or ErrUnavailable. Unavailability of the embedded server triggers a check.
 func (s *Server) Classify(err error) error {
 	var api *jetstream.APIError
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// failure returns why an embedded server must be restarted, "" if it need not be. Its streams are checked only on request,
+// failure returns the reason why an embedded server must be restarted, or "". Its streams are checked only on request,
 // because that takes longer the more streams exist.
 func (s *Session) failure(streams bool) string {
 	if s.SyncFailed() {
@@ -56,8 +56,8 @@ func (s *Session) faults() map[string]bool {
 // Unrepaired returns the faults of streams that the embedded server had when it started.
 func (s *Session) Unrepaired() map[string]bool { return s.unrepaired }
 
-// brokenGroups returns what the server of a cluster cannot write any more. The servers repair other faults of their
-// streams, such as lag, themselves.
+// brokenGroups returns the replication groups that the server of a cluster can no longer write. The servers repair other
+// faults of their streams, such as lag, themselves.
 func (s *Session) brokenGroups() map[string]bool {
 	found := map[string]bool{}
 	status := s.Embedded.Raftz(&server.RaftzOptions{AccountFilter: server.DEFAULT_SYSTEM_ACCOUNT})

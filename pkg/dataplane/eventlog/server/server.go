@@ -102,7 +102,7 @@ func (s *Server) Space() *Space {
 	return s.supervisor.space
 }
 
-// Suspect makes the embedded server, if there is one, be checked immediately.
+// Suspect triggers an immediate check of the embedded server, if any.
 func (s *Server) Suspect() {
 	if s.supervisor != nil {
 		s.supervisor.suspect()
@@ -115,7 +115,7 @@ func (s *Server) Stop() {
 	s.running.Wait()
 }
 
-// Close ends the session and the embedded server, after Stop. The server has processed all that was sent before.
+// Close ends the session and the embedded server, after Stop. The server has processed all earlier messages then.
 func (s *Server) Close() error {
 	session := s.remove()
 	if session == nil {
@@ -130,8 +130,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Health returns why the server does not accept or deliver records; in a cluster, also whether this server is still
-// catching up. It wraps ErrFull, ErrUnavailable or ErrClosed.
+// Health returns the reason why the server does not accept or deliver records; in a cluster, also whether this server is
+// still catching up. It wraps ErrFull, ErrUnavailable or ErrClosed.
 func (s *Server) Health() error {
 	if s.ctx.Err() != nil {
 		return ErrClosed

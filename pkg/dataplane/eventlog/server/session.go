@@ -45,7 +45,7 @@ func newSession(nc *nats.Conn, by *supervisor, embedded *server.Server) (*Sessio
 // Ended is closed when another session replaces this one, or the server is closed: pending responses will not arrive.
 func (s *Session) Ended() <-chan struct{} { return s.ended }
 
-// AckTimeout is how long the server may take to acknowledge a message.
+// AckTimeout is the time in which the server must acknowledge a message.
 func (s *Session) AckTimeout() time.Duration {
 	if s.Local {
 		return startTimeout
@@ -80,7 +80,7 @@ type sessions struct {
 	// ctx is canceled by Server.Stop.
 	ctx     context.Context
 	current atomic.Pointer[Session]
-	// failure is why no session is usable, wrapping ErrFull or ErrUnavailable; nil if one is.
+	// failure is the reason why no session is usable, wrapping ErrFull or ErrUnavailable; nil if one is.
 	failure atomic.Pointer[error]
 
 	mu      sync.Mutex
@@ -114,7 +114,7 @@ func (s *sessions) Session(ctx context.Context) (*Session, error) {
 // Current returns the session in use, nil if none is usable.
 func (s *sessions) Current() *Session { return s.current.Load() }
 
-// Err returns why no session is usable, wrapping ErrFull or ErrUnavailable; nil if one is.
+// Err returns the reason why no session is usable, wrapping ErrFull or ErrUnavailable; nil if one is.
 func (s *sessions) Err() error {
 	if err := s.failure.Load(); err != nil {
 		return *err
@@ -134,14 +134,14 @@ func (s *sessions) use(session *Session) {
 	s.changed = make(chan struct{})
 }
 
-// remove makes none the current session, and returns the one that was, if any.
+// remove removes the current session, and returns it, if any.
 func (s *sessions) remove() *Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current.Swap(nil)
 }
 
-// fail notes why no session is usable.
+// fail records the reason why no session is usable.
 func (s *sessions) fail(err error) { s.failure.Store(&err) }
 
 // renew starts a session on the current connection, so that requests whose responses were lost with the connection are

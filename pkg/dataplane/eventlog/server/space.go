@@ -21,7 +21,7 @@ type Space struct {
 	minimum int64 // bytes; 0 means the default
 
 	checked atomic.Int64 // time of the last check, in nanoseconds
-	// unchecked is how many bytes may be written before the next check.
+	// unchecked is the number of bytes that may be written before the next check.
 	unchecked atomic.Int64
 	full      atomic.Pointer[error]
 }
@@ -30,7 +30,7 @@ type Space struct {
 func NewSpace(dir string, minimum int64) *Space { return &Space{dir: dir, minimum: minimum} }
 
 // Check returns an error that wraps ErrFull if the last check found too little free space. The filesystem is checked every
-// 100 ms, and before the bytes that are about to be written make a difference.
+// 100 ms, and before the bytes that are about to be written could change the result.
 func (s *Space) Check(bytes int64) error {
 	now, checked := time.Now().UnixNano(), s.checked.Load()
 	due := now-checked >= int64(spaceFreshness) || s.unchecked.Add(-bytes) < 0

@@ -15,18 +15,18 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// MessageDir is where the embedded server in dir stores the messages of a stream.
+// MessageDir returns the directory in which the embedded server in dir stores the messages of a stream.
 func MessageDir(dir, stream string) string { return filepath.Join(streamsDir(dir), stream, "msgs") }
 
-// SingleDir is where Open moves the store of a single server in dir to when it becomes a server of a cluster.
+// SingleDir returns the directory to which Open moves the store of a single server in dir when it becomes a server of a cluster.
 func SingleDir(dir string) string { return filepath.Join(dir, "single") }
 
-// streamsDir is where the embedded server stores streams, each in a directory of its name.
+// streamsDir returns the directory in which the embedded server stores streams, each in a directory of its name.
 func streamsDir(dir string) string {
 	return filepath.Join(dir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams")
 }
 
-// metaDir is where a server of a cluster stores the state of the cluster.
+// metaDir returns the directory in which a server of a cluster stores the state of the cluster.
 func metaDir(dir string) string {
 	return filepath.Join(dir, server.JetStreamStoreDir, server.DEFAULT_SYSTEM_ACCOUNT, "_js_", "_meta_")
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 )
 
-// Usage returns how many bytes the embedded server's streams hold; 0 while it is down.
+// Usage returns the number of bytes that the embedded server's streams hold; 0 while it is down.
 func (s *Server) Usage() (memory, disk int64) {
 	session := s.current.Load()
 	if session == nil {
@@ -22,7 +22,7 @@ func (s *Server) Usage() (memory, disk int64) {
 	return int64(usage.Memory) / copies, int64(usage.Store) / copies
 }
 
-// TenantUsage returns how many bytes the streams of each tenant hold in the embedded server, and whether that is known.
+// TenantUsage returns the number of bytes that the streams of each tenant hold in the embedded server, and whether it is known.
 func (s *Server) TenantUsage(storage jetstream.StorageType) (map[string]int64, bool) {
 	session := s.current.Load()
 	if session == nil {
