@@ -13,6 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/record"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
@@ -49,7 +50,7 @@ func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.E
 			}
 		}
 	}
-	err := s.append(ctx, events)
+	_, err := s.append(ctx, events, trace.OriginOf(ctx))
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, eventing.ErrTooLarge), errors.Is(err, eventing.ErrFull):
 		return err
@@ -112,6 +113,8 @@ const (
 type plan struct {
 	event                  *event.Event
 	direct, later, ordered []*consumer
+	// exceeded are the consumers that do not get the event because their filters exceeded the budget.
+	exceeded []*consumer
 }
 
 // planOf returns the plan of an event for consumers, which it sorts.
@@ -128,7 +131,7 @@ func planOf(e *event.Event, matched []*consumer) plan {
 	}
 	direct, others := partition(matched, func(c *consumer) bool { return c.subscriber.KeepsUp() })
 	ordered, later := partition(others, func(c *consumer) bool { return c.subscriber.Ordered() })
-	return plan{e, direct, later, ordered}
+	return plan{event: e, direct: direct, later: later, ordered: ordered}
 }
 
 // size returns how many bytes the records of the event take at most.
@@ -149,7 +152,10 @@ type appender struct {
 	matched []*consumer
 	targets []types.UID
 	buffer  []byte
-	records []eventlog.Record
+	// filters is the fingerprint of the filters that the events were matched with. The keys name the consumers in a record of package trace.
+	filters                   uint64
+	matchedKeys, exceededKeys []eventing.Key
+	records                   []eventlog.Record
 	// ends are the positions in buffer at which records end: it moves while it grows.
 	ends []int
 }
@@ -157,31 +163,33 @@ type appender struct {
 var appenders = sync.Pool{New: func() any { return &appender{} }}
 
 // append makes events durable for the consumers that they are for. It writes several commits if there is much to write,
-// and reserves the memory of the largest one before it makes any.
-func (s *stream) append(ctx context.Context, events []*event.Event) error {
+// and reserves the memory of the largest one before it makes any. It returns the time of the acceptance.
+func (s *stream) append(ctx context.Context, events []*event.Event, from trace.Origin) (at time.Time, err error) {
+	defer s.beginAppend().end()
 	w := appenders.Get().(*appender)
 	w.stream = s
 	defer w.free()
 	memory := reservation{budget: s.broker.options.Budget, namespace: s.spec.Key.Namespace}
 	defer memory.release()
 	if err := w.plan(ctx, events, &memory); err != nil {
-		return err
+		return at, err
 	}
-	now := s.broker.options.Clock.Now()
+	at = s.broker.options.Clock.Now()
 	for i := range w.plans {
-		if err := w.write(ctx, &w.plans[i], now); err != nil {
-			return err
+		if err := w.write(ctx, &w.plans[i], at); err != nil {
+			return at, err
 		}
 	}
 	if err := w.commit(ctx); err != nil {
-		return err
+		return at, err
 	}
+	w.recordAccepted(at, &from)
 	s.counts.accepted.Add(int64(len(events)))
 	s.counts.matched.Add(int64(len(w.matched)))
 	for _, c := range w.matched {
 		c.counts.matched.Add(1)
 	}
-	return nil
+	return at, nil
 }
 
 var errMemory = eventing.Reject(eventing.ErrFull, "the namespace reached its share of the memory budget")
@@ -210,6 +218,7 @@ func (r *reservation) release() { r.budget.Release(r.namespace, r.bytes) }
 // plan chooses the records to write for events, and reserves memory for them.
 func (w *appender) plan(ctx context.Context, events []*event.Event, memory *reservation) error {
 	consumers, written := w.stream.consumers.Load(), 0
+	w.filters = consumers.filters
 	budget := filter.NewBudget(ctx)
 	for _, e := range events {
 		before := len(w.matched)
@@ -222,6 +231,7 @@ func (w *appender) plan(ctx context.Context, events []*event.Event, memory *rese
 			c.unfiltered()
 		}
 		p := planOf(e, w.matched[before:])
+		p.exceeded = exceeded
 		written += p.size()
 		if written > maxWritten && len(events) > 1 {
 			return eventing.Reject(eventing.ErrTooLarge,

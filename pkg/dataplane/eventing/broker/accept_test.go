@@ -50,7 +50,7 @@ func TestEachSubscriptionIsDelivered(t *testing.T) {
 	})
 }
 
-// Whom an event is for is decided when it is accepted, and does not change with the filters.
+// The consumers of an event are determined when it is accepted, and do not change with the filters.
 func TestMatchedOnAcceptance(t *testing.T) {
 	run(t, func(w *fixture) {
 		only := func(kind string) func(*eventing.Consumer) {
@@ -85,7 +85,7 @@ func TestAcceptBatch(t *testing.T) {
 	})
 }
 
-// The data of events may be used again once they are accepted.
+// The data of events may be reused once they are accepted.
 func TestAcceptKeepsNothing(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a"))
@@ -96,7 +96,7 @@ func TestAcceptKeepsNothing(t *testing.T) {
 		}
 		w.after(0)
 		if have := w.attempts("a"); len(have) != 1 || string(have[0].event.Data) != "data of 1" {
-			t.Errorf("attempts: %v, want one with the data as it was", have)
+			t.Errorf("attempts: %v, want one with the original data", have)
 		}
 	})
 }
@@ -119,7 +119,7 @@ func TestTTL(t *testing.T) {
 				if test.want == "" {
 					expectRefusal(t, err, http.StatusBadRequest, 0)
 					if looped := w.stream(brokerKey).counts.looped.Load(); looped != 1 || w.tried("a") != "" {
-						t.Errorf("%d events looped, and the subscriber got %q; want 1 and none", looped, w.tried("a"))
+						t.Errorf("%d events were dropped in a loop, and the subscriber got %q; want 1 and none", looped, w.tried("a"))
 					}
 					return
 				}
@@ -155,11 +155,11 @@ func TestChannelHidesTTL(t *testing.T) {
 func expectRefusal(t *testing.T, err error, status int, retryAfter time.Duration) {
 	t.Helper()
 	if err == nil {
-		t.Errorf("no error, want a refusal with status %d", status)
+		t.Errorf("no error, want a rejection with status %d", status)
 		return
 	}
 	if refusal := ingress.RefusalOf(err); refusal.Status != status || refusal.RetryAfter != retryAfter || refusal.Message == "" {
-		t.Errorf("%#v, want a refusal with status %d and Retry-After %v", err, status, retryAfter)
+		t.Errorf("%#v, want a rejection with status %d and Retry-After %v", err, status, retryAfter)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestAcceptWhenTheSenderIsGone(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.Context())
 		cancel()
 		if err := w.Accept(ctx, brokerKey, []*event.Event{newEvent("1")}); !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, want that the context was cancelled", err)
+			t.Errorf("%v, want the error of the canceled context", err)
 		}
 	})
 }
@@ -217,7 +217,7 @@ func TestAcceptWithoutConsumers(t *testing.T) {
 	})
 }
 
-// Consumers that there are when an event is accepted get it, whatever else happens at that time.
+// Consumers that exist when an event is accepted receive it, regardless of concurrent changes.
 func TestAcceptWhileConsumersChange(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("constant"))
@@ -243,8 +243,8 @@ func TestAcceptWhileConsumersChange(t *testing.T) {
 	})
 }
 
-// A Trigger does not get an event for which its filters exceed their budget: it says so, others get the event, and it
-// gets the next one.
+// A Trigger does not get an event for which its filters exceed their budget: the metrics count it, others get the
+// event, and the Trigger gets the next one.
 func TestCostlyFilter(t *testing.T) {
 	run(t, func(w *fixture) {
 		registry := metrics.NewKubeRegistry()
@@ -271,7 +271,7 @@ func TestCostlyFilter(t *testing.T) {
 		gone, cancel := context.WithCancel(w.Context())
 		cancel()
 		if err := w.Accept(gone, brokerKey, []*event.Event{long("3", 60_000)}); !errors.Is(err, context.Canceled) {
-			t.Errorf("Accept returned %v after its sender had gone", err)
+			t.Errorf("Accept returned %v after its sender had disconnected", err)
 		}
 	})
 }

@@ -20,20 +20,20 @@ func TestBackoff(t *testing.T) {
 		retryAfter time.Duration
 		want       time.Duration
 	}{
-		"linear, first":                  {linear, 0, 0, 3 * time.Second},
-		"linear, any":                    {linear, 1000, 0, 3 * time.Second},
-		"linear, asked for more":         {linear, 1, time.Minute, time.Minute},
-		"linear, asked for less":         {linear, 1, time.Second, 3 * time.Second},
-		"exponential, first":             {exponential, 0, 0, 200 * time.Millisecond},
-		"exponential, second":            {exponential, 1, 0, 400 * time.Millisecond},
-		"exponential, eleventh":          {exponential, 10, 0, 204800 * time.Millisecond},
-		"exponential, beyond all bounds": {exponential, 1000, 0, forever},
-		"linear, beyond all bounds":      {eventing.Delivery{Policy: eventing.BackoffLinear, Backoff: math.MaxInt64}, 0, 0, forever},
-		"bounded, below":                 {bounded, 8, 0, 51200 * time.Millisecond},
-		"bounded, above":                 {bounded, 9, 0, time.Minute},
-		"bounded, beyond all bounds":     {bounded, math.MaxInt32, 0, time.Minute},
-		"bounded, asked for more":        {bounded, 0, time.Hour, time.Hour},
-		"nothing said":                   {eventing.Delivery{}, 5, 0, 0},
+		"linear, first":               {linear, 0, 0, 3 * time.Second},
+		"linear, any":                 {linear, 1000, 0, 3 * time.Second},
+		"linear, longer Retry-After":  {linear, 1, time.Minute, time.Minute},
+		"linear, shorter Retry-After": {linear, 1, time.Second, 3 * time.Second},
+		"exponential, first":          {exponential, 0, 0, 200 * time.Millisecond},
+		"exponential, second":         {exponential, 1, 0, 400 * time.Millisecond},
+		"exponential, eleventh":       {exponential, 10, 0, 204800 * time.Millisecond},
+		"exponential, overflow":       {exponential, 1000, 0, forever},
+		"linear, overflow":            {eventing.Delivery{Policy: eventing.BackoffLinear, Backoff: math.MaxInt64}, 0, 0, forever},
+		"bounded, below":              {bounded, 8, 0, 51200 * time.Millisecond},
+		"bounded, above":              {bounded, 9, 0, time.Minute},
+		"bounded, overflow":           {bounded, math.MaxInt32, 0, time.Minute},
+		"bounded, longer Retry-After": {bounded, 0, time.Hour, time.Hour},
+		"nothing said":                {eventing.Delivery{}, 5, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if have := retryDelay(test.delivery, test.n, test.retryAfter); have != test.want {
@@ -43,7 +43,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A subscriber away for a night gets its events under what holds where no consumer says anything.
+// With the default delivery options, a subscriber that is down for a night still receives its events.
 func TestDefaultDeliveryOutlastsANight(t *testing.T) {
 	d := eventing.DefaultDelivery()
 	var total time.Duration

@@ -12,7 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// batch returns events that carry headers of some size.
+// batch returns events with headers of some size.
 func batch(n, headers int) []*event.Event {
 	events := make([]*event.Event, n)
 	for i := range events {
@@ -24,7 +24,7 @@ func batch(n, headers int) []*event.Event {
 	return events
 }
 
-// allocated returns how many bytes a function allocates.
+// allocated returns the number of bytes that a function allocates.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -33,8 +33,8 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// A batch that takes up much more in the log than in its request, by the headers that each event carries or by the
-// consumers that each record lists, is refused before that is made.
+// A batch that would be much larger in the log than in its request, because of the headers of each event or the
+// consumers of each record, is rejected before its records are made.
 func TestBatchThatGrowsIsRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		triggers, events, headers int
@@ -59,7 +59,7 @@ func TestBatchThatGrowsIsRefused(t *testing.T) {
 				if _, written := w.log.sizes(); written > 0 {
 					t.Errorf("%d bytes were written", written)
 				}
-				// A single event is never too much for the ones that it is for.
+				// A single event is never rejected because of the number of its consumers.
 				w.must(w.Accept(w.Context(), brokerKey, events[:1]))
 			})
 		})
@@ -105,7 +105,7 @@ func TestMemoryIsReserved(t *testing.T) {
 		w.after(0)
 		w.expect("received", w.received("a"), "1")
 		if held := w.budget.Held("default"); held != 0 {
-			t.Errorf("%d bytes are held in the end", held)
+			t.Errorf("%d bytes are held at the end", held)
 		}
 	})
 }

@@ -13,21 +13,34 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // BenchmarkDeliver measures the cost of an event from its acceptance to the end of its deliveries, without log and network.
 func BenchmarkDeliver(b *testing.B) {
-	for _, consumers := range []int{1, 10} {
-		b.Run(fmt.Sprintf("consumers=%d", consumers), func(b *testing.B) {
+	for _, test := range []struct {
+		consumers int
+		traced    bool
+	}{{1, false}, {1, true}, {10, false}, {10, true}} {
+		consumers := test.consumers
+		b.Run(fmt.Sprintf("consumers=%d,traced=%t", consumers, test.traced), func(b *testing.B) {
+			var store *trace.Store
+			if test.traced {
+				var err error
+				if store, err = trace.Open(trace.Options{Dir: b.TempDir(), Clock: clock.RealClock{}, Logger: logr.Discard()}); err != nil {
+					b.Fatal(err)
+				}
+				defer store.Close()
+			}
 			var delivered atomic.Int64
 			done := make(chan struct{}, 1)
 			ctx := klog.NewContext(b.Context(), logr.Discard())
 			engine := New(ctx, Options{
 				Log: newFakeLog().open(), Clock: clock.RealClock{},
-				Address:       func(key eventing.Key) string { return "http://broker/" + key.Name },
+				Addresses:     func(key eventing.Key) []string { return []string{"http://broker/" + key.Name} },
 				Exists:        func(types.UID) bool { return true },
-				HealthChanged: func(eventing.Key) {},
+				HealthChanged: func(eventing.Key) {}, Trace: store,
 				Send: func(context.Context, *event.Event, eventing.Endpoint, sender.Attempt) sender.Result {
 					if delivered.Add(1)%int64(consumers) == 0 {
 						done <- struct{}{}

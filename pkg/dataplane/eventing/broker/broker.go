@@ -18,6 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -27,18 +28,22 @@ type Options struct {
 	Log logqueue.Log
 	// Send makes one attempt to send an event. See sender.Sender.
 	Send func(ctx context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result
+	// Tokens obtains the tokens for endpoints with an audience. Nil makes no attempts at such endpoints.
+	Tokens Tokens
 	// Exists reports whether the API has an object of a UID. It is called from Start on.
 	Exists func(uid types.UID) bool
 	// Existing lists the UIDs of all streams and consumers that the API has by now; the records of others are deleted from the
 	// log. It is called if Exists returns false, because Exists may lag behind other replicas. It is nil without replicas.
 	Existing func(ctx context.Context) (sets.Set[types.UID], error)
-	// Address is the URL at which a stream accepts events.
-	Address func(eventing.Key) string
+	// Addresses returns the URLs at which a stream accepts events.
+	Addresses func(eventing.Key) []string
 	// HealthChanged is called when what Health returns of a consumer has changed.
 	HealthChanged func(eventing.Key)
 	Clock         clock.WithDelayedExecution
 	// Budget bounds the bytes that events and deliveries hold; nil stands for 256 MiB of their own.
 	Budget *flow.Budget
+	// Trace records what happens to events. Nil records nothing.
+	Trace *trace.Store
 }
 
 // Broker serves all Brokers and Channels. Its methods may be called concurrently, but methods that name an object one at a
@@ -51,13 +56,21 @@ type Broker struct {
 	cancel  context.CancelFunc
 	// streams has a *stream for each eventing.Key, consumers a *consumer.
 	streams, consumers sync.Map
-	// addresses has the URLs of streams.
+	// streamCounts and consumerCounts are the counters of all objects that were ever served here and exist.
+	streamCounts   counters[streamCounts]
+	consumerCounts counters[consumerCounts]
+	// addresses has the eventing.Key of each stream by its URLs.
 	addresses sync.Map
 	// workers make the attempts of all consumers.
 	workers *delivery.Workers
 	// shares bound the attempts in flight of namespaces, memories the memory of their retries.
 	shares   *delivery.Shares
 	memories *logqueue.Memories
+
+	// watching is the goroutine of watch, which stopWatch ends by watchCtx.
+	watching  sync.WaitGroup
+	watchCtx  context.Context
+	stopWatch context.CancelFunc
 
 	// mu guards started: whether events are delivered.
 	mu      sync.Mutex
@@ -75,6 +88,7 @@ func New(ctx context.Context, options Options) *Broker {
 	b.collector = collector{broker: b, descriptions: describe()}
 	// Deliveries go on for a while after ctx has ended, see Stop.
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	b.watchCtx, b.stopWatch = context.WithCancel(b.ctx)
 	b.workers = delivery.NewWorkers(b.ctx.Done())
 	return b
 }
@@ -85,7 +99,7 @@ func (b *Broker) SetStream(ctx context.Context, spec eventing.Stream) error {
 		if s := found.(*stream); s.spec.UID == spec.UID && !s.removed.Load() {
 			return nil
 		}
-		if err := b.RemoveStream(ctx, spec.Key); err != nil {
+		if err := b.deleteStream(ctx, spec.Key); err != nil {
 			return err
 		}
 	}
@@ -96,15 +110,23 @@ func (b *Broker) SetStream(ctx context.Context, spec eventing.Stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams.Store(spec.Key, s)
-	b.addresses.Store(b.options.Address(spec.Key), true)
+	b.AddAddress(spec.Key)
 	if b.started {
 		s.resume()
 	}
 	return nil
 }
 
-// RemoveStream deletes a stream with all its events, if there is one.
+// RemoveStream deletes a stream with all its events, if it is here. It removes the counters of the stream in any case.
 func (b *Broker) RemoveStream(ctx context.Context, key eventing.Key) error {
+	if err := b.deleteStream(ctx, key); err != nil {
+		return err
+	}
+	b.streamCounts.remove(key)
+	return nil
+}
+
+func (b *Broker) deleteStream(ctx context.Context, key eventing.Key) error {
 	found, ok := b.streams.Load(key)
 	if !ok {
 		return nil
@@ -119,7 +141,7 @@ func (b *Broker) RemoveStream(ctx context.Context, key eventing.Key) error {
 		return fmt.Errorf("delete event log of %s: %w", key, err)
 	}
 	b.streams.Delete(key)
-	b.addresses.Delete(b.options.Address(key))
+	b.RemoveAddress(key)
 	return nil
 }
 
@@ -145,7 +167,7 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 				// Stop ended the consumer, which the log keeps the events of.
 				return errStopped
 			}
-			if err := b.RemoveConsumer(ctx, config.Key); err != nil {
+			if err := b.deleteConsumer(ctx, config.Key); err != nil {
 				return err
 			}
 		}
@@ -168,22 +190,35 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 			c.subscriber.OrderChanged()
 		}
 	}
-	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] {
-		return x.With(config.UID, passes, c)
+	filters := trace.Fingerprint(&config)
+	s.index(func(m matchers) matchers {
+		return matchers{m.Index.With(config.UID, passes, c), m.filters ^ c.filters ^ filters}
 	})
+	c.filters = filters
 	return nil
 }
 
-// RemoveConsumer ends the deliveries to a consumer, and deletes what it has not got, if there is one.
+// RemoveConsumer ends the deliveries to a consumer, and deletes what it has not got, if it is here. It removes the counters of the
+// consumer in any case.
 func (b *Broker) RemoveConsumer(ctx context.Context, key eventing.Key) error {
+	if err := b.deleteConsumer(ctx, key); err != nil {
+		return err
+	}
+	b.consumerCounts.remove(key)
+	return nil
+}
+
+func (b *Broker) deleteConsumer(ctx context.Context, key eventing.Key) error {
 	found, ok := b.consumers.Load(key)
 	if !ok {
 		return nil
 	}
 	c := found.(*consumer)
 	s, uid := c.stream, c.config.Load().UID
-	s.index(func(x *filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer] { return x.Without(uid) })
+	s.index(func(m matchers) matchers { return matchers{m.Index.Without(uid), m.filters ^ c.filters} })
+	c.filters = 0
 	c.remove()
+	s.settle()
 	for _, q := range c.queues() {
 		if err := s.log.DeleteQueue(ctx, q.Name()); err != nil && !s.removed.Load() {
 			return fmt.Errorf("delete events of %s: %w", key, err)
@@ -206,7 +241,10 @@ func (b *Broker) Health(key eventing.Key) eventing.Health {
 // that is possible. What the log has of others, that do not exist any more, is deleted.
 func (b *Broker) Start(ctx context.Context) error {
 	b.mu.Lock()
-	b.started = true
+	if !b.started {
+		b.started = true
+		b.watching.Go(b.watch)
+	}
 	b.streams.Range(func(_, s any) bool {
 		s.(*stream).resume()
 		return true
@@ -221,6 +259,8 @@ func (b *Broker) Stop(timeout time.Duration) {
 	timer := b.options.Clock.AfterFunc(timeout, b.cancel)
 	defer timer.Stop()
 	defer b.cancel()
+	b.stopWatch()
+	b.watching.Wait()
 	b.streams.Range(func(_, s any) bool {
 		s.(*stream).deliveries.Shared.Stop()
 		s.(*stream).deliveries.Retries.Halt()

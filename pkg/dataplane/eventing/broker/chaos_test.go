@@ -14,8 +14,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Whatever endpoints, log and process do, every event that was accepted reaches every consumer, in order where that is
-// asked for, and nothing of it is left in the log (eventing Content Based Routing).
+// Regardless of failures of endpoints, log and process, every accepted event reaches every consumer, in order if
+// requested, and no record of it remains in the log (eventing Content Based Routing).
 func TestChaos(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -103,15 +103,15 @@ func (w *fixture) chaos(random *rand.Rand) {
 				return repeated
 			})
 			if !slices.IsSorted(first) {
-				w.Errorf("the ordered consumer took %v", first)
+				w.Errorf("the ordered consumer received %v", first)
 			}
 		}
 		slices.Sort(received)
 		if missed := slices.DeleteFunc(slices.Clone(accepted), func(id string) bool { _, found := slices.BinarySearch(received, id); return found }); len(missed) > 0 {
-			w.Errorf("%s never took %v", c.Key.Name, missed)
+			w.Errorf("%s never received %v", c.Key.Name, missed)
 		}
 		if twice := len(received) - len(accepted); twice > len(accepted) && c.Key.Name != "switching" {
-			w.Errorf("%s took %d events twice, of %d", c.Key.Name, twice, len(accepted))
+			w.Errorf("%s received %d events twice, of %d", c.Key.Name, twice, len(accepted))
 		}
 	}
 	w.log.expectLeft(w.T, "b", nil)

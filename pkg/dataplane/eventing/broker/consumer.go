@@ -16,6 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -31,7 +32,9 @@ type consumer struct {
 	// subscriber and deadLetters deliver to the subscriber and to the dead letter sink.
 	subscriber, deadLetters *delivery.Queue
 	health                  health
-	counts                  consumerCounts
+	counts                  *consumerCounts
+	// filters is the fingerprint of the filters in the stream's index, 0 if it is not there. It changes with the index.
+	filters uint64
 }
 
 // consumerCounts are the counters of a consumer's metrics.
@@ -40,17 +43,18 @@ type consumerCounts struct {
 }
 
 func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecution) *consumer {
-	n := &consumer{stream: s}
+	n := &consumer{stream: s, counts: s.broker.consumerCounts.of(config.Key, config.UID)}
 	n.config.Store(config)
 	logger := klog.FromContext(s.ctx).WithValues("consumer", config.Key.String())
 	n.ctx, n.cancel = context.WithCancel(klog.NewContext(s.ctx, logger))
 	n.health.clock = c
 	n.health.changed = func() { s.broker.options.HealthChanged(n.config.Load().Key) }
+	share := s.broker.shares.Of(config.Key.Namespace)
 	n.deadLetters = s.deliveries.NewQueue(n.ctx, delivery.QueueConfig{
-		Name: string(config.UID) + deadLetterSuffix, Attempt: n.sendDeadLetter, Ordered: func() bool { return false },
+		Name: string(config.UID) + deadLetterSuffix, Attempt: n.sendDeadLetter, Ordered: func() bool { return false }, Share: share,
 	})
 	n.subscriber = s.deliveries.NewQueue(n.ctx, delivery.QueueConfig{
-		Name: string(config.UID), Attempt: n.deliver, Ordered: func() bool { return n.config.Load().Ordered }, DeadLetters: n.deadLetters,
+		Name: string(config.UID), Attempt: n.deliver, Ordered: func() bool { return n.config.Load().Ordered }, DeadLetters: n.deadLetters, Share: share,
 	})
 	n.configured()
 	return n
@@ -83,12 +87,17 @@ func drain(ctx context.Context, consumers []*consumer) {
 func (c *consumer) configured() {
 	config := c.config.Load()
 	c.subscriber.SetPaused(!resolved(config))
-	c.deadLetters.SetPaused(config.DeadLetter.Unresolved)
+	c.deadLetters.SetPaused(!available(config, config.DeadLetter))
 }
 
 // resolved reports whether attempts to deliver events can be made.
 func resolved(c *eventing.Consumer) bool {
-	return !c.Subscriber.Unresolved && !c.Reply.Unresolved && (c.Subscriber.URL != "" || c.Reply.URL != "")
+	return available(c, c.Subscriber) && available(c, c.Reply) && (c.Subscriber.URL != "" || c.Reply.URL != "")
+}
+
+// available reports whether the address of an endpoint is known, and an account that authenticates the consumer if the endpoint requires it.
+func available(c *eventing.Consumer, to eventing.Endpoint) bool {
+	return !to.Unresolved && (to.Audience == "" || c.Account.Name != "")
 }
 
 var errUnfiltered = errors.New("an event was not matched: its attributes and the filters are too large to evaluate; use fewer LIKE " +
@@ -113,35 +122,60 @@ func (c *consumer) deliver(ctx context.Context, d *delivery.Delivery) delivery.O
 	if !resolved(config) {
 		return delivery.Outcome{Event: delivery.Failed, Skipped: true}
 	}
-	to, replies := config.Subscriber, true
+	to, replies, made := config.Subscriber, true, attempt{role: trace.Subscriber}
 	if to.URL == "" {
-		to, replies = config.Reply, false
+		to, replies, made.role = config.Reply, false, trace.Reply
+	}
+	// Both tokens first: the subscriber gets no event whose reply cannot be sent.
+	token, err := c.token(ctx, config, to)
+	if err != nil {
+		return c.unauthenticated(ctx, err)
+	}
+	if _, err := c.token(ctx, config, config.Reply); err != nil {
+		return c.unauthenticated(ctx, err)
 	}
 	e := d.Event
 	if config.Stream.Kind == eventing.Channel && !c.own(to) {
 		e = withoutTTL(e)
 	}
-	result := c.send(ctx, config, e, to, replies)
+	result := c.send(ctx, config, e, to, token, replies)
 	if ctx.Err() != nil {
 		return delivery.Outcome{Event: delivery.Aborted}
 	}
+	made.to, made.result, made.reply = to, result, result.Reply
 	undeliverable := e
 	if result.Err == nil && result.Reply != nil {
-		if config.Stream.Kind == eventing.Broker {
-			result = c.acceptReply(ctx, d.Event, result)
-		} else if config.Reply.URL != "" {
+		switch {
+		case config.Stream.Kind == eventing.Broker:
+			result, made.accepted, made.refused = c.acceptReply(ctx, d, result)
+		case config.Reply.URL != "":
+			made.outcome = trace.Answered
+			c.record(d, &made)
 			undeliverable, to = c.reply(config, inTrace(result.Reply, d.Event), d.Event), config.Reply
-			result = c.send(ctx, config, undeliverable, to, false)
+			// The subscriber may have taken longer than a token is valid.
+			if token, err = c.token(ctx, config, to); err != nil {
+				return c.unauthenticated(ctx, err)
+			}
+			result = c.send(ctx, config, undeliverable, to, token, false)
+			made = attempt{role: trace.Reply, to: to, result: result, reply: undeliverable}
+		default:
+			made.refused = errNoReplyAddress
 		}
 		if ctx.Err() != nil {
 			return delivery.Outcome{Event: delivery.Aborted}
 		}
 	}
+	defer func() { c.record(d, &made) }()
 	if result.Err == nil {
 		// A response that is not an event is reported like an event that could not be delivered.
 		c.health.observe(result.ReplyErr, true)
 		c.counts.delivered.Add(1)
 		return delivery.Outcome{Event: delivery.Succeeded}
+	}
+	if errors.Is(result.Err, errTokenRejected) {
+		o := c.unauthenticated(ctx, result.Err)
+		made.outcome, made.backoff = trace.Retried, o.Backoff
+		return o
 	}
 	retry := result.Retryable && d.Attempts < config.Delivery.Retry
 	c.health.observe(result.Err, !retry)
@@ -153,12 +187,15 @@ func (c *consumer) deliver(ctx context.Context, d *delivery.Delivery) delivery.O
 		c.counts.retried.Add(1)
 		o.Event = delivery.Failed
 		o.Backoff = retryDelay(config.Delivery, d.Attempts, o.RetryAfter)
+		made.outcome, made.backoff = trace.Retried, o.Backoff
 	case config.DeadLetter == (eventing.Endpoint{}):
 		c.counts.dropped.Add(1)
 		klog.FromContext(ctx).V(2).Info("Dropped undeliverable event", "reason", result.Err.Error())
 		o.Event = delivery.Discarded
+		made.outcome = trace.Dropped
 	default:
 		o.Event = delivery.Undeliverable
+		made.outcome = trace.DeadLettered
 		o.DeadLetter = deadLetter(undeliverable, to, result)
 	}
 	return o
@@ -180,20 +217,30 @@ func (c *consumer) reply(config *eventing.Consumer, reply, original *event.Event
 	return reply.With(event.Attribute{Name: event.TTL, Value: ttl, Type: event.Integer})
 }
 
-// send makes one attempt to send an event to an endpoint.
-func (c *consumer) send(ctx context.Context, config *eventing.Consumer, e *event.Event, to eventing.Endpoint, replies bool) sender.Result {
-	return c.stream.broker.options.Send(ctx, e, to, sender.Attempt{
+// send makes one attempt to send an event to an endpoint, with the token for it.
+func (c *consumer) send(ctx context.Context, config *eventing.Consumer, e *event.Event, to eventing.Endpoint, token string, replies bool) sender.Result {
+	result := c.stream.broker.options.Send(ctx, e, to, sender.Attempt{
 		Timeout:     config.Delivery.Timeout,
 		Format:      config.Delivery.Format,
 		ExpectReply: replies,
 		Namespace:   config.Key.Namespace,
 		Consumer:    config.Key,
+		Token:       token,
 	})
+	if result.Code == http.StatusUnauthorized {
+		if token != "" && c.stream.broker.options.Tokens.Rejected(tokenKey(config, to), token) {
+			return sender.Result{Code: result.Code, Err: errTokenRejected}
+		}
+		// While authentication is being enabled, our own Brokers and Channels ask for tokens before all consumers know that.
+		result.Retryable = c.own(to)
+	}
+	return result
 }
 
 // acceptReply accepts a subscriber's reply like other events of the Broker. If that fails, the whole delivery failed (eventing
-// Content Based Routing).
-func (c *consumer) acceptReply(ctx context.Context, original *event.Event, result sender.Result) sender.Result {
+// Content Based Routing). It returns the time of the acceptance, or why the reply was not accepted.
+func (c *consumer) acceptReply(ctx context.Context, d *delivery.Delivery, result sender.Result) (_ sender.Result, at time.Time, refused error) {
+	original := d.Event
 	reply := inTrace(result.Reply, original)
 	left := ttlOf(original) - 1
 	if has, found := reply.Get(event.TTL); found {
@@ -204,13 +251,17 @@ func (c *consumer) acceptReply(ctx context.Context, original *event.Event, resul
 	if left <= 0 {
 		c.counts.looped.Add(1)
 		c.stream.counts.looped.Add(1)
-		return sender.Result{Code: result.Code}
+		return sender.Result{Code: result.Code}, at, errReplyLooped
 	}
 	reply = reply.With(event.Attribute{Name: event.TTL, Value: strconv.Itoa(left), Type: event.Integer})
-	if err := c.stream.append(ctx, []*event.Event{reply}); err != nil {
-		return sender.Result{Err: errors.Join(errors.New("store the reply"), err), Retryable: true}
+	cause := c.stream.traced(original, d.Accepted())
+	from := trace.Origin{Cause: trace.Cause{ID: cause.ID, Source: cause.Source, Accepted: cause.Accepted, Consumer: c.config.Load().Key}}
+	at, err := c.stream.append(ctx, []*event.Event{reply}, from)
+	if err != nil {
+		err = errors.Join(errors.New("store the reply"), err)
+		return sender.Result{Err: err, Retryable: true}, time.Time{}, err
 	}
-	return result
+	return result, at, nil
 }
 
 // inTrace returns a reply with the trace of the event that it replies to, unless it has one.
@@ -246,6 +297,11 @@ func congestion(r sender.Result, options eventing.Delivery) delivery.Outcome {
 		return delivery.Outcome{}
 	}
 }
+
+var (
+	errReplyLooped    = errors.New("the reply was dropped: it passed too many Brokers")
+	errNoReplyAddress = errors.New("the reply was dropped: the Subscription has no reply address")
+)
 
 // remove ends all deliveries of a consumer that does not exist anymore.
 func (c *consumer) remove() {

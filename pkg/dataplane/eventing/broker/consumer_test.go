@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,8 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// A consumer that is removed gets nothing more: attempts in flight are broken off, what waits is deleted, and what it
-// shares with others is let go.
+// A removed consumer receives no more events: attempts in flight are canceled, waiting deliveries are deleted, and shared segments are released.
 func TestRemoveConsumer(t *testing.T) {
 	for name, test := range map[string]struct {
 		consumer eventing.Consumer
@@ -39,7 +39,7 @@ func TestRemoveConsumer(t *testing.T) {
 				began := time.Now()
 				w.must(w.RemoveConsumer(w.Context(), test.consumer.Key))
 				if took := time.Since(began); took != 0 {
-					t.Errorf("removing took %v, want that it waits for nothing", took)
+					t.Errorf("removing took %v, want no wait", took)
 				}
 				seen := len(w.attempts("a")) + len(w.attempts("dead"))
 				w.accept(brokerKey, "later")
@@ -55,8 +55,7 @@ func TestRemoveConsumer(t *testing.T) {
 	}
 }
 
-// A consumer whose events cannot be deleted now is removed by the next call, holds up no consumer meanwhile, and may come
-// back.
+// A consumer whose events cannot be deleted now is removed by the next call, does not delay other consumers meanwhile, and may be added again.
 func TestRemoveConsumerFails(t *testing.T) {
 	for name, back := range map[string]bool{"removed": false, "back": true} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +73,7 @@ func TestRemoveConsumerFails(t *testing.T) {
 					return nil
 				})
 				if err := w.RemoveConsumer(w.Context(), c.Key); !errors.Is(err, unavailable) {
-					t.Fatalf("removing: %v, want that the log is unavailable", err)
+					t.Fatalf("removing: %v, want an error that the log is unavailable", err)
 				}
 				w.answer("a", nil)
 				w.accept(brokerKey, "2")
@@ -95,7 +94,24 @@ func TestRemoveConsumerFails(t *testing.T) {
 	}
 }
 
-// A shared segment in the log for a consumer that is being removed is let go.
+// An event that is being appended for a consumer during its removal leaves no record.
+func TestRemoveConsumerWhileAccepting(t *testing.T) {
+	run(t, func(w *fixture) {
+		c := trigger("o", ordered)
+		w.set(c)
+		w.log.setLatency(time.Second)
+		var accepting sync.WaitGroup
+		defer accepting.Wait()
+		accepting.Go(func() { w.accept(brokerKey, "1") })
+		w.after(time.Second / 2)
+		w.must(w.RemoveConsumer(w.Context(), c.Key))
+		accepting.Wait()
+		w.accept(brokerKey, "2")
+		w.log.expectLeft(t, "b", nil)
+	})
+}
+
+// A shared segment in the log for a consumer that is being removed is released.
 func TestRemoveConsumerWhileItIsOffered(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a"), trigger("fast"))
@@ -108,7 +124,7 @@ func TestRemoveConsumerWhileItIsOffered(t *testing.T) {
 	})
 }
 
-// A stream that is removed takes everything with it.
+// A stream is removed with its events and consumers.
 func TestRemoveStream(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("hung"), trigger("retried", withDelivery(linear(10, time.Second))), trigger("o", ordered), subscription("s"))
@@ -156,7 +172,7 @@ func TestAddressMoves(t *testing.T) {
 				w.set(c)
 				w.accept(brokerKey, "later")
 				w.after(time.Hour)
-				w.expect("the new address took", w.sorted("moved"), strings.Join(append(numbers(20), "later"), " "))
+				w.expect("the new address received", w.sorted("moved"), strings.Join(append(numbers(20), "later"), " "))
 				if have := len(w.attempts("a")); have != seen {
 					t.Errorf("%d attempts were made at the old address after it moved, want none", have-seen)
 				}
@@ -168,7 +184,7 @@ func TestAddressMoves(t *testing.T) {
 	}
 }
 
-// A consumer that is removed while the reply of its subscriber, or a dead letter, is being stored leaves nothing.
+// A consumer that is removed while the reply of its subscriber, or a dead letter, is being stored leaves no records.
 func TestRemoveConsumerWhileStoring(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter)
@@ -191,7 +207,7 @@ func TestRemoveConsumerWhileStoring(t *testing.T) {
 	})
 }
 
-// Dead letters that the log never takes because they are too large are sent at once, or dropped, and hold up nothing.
+// Dead letters that are too large for the log are sent at once, or dropped, and do not delay others.
 func TestDeadLetterTooLarge(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter)

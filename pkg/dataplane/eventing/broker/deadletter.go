@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"net/url"
 	"strconv"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -48,29 +50,44 @@ func withoutUserinfo(address string) string {
 // sendDeadLetter makes one attempt to send an event to the dead letter sink, with as many retries as for the subscriber.
 func (c *consumer) sendDeadLetter(ctx context.Context, d *delivery.Delivery) delivery.Outcome {
 	config := c.config.Load()
-	if config.DeadLetter.Unresolved {
+	if !available(config, config.DeadLetter) {
 		return delivery.Outcome{Event: delivery.Failed, Skipped: true}
 	}
 	if config.DeadLetter.URL == "" {
 		c.counts.dropped.Add(1)
+		c.record(d, &attempt{role: trace.DeadLetter, outcome: trace.Dropped, refused: errNoDeadLetterSink})
 		return delivery.Outcome{Event: delivery.Discarded, Skipped: true}
 	}
-	result := c.send(ctx, config, d.Event, config.DeadLetter, false)
+	token, err := c.token(ctx, config, config.DeadLetter)
+	if err != nil {
+		return c.unauthenticated(ctx, err)
+	}
+	result := c.send(ctx, config, d.Event, config.DeadLetter, token, false)
 	if ctx.Err() != nil {
 		return delivery.Outcome{Event: delivery.Aborted}
 	}
+	made := attempt{role: trace.DeadLetter, to: config.DeadLetter, result: result}
+	defer func() { c.record(d, &made) }()
 	if result.Err == nil {
 		c.counts.deadLettered.Add(1)
 		return delivery.Outcome{Event: delivery.Succeeded}
+	}
+	if errors.Is(result.Err, errTokenRejected) {
+		o := c.unauthenticated(ctx, result.Err)
+		made.outcome, made.backoff = trace.Retried, o.Backoff
+		return o
 	}
 	o := congestion(result, config.Delivery)
 	o.Unanswered = false
 	if result.Retryable && d.Attempts < config.Delivery.Retry {
 		o.Event, o.Backoff = delivery.Failed, retryDelay(config.Delivery, d.Attempts, o.RetryAfter)
+		made.outcome, made.backoff = trace.Retried, o.Backoff
 		return o
 	}
 	c.counts.dropped.Add(1)
 	klog.FromContext(ctx).Info("Dropped event that the dead letter sink rejected", "reason", result.Err.Error())
-	o.Event = delivery.Discarded
+	o.Event, made.outcome = delivery.Discarded, trace.Dropped
 	return o
 }
+
+var errNoDeadLetterSink = errors.New("the event was dropped: the dead letter sink was removed")

@@ -33,7 +33,7 @@ func TestDeadLetter(t *testing.T) {
 		attempts int
 		want     []event.Attribute
 	}{
-		"not to be retried": {refused(400, "no \x00\xff", false), 1, []event.Attribute{dest, data("no \x00\xff"), integer(event.ErrorCode, "400")}},
+		"not retryable":     {refused(400, "no \x00\xff", false), 1, []event.Attribute{dest, data("no \x00\xff"), integer(event.ErrorCode, "400")}},
 		"retries exhausted": {refused(500, "oh", true), 3, []event.Attribute{dest, data("oh"), integer(event.ErrorCode, "500")}},
 		"without a body":    {refused(302, "", false), 1, []event.Attribute{dest, integer(event.ErrorCode, "302")}},
 		"no answer":         {unreachable, 3, []event.Attribute{dest, data("POST http://x/: connection refused")}},
@@ -76,7 +76,7 @@ func TestDeadLetterSinkIsRetried(t *testing.T) {
 	}{
 		"success at last":          {failing(2, 500), []time.Duration{0, time.Second, 2 * time.Second}, 1, 0},
 		"retries exhausted":        {always(500), []time.Duration{0, time.Second, 2 * time.Second}, 0, 1},
-		"not to be retried":        {always(400), []time.Duration{0}, 0, 1},
+		"not retryable":            {always(400), []time.Duration{0}, 0, 1},
 		"unreachable for too long": {unreachable, []time.Duration{0, time.Second, 2 * time.Second}, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestDeadLetterSinkRemoved(t *testing.T) {
 	})
 }
 
-// A delivery that failed is done only once its dead letter was received, or is durable.
+// A failed delivery ends only once its dead letter was received, or is durable.
 func TestDeadLetterIsSafeFirst(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter)
@@ -135,7 +135,7 @@ func TestDeadLetterIsSafeFirst(t *testing.T) {
 		w.accept(brokerKey, "1")
 		w.after(time.Minute)
 		if left := w.log.left("b"); len(left) == 0 {
-			t.Fatal("the event is not in the log any more, though its dead letter could not be stored")
+			t.Fatal("the event is no longer in the log, although its dead letter could not be stored")
 		}
 		w.expectTimes("a", 0)
 		w.after(10 * time.Minute)
@@ -156,12 +156,12 @@ func TestHungDeadLetterSink(t *testing.T) {
 			t.Errorf("%d and %d attempts, want 100 each", a, b)
 		}
 		if shared := w.log.left("b")[delivery.SharedQueue]; shared != 0 {
-			t.Errorf("%d shared segments are left, want none", shared)
+			t.Errorf("%d shared segments remain, want none", shared)
 		}
 	})
 }
 
-// A dead letter does not tell the password of the subscriber's URL.
+// A dead letter does not contain the password of the subscriber's URL.
 func TestDeadLetterKeepsPasswords(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a", withDeadLetter, func(c *eventing.Consumer) { c.Subscriber.URL = "http://user:secret@host/path" }))

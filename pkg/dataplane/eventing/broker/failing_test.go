@@ -26,7 +26,7 @@ import (
 )
 
 // An event that fails for many consumers is written once for each round of attempts, and not once for each of them; all
-// get it when they are back, also after a restart.
+// get it when they recover, also after a restart.
 func TestFailingConsumersShareRecords(t *testing.T) {
 	for name, end := range map[string]func(*fixture){"no restart": func(*fixture) {}, "restart": (*fixture).restart, "crash": (*fixture).crash} {
 		t.Run(name, func(t *testing.T) {
@@ -44,12 +44,12 @@ func TestFailingConsumersShareRecords(t *testing.T) {
 				}
 				w.after(5*time.Minute + 30*time.Second)
 				if _, written := w.log.sizes(); written > 3*7*len(ids)*size {
-					t.Errorf("%d bytes were written for %d events of %d bytes that were tried six times", written, len(ids), size)
+					t.Errorf("%d bytes were written for %d events of %d bytes that were attempted six times", written, len(ids), size)
 				}
 				end(w)
 				for _, id := range numbers(consumers) {
 					if n := len(w.attempts(id)); n < 6*len(ids) {
-						t.Errorf("%s was tried %d times, want each event six times", id, n)
+						t.Errorf("%s got %d attempts, want six for each event", id, n)
 					}
 					w.answer(id, nil)
 				}
@@ -59,15 +59,15 @@ func TestFailingConsumersShareRecords(t *testing.T) {
 				}
 				w.log.expectLeft(t, "b", nil)
 				if held := w.budget.Used(); held != 0 {
-					t.Errorf("%d bytes are held in the end", held)
+					t.Errorf("%d bytes are held at the end", held)
 				}
 			})
 		})
 	}
 }
 
-// Consumers without an address share the record of an event as well, and get it once they have one; removed ones
-// by then keep nothing from being done.
+// Consumers without an address share the record of an event as well, and get it once they have one. Consumers that are
+// removed meanwhile do not delay this.
 func TestPausedConsumersShareRecords(t *testing.T) {
 	run(t, func(w *fixture) {
 		ids := numbers(5)
@@ -93,7 +93,7 @@ func TestPausedConsumersShareRecords(t *testing.T) {
 	})
 }
 
-// failing is a broker on an embedded log in real time, with subscribers that fail until they are back.
+// failing is a broker on an embedded log in real time, with subscribers that fail until they recover.
 type failingFixture struct {
 	mu   sync.Mutex
 	back bool
@@ -127,14 +127,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: it does not come true", what)
+			t.Fatalf("%s: the condition does not hold in time", what)
 		case <-ticker.C:
 		}
 	}
 }
 
-// The memory of deliveries that fail is bounded, however many consumers fail, their events are on disk once, and
-// other namespaces go on; nothing is lost.
+// The memory of failing deliveries is bounded regardless of the number of failing consumers, their events are on disk
+// once, and other namespaces are not affected; no event is lost.
 func TestMemoryOfFailingConsumers(t *testing.T) {
 	const consumers, events, size = 130, 6, 1 << 20
 	dir := t.TempDir()
@@ -147,7 +147,7 @@ func TestMemoryOfFailingConsumers(t *testing.T) {
 	w := &failingFixture{tried: map[string]int{}, received: map[string]int{}}
 	b := New(klog.NewContext(t.Context(), logr.Discard()), Options{
 		Log: logqueue.JetStream(log), Send: w.send, Exists: func(types.UID) bool { return true }, Clock: clock.RealClock{}, Budget: budget,
-		Address: func(key eventing.Key) string { return key.String() }, HealthChanged: func(eventing.Key) {},
+		Addresses: func(key eventing.Key) []string { return []string{key.String()} }, HealthChanged: func(eventing.Key) {},
 	})
 	defer b.Stop(0)
 	brokers := map[string]eventing.Key{}
@@ -185,7 +185,7 @@ func TestMemoryOfFailingConsumers(t *testing.T) {
 		accept("failing", e)
 	}
 	most := uint64(0)
-	eventually(t, "all events are tried again and again", func() bool {
+	eventually(t, "all events are retried repeatedly", func() bool {
 		most = max(most, heapInUse())
 		tried, _ := w.counts("failing")
 		return tried > 5*consumers*events
@@ -207,7 +207,7 @@ func TestMemoryOfFailingConsumers(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return budget.Used() == 0 })
 }
 
-// bytesIn returns how much the files below a directory take up.
+// bytesIn returns the size of the files below a directory.
 func bytesIn(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
@@ -226,7 +226,7 @@ func bytesIn(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// heapInUse returns how many bytes the objects on the heap take up.
+// heapInUse returns the number of bytes of the objects on the heap.
 func heapInUse() uint64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)

@@ -12,17 +12,17 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
-// ackWait is how long the fake log waits for segments whose consumer ended before it hands them over again.
+// ackWait is the time after which the fake log redelivers segments of a stopped consumer.
 const ackWait = 6 * time.Second
 
-// fakeLog is a log in memory that outlives the brokers on it. Each of them has a session of its own.
+// fakeLog is a log in memory that outlives the brokers on it. Each broker has its own session.
 type fakeLog struct {
 	mu sync.Mutex
-	// All below is guarded by mu.
+	// mu guards the fields below.
 	streams map[string]*fakeStream
 	// refuse fails appends and deletions of queues if it returns an error.
 	refuse func(queue string) error
-	// latency is how long appends take.
+	// latency is the duration of appends.
 	latency time.Duration
 	// largest is the size of the largest append, written the size of all.
 	largest, written int
@@ -32,16 +32,16 @@ type fakeStream struct{ queues map[string]*fakeQueue }
 
 type fakeQueue struct {
 	segments []*fakeSegment
-	// pending bounds the segments that are delivered, or wait to come again.
+	// pending has the segments that are delivered, or wait for redelivery.
 	pending      int
 	logConsumers map[*fakeLogConsumer]struct{}
 }
 
 type fakeSegment struct {
 	records [][]byte
-	// attempt counts how often the segment was delivered.
+	// attempt counts the deliveries of the segment.
 	attempt int
-	// busy is true while it is delivered; handles of earlier attempts settle nothing.
+	// busy is true while it is delivered; handles of earlier attempts have no effect.
 	busy bool
 	// due is the time of the redelivery, zero before the first delivery.
 	due time.Time
@@ -69,7 +69,7 @@ func (l *fakeLog) getLatency() time.Duration {
 	return l.latency
 }
 
-// left returns the number of segments in each queue of a stream that has any.
+// left returns the number of segments in each queue of a stream that is not empty.
 func (l *fakeLog) left(stream string) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *fakeLog) logConsumers() (n int) {
 	return n
 }
 
-// stream returns a stream, which it makes. mu is held.
+// stream returns a stream, and creates it if necessary. mu is held.
 func (l *fakeLog) stream(id string) *fakeStream {
 	if l.streams[id] == nil {
 		l.streams[id] = &fakeStream{queues: map[string]*fakeQueue{}}
@@ -165,8 +165,7 @@ type session struct {
 
 func (l *fakeLog) open() *session { return &session{log: l} }
 
-// close ends the session, also as a process does that is killed: nothing that it does has an effect any more, and what
-// it had not done comes again at once.
+// close ends the session, like the kill of a process: later calls have no effect, and unacknowledged segments are redelivered at once.
 func (s *session) close() {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
@@ -241,7 +240,7 @@ func (s *fakeLogStream) AppendNew(ctx context.Context, records ...eventlog.Recor
 	return s.Append(ctx, records...)
 }
 
-// Append implements LogStream. Records of a queue share a segment, unless they are to be alone.
+// Append implements LogStream. Records of a queue share a segment, unless Alone is set.
 func (s *fakeLogStream) Append(ctx context.Context, records ...eventlog.Record) error {
 	if latency := s.session.log.getLatency(); latency > 0 {
 		<-time.After(latency)
@@ -403,7 +402,7 @@ func (c *fakeLogConsumer) Stop() {
 	c.end(ackWait)
 }
 
-// end ends the log consumer; its segments come again after some time, unless they are settled before. mu is held.
+// end ends the log consumer; its segments are redelivered after some time, unless they are settled before. mu is held.
 func (c *fakeLogConsumer) end(after time.Duration) {
 	select {
 	case <-c.stopped:
@@ -450,7 +449,7 @@ func (h *fakeHandle) settle(do func()) {
 	}
 }
 
-// expire lets the segment be delivered again; until it is, it may still be settled.
+// expire makes the segment due for redelivery; it may still be settled until it is redelivered.
 func (h *fakeHandle) expire() {
 	h.settle(func() {
 		h.segment.busy, h.segment.due = false, time.Now()
@@ -475,10 +474,10 @@ func (h *fakeHandle) back(after time.Duration) {
 	})
 }
 
-// expectLeft fails unless a stream's queues have so many segments.
+// expectLeft fails unless a stream's queues have the given numbers of segments.
 func (l *fakeLog) expectLeft(t *testing.T, stream string, want map[string]int) {
 	t.Helper()
 	if have := l.left(stream); !maps.Equal(have, want) {
-		t.Errorf("segments left in the log: %v, want %v", have, want)
+		t.Errorf("segments in the log: %v, want %v", have, want)
 	}
 }

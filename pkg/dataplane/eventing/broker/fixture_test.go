@@ -34,21 +34,20 @@ type fixture struct {
 	start   time.Time
 
 	mu sync.Mutex
-	// All below is guarded by mu.
+	// mu guards the fields below.
 	calls []*call
-	// sent is how often events were sent to addresses.
+	// sent counts the attempts at each event by address.
 	sent    map[string]int
 	answers map[string]answer
 	// responses replace answers with functions of the event's ID.
 	responses map[string]func(id string, n int) (after time.Duration, r sender.Result)
-	// absent are the objects that the API has not.
+	// absent are the objects that do not exist in the API.
 	absent map[types.UID]bool
 	// reports are the consumers whose health was reported, and when.
 	reports []report
 }
 
-// answer is what an endpoint does with attempt n, counted from 1 for each event: it returns after some time. Nil is
-// 202 at once.
+// answer is the behavior of an endpoint for attempt n, counted from 1 for each event: it returns after some time. Nil means 202 at once.
 type answer func(n int) (after time.Duration, r sender.Result)
 
 // call is an attempt that was made.
@@ -65,7 +64,7 @@ type report struct {
 	at  time.Duration
 }
 
-// stuck is longer than any test takes.
+// stuck is longer than the duration of any test.
 const stuck = 1000 * time.Hour
 
 var (
@@ -85,12 +84,12 @@ func run(t *testing.T, test func(w *fixture)) {
 	})
 }
 
-// boot makes a broker on the log.
+// boot creates a broker on the log.
 func (w *fixture) boot() {
 	w.session = w.log.open()
 	w.Broker = New(klog.NewContext(w.Context(), logr.Discard()), Options{
 		Log: w.session, Send: w.send, Clock: clock.RealClock{}, Budget: w.budget,
-		Address: func(key eventing.Key) string { return "http://broker/" + string(key.Kind) + "/" + key.Name },
+		Addresses: func(key eventing.Key) []string { return []string{"http://broker/" + string(key.Kind) + "/" + key.Name} },
 		Exists: func(uid types.UID) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -107,7 +106,7 @@ func (w *fixture) boot() {
 	}
 }
 
-// begin has the broker deliver.
+// begin starts the deliveries of the broker.
 func (w *fixture) begin() { w.must(w.Broker.Start(w.Context())) }
 
 func (w *fixture) must(err error) {
@@ -117,7 +116,7 @@ func (w *fixture) must(err error) {
 	}
 }
 
-// trigger returns a Trigger of brokerKey with a subscriber at http://<name>/ that is sent each event once.
+// trigger returns a Trigger of brokerKey without retries, with a subscriber at http://<name>/.
 func trigger(name string, change ...func(*eventing.Consumer)) eventing.Consumer {
 	c := eventing.Consumer{
 		Key: eventing.Key{Kind: eventing.Trigger, Namespace: "default", Name: name}, UID: types.UID("uid-" + name),
@@ -129,7 +128,7 @@ func trigger(name string, change ...func(*eventing.Consumer)) eventing.Consumer 
 	return c
 }
 
-// subscription returns a Subscription of channelKey, as trigger does.
+// subscription is like trigger for a Subscription of channelKey.
 func subscription(name string, change ...func(*eventing.Consumer)) eventing.Consumer {
 	c := trigger(name, change...)
 	c.Key.Kind, c.Stream, c.StreamUID = eventing.Subscription, channelKey, types.UID(channelKey.Name)
@@ -142,7 +141,7 @@ func withDelivery(d eventing.Delivery) func(*eventing.Consumer) {
 
 func ordered(c *eventing.Consumer) { c.Ordered = true }
 
-// withDeadLetter has dead letters sent to http://dead/.
+// withDeadLetter sets the dead letter sink to http://dead/.
 func withDeadLetter(c *eventing.Consumer) { c.DeadLetter.URL = "http://dead/" }
 
 func withReply(c *eventing.Consumer) { c.Reply.URL = "http://reply/" }
@@ -165,7 +164,7 @@ func ttl(n string) event.Attribute {
 	return event.Attribute{Name: event.TTL, Value: n, Type: event.Integer}
 }
 
-// accept has a stream accept events of some ids, one after the other.
+// accept makes a stream accept events with some ids, one after the other.
 func (w *fixture) accept(to eventing.Key, ids ...string) {
 	w.Helper()
 	for _, id := range ids {
@@ -173,7 +172,7 @@ func (w *fixture) accept(to eventing.Key, ids ...string) {
 	}
 }
 
-// after lets time pass.
+// after advances the time.
 func (w *fixture) after(d time.Duration) {
 	if d > 0 {
 		<-time.After(d)
@@ -188,7 +187,7 @@ func (w *fixture) answer(name string, a answer) {
 	w.answers["http://"+name+"/"] = a
 }
 
-// respond sets what the endpoint at a URL does from now on with each event, by its ID.
+// respond sets the behavior of the endpoint at a URL for each event, by its ID.
 func (w *fixture) respond(url string, f func(id string, n int) (time.Duration, sender.Result)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,7 +285,7 @@ func (w *fixture) attempts(name string) (calls []call) {
 	return calls
 }
 
-// received returns the ids of the events that an endpoint took, in that order.
+// received returns the ids of the events that an endpoint accepted, in order.
 func (w *fixture) received(name string) string {
 	var ids []string
 	for _, c := range w.attempts(name) {
@@ -313,7 +312,7 @@ func (w *fixture) expect(what, have, want string) {
 	}
 }
 
-// expectReceived fails unless endpoints took just the events of some ids, in any order.
+// expectReceived fails unless endpoints accepted exactly the events with some ids, in any order.
 func (w *fixture) expectReceived(want map[string]string) {
 	w.Helper()
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -323,7 +322,7 @@ func (w *fixture) expectReceived(want map[string]string) {
 	}
 }
 
-// times returns when the attempts at an endpoint were made.
+// times returns the times of the attempts at an endpoint.
 func (w *fixture) times(name string) (times []time.Duration) {
 	for _, c := range w.attempts(name) {
 		times = append(times, c.at)
@@ -343,9 +342,9 @@ func (w *fixture) count(key eventing.Key) *consumerCounts {
 	w.Helper()
 	found, ok := w.consumers.Load(key)
 	if !ok {
-		w.Fatalf("there is no %s", key)
+		w.Fatalf("%s does not exist", key)
 	}
-	return &found.(*consumer).counts
+	return found.(*consumer).counts
 }
 
 // numbers returns the ids from 0 to n-1, all of the same length.
@@ -357,7 +356,7 @@ func numbers(n int) []string {
 	return ids
 }
 
-// restart ends the broker in good order, and begins another on the same log with the same consumers.
+// restart stops the broker gracefully, and starts another on the same log with the same consumers.
 func (w *fixture) restart() {
 	w.replace(func() {
 		w.Stop(time.Second)
@@ -365,7 +364,7 @@ func (w *fixture) restart() {
 	})
 }
 
-// crash ends the broker as a process does that is killed, and begins another on the same log with the same consumers.
+// crash ends the broker like the kill of its process, and starts another on the same log with the same consumers.
 func (w *fixture) crash() {
 	w.replace(func() {
 		w.session.close()

@@ -23,7 +23,7 @@ func (w *fixture) full() {
 	})
 }
 
-// acceptAtOnce has the Broker accept a batch of events.
+// acceptAtOnce makes the Broker accept a batch of events.
 func (w *fixture) acceptAtOnce(ids ...string) {
 	w.Helper()
 	events := make([]*event.Event, 0, len(ids))
@@ -33,8 +33,7 @@ func (w *fixture) acceptAtOnce(ids ...string) {
 	w.must(w.Accept(w.Context(), brokerKey, events))
 }
 
-// A log that is full of events to be retried empties when the subscriber takes them, though no retry can be written
-// (eventing Event Delivery).
+// A log that is full of events to retry is emptied when the subscriber accepts them, although no retry can be written (eventing Event Delivery).
 func TestRetriesWhileFull(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 5, Policy: eventing.BackoffLinear, Backoff: time.Second})))
@@ -47,7 +46,7 @@ func TestRetriesWhileFull(t *testing.T) {
 	})
 }
 
-// Retries that cannot be written are counted all the same (eventing Event Delivery).
+// Retries that cannot be written are counted too (eventing Event Delivery).
 func TestRetriesWhileFullEnd(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a", withDeadLetter, withDelivery(eventing.Delivery{Retry: 2, Policy: eventing.BackoffLinear, Backoff: time.Second})))
@@ -63,7 +62,7 @@ func TestRetriesWhileFullEnd(t *testing.T) {
 	})
 }
 
-// Deliveries of a subscriber that hangs are made once it answers, though they cannot be written to its own queue.
+// Deliveries to a hanging subscriber continue once it answers, although they cannot be written to its queue.
 func TestHungWhileFull(t *testing.T) {
 	run(t, func(w *fixture) {
 		var answers atomic.Bool
@@ -85,8 +84,7 @@ func TestHungWhileFull(t *testing.T) {
 	})
 }
 
-// Retries that wait for long do not fill the memory there is for a queue, so that others find room there, however large
-// they are.
+// Retries with a long delay do not use all memory of a queue, regardless of their size, so that it has room for others.
 func TestLargeRetries(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(eventing.Delivery{Retry: 1, Policy: eventing.BackoffLinear, Backoff: time.Hour})))

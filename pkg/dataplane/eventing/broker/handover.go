@@ -7,15 +7,21 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// releaseGrace is the time for which attempts in flight may continue when another replica becomes the owner of a stream.
-const releaseGrace = 3 * time.Second
+const (
+	// releaseGrace is the time for which attempts in flight may continue when another replica becomes the owner of a stream.
+	releaseGrace = 3 * time.Second
+	// watchInterval is the time between reads of the logs of all streams without a reason.
+	watchInterval = 30 * time.Second
+)
 
 // open returns a stream that is not served yet.
 func (b *Broker) open(ctx context.Context, spec eventing.Stream) (*stream, error) {
@@ -37,7 +43,7 @@ func (b *Broker) open(ctx context.Context, spec eventing.Stream) (*stream, error
 // made, and otherwise true with why some of the consumers could not.
 func (b *Broker) AcquireStream(ctx context.Context, spec eventing.Stream, consumers []eventing.Consumer) (bool, error) {
 	if found := b.stream(spec.Key); found == nil || found.spec.UID != spec.UID {
-		if err := b.RemoveStream(ctx, spec.Key); err != nil {
+		if err := b.deleteStream(ctx, spec.Key); err != nil {
 			return false, err
 		}
 		s, err := b.open(ctx, spec)
@@ -99,7 +105,8 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 	b.streams.CompareAndDelete(key, s)
 }
 
-// Refresh looks for what another replica left in the log of a stream, if that is here.
+// Refresh looks for records in the log of a stream that this Broker was not notified of, if the stream is here: another replica left
+// them, or the result of their append was unknown. It delivers them, and deletes the records of consumers that are gone.
 func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
 	s := b.stream(key)
 	if s == nil {
@@ -109,15 +116,23 @@ func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
 	if err != nil {
 		return fmt.Errorf("read event log of %s: %w", key, err)
 	}
+	if !b.notify(s, queues) {
+		return nil
+	}
+	return b.pruneQueues(ctx, map[*stream]map[string]uint64{s: queues})
+}
+
+// notify reads queues that have records, and reports whether deliveries have started.
+func (b *Broker) notify(s *stream, queues map[string]uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !s.resumed {
-		return nil
+		return false
 	}
 	s.expect(queues)
 	for _, r := range []*logqueue.Reader{s.deliveries.Shared, s.deliveries.Retries} {
 		if queues[r.Queue] > 0 {
-			r.Notify(s.ctx) //nolint:contextcheck // deliveries continue after the call
+			r.Notify(s.ctx)
 		}
 	}
 	for _, q := range queuesOf(s.allConsumers()) {
@@ -125,7 +140,20 @@ func (b *Broker) Refresh(ctx context.Context, key eventing.Key) error {
 			q.Start(true)
 		}
 	}
-	return nil
+	return true
+}
+
+// watch refreshes all streams periodically until Stop. Each refresh is one request to the log.
+func (b *Broker) watch() {
+	ctx := b.watchCtx
+	for backoff.Sleep(ctx, b.options.Clock, watchInterval) {
+		b.streams.Range(func(key, _ any) bool {
+			if err := b.Refresh(ctx, key.(eventing.Key)); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Info("Failed to look for events in the log", "stream", key.(eventing.Key).String(), "reason", err.Error())
+			}
+			return ctx.Err() == nil
+		})
+	}
 }
 
 // Restored is Refresh for a stream that something was restored to, by its UID.
@@ -140,9 +168,26 @@ func (b *Broker) Restored(ctx context.Context, uid types.UID) (err error) {
 	return err
 }
 
-// AddAddress notes that a stream accepts events at its address, here or at another replica; RemoveAddress is the reverse.
+// AddAddress notes that a stream accepts events at its addresses, here or at another replica; RemoveAddress is the reverse.
 // Streams that are here need neither.
-func (b *Broker) AddAddress(key eventing.Key) { b.addresses.Store(b.options.Address(key), true) }
+func (b *Broker) AddAddress(key eventing.Key) {
+	for _, address := range b.options.Addresses(key) {
+		b.addresses.Store(address, key)
+	}
+}
+
+// StreamAt returns the stream that accepts events at an address, here or at another replica.
+func (b *Broker) StreamAt(address string) (key eventing.Key, found bool) {
+	stored, found := b.addresses.Load(address)
+	if found {
+		key = stored.(eventing.Key)
+	}
+	return key, found
+}
 
 // RemoveAddress is the end of AddAddress.
-func (b *Broker) RemoveAddress(key eventing.Key) { b.addresses.Delete(b.options.Address(key)) }
+func (b *Broker) RemoveAddress(key eventing.Key) {
+	for _, address := range b.options.Addresses(key) {
+		b.addresses.Delete(address)
+	}
+}

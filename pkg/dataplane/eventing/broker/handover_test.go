@@ -14,8 +14,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Events that are in the log when a stream is acquired are delivered once all consumers are there: replies to them reach each
-// (eventing Content Based Routing).
+// Events that are in the log when a stream is acquired are delivered once all consumers are set, so that replies to them reach
+// each consumer (eventing Content Based Routing).
 func TestAcquireStreamDeliversWhenComplete(t *testing.T) {
 	run(t, func(w *fixture) {
 		spec := eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}
@@ -31,7 +31,7 @@ func TestAcquireStreamDeliversWhenComplete(t *testing.T) {
 		w.after(0)
 		w.ReleaseStream(brokerKey)
 		if w.Exists(brokerKey) {
-			t.Error("a stream that was released takes events")
+			t.Error("a released stream accepts events")
 		}
 		reply := newEvent("2")
 		reply.Attributes[2].Value = "reply"
@@ -46,7 +46,7 @@ func TestAcquireStreamDeliversWhenComplete(t *testing.T) {
 	})
 }
 
-// A consumer that cannot be set keeps no stream from being acquired.
+// A consumer that cannot be set does not prevent the acquisition of its stream.
 func TestAcquireStreamWithBrokenConsumer(t *testing.T) {
 	run(t, func(w *fixture) {
 		broken := trigger("broken")
@@ -56,35 +56,76 @@ func TestAcquireStreamWithBrokenConsumer(t *testing.T) {
 			t.Errorf("received %t, %v", served, err)
 		}
 		if served, err = w.AcquireStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}, nil); !served || err != nil {
-			t.Errorf("again: received %t, %v", served, err)
+			t.Errorf("second call: returned %t, %v", served, err)
 		}
 	})
 }
 
-// What another replica wrote to a queue that no consumer listens to any more is found by Refresh.
+// Refresh, which is called periodically, finds records that another replica wrote to a queue without an open consumer.
 func TestRefresh(t *testing.T) {
+	for name, refresh := range map[string]func(*fixture){
+		"at once":      func(w *fixture) { w.must(w.Refresh(w.Context(), brokerKey)) },
+		"periodically": func(w *fixture) { w.after(2 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *fixture) {
+				w.set(trigger("a"))
+				w.after(20 * watchInterval)
+				for _, queue := range []string{delivery.SharedQueue, "uid-a", "uid-a" + deadLetterSuffix} {
+					h := record.Header{ID: record.NewID(), Accepted: time.Now()}
+					if queue == delivery.SharedQueue {
+						h.Targets = []types.UID{"uid-a"}
+					}
+					w.log.put("b", queue, newEvent("in "+queue).Append(h.Append(nil)))
+				}
+				w.after(watchInterval - time.Second)
+				w.expect("before, a took", w.received("a"), "")
+				refresh(w)
+				w.after(10 * time.Second)
+				w.log.expectLeft(t, "b", map[string]int{})
+				if have := len(w.attempts("a")); have != 2 {
+					t.Errorf("%d events were sent, want 2", have)
+				}
+			})
+		})
+	}
+}
+
+// Refresh deletes reappeared records of a removed consumer, once the API does not have the consumer.
+func TestRefreshPrunes(t *testing.T) {
 	run(t, func(w *fixture) {
-		w.set(trigger("a"))
-		w.after(10 * time.Minute)
-		for _, queue := range []string{delivery.SharedQueue, "uid-a", "uid-a" + deadLetterSuffix} {
-			h := record.Header{ID: record.NewID(), Accepted: time.Now()}
-			if queue == delivery.SharedQueue {
-				h.Targets = []types.UID{"uid-a"}
-			}
-			w.log.put("b", queue, newEvent("in "+queue).Append(h.Append(nil)))
+		w.set(trigger("gone"), trigger("paused", func(c *eventing.Consumer) { c.Subscriber.Unresolved = true }))
+		w.must(w.RemoveConsumer(w.Context(), trigger("gone").Key))
+		h := record.Header{ID: record.NewID(), Accepted: time.Now()}
+		for _, queue := range []string{"uid-gone", "uid-gone" + deadLetterSuffix, "uid-paused", "uid-late"} {
+			w.log.put("b", queue, newEvent("1").Append(h.Append(nil)))
 		}
-		w.after(time.Minute)
-		w.expect("before, a took", w.received("a"), "")
+		all := map[string]int{"uid-gone": 1, "uid-gone" + deadLetterSuffix: 1, "uid-paused": 1, "uid-late": 1}
 		w.must(w.Refresh(w.Context(), brokerKey))
-		w.after(time.Minute)
-		w.log.expectLeft(t, "b", map[string]int{})
-		if have := len(w.attempts("a")); have != 2 {
-			t.Errorf("%d events were sent, want 2", have)
+		w.log.expectLeft(t, "b", all)
+		w.mu.Lock()
+		// The consumers of this Broker exist, regardless of its informers.
+		w.absent["uid-gone"], w.absent["uid-paused"] = true, true
+		w.mu.Unlock()
+		unavailable := errors.New("unavailable")
+		w.log.setRefuse(func(string) error { return unavailable })
+		if err := w.Refresh(w.Context(), brokerKey); !errors.Is(err, unavailable) {
+			t.Errorf("without the log: %v", err)
+		}
+		w.log.setRefuse(nil)
+		w.options.Existing = func(context.Context) (sets.Set[types.UID], error) { return sets.New[types.UID]("uid-gone"), nil }
+		w.must(w.Refresh(w.Context(), brokerKey))
+		w.log.expectLeft(t, "b", all)
+		w.options.Existing = nil
+		w.must(w.Refresh(w.Context(), brokerKey))
+		w.log.expectLeft(t, "b", map[string]int{"uid-paused": 1, "uid-late": 1})
+		if have := len(w.attempts("gone")); have != 0 {
+			t.Errorf("%d events were sent to a removed consumer", have)
 		}
 	})
 }
 
-// An object that only other replicas have yet loses nothing.
+// The events of an object that only other replicas have observed yet are kept.
 func TestPruneAsksTheAPI(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.absent["new"], w.absent["gone"] = true, true

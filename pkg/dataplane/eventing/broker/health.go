@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// failuresToFail is the number of attempts in a row after whose failure deliveries are said to fail. An event that
-	// was given up is reason enough alone.
+	// failuresToFail is the number of consecutive failed attempts after which deliveries are reported as failing. One
+	// dropped or dead-lettered event suffices too.
 	failuresToFail = 3
-	// quietFor is the least time between two reports of a change, newsAfter that between reports that deliveries fail
-	// for another reason now.
+	// quietFor is the minimum time between two reports of a change, newsAfter the minimum time between reports that
+	// only the reason of failures changed.
 	quietFor, newsAfter = 10 * time.Second, time.Minute
 )
 
-// health summarizes the attempts of a consumer, and reports changes immediately, but seldom.
+// health summarizes the attempts of a consumer, and reports changes immediately, at a limited rate.
 type health struct {
 	changed func()
 	clock   clock.WithDelayedExecution
 
 	mu sync.Mutex
-	// All below is guarded by mu: the current health, the reported one, and the time of the report.
+	// mu guards the fields below: the current health, the reported one, and the time of the report.
 	failures int
 	gaveUp   bool
 	known    eventing.Health
@@ -33,7 +33,7 @@ type health struct {
 	timer    clock.Timer
 }
 
-// observe notes the outcome of an attempt. gaveUp is true if no other attempt follows.
+// observe records the outcome of an attempt. gaveUp is true if no other attempt follows.
 func (h *health) observe(err error, gaveUp bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +79,7 @@ func (h *health) report() {
 	}
 }
 
-// say makes the current health the reported one. mu is held.
+// say reports the current health. mu is held.
 func (h *health) say(now time.Time) {
 	h.reported = now
 	if h.said = (eventing.Health{}); h.known.Failing {
@@ -87,7 +87,7 @@ func (h *health) say(now time.Time) {
 	}
 }
 
-// get returns the reported health: it does not change between reports, so that no controller writes each failure.
+// get returns the reported health. It does not change between reports, so that controllers do not write each failure.
 func (h *health) get() eventing.Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// reported returns when the health of a consumer was reported.
+// reported returns the times at which the health of a consumer was reported.
 func (w *fixture) reported(key eventing.Key) (at []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,8 +37,8 @@ func (w *fixture) expectHealth(key eventing.Key, want eventing.Health) {
 	}
 }
 
-// eventing Derived (Reply) Events: an event whose answer has a body that is no event is delivered, and not dead
-// lettered; the health of the consumer reports it until an answer is as it should be.
+// eventing Derived (Reply) Events: an event whose answer has a body that is not an event is delivered, and not
+// dead-lettered; the health of the consumer reports it until an answer is valid.
 func TestHealthOfReplies(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a", withDelivery(linear(3, time.Minute)), withDeadLetter)
@@ -65,7 +65,7 @@ func TestHealthOfReplies(t *testing.T) {
 	})
 }
 
-// Deliveries are said to fail after a few failures in a row, or when one is given up, and to succeed after one success.
+// Deliveries are reported as failing after a few consecutive failures, or when one is dropped or dead-lettered, and as successful after one success.
 func TestHealth(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a", withDelivery(linear(20, time.Minute)))
@@ -90,7 +90,7 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// However often deliveries begin to fail and to succeed, that is reported seldom; the last report is the current state.
+// The rate of reports is limited, regardless of the rate of changes; the last report is the current state.
 func TestHealthIsReportedSeldom(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a")
@@ -117,12 +117,12 @@ func TestHealthIsReportedSeldom(t *testing.T) {
 			t.Errorf("%d reports, want some", len(reports))
 		}
 		if w.Health(c.Key).Failing {
-			t.Error("deliveries are said to fail after they succeeded")
+			t.Error("deliveries are reported as failing after they succeeded")
 		}
 	})
 }
 
-// What fails and recovers within the quiet time is not reported.
+// Failures and recoveries within the quiet time are not reported.
 func TestHealthOfShortFailures(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a")

@@ -9,7 +9,7 @@ import (
 )
 
 // The number of Brokers that an event may still pass through continues from a Channel to a Broker, so that loops through
-// both end, and to no consumer else.
+// both end. Other consumers do not see it.
 func TestTTLThroughChannel(t *testing.T) {
 	toBroker := func(c *eventing.Consumer) { c.Subscriber.URL = "http://broker/Broker/b" }
 	replyToBroker := func(c *eventing.Consumer) { c.Reply.URL = "http://broker/Broker/b" }
@@ -19,11 +19,11 @@ func TestTTLThroughChannel(t *testing.T) {
 		url      string
 		want     string
 	}{
-		"subscriber of this server":      {subscription("a", toBroker), nil, "http://broker/Broker/b", "7"},
-		"other subscriber":               {subscription("a"), nil, "http://a/", ""},
-		"reply to a Broker":              {subscription("a", replyToBroker), replying(newEvent("2")), "http://broker/Broker/b", "7"},
-		"reply that tells its own":       {subscription("a", replyToBroker), replying(newEvent("2", ttl("3"))), "http://broker/Broker/b", "3"},
-		"reply to another endpoint else": {subscription("a", withReply), replying(newEvent("2")), "http://reply/", ""},
+		"subscriber of this server": {subscription("a", toBroker), nil, "http://broker/Broker/b", "7"},
+		"other subscriber":          {subscription("a"), nil, "http://a/", ""},
+		"reply to a Broker":         {subscription("a", replyToBroker), replying(newEvent("2")), "http://broker/Broker/b", "7"},
+		"reply with its own TTL":    {subscription("a", replyToBroker), replying(newEvent("2", ttl("3"))), "http://broker/Broker/b", "3"},
+		"reply to another endpoint": {subscription("a", withReply), replying(newEvent("2")), "http://reply/", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *fixture) {

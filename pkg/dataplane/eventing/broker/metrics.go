@@ -8,7 +8,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// descriptions describe the metrics. All have the labels kind, namespace and name of their object, and are removed with it.
+// descriptions describe the metrics. All have the labels kind, namespace and name of their object. Counters are removed with it, gauges
+// also when another replica becomes its owner.
 type descriptions struct {
 	accepted, matched, unfiltered, looped                       *metrics.Desc
 	delivered, retried, deadLettered, dropped, inFlight, oldest *metrics.Desc
@@ -52,10 +53,7 @@ func (m *collector) DescribeWithStability(to chan<- *metrics.Desc) {
 func (m *collector) CollectWithStability(to chan<- metrics.Metric) {
 	b, d := m.broker, &m.descriptions
 	now := b.options.Clock.Now()
-	lags := map[*stream]time.Duration{}
-	b.consumers.Range(func(_, found any) bool {
-		c := found.(*consumer)
-		key, n := c.config.Load().Key, &c.counts
+	b.consumerCounts.each(func(key eventing.Key, n *consumerCounts) {
 		counter := counterOf(to, key)
 		counter(d.matched, n.matched.Load())
 		counter(d.unfiltered, n.unfiltered.Load())
@@ -64,19 +62,25 @@ func (m *collector) CollectWithStability(to chan<- metrics.Metric) {
 		counter(d.deadLettered, n.deadLettered.Load())
 		counter(d.dropped, n.dropped.Load())
 		counter(d.looped, n.looped.Load())
+	})
+	b.streamCounts.each(func(key eventing.Key, n *streamCounts) {
+		counter := counterOf(to, key)
+		counter(d.accepted, n.accepted.Load())
+		counter(d.matched, n.matched.Load())
+		counter(d.looped, n.looped.Load())
+	})
+	lags := map[*stream]time.Duration{}
+	b.consumers.Range(func(key, found any) bool {
+		c := found.(*consumer)
 		lag, inFlight := c.lag(now)
 		lags[c.stream] = max(lags[c.stream], lag)
-		gaugeOf(to, key)(d.inFlight, float64(inFlight))
-		gaugeOf(to, key)(d.oldest, lag.Seconds())
+		gauge := gaugeOf(to, key.(eventing.Key))
+		gauge(d.inFlight, float64(inFlight))
+		gauge(d.oldest, lag.Seconds())
 		return true
 	})
-	b.streams.Range(func(_, found any) bool {
-		s := found.(*stream)
-		counter := counterOf(to, s.spec.Key)
-		counter(d.accepted, s.counts.accepted.Load())
-		counter(d.matched, s.counts.matched.Load())
-		counter(d.looped, s.counts.looped.Load())
-		gaugeOf(to, s.spec.Key)(d.oldest, lags[s].Seconds())
+	b.streams.Range(func(key, found any) bool {
+		gaugeOf(to, key.(eventing.Key))(d.oldest, lags[found.(*stream)].Seconds())
 		return true
 	})
 }

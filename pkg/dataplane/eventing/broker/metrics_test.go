@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// expectMetric fails unless a metric has just the values, by kind and name of the object.
+// expectMetric fails unless a metric has exactly the values, by kind and name of the object.
 func (w *fixture) expectMetric(registry metrics.KubeRegistry, name, kind string, want ...string) {
 	w.Helper()
 	families, err := registry.Gather()
@@ -35,6 +36,29 @@ func (w *fixture) expectMetric(registry metrics.KubeRegistry, name, kind string,
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "knative_eventing_"+name); err != nil {
 		w.Error(err)
 	}
+}
+
+// expectMetricOf fails unless the object of a name has the value of a metric, or none if want is "".
+func (w *fixture) expectMetricOf(registry metrics.KubeRegistry, name, object, want string) {
+	w.Helper()
+	families, err := registry.Gather()
+	w.must(err)
+	have := ""
+	for _, family := range families {
+		if family.GetName() != "knative_eventing_"+name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["name"] == object {
+				have = fmt.Sprint(labels["kind"], " ", object, " ", m.GetCounter().GetValue()+m.GetGauge().GetValue())
+			}
+		}
+	}
+	w.expect(name+" of "+object, have, want)
 }
 
 func TestMetrics(t *testing.T) {
@@ -72,6 +96,79 @@ func TestMetrics(t *testing.T) {
 		w.expectMetric(registry, "deliveries_in_flight", "gauge", "Trigger a 0", "Trigger poison 0", "Trigger refused 0")
 		w.must(w.RemoveStream(w.Context(), brokerKey))
 		w.expectMetric(registry, "events_accepted_total", "counter", "Channel c 0")
+	})
+}
+
+// The counters of an object remain while another replica owns it, continue when it returns, and end with the object.
+func TestCountersOfFormerOwner(t *testing.T) {
+	install(t, []string{"a", "b"}, func(i *installation) {
+		n := owned(t, "b", "a", "b")
+		consumer := trigger(fmt.Sprint("t", n))
+		i.answer(consumer.Key.Name, always(400))
+		registry := metrics.NewKubeRegistry()
+		i.must(registry.CustomRegister(i.replicas["a"].broker))
+		broker, dropped := "Broker "+streamKey(n).Name+" ", "Trigger "+consumer.Key.Name+" "
+		expect := func(accepted, drops string, gauges bool) {
+			t.Helper()
+			i.expectMetricOf(registry, "events_accepted_total", streamKey(n).Name, accepted)
+			i.expectMetricOf(registry, "events_dropped_total", consumer.Key.Name, drops)
+			inFlight := ""
+			if gauges {
+				inFlight = dropped + "0"
+			}
+			i.expectMetricOf(registry, "deliveries_in_flight", consumer.Key.Name, inFlight)
+		}
+		expect("", "", false)
+		i.see([]string{"a"}, "a")
+		i.after(0)
+		i.expectPost("a", n, "1", http.StatusAccepted)
+		i.after(time.Second)
+		expect(broker+"1", dropped+"1", true)
+
+		i.see([]string{"a"}, "a", "b")
+		i.after(time.Minute)
+		expect(broker+"1", dropped+"1", false)
+
+		i.see([]string{"a"}, "a")
+		i.after(time.Minute)
+		expect(broker+"1", dropped+"1", true)
+		i.expectPost("a", n, "2", http.StatusAccepted)
+		i.after(time.Second)
+		expect(broker+"2", dropped+"2", true)
+
+		i.see([]string{"a"}, "a", "b")
+		i.after(time.Minute)
+		a := i.replicas["a"].shards
+		i.must(a.RemoveConsumer(i.Context(), consumer.Key))
+		expect(broker+"2", "", false)
+		i.must(a.RemoveStream(i.Context(), streamKey(n)))
+		expect("", "", false)
+
+		// Objects of the same names start at zero.
+		i.must(a.SetStream(i.Context(), eventing.Stream{Key: streamKey(n), UID: "another"}))
+		i.see([]string{"a"}, "a")
+		i.after(time.Minute)
+		expect(broker+"0", "", false)
+	})
+}
+
+// A Trigger whose Broker was replaced by another one of the same name keeps its counters.
+func TestCountersOfAnotherBroker(t *testing.T) {
+	run(t, func(w *fixture) {
+		registry := metrics.NewKubeRegistry()
+		w.must(registry.CustomRegister(w.Broker))
+		c := trigger("a")
+		w.set(c)
+		w.accept(brokerKey, "1")
+		w.after(time.Second)
+		w.must(w.SetStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "another"}))
+		c.StreamUID = "another"
+		w.set(c)
+		w.expectMetric(registry, "events_delivered_total", "counter", "Trigger a 1")
+		w.expectMetric(registry, "events_accepted_total", "counter", "Broker b 0", "Channel c 0")
+		c.UID = "another"
+		w.set(c)
+		w.expectMetric(registry, "events_delivered_total", "counter", "Trigger a 0")
 	})
 }
 

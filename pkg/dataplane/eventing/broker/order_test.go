@@ -11,8 +11,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// expectOrder fails unless an endpoint took just the events of some ids, in that order, and no attempt began before
-// another ended or at an event before those ahead of it were done.
+// expectOrder fails unless an endpoint accepted exactly the events with some ids, in that order, and no attempt
+// began before the previous one ended, or before the deliveries ahead of it ended.
 func (w *fixture) expectOrder(name string, ids []string) {
 	w.Helper()
 	w.expect(name+" took", w.received(name), strings.Join(ids, " "))
@@ -76,7 +76,7 @@ func unreachableUntil(n, last int) (time.Duration, sender.Result) {
 	return 0, status(202)
 }
 
-// An event that cannot be delivered makes way for those behind it.
+// An event that cannot be delivered does not block later ones.
 func TestOrderedGivesUp(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("o", ordered, withDelivery(linear(2, time.Second)), withDeadLetter))
@@ -110,7 +110,7 @@ func TestOrderedSurvivesRestarts(t *testing.T) {
 	}
 }
 
-// attemptsAt returns when the attempts at an event were made.
+// attemptsAt returns the times of the attempts at an event.
 func (w *fixture) attemptsAt(name, id string) (times []string) {
 	for _, c := range w.attempts(name) {
 		if c.id == id {
@@ -155,7 +155,7 @@ func TestBecomesOrdered(t *testing.T) {
 				w.expectShared(0)
 				received := strings.Fields(w.received("o"))
 				ofLate := slices.DeleteFunc(slices.Clone(received), func(id string) bool { return id < late[0] })
-				w.expect("of the late ones it took", strings.Join(slices.Compact(ofLate), " "), strings.Join(late, " "))
+				w.expect("of the later events it received", strings.Join(slices.Compact(ofLate), " "), strings.Join(late, " "))
 				slices.Sort(received)
 				w.expect("it took", strings.Join(slices.Compact(received), " "), strings.Join(numbers(60), " "))
 				w.log.expectLeft(t, "b", nil)
@@ -182,7 +182,7 @@ func TestBecomesUnordered(t *testing.T) {
 		w.accept(brokerKey, "last")
 		w.after(11 * time.Hour)
 		if !w.keepsUp("o") {
-			t.Error("the consumer does not get events directly though it has all")
+			t.Error("the consumer does not get events from shared segments although it has received all")
 		}
 	})
 }

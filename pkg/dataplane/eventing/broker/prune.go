@@ -12,13 +12,19 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 )
 
-// Prune deletes from the log what belongs to objects that are gone. What came to be after it was listed here is not
-// looked at, so that an object whose creation is not known here yet loses nothing.
+// Prune deletes the streams and queues of deleted objects from the log. It ignores streams that were created after its list of the
+// log, so that objects whose creation this replica has not observed yet lose no events.
 func (b *Broker) Prune(ctx context.Context) error {
 	if err := b.pruneStreams(ctx); err != nil {
 		return err
 	}
-	return b.pruneQueues(ctx)
+	queues := map[*stream]map[string]uint64{}
+	b.streams.Range(func(_, found any) bool {
+		s := found.(*stream)
+		queues[s] = s.queues
+		return true
+	})
+	return b.pruneQueues(ctx, queues)
 }
 
 func (b *Broker) pruneStreams(ctx context.Context) error {
@@ -43,35 +49,33 @@ func (b *Broker) pruneStreams(ctx context.Context) error {
 	return nil
 }
 
-// pruneQueues deletes the queues of consumers that are gone, of the streams that are here.
-func (b *Broker) pruneQueues(ctx context.Context) error {
+// pruneQueues deletes the queues of deleted consumers among queues that have records. A queue that RemoveConsumer deleted has
+// records again if the log lost its deletion, or stored an append whose result was unknown.
+func (b *Broker) pruneQueues(ctx context.Context, queues map[*stream]map[string]uint64) error {
 	var uids []types.UID
-	b.streams.Range(func(_, found any) bool {
-		for queue := range found.(*stream).queues {
-			if queue != delivery.SharedQueue && queue != delivery.RetryQueue {
+	for s, names := range queues {
+		for queue := range names {
+			if queue != delivery.SharedQueue && queue != delivery.RetryQueue && s.consumer(consumerOf(queue)) == nil {
 				uids = append(uids, consumerOf(queue))
 			}
 		}
-		return true
-	})
+	}
 	gone, err := b.options.gone(ctx, uids)
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	b.streams.Range(func(_, found any) bool {
-		s := found.(*stream)
-		for queue := range s.queues {
-			if queue == delivery.SharedQueue || !gone.Has(consumerOf(queue)) || s.removed.Load() {
+	for s, names := range queues {
+		for queue := range names {
+			if !gone.Has(consumerOf(queue)) || s.removed.Load() {
 				continue
 			}
-			if err = s.log.DeleteQueue(ctx, queue); err != nil {
-				err = fmt.Errorf("delete events of removed consumer: %w", err)
-				return false
+			klog.FromContext(ctx).V(2).Info("Deleting events of removed Trigger or Subscription", "stream", s.spec.Key.String(), "queue", queue)
+			if err := s.log.DeleteQueue(ctx, queue); err != nil && !s.removed.Load() {
+				return fmt.Errorf("delete events of removed consumer: %w", err)
 			}
 		}
-		return true
-	})
-	return err
+	}
+	return nil
 }
 
 // consumerOf returns the consumer of a queue.
@@ -79,7 +83,7 @@ func consumerOf(queue string) types.UID {
 	return types.UID(strings.TrimSuffix(queue, deadLetterSuffix))
 }
 
-// gone returns the objects that the API does not have anymore.
+// gone returns the objects that no longer exist in the API.
 func (o *Options) gone(ctx context.Context, uids []types.UID) (sets.Set[types.UID], error) {
 	gone := sets.New[types.UID]()
 	for _, uid := range uids {

@@ -19,22 +19,22 @@ func (w *fixture) keepsUp(name string) bool {
 	w.Helper()
 	found, ok := w.consumers.Load(trigger(name).Key)
 	if !ok {
-		w.Fatalf("there is no trigger %s", name)
+		w.Fatalf("the Trigger %s does not exist", name)
 	}
 	return found.(*consumer).subscriber.KeepsUp()
 }
 
-// expectShared fails unless so many shared segments of the Broker are left.
+// expectShared fails unless the given number of shared segments of the Broker remains.
 func (w *fixture) expectShared(want int) {
 	w.Helper()
 	if have := w.log.left("b")[delivery.SharedQueue]; have != want {
-		w.Errorf("%s: %d shared segments are left, want %d", time.Since(w.start), have, want)
+		w.Errorf("%s: %d shared segments remain, want %d", time.Since(w.start), have, want)
 	}
 }
 
-// One subscriber that does not answer slows no other, and keeps no segment that others share for long.
+// A subscriber that does not answer does not slow others, and does not keep shared segments for long.
 func TestHungSubscriber(t *testing.T) {
-	for name, n := range map[string]int{"one event": 1, "as many as are sent at a time": delivery.InitialWindow, "more than are kept ready": 2 * delivery.MaxReady, "some kept ready": delivery.MaxReady / 2} {
+	for name, n := range map[string]int{"one event": 1, "as many as attempts in flight": delivery.InitialWindow, "more than MaxReady": 2 * delivery.MaxReady, "some kept ready": delivery.MaxReady / 2} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *fixture) {
 				w.set(trigger("hung"), trigger("fast"))
@@ -55,8 +55,7 @@ func TestHungSubscriber(t *testing.T) {
 	}
 }
 
-// A subscriber that answers, but less often than events come, keeps no shared segments for long either, and gets all
-// events once.
+// A subscriber that answers more slowly than events arrive does not keep shared segments for long either, and gets all events once.
 func TestSlowSubscriber(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("slow"), trigger("fast"))
@@ -68,12 +67,12 @@ func TestSlowSubscriber(t *testing.T) {
 		w.expect("the slow took", w.sorted("slow"), strings.Join(numbers(delivery.MaxReady), " "))
 		w.log.expectLeft(t, "b", nil)
 		if !w.keepsUp("slow") {
-			t.Error("the slow subscriber does not get events directly though it has all")
+			t.Error("the slow subscriber does not get events from shared segments although it has received all")
 		}
 	})
 }
 
-// sorted returns the ids of the events that an endpoint took, sorted.
+// sorted returns the ids of the events that an endpoint accepted, sorted.
 func (w *fixture) sorted(name string) string {
 	w.Helper()
 	ids := strings.Fields(w.received(name))
@@ -81,8 +80,7 @@ func (w *fixture) sorted(name string) string {
 	return strings.Join(ids, " ")
 }
 
-// Events that take longer than a segment may be shared are delivered once nonetheless, whether the endpoint takes them
-// in the end or not.
+// Events whose attempts take longer than SharedTimeout are delivered once, whether or not the endpoint accepts them at last.
 func TestLeasedDelivery(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer answer
@@ -105,14 +103,14 @@ func TestLeasedDelivery(t *testing.T) {
 				w.expectTimes("a", test.want...)
 				w.log.expectLeft(t, "b", nil)
 				if !w.keepsUp("a") {
-					t.Error("the subscriber does not get events directly though it has all")
+					t.Error("the subscriber does not get events from shared segments although it has received all")
 				}
 			})
 		})
 	}
 }
 
-// A delivery that ends while the log does not take it into the consumer's own queue is not made again.
+// A delivery that ends while the log rejects its record for the subscriber queue is not repeated.
 func TestLeaseNotStored(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a"))
@@ -127,8 +125,8 @@ func TestLeaseNotStored(t *testing.T) {
 	})
 }
 
-// A subscriber that says it is overloaded gets fewer events at a time (eventing Event Acknowledgement and Delivery
-// Retry-6: congestion control), from its own queue, until it has all.
+// A subscriber that reports overload gets fewer events at a time (eventing Event Acknowledgement and Delivery Retry-6:
+// congestion control), from its own queue, until it has received all.
 func TestOverload(t *testing.T) {
 	for name, code := range map[string]int{"unavailable": 503, "too many requests": 429} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +153,7 @@ func TestOverload(t *testing.T) {
 				w.expect("the fast took", w.sorted("fast"), strings.Join(numbers(n), " "))
 				w.after(time.Millisecond)
 				if w.keepsUp("a") {
-					t.Error("the overloaded subscriber gets events directly")
+					t.Error("the overloaded subscriber gets events from shared segments")
 				}
 				w.after(10 * time.Minute)
 				w.expect("the overloaded took", w.sorted("a"), strings.Join(numbers(n), " "))
@@ -164,14 +162,14 @@ func TestOverload(t *testing.T) {
 				}
 				w.log.expectLeft(t, "b", nil)
 				if !w.keepsUp("a") {
-					t.Error("the subscriber does not get events directly though it has all")
+					t.Error("the subscriber does not get events from shared segments although it has received all")
 				}
 			})
 		})
 	}
 }
 
-// Events that wait because the subscriber asked to be left alone keep no shared segments.
+// Events that wait because of the subscriber's Retry-After do not keep shared segments.
 func TestRetryAfterSharesNoSegments(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(linear(10, time.Second))), trigger("fast"))
@@ -185,8 +183,8 @@ func TestRetryAfterSharesNoSegments(t *testing.T) {
 	})
 }
 
-// A consumer whose subscriber or reply is unresolved keeps every event in the log, in its order where it asks for one,
-// over restarts, and holds neither memory nor shared segments. The subscriber gets all of them once it is resolved.
+// Every event of a consumer whose subscriber or reply is unresolved stays in the log, in order if requested, over
+// restarts, and needs neither memory nor shared segments. The subscriber gets all of them once it is resolved.
 func TestUnresolved(t *testing.T) {
 	subscriber := func(c *eventing.Consumer) { c.Subscriber = eventing.Endpoint{Unresolved: true} }
 	reply := func(c *eventing.Consumer) { c.Reply = eventing.Endpoint{Unresolved: true} }
@@ -237,7 +235,7 @@ func TestUnresolved(t *testing.T) {
 				w.log.expectLeft(t, "b", nil)
 				w.after(2 * logqueue.IdleTimeout)
 				if !c.Ordered && !w.consumer(c).subscriber.KeepsUp() {
-					t.Error("events still go to a queue of their own")
+					t.Error("events are still written to the subscriber queue")
 				}
 			})
 		})
@@ -262,7 +260,7 @@ func TestUnresolvedFromTheStart(t *testing.T) {
 	})
 }
 
-// While a dead letter sink is unresolved, its events are kept, and the subscriber gets events as ever.
+// While a dead letter sink is unresolved, its events are kept, and the subscriber still gets events.
 func TestDeadLetterSinkUnresolved(t *testing.T) {
 	run(t, func(w *fixture) {
 		c := trigger("a", withDeadLetter)
@@ -301,7 +299,7 @@ func (w *fixture) consumer(of eventing.Consumer) *consumer {
 	w.Helper()
 	found, ok := w.consumers.Load(of.Key)
 	if !ok {
-		w.Fatalf("there is no %s", of.Key)
+		w.Fatalf("%s does not exist", of.Key)
 	}
 	return found.(*consumer)
 }
@@ -326,7 +324,7 @@ func TestUnreadableRecords(t *testing.T) {
 	})
 }
 
-// A queue that is empty for a while is not listened to, and listened to again when there is something.
+// The consumer of a queue that is empty for some time is closed, and opened again when the queue has records.
 func TestIdleQueues(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a", withDelivery(linear(3, time.Second))), trigger("o", ordered))
@@ -335,11 +333,11 @@ func TestIdleQueues(t *testing.T) {
 			w.must(w.Accept(w.Context(), brokerKey, []*event.Event{newEvent(time.Since(w.start).String())}))
 			w.after(10 * time.Second)
 			if n := w.log.logConsumers(); n != 3 {
-				t.Errorf("%d queues are listened to, want 3", n)
+				t.Errorf("%d queues have open consumers, want 3", n)
 			}
 			w.after(3 * logqueue.IdleTimeout)
 			if n := w.log.logConsumers(); n != 0 {
-				t.Errorf("%d queues are listened to after a while, want none", n)
+				t.Errorf("%d queues have open consumers after some time, want none", n)
 			}
 		}
 		if a, o := len(w.attempts("a")), len(w.attempts("o")); a != 6 || o != 3 {

@@ -120,7 +120,7 @@ func TestSubscriptionReply(t *testing.T) {
 		"received":          {nil, "1", "2", "", ""},
 		"success at last":   {failing(2, 500), "1 1 1", "2", "", ""},
 		"retries exhausted": {always(500), "1 1 1", "", "2", "http://reply/"},
-		"not to be retried": {always(400), "1", "", "2", "http://reply/"},
+		"not retryable":     {always(400), "1", "", "2", "http://reply/"},
 		"unreachable":       {unreachable, "1 1 1", "", "2", "http://reply/"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,8 +158,8 @@ func TestSubscriptionWithoutReplyDropsReplies(t *testing.T) {
 	})
 }
 
-// A Subscription without subscriber has events sent to its reply destination, whose answers are no replies
-// (eventing Derived (Reply) Events-4, eventing Subscription Lifecycle-9).
+// The events of a Subscription without subscriber are sent to its reply destination, whose answers are not
+// replies (eventing Derived (Reply) Events-4, eventing Subscription Lifecycle-9).
 func TestSubscriptionWithoutSubscriber(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(subscription("a", withReply, func(c *eventing.Consumer) { c.Subscriber = eventing.Endpoint{} }))

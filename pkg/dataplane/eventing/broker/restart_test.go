@@ -17,7 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// How often a delivery was tried, and when it is due, is kept over restarts.
+// The number of attempts of a delivery and its due time are kept over restarts.
 func TestRetriesSurviveRestarts(t *testing.T) {
 	for name, restart := range map[string]func(*fixture){"restart": (*fixture).restart, "crash": (*fixture).crash} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestCopiesAreReadAtTheEnd(t *testing.T) {
 	}
 }
 
-// A copy behind a long queue is waited for only shortly. It is sent by the next process.
+// The wait for a copy behind a long queue is short. The next process sends it.
 func TestCopiesAreWaitedForShortly(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("a"))
@@ -101,8 +101,8 @@ func TestCopiesAreWaitedForShortly(t *testing.T) {
 	})
 }
 
-// Events that were done of a segment is not repeated after a restart, though the rest of it was broken off: neither the attempts of
-// others that share it, nor those at events that were written together (eventing DeliverySpec).
+// Finished deliveries of a segment are not repeated after a restart, although the other ones were canceled: neither deliveries of one
+// event to several consumers, nor of events that were written together (eventing DeliverySpec).
 func TestPartsSurviveRestart(t *testing.T) {
 	for name, direct := range map[string]bool{"shared segment": true, "own queue": false} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestPartsSurviveRestart(t *testing.T) {
 				w.answer("a", always(500))
 				w.restart()
 				w.after(time.Hour)
-				// Half of the first attempts were broken off, which does not count.
+				// Half of the first attempts were canceled, which does not count.
 				first := len(ids) / 2
 				if !direct {
 					first += 4
@@ -147,7 +147,7 @@ func TestPartsSurviveRestart(t *testing.T) {
 	}
 }
 
-// Events that were accepted is delivered after a crash, also if it was in flight, to each consumer that has not got it.
+// Accepted events are delivered after a crash, also if they were in flight, to each consumer that has not received them.
 func TestCrash(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("hung"), trigger("slow"), trigger("fast"), trigger("o", ordered))
@@ -157,7 +157,7 @@ func TestCrash(t *testing.T) {
 		ids := numbers(100)
 		w.accept(brokerKey, ids...)
 		w.after(delivery.SharedTimeout + delivery.SharedTimeout/2)
-		// Only attempts of after the crash meet it.
+		// Only attempts after the crash use it.
 		w.answer("hung", nil)
 		w.crash()
 		w.after(time.Hour)
@@ -165,7 +165,7 @@ func TestCrash(t *testing.T) {
 			received := strings.Fields(w.sorted(name))
 			w.expect(name+" took", strings.Join(slices.Compact(slices.Clone(received)), " "), strings.Join(ids, " "))
 			if twice := len(received) - len(ids); twice > delivery.InitialWindow && name != "fast" {
-				t.Errorf("%s took %d events twice, want at most the ones that were in flight", name, twice)
+				t.Errorf("%s received %d events twice, want at most the ones in flight", name, twice)
 			}
 		}
 		w.log.expectLeft(t, "b", nil)
@@ -188,7 +188,7 @@ func TestAcceptedBeforeStart(t *testing.T) {
 	})
 }
 
-// Start deletes what belongs to objects that are gone, and keeps what belongs to the ones that are delivered later.
+// Start deletes the events of deleted objects, and keeps the events of consumers that are set later.
 func TestStartPrunes(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("kept", withDelivery(linear(3, time.Minute))), trigger("gone", withDelivery(linear(3, time.Minute)), withDeadLetter), trigger("late"))
@@ -220,8 +220,7 @@ func TestStartPrunes(t *testing.T) {
 	})
 }
 
-// A consumer that the API has, but that is set only later, gets its events of shared segments; one that is
-// gone does not hold them up.
+// A consumer that the API has, but that is set only later, gets its events of shared segments; a deleted one does not delay them.
 func TestConsumerSetLater(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.Stop(time.Second)
@@ -271,8 +270,8 @@ func TestConsumerSetAfterStop(t *testing.T) {
 	})
 }
 
-// Events of a consumer that exists but was not set move to its queue, where they hold up no consumer and take no memory, and
-// survive further restarts; the log refusing them for a while changes nothing.
+// Events of a consumer that exists but was not set move to its queue, where they neither delay other consumers nor use memory, and
+// survive further restarts, also if the log rejects them for some time.
 func TestConsumerSetMuchLater(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("late"), trigger("a"))
@@ -307,7 +306,7 @@ func TestConsumerSetMuchLater(t *testing.T) {
 	})
 }
 
-// Stop lets deliveries in flight end, and begins no others.
+// Stop waits for deliveries in flight, and begins no others.
 func TestStopDrains(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("slow"), trigger("o", ordered))
@@ -331,7 +330,7 @@ func TestStopDrains(t *testing.T) {
 	})
 }
 
-// Stop breaks off what takes longer than it may; that is delivered by the next broker.
+// Stop cancels attempts that exceed its timeout; the next broker repeats these deliveries.
 func TestStopBreaksOff(t *testing.T) {
 	run(t, func(w *fixture) {
 		w.set(trigger("hung", withDelivery(linear(3, time.Second))), trigger("o", ordered), trigger("full", withDeadLetter))
@@ -358,23 +357,23 @@ func TestStopBreaksOff(t *testing.T) {
 		}
 		w.replace(func() {})
 		w.after(time.Hour)
-		// The segment that the first had shared with the last comes again as a whole.
+		// The segment that the first event shares with the last one is redelivered completely.
 		w.expectReceived(map[string]string{"hung": "1 1", "o": "1", "full": "1", "dead": ""})
 		w.log.expectLeft(t, "b", nil)
 	})
 }
 
-// A subscriber that was away and answers again gets at once what waited for it, unless another endpoint chose when retries are
-// to be made (eventing DeliverySpec).
+// A subscriber that was unreachable and answers again gets all waiting events at once, unless an endpoint requested a delay by
+// Retry-After (eventing DeliverySpec).
 func TestEndpointReturns(t *testing.T) {
 	long := eventing.DefaultDelivery()
 	for name, test := range map[string]struct {
 		delivery eventing.Delivery
 		want     time.Duration
 	}{
-		"nothing said":               {long, 5 * time.Minute},
-		"overloaded when it is back": {long, 5 * time.Minute},
-		"explicit":                   {linear(10, time.Hour), time.Hour},
+		"nothing said":                  {long, 5 * time.Minute},
+		"overloaded after its recovery": {long, 5 * time.Minute},
+		"explicit":                      {linear(10, time.Hour), time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(w *fixture) {
@@ -384,7 +383,7 @@ func TestEndpointReturns(t *testing.T) {
 				w.after(5 * time.Minute)
 				seen := len(w.attempts("a"))
 				w.answer("a", func(n int) (time.Duration, sender.Result) {
-					if name == "overloaded when it is back" && time.Since(w.start) < 5*time.Minute+2*time.Second {
+					if name == "overloaded after its recovery" && time.Since(w.start) < 5*time.Minute+2*time.Second {
 						return 0, status(503)
 					}
 					return time.Millisecond, status(202)
@@ -392,7 +391,7 @@ func TestEndpointReturns(t *testing.T) {
 				w.accept(brokerKey, "new")
 				w.after(10*time.Second + test.want - 5*time.Minute)
 				if have := len(strings.Fields(w.received("a"))); have != 51 {
-					t.Errorf("after %v and %d attempts while it was unreachable, the subscriber took %d events, want 51", time.Since(w.start), seen, have)
+					t.Errorf("after %v and %d attempts while it was unreachable, the subscriber received %d events, want 51", time.Since(w.start), seen, have)
 				}
 				if test.want == time.Hour {
 					for _, c := range w.attempts("a")[seen:] {
@@ -434,7 +433,7 @@ func TestSameNameOtherUID(t *testing.T) {
 		w.must(w.SetStream(w.Context(), eventing.Stream{Key: brokerKey, UID: "new"}))
 		w.log.expectLeft(t, "b", nil)
 		if err := w.SetConsumer(w.Context(), c); err == nil {
-			t.Error("a consumer of the stream that is gone was received")
+			t.Error("an event of the deleted stream was received")
 		}
 		c.StreamUID = "new"
 		w.set(c)

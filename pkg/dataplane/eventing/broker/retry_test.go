@@ -27,19 +27,19 @@ func TestRetries(t *testing.T) {
 		want     []time.Duration
 		dropped  int64
 	}{
-		"none":                        {linear(0, time.Second), always(500), []time.Duration{0}, 1},
-		"linear":                      {linear(3, time.Second), always(500), []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}, 1},
-		"linear without delay":        {linear(2, 0), always(500), []time.Duration{0, 0, 0}, 1},
-		"linear over hours":           {linear(1, 5*time.Hour), always(500), []time.Duration{0, 5 * time.Hour}, 1},
-		"exponential":                 {exponential(4, 0), always(500), []time.Duration{0, 200 * ms, 600 * ms, 1400 * ms, 3000 * ms}, 1},
-		"exponential, bounded":        {exponential(4, 500*ms), always(500), []time.Duration{0, 200 * ms, 600 * ms, 1100 * ms, 1600 * ms}, 1},
-		"no answer":                   {linear(2, time.Second), unreachable, []time.Duration{0, time.Second, 2 * time.Second}, 1},
-		"not found":                   {linear(1, time.Second), always(404), []time.Duration{0, time.Second}, 1},
-		"success at last":             {linear(2, time.Second), failing(2, 500), []time.Duration{0, time.Second, 2 * time.Second}, 0},
-		"success":                     {linear(2, time.Second), nil, []time.Duration{0}, 0},
-		"no retry of what cannot be":  {linear(5, time.Second), always(400), []time.Duration{0}, 1},
-		"no retry of redirects":       {linear(5, time.Second), always(301), []time.Duration{0}, 1},
-		"no retry of interim answers": {linear(5, time.Second), always(102), []time.Duration{0}, 1},
+		"none":                         {linear(0, time.Second), always(500), []time.Duration{0}, 1},
+		"linear":                       {linear(3, time.Second), always(500), []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}, 1},
+		"linear without delay":         {linear(2, 0), always(500), []time.Duration{0, 0, 0}, 1},
+		"linear over hours":            {linear(1, 5*time.Hour), always(500), []time.Duration{0, 5 * time.Hour}, 1},
+		"exponential":                  {exponential(4, 0), always(500), []time.Duration{0, 200 * ms, 600 * ms, 1400 * ms, 3000 * ms}, 1},
+		"exponential, bounded":         {exponential(4, 500*ms), always(500), []time.Duration{0, 200 * ms, 600 * ms, 1100 * ms, 1600 * ms}, 1},
+		"no answer":                    {linear(2, time.Second), unreachable, []time.Duration{0, time.Second, 2 * time.Second}, 1},
+		"not found":                    {linear(1, time.Second), always(404), []time.Duration{0, time.Second}, 1},
+		"success at last":              {linear(2, time.Second), failing(2, 500), []time.Duration{0, time.Second, 2 * time.Second}, 0},
+		"success":                      {linear(2, time.Second), nil, []time.Duration{0}, 0},
+		"no retry of permanent errors": {linear(5, time.Second), always(400), []time.Duration{0}, 1},
+		"no retry of redirects":        {linear(5, time.Second), always(301), []time.Duration{0}, 1},
+		"no retry of interim answers":  {linear(5, time.Second), always(102), []time.Duration{0}, 1},
 	} {
 		for order, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
 			t.Run(name+", "+order, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRetries(t *testing.T) {
 					w.log.expectLeft(t, "b", nil)
 					n := w.count(c.Key)
 					if retried := n.retried.Load(); retried != int64(len(test.want)-1) {
-						t.Errorf("%d attempts were to be repeated, want %d", retried, len(test.want)-1)
+						t.Errorf("%d attempts were retried, want %d", retried, len(test.want)-1)
 					}
 					if dropped, delivered := n.dropped.Load(), n.delivered.Load(); dropped != test.dropped || delivered != 1-test.dropped {
 						t.Errorf("%d events were dropped and %d delivered, want %d and %d", dropped, delivered, test.dropped, 1-test.dropped)
@@ -64,7 +64,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// eventing Event Acknowledgement and Delivery Retry-7: retries wait as long as Retry-After asks for.
+// eventing Event Acknowledgement and Delivery Retry-7: retries wait as long as Retry-After requests.
 func TestRetryAfter(t *testing.T) {
 	asking := func(code int, after time.Duration) answer {
 		return func(n int) (time.Duration, sender.Result) {
@@ -81,14 +81,14 @@ func TestRetryAfter(t *testing.T) {
 		most   *time.Duration
 		want   time.Duration
 	}{
-		"longer than the backoff":    {asking(429, 10*time.Second), nil, 10 * time.Second},
-		"shorter than the backoff":   {asking(429, time.Second), nil, 2 * time.Second},
-		"unavailable":                {asking(503, 10*time.Second), nil, 10 * time.Second},
-		"very long":                  {asking(503, 10*time.Hour), nil, 10 * time.Hour},
-		"bounded":                    {asking(503, 10*time.Hour), ptr.To(5 * time.Second), 5 * time.Second},
-		"below the bound":            {asking(503, 4*time.Second), ptr.To(5 * time.Second), 4 * time.Second},
-		"ignored":                    {asking(429, 10*time.Second), ptr.To(time.Duration(0)), 2 * time.Second},
-		"of no meaning with another": {asking(500, 10*time.Second), nil, 2 * time.Second},
+		"longer than the backoff":     {asking(429, 10*time.Second), nil, 10 * time.Second},
+		"shorter than the backoff":    {asking(429, time.Second), nil, 2 * time.Second},
+		"unavailable":                 {asking(503, 10*time.Second), nil, 10 * time.Second},
+		"very long":                   {asking(503, 10*time.Hour), nil, 10 * time.Hour},
+		"bounded":                     {asking(503, 10*time.Hour), ptr.To(5 * time.Second), 5 * time.Second},
+		"below the bound":             {asking(503, 4*time.Second), ptr.To(5 * time.Second), 4 * time.Second},
+		"ignored":                     {asking(429, 10*time.Second), ptr.To(time.Duration(0)), 2 * time.Second},
+		"ignored with another status": {asking(500, 10*time.Second), nil, 2 * time.Second},
 	} {
 		for order, how := range map[string]func(*eventing.Consumer){"unordered": func(*eventing.Consumer) {}, "ordered": ordered} {
 			t.Run(name+", "+order, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Attempts are made with the options of the consumer (eventing DeliverySpec), and ask for replies only where these
+// Attempts are made with the options of the consumer (eventing DeliverySpec), and request replies only if these
 // are processed (eventing Derived (Reply) Events-1 and -4).
 func TestAttemptOptions(t *testing.T) {
 	run(t, func(w *fixture) {

@@ -29,7 +29,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 )
 
-// installation is some replicas on one log, with the membership that the test sets.
+// installation is a set of replicas on one log, with the membership that the test sets.
 type installation struct {
 	*fixture
 	replicas map[string]*sharded
@@ -37,7 +37,7 @@ type installation struct {
 	mu sync.Mutex
 	// cut are the replicas that cannot be reached. mu guards it.
 	cut sets.Set[string]
-	// subscribed are consumers that replicas get while they do not have them yet. mu guards it.
+	// subscribed are consumers that exist in the API, but that replicas have not observed yet. mu guards it.
 	subscribed []eventing.Consumer
 }
 
@@ -52,7 +52,7 @@ type sharded struct {
 	peers   *http.ServeMux
 }
 
-// install runs a test with replicas that all see each other.
+// install runs a test with replicas that are all members for each other.
 func install(t *testing.T, names []string, test func(i *installation)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,14 +70,14 @@ func install(t *testing.T, names []string, test func(i *installation)) {
 	})
 }
 
-// add starts a replica that sees some members.
+// add starts a replica that observes some members.
 func (i *installation) add(name string, seen ...string) *sharded {
 	i.Helper()
 	r := &sharded{name: name, view: membership.NewView(set(name, seen...)), session: i.log.open(), peers: http.NewServeMux()}
 	ctx := klog.NewContext(i.Context(), logr.Discard())
 	r.broker = New(ctx, Options{
 		Log: r.session, Send: i.send, Clock: clock.RealClock{},
-		Address:       func(key eventing.Key) string { return "http://broker/" + key.Name },
+		Addresses:     func(key eventing.Key) []string { return []string{"http://broker/" + key.Name} },
 		Exists:        func(uid types.UID) bool { return !i.absent[uid] },
 		HealthChanged: func(eventing.Key) {},
 	})
@@ -106,7 +106,7 @@ func (i *installation) add(name string, seen ...string) *sharded {
 	return r
 }
 
-// streamCount is how many Brokers there are, each with one Trigger, t0 and so on.
+// streamCount is the number of Brokers, each with one Trigger, t0 and so on.
 const streamCount = 12
 
 func streamKey(n int) eventing.Key {
@@ -121,7 +121,7 @@ func set(self string, names ...string) *membership.Set {
 	return membership.NewSet(self, all...)
 }
 
-// see has some replicas see some members.
+// see makes some replicas observe some members.
 func (i *installation) see(replicas []string, seen ...string) {
 	for _, name := range replicas {
 		i.replicas[name].view.Set(set(name, seen...))
@@ -140,7 +140,7 @@ func owned(t *testing.T, by string, names ...string) int {
 	return 0
 }
 
-// kill ends a replica as a process does that is killed.
+// kill ends a replica like the kill of its process.
 func (i *installation) kill(name string) {
 	i.unplug(name)
 	r := i.replicas[name]
@@ -216,7 +216,7 @@ func sorted(ids string) string {
 
 var abc = []string{"a", "b", "c"}
 
-// All replicas take the events of all streams, and each is delivered once.
+// All replicas accept events for all streams, and each event is delivered once.
 func TestShardsForward(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		for n := range streamCount {
@@ -240,7 +240,7 @@ func TestShardsForward(t *testing.T) {
 	})
 }
 
-// A replica that leaves hands its streams over: what waits there is delivered by others, without delay.
+// When a replica leaves the membership, others acquire its streams and deliver the waiting events without delay.
 func TestShardsDrain(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -261,7 +261,7 @@ func TestShardsDrain(t *testing.T) {
 	})
 }
 
-// An attempt in flight continues for a moment when a stream changes hands, and is not repeated by who gets it.
+// An attempt in flight continues for a moment when the owner of a stream changes, and the new owner does not repeat it.
 func TestShardsDrainDuringAttempt(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -275,7 +275,7 @@ func TestShardsDrainDuringAttempt(t *testing.T) {
 	})
 }
 
-// One that takes longer is broken off, and made again by who gets the stream.
+// An attempt that takes longer is canceled, and the new owner repeats it.
 func TestShardsDrainDuringLongAttempt(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -294,8 +294,7 @@ func TestShardsDrainDuringLongAttempt(t *testing.T) {
 	})
 }
 
-// Events for a consumer without an address are kept by whichever replica owns the stream, however often that changes, and
-// delivered once there is an address.
+// Events for a consumer without an address are kept by each owner of the stream, and delivered once the address is known.
 func TestShardsUnresolved(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -327,8 +326,8 @@ func TestShardsUnresolved(t *testing.T) {
 	})
 }
 
-// A replica whose informers are behind accepts no events of a stream that it gains before it knows the consumers that the
-// former owner had: they would not get them. It waits for no consumer that is gone.
+// A replica whose informers lag behind accepts no events for a gained stream before it has the consumers of the former
+// owner, which would not get them. It does not wait for deleted consumers.
 func TestShardsBehind(t *testing.T) {
 	for name, brought := range map[string]bool{"brought": true, "deleted": false} {
 		t.Run(name, func(t *testing.T) {
@@ -364,8 +363,8 @@ func TestShardsBehind(t *testing.T) {
 	}
 }
 
-// What a replica accepted that is killed is delivered by others once they see that it is gone. Until then senders get
-// 503 with Retry-After.
+// Other replicas deliver the accepted events of a killed replica once they observe that it is no longer a member. Until
+// then senders get 503 with Retry-After.
 func TestShardsKill(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -389,7 +388,7 @@ func TestShardsKill(t *testing.T) {
 	})
 }
 
-// A replica that is cut off continues with its streams, as others do: nothing that either accepted is lost.
+// A partitioned replica continues with its streams, as others do: no accepted event of either is lost.
 func TestShardsPartition(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -398,7 +397,7 @@ func TestShardsPartition(t *testing.T) {
 		i.see([]string{"b", "c"}, "b", "c")
 		i.expectPost("a", n, "1", http.StatusAccepted)
 		i.expectPost("b", n, "2", http.StatusAccepted)
-		// No replica listens to queues that are empty for long.
+		// No replica keeps consumers of queues that are empty for long.
 		i.after(10 * time.Minute)
 		i.answer(name, failing(1, 503))
 		i.expectPost("c", n, "3", http.StatusAccepted)
@@ -411,7 +410,7 @@ func TestShardsPartition(t *testing.T) {
 	})
 }
 
-// A replica that forwards waits for an owner that does not know yet that it is.
+// A forwarding replica waits for an owner that has not observed its ownership yet.
 func TestShardsWaitForOwner(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -430,7 +429,7 @@ func TestShardsWaitForOwner(t *testing.T) {
 	})
 }
 
-// The log of a Broker that is deleted by its owner too.
+// The owner of a deleted Broker deletes its log.
 func TestShardsDelete(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
@@ -440,11 +439,11 @@ func TestShardsDelete(t *testing.T) {
 			i.must(i.replicas[name].shards.RemoveStream(i.Context(), streamKey(n)))
 		}
 		if left := i.log.left(streamKey(n).Name); len(left) == 0 {
-			t.Error("others than the owner delete events")
+			t.Error("replicas other than the owner delete events")
 		}
 		i.must(i.replicas["a"].shards.RemoveStream(i.Context(), streamKey(n)))
 		if left := i.log.left(streamKey(n).Name); len(left) > 0 {
-			t.Errorf("events are left: %v", left)
+			t.Errorf("events remain: %v", left)
 		}
 		i.expectPost("b", n, "2", http.StatusNotFound)
 	})

@@ -23,7 +23,9 @@ type stream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	// consumers are the consumers by filter: each accepted event is matched against the current ones.
-	consumers atomic.Pointer[filter.Index[types.UID, *consumer]]
+	consumers atomic.Pointer[matchers]
+	// appends are in progress. settle replaces them.
+	appends atomic.Pointer[appends]
 	// byUID has the same consumers.
 	byUID sync.Map
 	// unassigned are the deliveries to consumers that exist but were not set yet.
@@ -36,16 +38,23 @@ type stream struct {
 	resumed bool
 	// removed is true if the stream does not exist anymore, or another replica owns it.
 	removed atomic.Bool
-	counts  streamCounts
+	counts  *streamCounts
+}
+
+// matchers are the consumers by filter, with the fingerprint of all filters (trace.Fingerprint). Immutable.
+type matchers struct {
+	*filter.Index[types.UID, *consumer]
+	filters uint64
 }
 
 // streamCounts are the counters of a stream's metrics.
 type streamCounts struct{ accepted, matched, looped atomic.Int64 }
 
 func newStream(b *Broker, spec eventing.Stream, log logqueue.Stream, queues map[string]uint64) *stream {
-	s := &stream{spec: spec, broker: b, log: log, queues: queues}
+	s := &stream{spec: spec, broker: b, log: log, queues: queues, counts: b.streamCounts.of(spec.Key, spec.UID)}
 	s.ctx, s.cancel = context.WithCancel(klog.NewContext(b.ctx, klog.FromContext(b.ctx).WithValues("stream", spec.Key.String())))
-	s.consumers.Store(&filter.Index[types.UID, *consumer]{})
+	s.consumers.Store(&matchers{Index: &filter.Index[types.UID, *consumer]{}})
+	s.appends.Store(newAppends())
 	s.unassigned.stream = s
 	s.deliveries = delivery.NewStream(s.ctx, delivery.StreamConfig{
 		Log: log, Clock: b.options.Clock, Workers: b.workers, Share: b.shares.Of(spec.Key.Namespace), Memory: b.memories.Of(spec.Key.Namespace),
@@ -77,10 +86,11 @@ func (s *stream) expect(queues map[string]uint64) {
 }
 
 // index changes the consumers that new events are matched with.
-func (s *stream) index(change func(*filter.Index[types.UID, *consumer]) *filter.Index[types.UID, *consumer]) {
+func (s *stream) index(change func(matchers) matchers) {
 	for {
 		before := s.consumers.Load()
-		if s.consumers.CompareAndSwap(before, change(before)) {
+		after := change(*before)
+		if s.consumers.CompareAndSwap(before, &after) {
 			return
 		}
 	}

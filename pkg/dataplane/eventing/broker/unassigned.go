@@ -20,7 +20,7 @@ type unassigned struct {
 	stream *stream
 
 	mu sync.Mutex
-	// waiting are the deliveries in memory, stored the consumers whose queue has some. mu guards both.
+	// waiting has the deliveries in memory, stored the consumers whose queue has some. mu guards both.
 	waiting map[types.UID][]*delivery.Delivery
 	stored  sets.Set[types.UID]
 }

@@ -36,6 +36,9 @@ type Delivery struct {
 	group *group
 }
 
+// Accepted returns the time at which the stream accepted the event; for a dead letter, the event that it reports.
+func (d *Delivery) Accepted() time.Time { return d.accepted }
+
 // header returns the header of the delivery's record in a subscriber queue.
 func (d *Delivery) header(id uint64) record.Header {
 	return record.Header{ID: id, Accepted: d.accepted, Attempts: d.Attempts, Due: d.due, Unanswered: d.unanswered}

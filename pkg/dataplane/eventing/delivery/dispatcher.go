@@ -72,7 +72,7 @@ func (p *dispatcher) next(admitted bool) *Delivery {
 	if q.index.ready.len() > 0 && !(q.config.Ordered() && inFlight > 0) {
 		ok, at := p.limiter.allows(inFlight, now)
 		// Without a share, the Share calls startOne later.
-		if ok && (admitted || q.stream.config.Share.acquire(p)) {
+		if ok && (admitted || q.config.Share.acquire(p)) {
 			d := q.index.ready.pop()
 			d.started, d.timed = now, d.state.Record.Shared()
 			q.apply(d, machine.Started)
@@ -107,7 +107,7 @@ func (p *dispatcher) attempt(d *Delivery) *Delivery {
 	if slow != nil {
 		slow.Stop()
 	}
-	q.stream.config.Share.release()
+	q.config.Share.release()
 	next, deadLetter := p.finish(d, &o)
 	if deadLetter {
 		p.sendDeadLetter(d, o.DeadLetter)
@@ -135,7 +135,8 @@ func (p *dispatcher) finish(d *Delivery, o *Outcome) (next *Delivery, deadLetter
 		if !o.Skipped {
 			d.Attempts++
 		}
-		if q.config.Ordered() && d.state.Record == machine.Owned && inFlight == 1 {
+		// The log counts each time that a segment is returned to it, as an attempt.
+		if q.config.Ordered() && d.state.Record == machine.Owned && inFlight == 1 && !o.Skipped {
 			e = machine.FailedInOrder
 		} else {
 			d.due, d.unanswered = now.Add(o.Backoff), o.Unanswered

@@ -98,7 +98,7 @@ func (x *index) segment(deliveries []*Delivery) *segment {
 	return nil
 }
 
-// move makes to the segment of a delivery's record.
+// move changes the segment of a delivery's record to the given one.
 func (x *index) move(d *Delivery, to *segment) {
 	x.count(d, -1)
 	d.owned = to

@@ -10,7 +10,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 )
 
-// counts is what an index has of one delivery and its segment. Known is the kind of record that it expects to read.
+// counts are the counters of an index with one delivery and its segment. Known is the kind of record that it expects to read.
 type counts struct {
 	InFlight, Read, Storing, Sharing, Busy int
 	Known                                  string

@@ -68,6 +68,7 @@ func (l *limiter) allows(inFlight int, now time.Time) (ok bool, at time.Time) {
 func (l *limiter) observe(o *Outcome, started time.Time, inFlight int, now time.Time) (answers bool) {
 	switch {
 	case o.Skipped:
+		l.until = later(l.until, now.Add(o.RetryAfter))
 		return false
 	case o.Overloaded:
 		l.overloaded(started, o.Throttled, o.RetryAfter, now)

@@ -7,7 +7,7 @@ import (
 
 var epoch = time.Unix(1700000000, 0)
 
-// round has as many attempts answered as are allowed at a time; others begin at once, as many as are allowed then.
+// round answers as many attempts as the limit allows; new ones begin at once, up to the limit at that time.
 func (l *limiter) round(took time.Duration, now time.Time) {
 	for range int(l.window) {
 		l.answered(took, int(l.window), now)
@@ -67,7 +67,7 @@ func TestLimiterForgetsTheFastestAnswer(t *testing.T) {
 	expectLimit(t, &l, InitialWindow+1)
 }
 
-// Of the attempts that were in flight together, all that fail tell the same.
+// Failures of attempts that were in flight together count once.
 func TestLimiterHalvesOncePerRound(t *testing.T) {
 	l := newLimiter()
 	began, now := epoch, epoch.Add(time.Second)
@@ -91,14 +91,14 @@ func TestLimiterAlwaysAllowsOne(t *testing.T) {
 	}
 	expectLimit(t, &l, 1)
 	if ok, _ := l.allows(0, now); !ok {
-		t.Error("no attempt is allowed though none is in flight")
+		t.Error("no attempt is allowed although none is in flight")
 	}
 	if ok, at := l.allows(1, now); ok || !at.IsZero() {
 		t.Errorf("a second attempt: %v, %v; want none before the first ended", ok, at)
 	}
 }
 
-// A 429 answer to the only attempt in flight keeps the next ones apart.
+// A 429 answer to the only attempt in flight delays the next ones.
 func TestLimiterPausesAfterTooManyRequests(t *testing.T) {
 	l := newLimiter()
 	now := epoch
@@ -123,7 +123,7 @@ func TestLimiterPausesAfterTooManyRequests(t *testing.T) {
 	}
 	for range 2 {
 		if ok, _ := l.allows(0, now); !ok {
-			t.Fatal("attempts are still kept apart after ten answers")
+			t.Fatal("attempts are still delayed after ten answers")
 		}
 	}
 }
@@ -134,10 +134,10 @@ func TestLimiterWaitsAsLongAsAsked(t *testing.T) {
 		l.overloaded(epoch, false, asked, epoch)
 		l.overloaded(epoch, false, asked/2, epoch)
 		if ok, at := l.allows(0, epoch.Add(want-1)); ok || !at.Equal(epoch.Add(want)) {
-			t.Errorf("asked to wait for %v: %v at %v, want none before %v", asked, ok, at.Sub(epoch), want)
+			t.Errorf("with Retry-After %v: %v at %v, want none before %v", asked, ok, at.Sub(epoch), want)
 		}
 		if ok, _ := l.allows(0, epoch.Add(want)); !ok {
-			t.Errorf("asked to wait for %v: none is allowed after that", asked)
+			t.Errorf("with Retry-After %v: none is allowed after that", asked)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -55,7 +56,8 @@ type Outcome struct {
 	DeadLetter *event.Event
 	// Backoff is the delay before the next attempt, if Event is Failed.
 	Backoff time.Duration
-	// Skipped is true if no attempt was made because no endpoint is configured. The others are false then.
+	// Skipped is true if no attempt was made, because no endpoint is configured or nothing authenticates the delivery. It is not counted. The others
+	// are false then; RetryAfter is the time until the next attempt at this endpoint.
 	Skipped bool
 	// Unanswered is true if the endpoint did not answer, and the next attempt need not wait once it answers again.
 	Unanswered bool
@@ -73,6 +75,8 @@ type QueueConfig struct {
 	Attempt func(ctx context.Context, d *Delivery) Outcome
 	// Ordered reports whether deliveries are made one at a time, in order.
 	Ordered func() bool
+	// Share bounds the attempts in flight. Nil means the Share of the stream.
+	Share *Share
 	// DeadLetters is the Queue of the dead letter sink, or nil if Attempt never returns Undeliverable.
 	DeadLetters *Queue
 }
@@ -85,13 +89,13 @@ type Queue struct {
 
 	config QueueConfig
 	stream *Stream
-	// ctx ends when the consumer is removed or the process stops.
+	// ctx is canceled when the consumer is removed or the process stops.
 	ctx     context.Context
 	writer  writer
 	running sync.WaitGroup
 
 	mu sync.Mutex
-	// All below is guarded by mu, except dispatcher.queued.
+	// mu guards the fields below, except dispatcher.queued.
 	index      index
 	dispatcher dispatcher
 	evictor    evictor
@@ -106,6 +110,7 @@ type Queue struct {
 
 // NewQueue returns a Queue that reads nothing before Start. Its deliveries end with ctx.
 func (s *Stream) NewQueue(ctx context.Context, config QueueConfig) *Queue {
+	config.Share = cmp.Or(config.Share, s.config.Share)
 	q := &Queue{config: config, stream: s, ctx: ctx, index: newIndex()}
 	q.writer.queue, q.evictor.queue = q, q
 	q.dispatcher.queue, q.dispatcher.limiter = q, newLimiter()
@@ -319,7 +324,7 @@ func (q *Queue) append(d *Delivery) {
 	d.ungroup(next)
 }
 
-// written notes that the log accepted records, or did not.
+// written records whether the log accepted records.
 func (q *Queue) written(writes []write, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

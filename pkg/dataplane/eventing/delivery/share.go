@@ -2,8 +2,8 @@ package delivery
 
 import "sync"
 
-// maxInFlight bounds the attempts in flight of one namespace, over all of its consumers: a flood of events or slow
-// subscribers cost other namespaces no more than that. It is larger than the window of one consumer.
+// maxInFlight bounds the attempts in flight of one namespace, over all of its consumers, and so the effect of a flood of events or
+// of slow subscribers on other namespaces. It is larger than the window of one consumer.
 const maxInFlight = 4 * maxWindow
 
 // Shares has the Share of each namespace.

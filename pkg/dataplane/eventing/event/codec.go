@@ -22,7 +22,7 @@ const (
 	typeBits = 2
 )
 
-// Size returns the most bytes that Append appends.
+// Size returns the maximum number of bytes that Append appends.
 func (e *Event) Size() int {
 	const number = 5
 	size := 2 + 3*number + len(e.Data)
@@ -71,8 +71,8 @@ func (e *Event) Append(buf []byte) []byte {
 
 var errTruncated = errors.New("it ends early")
 
-// Decode reads an event that Append wrote. Its Data is part of data, which may not change as long as the event is in
-// use; names and values are copied. It fails if data is anything else.
+// Decode reads an event that Append wrote. Its Data is part of data, which may not change as long as the event is in use; names
+// and values are copied. It returns an error for any other data.
 func Decode(data []byte) (*Event, error) {
 	e, err := decode(data)
 	if err != nil {

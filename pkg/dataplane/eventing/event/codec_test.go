@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCodec covers that the log returns unchanged events.
+// TestCodec checks that the log returns unchanged events.
 func TestCodec(t *testing.T) {
 	for name, e := range map[string]*Event{
 		"empty":      {},
@@ -22,7 +22,7 @@ func TestCodec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			encoded := e.Append([]byte("before"))
 			if size := len(encoded) - len("before"); size > e.Size() {
-				t.Errorf("it takes %d bytes, more than the %d it says", size, e.Size())
+				t.Errorf("the encoding has %d bytes, more than Size, which is %d", size, e.Size())
 			}
 			got, err := Decode(encoded[len("before"):])
 			if err != nil {
@@ -35,7 +35,7 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// TestDecodeMalformed covers that whatever is not the whole of an event is refused.
+// TestDecodeMalformed checks that data other than a complete event is rejected.
 func TestDecodeMalformed(t *testing.T) {
 	e := &Event{Attributes: append(strs("id", "1"), Attribute{"n", "1", Boolean}), Headers: []Header{{"b3", "x"}}, Data: []byte("data")}
 	encoded := e.Append(nil)

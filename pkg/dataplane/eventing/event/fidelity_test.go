@@ -7,8 +7,7 @@ import (
 	cloudevent "github.com/cloudevents/sdk-go/v2/event"
 )
 
-// TestFidelity reads events in the JSON format and writes them. The SDK changes each of them: this is why the package has a
-// reader and a writer of its own.
+// TestFidelity reads events in the JSON format and writes them. The SDK changes each of them, so the package has its own reader and writer.
 func TestFidelity(t *testing.T) {
 	const start = `{"specversion":"1.0","id":"1","source":"/s","type":"t"`
 	for name, members := range map[string]string{
@@ -37,14 +36,14 @@ func TestFidelity(t *testing.T) {
 	}
 }
 
-// TestLoss has events that are rejected here. The SDK accepts them, and loses what it cannot represent.
+// TestLoss covers events that this package rejects. The SDK accepts them, and loses parts that it cannot represent.
 func TestLoss(t *testing.T) {
 	const start = `{"specversion":"1.0","id":"1","source":"/s","type":"t"`
 	for name, test := range map[string]struct{ in, sdk string }{
-		"number that is no integer": {start + `,"n":1.5}`, start + `,"n":1}`},
-		"attribute given twice":     {start + `,"n":"1","n":"2"}`, start + `,"n":"2"}`},
-		"data given twice":          {start + `,"data":1,"data":2}`, start + `,"data":2}`},
-		"name in upper case":        {start + `,"N":"1"}`, start + `,"n":"1"}`},
+		"number that is not an integer": {start + `,"n":1.5}`, start + `,"n":1}`},
+		"attribute given twice":         {start + `,"n":"1","n":"2"}`, start + `,"n":"2"}`},
+		"data given twice":              {start + `,"data":1,"data":2}`, start + `,"data":2}`},
+		"name in upper case":            {start + `,"N":"1"}`, start + `,"n":"1"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if events, err := readStructured([]byte(test.in), nil); err == nil {

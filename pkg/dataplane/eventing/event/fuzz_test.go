@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// FuzzDecode checks that Decode never panics, and that what it accepts is an event.
+// FuzzDecode checks that Decode never panics, and that accepted data is an event.
 func FuzzDecode(f *testing.F) {
 	f.Add((&Event{}).Append(nil))
 	f.Add((&Event{
@@ -54,7 +54,7 @@ func FuzzFromRequest(f *testing.F) {
 		}
 		for _, e := range events {
 			if e.Structured && !json.Valid(body) {
-				t.Fatalf("this is no JSON: %q", body)
+				t.Fatalf("this is not JSON: %q", body)
 			}
 			if _, err := e.ToSDK(); err != nil {
 				t.Errorf("the SDK rejects an accepted event: %v", err)
@@ -87,7 +87,7 @@ func checkStructured(t *testing.T, e *Event) {
 	}
 	want := *e
 	want.Structured, want.Headers = true, nil
-	// White space around JSON is no part of the value.
+	// White space around JSON is not part of the value.
 	got := *read[0]
 	if mediaType, typed := e.Get(DataContentType); (!typed || isJSON(mediaType)) && json.Valid(e.Data) {
 		want.Data = bytes.Trim(want.Data, " \t\r\n")

@@ -84,7 +84,7 @@ func read(header http.Header, body []byte) ([]*Event, error) {
 	if err := checkVersion(versions[0]); err != nil {
 		return nil, err
 	}
-	// The SDK knows the attributes of the version.
+	// The SDK defines the attributes of the version.
 	return readBinary(message, header, headers, body)
 }
 

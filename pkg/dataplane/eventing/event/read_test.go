@@ -109,7 +109,7 @@ var sortHeaders = cmp.Transformer("sort", func(headers []Header) map[string]stri
 	return byName
 })
 
-// TestCarriedLimit covers that the headers that travel with an event are bounded together, in all modes.
+// TestCarriedLimit checks that the headers that travel with an event are bounded together, in all modes.
 func TestCarriedLimit(t *testing.T) {
 	half := strings.Repeat("x", MaxHeaderBytes/2)
 	for name, test := range map[string]struct {
@@ -139,7 +139,7 @@ func TestCarriedLimit(t *testing.T) {
 	}
 }
 
-// TestCarried covers which headers travel with an event, in any letter case.
+// TestCarried covers the headers that travel with an event, in any letter case.
 func TestCarried(t *testing.T) {
 	header := headerOf("x-request-id", "1", "X-B3-TRACEID", "2", "x-b3-sampled", "3", "b3", "4", "TRACEPARENT", "5",
 		"tracestate", "6", "tracestate", "7", "knative-foo", "8", "knativeerrorcode", "no", "ce-knative-foo", "no", "x-b3", "no", "cookie", "no")
@@ -228,7 +228,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestMalformed covers that errors name the fault and the allowed values.
+// TestMalformed checks that errors name the fault and the allowed values.
 func TestMalformed(t *testing.T) {
 	structured, batch := headerOf("content-type", "application/cloudevents+json"), headerOf("content-type", "application/cloudevents-batch+json")
 	without := func(name string) http.Header {
@@ -275,31 +275,31 @@ func TestMalformed(t *testing.T) {
 		"too many attributes": {many, "", "it may have at most 256 attributes"},
 		"too large":           {binaryHeader("ce-ext", strings.Repeat("x", maxAttributeBytes)), "", "its attributes may take up at most 65536 bytes"},
 
-		"no JSON at all":    {structured, "", "it must be valid JSON: unexpected EOF"},
-		"broken JSON":       {structured, `{"a"`, "it must be valid JSON"},
-		"broken value":      {structured, `{` + minimal + `,"data":{]}`, "it must be valid JSON"},
-		"truncated":         {structured, `{` + minimal, "it must be valid JSON: unexpected EOF"},
-		"array":             {structured, `[]`, "it must be a JSON object"},
-		"more":              {structured, `{` + minimal + `} {}`, "nothing may follow"},
-		"no specversion":    {structured, `{"id":"1"}`, `attribute 'specversion' must be '1.0' or '0.3', not ""`},
-		"version 0.2":       {structured, `{"specversion":"0.2"}`, `attribute 'specversion' must be '1.0' or '0.3', not "0.2"`},
-		"numeric version":   {structured, `{"specversion":1.0}`, `attribute 'specversion' must be a string`},
-		"two versions":      {structured, `{` + minimal + `,"specversion":"1.0"}`, `member 'specversion' may not be given twice`},
-		"two ids":           {structured, `{` + minimal + `,"id":"2"}`, `attribute 'id' may not be given twice`},
-		"numeric id":        {structured, `{"specversion":"1.0","id":1,"source":"/s","type":"t"}`, `attribute 'id' must be a non-empty string`},
-		"null id":           {structured, `{"specversion":"1.0","id":null,"source":"/s","type":"t"}`, `attribute 'id' must be given`},
-		"object":            {structured, `{` + minimal + `,"ext":{}}`, `attribute 'ext' must be a string, a boolean or an integer of 32 bits`},
-		"fraction":          {structured, `{` + minimal + `,"ext":1.5}`, `attribute 'ext' must be a string, a boolean or an integer`},
-		"64 bits":           {structured, `{` + minimal + `,"ext":2147483648}`, `attribute 'ext' must be a string, a boolean or an integer`},
-		"capital":           {structured, `{` + minimal + `,"Ext":"x"}`, `attribute name "Ext" must consist`},
-		"control character": {structured, `{` + minimal + `,"ext":"a\nb"}`, `attribute 'ext' may not contain control characters`},
-		"no UTF-8 in JSON":  {structured, `{` + minimal + `,"ext":"` + "\xff" + `"}`, `attribute 'ext' must be valid Unicode`},
-		"data twice":        {structured, `{` + minimal + `,"data":1,"data":2}`, `member 'data' may not be given twice`},
-		"both data":         {structured, `{` + minimal + `,"data":1,"data_base64":"AA=="}`, `member 'data_base64' may not be given besides 'data'`},
-		"bad base64":        {structured, `{` + minimal + `,"data_base64":"A"}`, `member 'data_base64' must be a string of base64`},
-		"array of bytes":    {structured, `{` + minimal + `,"data_base64":[1]}`, `member 'data_base64' must be a string of base64`},
-		"object as text":    {structured, `{` + minimal + `,"datacontenttype":"text/plain","data":{}}`, `member 'data' must be a string, as its content type is 'text/plain'`},
-		"deep":              {structured, `{` + minimal + `,"data":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "it must be valid JSON"},
+		"not JSON":              {structured, "", "it must be valid JSON: unexpected EOF"},
+		"broken JSON":           {structured, `{"a"`, "it must be valid JSON"},
+		"broken value":          {structured, `{` + minimal + `,"data":{]}`, "it must be valid JSON"},
+		"truncated":             {structured, `{` + minimal, "it must be valid JSON: unexpected EOF"},
+		"array":                 {structured, `[]`, "it must be a JSON object"},
+		"more":                  {structured, `{` + minimal + `} {}`, "nothing may follow"},
+		"no specversion":        {structured, `{"id":"1"}`, `attribute 'specversion' must be '1.0' or '0.3', not ""`},
+		"version 0.2":           {structured, `{"specversion":"0.2"}`, `attribute 'specversion' must be '1.0' or '0.3', not "0.2"`},
+		"numeric version":       {structured, `{"specversion":1.0}`, `attribute 'specversion' must be a string`},
+		"two versions":          {structured, `{` + minimal + `,"specversion":"1.0"}`, `member 'specversion' may not be given twice`},
+		"two ids":               {structured, `{` + minimal + `,"id":"2"}`, `attribute 'id' may not be given twice`},
+		"numeric id":            {structured, `{"specversion":"1.0","id":1,"source":"/s","type":"t"}`, `attribute 'id' must be a non-empty string`},
+		"null id":               {structured, `{"specversion":"1.0","id":null,"source":"/s","type":"t"}`, `attribute 'id' must be given`},
+		"object":                {structured, `{` + minimal + `,"ext":{}}`, `attribute 'ext' must be a string, a boolean or an integer of 32 bits`},
+		"fraction":              {structured, `{` + minimal + `,"ext":1.5}`, `attribute 'ext' must be a string, a boolean or an integer`},
+		"64 bits":               {structured, `{` + minimal + `,"ext":2147483648}`, `attribute 'ext' must be a string, a boolean or an integer`},
+		"capital":               {structured, `{` + minimal + `,"Ext":"x"}`, `attribute name "Ext" must consist`},
+		"control character":     {structured, `{` + minimal + `,"ext":"a\nb"}`, `attribute 'ext' may not contain control characters`},
+		"invalid UTF-8 in JSON": {structured, `{` + minimal + `,"ext":"` + "\xff" + `"}`, `attribute 'ext' must be valid Unicode`},
+		"data twice":            {structured, `{` + minimal + `,"data":1,"data":2}`, `member 'data' may not be given twice`},
+		"both data":             {structured, `{` + minimal + `,"data":1,"data_base64":"AA=="}`, `member 'data_base64' may not be given besides 'data'`},
+		"bad base64":            {structured, `{` + minimal + `,"data_base64":"A"}`, `member 'data_base64' must be a string of base64`},
+		"array of bytes":        {structured, `{` + minimal + `,"data_base64":[1]}`, `member 'data_base64' must be a string of base64`},
+		"object as text":        {structured, `{` + minimal + `,"datacontenttype":"text/plain","data":{}}`, `member 'data' must be a string, as its content type is 'text/plain'`},
+		"deep":                  {structured, `{` + minimal + `,"data":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "it must be valid JSON"},
 
 		"batch of an object": {batch, `{` + minimal + `}`, "it must be a JSON array"},
 		"batch of a number":  {batch, `[1]`, "event [0] of the batch: it must be a JSON object"},
@@ -322,7 +322,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// TestNoAliasing covers that events in structured mode do not hold on to the body.
+// TestNoAliasing checks that events in structured mode do not share memory with the body.
 func TestNoAliasing(t *testing.T) {
 	body := []byte(`{` + minimal + `,"ext":"abc","data":{"a":"b"}}`)
 	events, err := FromRequest(headerOf("content-type", "application/cloudevents+json"), body)

@@ -8,14 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Events of CloudEvents 0.3 are written in the mode they came in as they were, also from the log, and by the rules of 0.3
-// in the other mode.
+// Events of CloudEvents 0.3 are written unchanged in the mode in which they arrived, also from the log, and by the rules of 0.3 in the other mode.
 func TestVersion03(t *testing.T) {
 	structured := headerOf("content-type", "application/cloudevents+json")
 	for name, test := range map[string]struct {
 		header http.Header
 		body   string
-		// json is the event in structured mode, data that in binary mode.
+		// json is the event in structured mode, data is its data in binary mode.
 		json, data string
 	}{
 		"binary": {
@@ -86,7 +85,7 @@ func TestVersion03(t *testing.T) {
 	}
 }
 
-// What version 0.3 does not allow is refused.
+// Events that version 0.3 does not allow are rejected.
 func TestMalformed03(t *testing.T) {
 	header := headerOf("content-type", "application/cloudevents+json")
 	for body, want := range map[string]string{

@@ -8,8 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWriteBinary covers eventing Minimum supported protocol-1: binary mode, whose headers no value of an attribute
-// can break out of.
+// TestWriteBinary covers eventing Minimum supported protocol-1: binary mode. Values of attributes cannot inject headers.
 func TestWriteBinary(t *testing.T) {
 	e := &Event{
 		Attributes: append(strs("id", "1", "source", "/s", "type", "t", "datacontenttype", "text/plain", "ext", "a b%\"€\u0001\r\nx-y: z"),
@@ -82,7 +81,7 @@ func TestMarshalStructured(t *testing.T) {
 				t.Error(diff)
 			}
 			if !json.Valid(got) {
-				t.Errorf("this is no JSON: %s", got)
+				t.Errorf("this is not JSON: %s", got)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 // steps and, where it reads an attribute by name, one for each attribute of the event.
 const (
 	nodeCost = 8
-	// allowance is the number of steps that each filter may take for each event, whatever other filters take.
+	// allowance is the number of steps that each filter may take for each event, regardless of other filters.
 	allowance = 16 << 10
 	// maxFilterSteps bounds the steps of one filter for one event.
 	maxFilterSteps = 1 << 20
@@ -24,11 +24,11 @@ const (
 )
 
 // Budget bounds the cost of evaluating filters for the events of one request. A filter that exceeds it does not match,
-// and costs the other filters nothing of their allowance. Not safe for concurrent use.
+// and does not reduce the allowance of other filters. Not safe for concurrent use.
 type Budget struct {
 	ctx    context.Context
 	shared int
-	// filters is the number of filters evaluated, err the error of ctx once that was seen.
+	// filters is the number of evaluated filters, err the error of ctx once it was observed.
 	filters int
 	err     error
 	// left and drawn are the steps that the current filter may still take, and those it has taken from shared. exceeded

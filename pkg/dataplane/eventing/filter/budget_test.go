@@ -32,7 +32,7 @@ func TestLikeCost(t *testing.T) {
 	}
 }
 
-// TestCostIsBounded evaluates what costs most by the length of its input, as it may have been stored before there were limits.
+// TestCostIsBounded evaluates the most expensive expressions for the length of their input, which may have been stored before limits existed.
 func TestCostIsBounded(t *testing.T) {
 	a := strings.Repeat("a", 3_900)
 	concat := "type"
@@ -71,8 +71,8 @@ func TestCostIsBounded(t *testing.T) {
 	}
 }
 
-// TestExceededFilter checks that a filter without enough budget does not match, not even where it is negated, and that
-// filters that cost little match whatever others take.
+// TestExceededFilter checks that a filter without enough budget does not match, not even if it is negated, and that cheap
+// filters match regardless of the cost of others.
 func TestExceededFilter(t *testing.T) {
 	costly := dialect{CESQL: "type LIKE '%" + strings.Repeat("a", 3_900) + "_b%'"}
 	x := &Index[string, string]{}
@@ -94,13 +94,13 @@ func TestExceededFilter(t *testing.T) {
 	if b.Err() != nil {
 		t.Errorf("the budget has error %v without one of the context", b.Err())
 	}
-	// What one event has left over is there for the next.
+	// Shared steps that one event does not use remain for the next.
 	if matched, exceeded = x.Match(b, newEvent("type", "b"), nil); len(matched) != 100 || len(exceeded) != 0 {
 		t.Errorf("%d filters match a short event, %d exceed the budget; want 100 and none", len(matched), len(exceeded))
 	}
 }
 
-// TestUnusedStepsAreReturned has one filter use more than its allowance again and again.
+// TestUnusedStepsAreReturned evaluates a filter that exceeds its allowance repeatedly.
 func TestUnusedStepsAreReturned(t *testing.T) {
 	f := compiled(t, nil, dialect{CESQL: "NOT (type LIKE '%a%')"})
 	e := newEvent("type", strings.Repeat("b", 2*allowance))
@@ -111,7 +111,7 @@ func TestUnusedStepsAreReturned(t *testing.T) {
 		}
 	}
 	if want := b.total - b.filters*allowance; sharedSteps-b.shared > want {
-		t.Errorf("%d shared steps are gone, want at most %d", sharedSteps-b.shared, want)
+		t.Errorf("%d shared steps were used, want at most %d", sharedSteps-b.shared, want)
 	}
 }
 

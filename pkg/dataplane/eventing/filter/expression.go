@@ -36,7 +36,7 @@ type (
 		operator    string
 		left, right expression
 	}
-	// call is a call of a function, which is nil if there is no such function.
+	// call is a call of a function, which is nil if the function does not exist.
 	call struct {
 		function  sql.Function
 		arguments []expression

@@ -119,7 +119,7 @@ func join(op operator, children []node) node {
 	case len(children) == 0 && op == all:
 		return node{op: always}
 	}
-	// Expressions cost more than all else, and often need not be evaluated.
+	// Expressions are the most expensive nodes, and often need not be evaluated.
 	slices.SortStableFunc(children, func(a, b node) int { return a.op.cost() - b.op.cost() })
 	return node{op: op, children: children}
 }

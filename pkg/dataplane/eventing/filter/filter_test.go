@@ -69,13 +69,13 @@ func TestAttributes(t *testing.T) {
 		{"longer", values{"type": "order.placed.twice"}, false},
 		{"shorter", values{"type": "order"}, false},
 		{"all equal", values{"type": "order.placed", "source": "/orders", "region": "eu"}, true},
-		{"one of two different", values{"type": "order.placed", "region": "us"}, false},
+		{"one of two differs", values{"type": "order.placed", "region": "us"}, false},
 		{"any value", values{"region": ""}, true},
-		{"any value, also the empty one", values{"empty": ""}, true},
-		{"any value of an attribute that is not there", values{"missing": ""}, false},
-		{"value of an attribute that is not there", values{"missing": "a"}, false},
-		{"any value, and one that is different", values{"region": "", "type": "a"}, false},
-		{"names are as they are", values{"Region": "eu"}, false},
+		{"any value, including the empty one", values{"empty": ""}, true},
+		{"any value of a missing attribute", values{"missing": ""}, false},
+		{"value of a missing attribute", values{"missing": "a"}, false},
+		{"any value, and one that differs", values{"region": "", "type": "a"}, false},
+		{"names are case-sensitive", values{"Region": "eu"}, false},
 		{"specversion", values{"specversion": "1.0"}, true},
 		{"any specversion", values{"specversion": ""}, true},
 		{"another specversion", values{"specversion": "0.3"}, false},
@@ -128,7 +128,7 @@ func TestDialects(t *testing.T) {
 		{"cesql, doubled quotes", filters{{CESQL: "type = 'a''b'"}}, false},
 		{"cesql, numbers", filters{{CESQL: "number = 5 AND number < 6"}}, true},
 		{"cesql, missing attribute", filters{{CESQL: "missing = 'a'"}}, false},
-		{"cesql, whether there is one", filters{{CESQL: "NOT EXISTS missing AND EXISTS region"}}, true},
+		{"cesql, existence", filters{{CESQL: "NOT EXISTS missing AND EXISTS region"}}, true},
 		{"cesql, error", filters{{CESQL: "1 / 0 = 1"}}, false},
 		{"cesql, error in a function", filters{{CESQL: "LEFT(type, -1) = 'o' OR TRUE"}}, false},
 		{"cesql, unknown function", filters{{CESQL: "NOSUCH(type) OR TRUE"}}, false},
@@ -215,7 +215,7 @@ func TestRejectingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestParseAtOnce has expressions parsed and evaluated by several goroutines: the parser has state that all share.
+// TestParseAtOnce parses and evaluates expressions in several goroutines, because the parser has shared state.
 func TestParseAtOnce(t *testing.T) {
 	e := newEvent("type", "a", "x", "-2147483648")
 	var wait sync.WaitGroup

@@ -73,7 +73,7 @@ func anyEvent(r *rand.Rand) *event.Event {
 	return e
 }
 
-// TestIndex compares an index with asking each filter, through random changes.
+// TestIndex compares an index with an evaluation of each filter, through random changes.
 func TestIndex(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -113,7 +113,7 @@ func TestIndex(t *testing.T) {
 			x = x.Without(key)
 		}
 		if !x.entries.empty() || !x.names.empty() || x.rest.count > 0 {
-			t.Errorf("seed %d: something is left of an index without keys", seed)
+			t.Errorf("seed %d: an index without keys is not empty", seed)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestIndexIsImmutable(t *testing.T) {
 			f = apart
 		}
 		steps = append(steps, steps[key].With(key, f, key))
-		// A second change of the same index must not show in the first.
+		// A second change of the same index must not affect the first.
 		steps[key].With(100, f, 100)
 	}
 	for step, x := range steps {
@@ -140,7 +140,7 @@ func TestIndexIsImmutable(t *testing.T) {
 	}
 }
 
-// TestIndexLooksUp covers which filters are found without evaluating all of them, and how many are evaluated.
+// TestIndexLooksUp covers the filters that are found without evaluating all of them, and the number of evaluated ones.
 func TestIndexLooksUp(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -175,7 +175,7 @@ func TestIndexLooksUp(t *testing.T) {
 			x = x.With(i, compiled(t, attributes, list...), i)
 		}
 		if x.rest.count != tt.rest {
-			t.Errorf("%s: %d filters are asked for each event, want %d", tt.name, x.rest.count, tt.rest)
+			t.Errorf("%s: %d filters are evaluated for each event, want %d", tt.name, x.rest.count, tt.rest)
 		}
 		for _, c := range []condition{{exact, "type", "a"}, {exact, "type", "7"}, {prefix, "type", "7."}} {
 			if n := x.attribute(c.name).postings(c).count; n > 10 {
@@ -221,7 +221,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkWith adds 5,000 filters, once each with a value of its own, once with a common one.
+// BenchmarkWith adds 5,000 filters, once with distinct values, once with a common one.
 func BenchmarkWith(b *testing.B) {
 	for name, value := range map[string]func(int) string{"apart": strconv.Itoa, "same": func(int) string { return "a" }} {
 		b.Run(name, func(b *testing.B) {
@@ -235,7 +235,7 @@ func BenchmarkWith(b *testing.B) {
 	}
 }
 
-// TestPostings has many filters with the same condition come and go.
+// TestPostings adds and removes many filters with the same condition.
 func TestPostings(t *testing.T) {
 	f, e := compiled(t, values{"type": "a"}), newEvent("type", "a")
 	x := &Index[int, int]{}

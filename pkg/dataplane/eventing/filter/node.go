@@ -77,7 +77,7 @@ func (s *subject) converted() *sdk.Event {
 	return s.sdk
 }
 
-// matches reports whether an event passes. The result means nothing if the budget was exceeded.
+// matches reports whether an event passes. The result is meaningless if the budget was exceeded.
 func (n *node) matches(s *subject) bool {
 	switch n.op {
 	case always:

@@ -66,7 +66,7 @@ func TestCollisions(t *testing.T) {
 	}
 	for key := range keys {
 		if now = now.without(key); now.get(key) != 0 {
-			t.Errorf("key %d is still there", key)
+			t.Errorf("key %d still exists", key)
 		}
 		for later := key + 1; later < keys; later++ {
 			if now.get(later) == 0 {
@@ -75,7 +75,7 @@ func TestCollisions(t *testing.T) {
 		}
 	}
 	if !now.empty() {
-		t.Error("an entry is left")
+		t.Error("an entry remains")
 	}
 }
 

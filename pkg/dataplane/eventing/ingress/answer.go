@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/senders"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -17,6 +18,8 @@ type Refusal struct {
 	// RetryAfter is the value of the Retry-After header, rounded up to seconds. Zero means one second with status 503 and 429,
 	// and no header otherwise.
 	RetryAfter time.Duration
+	// Challenge is the value of the WWW-Authenticate header, or empty.
+	Challenge string
 	// Message is the text of the response and of the error.
 	Message string
 }
@@ -49,6 +52,9 @@ func RefusalOf(err error) *Refusal {
 	if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
 		return refusal
 	}
+	if rejection := (*senders.Rejection)(nil); errors.As(err, &rejection) {
+		return &Refusal{Status: rejection.Status, Challenge: rejection.Challenge, Message: rejection.Message}
+	}
 	for _, r := range responses {
 		if errors.Is(err, r.reason) {
 			return &Refusal{Status: r.status, RetryAfter: r.retryAfter, Message: err.Error()}
@@ -67,6 +73,9 @@ func answer(w http.ResponseWriter, err error) (code int) {
 	if after > 0 {
 		seconds := (after + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	}
+	if refusal.Challenge != "" {
+		w.Header().Set("WWW-Authenticate", refusal.Challenge)
 	}
 	http.Error(w, refusal.Message, refusal.Status)
 	return refusal.Status

@@ -21,11 +21,11 @@ const (
 	ForwardedElement = "events"
 	// forwardTimeout bounds the time that the owner of a stream takes.
 	forwardTimeout = 15 * time.Second
-	// maxMessage bounds the text of a response that is passed on, in bytes.
+	// maxMessage bounds the text of a forwarded response, in bytes.
 	maxMessage = 4 << 10
 )
 
-// pacing is how a request waits for an owner that does not know yet that it is, or cannot be reached.
+// pacing has the delays of a request to an owner that has not learned of its ownership yet, or cannot be reached.
 var pacing = ownership.Pacing{Patience: 2 * time.Second, FirstPause: 50 * time.Millisecond, LastPause: 50 * time.Millisecond}
 
 // hopByHop are the headers of a single connection.
@@ -97,7 +97,9 @@ func (f *Forwarder) send(ctx context.Context, owner membership.Member, method st
 	if err != nil {
 		message = []byte(response.Status)
 	}
-	refusal := &Refusal{Status: response.StatusCode, Message: strings.TrimSpace(string(message))}
+	refusal := &Refusal{
+		Status: response.StatusCode, Challenge: response.Header.Get("WWW-Authenticate"), Message: strings.TrimSpace(string(message)),
+	}
 	if after, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
 		refusal.RetryAfter = time.Duration(after) * time.Second
 	}

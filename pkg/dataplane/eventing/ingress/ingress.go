@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	eventtrace "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -22,14 +23,19 @@ import (
 // Options are the dependencies and limits of a Handler. Accept and Exists are required.
 type Options struct {
 	// Accept makes events of an existing stream durable, all or none, and returns nil once they are. It must not use the
-	// events' Data after it returned, because their memory is reused. RefusalOf returns the response to its errors.
+	// events' Data after it returned, because their memory is reused. RefusalOf returns the response to its errors. Its context has the
+	// origin of the events for their trace (trace.OriginOf).
 	Accept func(ctx context.Context, to eventing.Key, events []*event.Event) error
 	// Exists reports whether a stream exists. Requests to other streams are answered 404.
 	Exists func(eventing.Key) bool
 	// Find returns the Channel with the shortened host name that a key has. Nil means that no host name is shortened.
 	Find func(eventing.Key) (eventing.Key, bool)
+	// Senders verifies who sends events. Nil admits all senders.
+	Senders Senders
 	// Peers are the replicas of this server. Nil means a single replica.
 	Peers Peers
+	// Serves reports whether requests with or without TLS are served. Others are answered 404. Nil serves all.
+	Serves func(tls bool) bool
 
 	// MaxBody is the maximum size of a body in bytes, by default 1 MiB.
 	MaxBody int64
@@ -52,7 +58,9 @@ type Handler struct {
 	accept      func(ctx context.Context, to eventing.Key, events []*event.Event) error
 	exists      func(eventing.Key) bool
 	find        func(eventing.Key) (eventing.Key, bool)
+	senders     Senders
 	peers       Peers
+	serves      func(tls bool) bool
 	bodies      bodies
 	admission   *admission
 	tracer      trace.Tracer
@@ -66,7 +74,8 @@ var _ http.Handler = (*Handler)(nil)
 // New returns a Handler.
 func New(options Options) *Handler {
 	h := &Handler{
-		accept: options.Accept, exists: options.Exists, find: options.Find, peers: options.Peers, admission: newAdmission(),
+		accept: options.Accept, exists: options.Exists, find: options.Find, senders: options.Senders, peers: options.Peers, serves: options.Serves,
+		admission: newAdmission(),
 		bodies: bodies{
 			max:          orDefault(options.MaxBody, defaultMaxBody),
 			stallTimeout: orDefault(options.StallTimeout, 10*time.Second),
@@ -95,9 +104,9 @@ func orDefault[T int64 | time.Duration](value, standard T) T {
 const batchWeight = 8
 
 // LargestRequest returns the maximum number of bytes that a request holds of the Budget if its body has at most maxBody bytes
-// (Options.MaxBody), including a growing buffer and the weight of a batch.
+// (Options.MaxBody), including its head, a growing buffer and the weight of a batch.
 func LargestRequest(maxBody int64) int64 {
-	return batchWeight * (orDefault(maxBody, defaultMaxBody) + smallBody)
+	return batchWeight*(orDefault(maxBody, defaultMaxBody)+smallBody) + headCopies*maxHeaderBytes
 }
 
 // allowed are the methods of all paths (eventing HTTP Verbs).
@@ -112,24 +121,26 @@ func (h *Handler) Close() { h.admission.close() }
 
 // ServeHTTP responds 202 once the events of the request are accepted (eventing Event Acknowledgement and Delivery Retry), and
 // otherwise with the reason in plain text.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, false) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, endHead(r), false) }
 
-// serve serves a request. forwarded is true if another replica forwarded it; that replica counts it.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, forwarded bool) {
+// serve serves a request. head is the size of its head, or 0 if it is small. forwarded is true if another replica forwarded it; that replica counts it.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, head int64, forwarded bool) {
 	start := time.Now()
 	code := http.StatusAccepted
 	if h.retired.Load() && !forwarded {
 		// For HTTP/2, net/http sends a GOAWAY frame.
 		w.Header().Set("Connection", "close")
 	}
-	switch r.Method {
-	case http.MethodPost:
-		if err := h.post(w, r, start, forwarded); err != nil {
+	switch {
+	case !forwarded && h.serves != nil && !h.serves(r.TLS != nil):
+		code = answer(w, unserved(r.TLS != nil))
+	case r.Method == http.MethodPost:
+		if err := h.post(w, r, start, head, forwarded); err != nil {
 			code = answer(w, err)
 		} else {
 			w.WriteHeader(code)
 		}
-	case http.MethodOptions:
+	case r.Method == http.MethodOptions:
 		code = h.options(w, r, forwarded)
 	default:
 		w.Header().Set("Allow", allowed)
@@ -166,7 +177,7 @@ func (h *Handler) options(w http.ResponseWriter, r *http.Request, forwarded bool
 }
 
 // post accepts the events of a request that began at start.
-func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, forwarded bool) error {
+func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, head int64, forwarded bool) error {
 	to, err := h.target(r)
 	if err != nil {
 		return err
@@ -183,22 +194,32 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 	if exists {
 		h.admission.queue.Observe(to.Namespace, 1)
 	}
+	if head > freeHead {
+		if !h.bodies.memory.Reserve(to.Namespace, headCopies*head) {
+			return errMemory
+		}
+		defer h.bodies.memory.Release(to.Namespace, headCopies*head)
+	}
 	body, err := h.bodies.read(w, r, to.Namespace)
 	if err != nil {
 		return err
 	}
 	defer h.bodies.release(body)
+	sender := senderOf(r, forwarded)
 	if remote {
-		if done, err := h.forward(r, to, body.data); done {
+		if err := h.verifyRemote(r, to, body, sender); err != nil {
+			return err
+		}
+		if done, err := h.forwardEvents(r, to, body.data, sender); done {
 			return err
 		}
 	}
-	err = h.acceptBody(r, start, to, body)
+	err = h.acceptBody(r, start, to, body, sender)
 	if !errors.Is(err, eventing.ErrNotOwner) {
 		return err
 	}
 	if h.peers != nil && !forwarded {
-		if done, err := h.forward(r, to, body.data); done {
+		if done, err := h.forwardEvents(r, to, body.data, sender); done {
 			return err
 		}
 	}
@@ -206,7 +227,21 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 }
 
 // acceptBody accepts the events of a body at this replica.
-func (h *Handler) acceptBody(r *http.Request, start time.Time, to eventing.Key, body *body) error {
+func (h *Handler) acceptBody(r *http.Request, start time.Time, to eventing.Key, body *body, from *sender) error {
+	return h.parsed(r, to, body, func(ctx context.Context, events []*event.Event) error {
+		if err := h.verify(ctx, to, from, events); err != nil || len(events) == 0 {
+			return err
+		}
+		ctx = eventtrace.WithOrigin(ctx, &from.origin)
+		if h.tracer == nil {
+			return h.accept(ctx, to, events)
+		}
+		return h.traced(ctx, r.Header, start, to, events)
+	})
+}
+
+// parsed admits a request and calls do with its context and the events of its body.
+func (h *Handler) parsed(r *http.Request, to eventing.Key, body *body, do func(context.Context, []*event.Event) error) error {
 	batch := format.Lookup(r.Header.Get("Content-Type")) == format.JSONBatch
 	if err := h.admission.admit(r.Context(), to.Namespace, costOf(batch, len(body.data))); err != nil {
 		return err
@@ -226,11 +261,5 @@ func (h *Handler) acceptBody(r *http.Request, start time.Time, to eventing.Key, 
 		}
 		return &Refusal{Status: status, Message: "the request " + err.Error()}
 	}
-	if len(events) == 0 {
-		return nil
-	}
-	if h.tracer == nil {
-		return h.accept(r.Context(), to, events)
-	}
-	return h.traced(r, start, to, events)
+	return do(r.Context(), events)
 }

@@ -119,27 +119,27 @@ func TestCodes(t *testing.T) {
 		answer  string
 		events  []string
 	}{
-		"binary":                {nil, "x", false, 202, "", []string{"1 x"}},
-		"binary, chunked":       {nil, "x", true, 202, "", []string{"1 x"}},
-		"binary, no data":       {nil, "", false, 202, "", []string{"1 "}},
-		"as large as may be":    {nil, strings.Repeat("x", 1<<20), false, 202, "", []string{"1 " + strings.Repeat("x", 1<<20)}},
-		"so, and chunked":       {nil, strings.Repeat("x", 1<<20), true, 202, "", []string{"1 " + strings.Repeat("x", 1<<20)}},
-		"structured":            {[]string{"content-type", structured}, json, false, 202, "", []string{`2 {"a": 1.0}`}},
-		"batched":               {[]string{"content-type", batch}, "[" + json + "," + json + "]", false, 202, "", []string{`2 {"a": 1.0}`, `2 {"a": 1.0}`}},
-		"empty batch":           {[]string{"content-type", batch}, "[]", false, 202, "", none},
-		"identity":              {[]string{"content-encoding", "Identity"}, "x", false, 202, "", []string{"1 x"}},
-		"no event":              {[]string{"ce-specversion", ""}, "x", false, 400, "the request is not a CloudEvent: neither is there a header ce-specversion", none},
-		"no id":                 {[]string{"ce-id", ""}, "x", false, 400, "the request is not a CloudEvent: attribute 'id' must be given", none},
-		"header injection":      {[]string{"ce-ext", "a%0d%0ab: c"}, "x", false, 400, "the request is not a CloudEvent: attribute 'ext' may not contain control characters", none},
-		"broken JSON":           {[]string{"content-type", structured}, "{", false, 400, "the request is not a CloudEvent: it must be valid JSON", none},
-		"one of a batch is bad": {[]string{"content-type", batch}, "[" + json + ",{}]", false, 400, "the request is not a CloudEvent: event [1] of the batch: ", none},
-		"too large":             {nil, strings.Repeat("x", 1<<20+1), false, 413, "the body may have at most 1048576 bytes", none},
-		"too large, chunked":    {nil, strings.Repeat("x", 1<<20+1), true, 413, "the body may have at most 1048576 bytes", none},
-		"10 MiB":                {nil, strings.Repeat("x", 10<<20), false, 413, "the body may have at most 1048576 bytes", none},
-		"10 MiB, chunked":       {nil, strings.Repeat("x", 10<<20), true, 413, "the body may have at most 1048576 bytes", none},
-		"10 MiB, asked for":     {[]string{"expect", "100-continue"}, strings.Repeat("x", 10<<20), false, 413, "the body may have at most 1048576 bytes", none},
-		"content coding":        {[]string{"content-encoding", "gzip"}, "x", false, 415, `the content coding "gzip" is not supported`, none},
-		"event format":          {[]string{"content-type", "application/cloudevents+xml", "ce-specversion", ""}, "x", false, 415, "the request is not a CloudEvent: the event format is not supported", none},
+		"binary":                          {nil, "x", false, 202, "", []string{"1 x"}},
+		"binary, chunked":                 {nil, "x", true, 202, "", []string{"1 x"}},
+		"binary, no data":                 {nil, "", false, 202, "", []string{"1 "}},
+		"maximum size":                    {nil, strings.Repeat("x", 1<<20), false, 202, "", []string{"1 " + strings.Repeat("x", 1<<20)}},
+		"so, and chunked":                 {nil, strings.Repeat("x", 1<<20), true, 202, "", []string{"1 " + strings.Repeat("x", 1<<20)}},
+		"structured":                      {[]string{"content-type", structured}, json, false, 202, "", []string{`2 {"a": 1.0}`}},
+		"batched":                         {[]string{"content-type", batch}, "[" + json + "," + json + "]", false, 202, "", []string{`2 {"a": 1.0}`, `2 {"a": 1.0}`}},
+		"empty batch":                     {[]string{"content-type", batch}, "[]", false, 202, "", none},
+		"identity":                        {[]string{"content-encoding", "Identity"}, "x", false, 202, "", []string{"1 x"}},
+		"no event":                        {[]string{"ce-specversion", ""}, "x", false, 400, "the request is not a CloudEvent: neither is there a header ce-specversion", none},
+		"no id":                           {[]string{"ce-id", ""}, "x", false, 400, "the request is not a CloudEvent: attribute 'id' must be given", none},
+		"header injection":                {[]string{"ce-ext", "a%0d%0ab: c"}, "x", false, 400, "the request is not a CloudEvent: attribute 'ext' may not contain control characters", none},
+		"broken JSON":                     {[]string{"content-type", structured}, "{", false, 400, "the request is not a CloudEvent: it must be valid JSON", none},
+		"one event of a batch is invalid": {[]string{"content-type", batch}, "[" + json + ",{}]", false, 400, "the request is not a CloudEvent: event [1] of the batch: ", none},
+		"too large":                       {nil, strings.Repeat("x", 1<<20+1), false, 413, "the body may have at most 1048576 bytes", none},
+		"too large, chunked":              {nil, strings.Repeat("x", 1<<20+1), true, 413, "the body may have at most 1048576 bytes", none},
+		"10 MiB":                          {nil, strings.Repeat("x", 10<<20), false, 413, "the body may have at most 1048576 bytes", none},
+		"10 MiB, chunked":                 {nil, strings.Repeat("x", 10<<20), true, 413, "the body may have at most 1048576 bytes", none},
+		"10 MiB, after 100 Continue":      {[]string{"expect", "100-continue"}, strings.Repeat("x", 10<<20), false, 413, "the body may have at most 1048576 bytes", none},
+		"content coding":                  {[]string{"content-encoding", "gzip"}, "x", false, 415, `the content coding "gzip" is not supported`, none},
+		"event format":                    {[]string{"content-type", "application/cloudevents+xml", "ce-specversion", ""}, "x", false, 415, "the request is not a CloudEvent: the event format is not supported", none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &memory{}
@@ -218,7 +218,7 @@ func TestMethods(t *testing.T) {
 				t.Errorf("got %d, Allow %q, want %d, %q", got.code, got.header.Get("Allow"), test.code, test.allow)
 			}
 			if got.header.Get("WebHook-Allowed-Origin") != "" {
-				t.Error("an origin is allowed that did not ask")
+				t.Error("the response allows an origin without a request for it")
 			}
 		})
 	}

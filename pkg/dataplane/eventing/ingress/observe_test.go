@@ -40,7 +40,7 @@ func TestSpans(t *testing.T) {
 		"of the request":            {[]string{"traceparent", parentA, "tracestate", "a=b"}, "", []string{traceA}, "a=b"},
 		"of the event":              {[]string{"ce-traceparent", parentB, "ce-tracestate", "c=d"}, "", []string{traceB}, "c=d"},
 		"of the event, not request": {[]string{"traceparent", parentA, "tracestate", "a=b", "ce-traceparent", parentB}, "", []string{traceB}, ""},
-		"of the event is broken":    {[]string{"traceparent", parentA, "tracestate", "a=b", "ce-traceparent", "x", "ce-tracestate", "c=d"}, "", []string{traceA}, "a=b"},
+		"of the event is invalid":   {[]string{"traceparent", parentA, "tracestate", "a=b", "ce-traceparent", "x", "ce-tracestate", "c=d"}, "", []string{traceA}, "a=b"},
 		"none":                      {nil, "", []string{""}, ""},
 		"broken":                    {[]string{"traceparent", "x"}, "", []string{""}, ""},
 		"batch":                     {[]string{"content-type", "application/cloudevents-batch+json"}, "[" + event2 + "," + event3 + "]", []string{traceB, ""}, ""},

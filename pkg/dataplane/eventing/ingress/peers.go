@@ -9,7 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// Peers are the replicas of this server, each of which owns some streams.
+// Peers are the replicas of this server. Each owns some streams.
 type Peers interface {
 	// Owns reports whether this replica owns a stream, which need not exist.
 	Owns(to eventing.Key) bool
@@ -24,7 +24,7 @@ var ErrOwner = errors.New("this replica owns the stream")
 // Forwarded returns the handler of requests that other replicas forward. It does not forward again: requests for streams of
 // other replicas are answered 421.
 func (h *Handler) Forwarded() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, true) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, headSize(r), true) })
 }
 
 // Path returns the path of requests to a stream.

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log"
@@ -23,24 +24,36 @@ const (
 	writeTimeout = 2 * time.Minute
 	// maxStreams is the maximum number of concurrent requests per HTTP/2 connection.
 	maxStreams = 250
-	// maxReceiveBuffer bounds the unread input of an HTTP/2 client, in bytes.
-	maxReceiveBuffer = 256 << 10
+	// maxReceiveBuffer bounds the unread input of an HTTP/2 client, maxFrame one frame, in bytes. They are the smallest values that
+	// HTTP/2 allows, because they count against the memory budget for each connection.
+	maxReceiveBuffer, maxFrame = 64 << 10, 16 << 10
 )
 
 // Serve serves HTTP/1.1 and HTTP/2 without TLS (prior knowledge) until ctx is canceled, drains requests for up to stopTimeout,
 // and returns nil. It fails if listener fails.
 func (h *Handler) Serve(ctx context.Context, listener net.Listener, stopTimeout time.Duration) error {
+	return h.serveListener(ctx, listener, nil, stopTimeout)
+}
+
+// ServeTLS is like Serve, over TLS.
+func (h *Handler) ServeTLS(ctx context.Context, listener net.Listener, config *tls.Config, stopTimeout time.Duration) error {
+	return h.serveListener(ctx, listener, config, stopTimeout)
+}
+
+// serveListener serves a listener, over TLS if config is not nil.
+func (h *Handler) serveListener(ctx context.Context, listener net.Listener, config *tls.Config, stopTimeout time.Duration) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP2(config != nil)
+	protocols.SetUnencryptedHTTP2(config == nil)
 	server := &http.Server{
-		Handler: h, Protocols: protocols,
+		Handler: h, Protocols: protocols, TLSConfig: config, ConnContext: connContext, ConnState: connState,
 		MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
-		// The server bounds the time of bodies that are not read because the request was rejected by its headers.
+		// ReadHeaderTimeout bounds handshakes too. The server bounds the time of bodies that are not read because the request was rejected by its headers.
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: h.bodies.readTimeout,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
-			SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
+			MaxReadFrameSize: maxFrame, SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
 		},
 		// Errors of clients are not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
@@ -54,7 +67,13 @@ func (h *Handler) Serve(ctx context.Context, listener net.Listener, stopTimeout 
 			server.Close()
 		}
 	})
-	failure := server.Serve(flow.LimitListener(listener, flow.MaxConnections()))
+	limited := conns{Listener: flow.LimitListener(listener, flow.MaxConnections()), budget: h.bodies.memory, tls: config != nil}
+	var failure error
+	if config == nil {
+		failure = server.Serve(limited)
+	} else {
+		failure = server.ServeTLS(limited, "", "")
+	}
 	if stop() {
 		// ctx was not canceled.
 		server.Close()

@@ -63,3 +63,15 @@ func keyOfHost(host string) (key eventing.Key, found bool) {
 	}
 	return eventing.Key{Kind: eventing.Channel, Namespace: namespace, Name: name}, found && name != "" && namespace != ""
 }
+
+// unserved returns the response to a request with or without TLS where transport-encryption excludes it.
+func unserved(tls bool) error {
+	scheme, other := "http", "https"
+	if tls {
+		scheme, other = other, scheme
+	}
+	return &Refusal{
+		Status:  http.StatusNotFound,
+		Message: fmt.Sprintf("events are not accepted by %s: use the address with %s in status.address", scheme, other),
+	}
+}

@@ -20,26 +20,25 @@ const traceparent, tracestate = "traceparent", "tracestate"
 // traced accepts events with a span for each. Its parent is the trace context of the event (CloudEvents Distributed Tracing
 // extension 1.0.2), or else of the request. The headers of the events carry their spans as parents of their deliveries; their
 // attributes do not change.
-func (h *Handler) traced(r *http.Request, start time.Time, to eventing.Key, events []*event.Event) error {
+func (h *Handler) traced(ctx context.Context, header http.Header, start time.Time, to eventing.Key, events []*event.Event) error {
 	w3c := propagation.TraceContext{}
-	fromRequest := w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	fromRequest := w3c.Extract(ctx, propagation.HeaderCarrier(header))
 	spans := make([]trace.Span, len(events))
 	for i, e := range events {
 		// An invalid trace context of the event leaves the context of the request.
 		parent := w3c.Extract(fromRequest, attributesCarrier{e})
-		var ctx context.Context
-		ctx, spans[i] = h.tracer.Start(parent, "broker ingress", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(start))
+		var within context.Context
+		within, spans[i] = h.tracer.Start(parent, "broker ingress", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(start))
 		if spans[i].IsRecording() {
 			spans[i].SetAttributes(describe(to, e)...)
 		}
 		if spans[i].SpanContext().IsValid() {
 			// The events of a batch share one slice of headers.
 			e.Headers = slices.DeleteFunc(slices.Clone(e.Headers), isTraceContext)
-			w3c.Inject(ctx, headersCarrier{e})
+			w3c.Inject(within, headersCarrier{e})
 		}
 	}
 	// Accept receives the span of a single event.
-	ctx := r.Context()
 	if len(spans) == 1 {
 		ctx = trace.ContextWithSpan(ctx, spans[0])
 	}

@@ -38,7 +38,7 @@ type Reader struct {
 
 	running sync.WaitGroup
 	mu      sync.Mutex
-	// All below is guarded by mu.
+	// mu guards the fields below.
 	consumer Consumer
 	// opening is true while a consumer is created, outdated if its options changed meanwhile.
 	opening, outdated        bool
@@ -114,8 +114,8 @@ func (r *Reader) run(ctx context.Context) {
 	consumer.Stop()
 }
 
-// empty reports whether neither memory nor the log has segments of the queue. A failed append may have left nothing behind,
-// and rejected segments return.
+// empty reports whether neither memory nor the log has segments of the queue. A failed append may have stored no segment,
+// and rejected segments are redelivered.
 func (r *Reader) empty(ctx context.Context) bool {
 	if !r.Idle() {
 		return false
@@ -149,7 +149,7 @@ func (r *Reader) replaced(consumer Consumer) bool {
 	return r.consumer != consumer
 }
 
-// closeIfIdle forgets the consumer if the queue was idle for IdleTimeout, and reports whether it did.
+// closeIfIdle closes the consumer if the queue was idle for IdleTimeout, and reports whether it did.
 func (r *Reader) closeIfIdle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -74,7 +74,7 @@ func FuzzHeader(f *testing.F) {
 			return
 		}
 		if cap(h.Targets) > len(data) {
-			t.Fatalf("room for %d targets was made for %d bytes", cap(h.Targets), len(data))
+			t.Fatalf("memory for %d targets was allocated for %d bytes", cap(h.Targets), len(data))
 		}
 		var reread Header
 		same, err := reread.Parse(append(h.Append(nil), rest...))

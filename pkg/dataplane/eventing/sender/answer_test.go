@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -59,8 +60,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestInterimAnswers covers the 1xx of eventing Event Acknowledgement and Delivery Retry-3: an error that is not
-// retried where it is the last answer, otherwise what follows counts.
+// TestInterimAnswers covers the 1xx of eventing Event Acknowledgement and Delivery Retry-3: an error that is not retried if it is the last
+// answer; otherwise the next answer counts.
 func TestInterimAnswers(t *testing.T) {
 	s := newSender(t, Options{})
 	for _, tt := range []struct {
@@ -69,11 +70,11 @@ func TestInterimAnswers(t *testing.T) {
 		err          string
 		retryable    bool
 	}{
-		{"100 and no more", "HTTP/1.1 100 Continue\r\n\r\n", 100, "100 Continue", false},
+		{"only 100", "HTTP/1.1 100 Continue\r\n\r\n", 100, "100 Continue", false},
 		{"101", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", 101, "101 Switching Protocols", false},
-		{"102 and no more", "HTTP/1.1 102 Processing\r\n\r\n", 102, "102 Processing", false},
-		{"102 with a length and no more", "HTTP/1.1 102 Processing\r\nContent-Length: 0\r\n\r\n", 102, "102 Processing", false},
-		{"199 and no more", "HTTP/1.0 199 Hm\r\n\r\n", 199, "199", false},
+		{"only 102", "HTTP/1.1 102 Processing\r\n\r\n", 102, "102 Processing", false},
+		{"only 102 with a length", "HTTP/1.1 102 Processing\r\nContent-Length: 0\r\n\r\n", 102, "102 Processing", false},
+		{"only 199", "HTTP/1.0 199 Hm\r\n\r\n", 199, "199", false},
 		{"103, then 202", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", 202, "", false},
 		{"102, then 503", "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 503 Gone\r\nContent-Length: 0\r\n\r\n", 503, "503 Service Unavailable", true},
 		{"endless", strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 1000), 102, "102 Processing", false},
@@ -86,7 +87,7 @@ func TestInterimAnswers(t *testing.T) {
 	}
 }
 
-// checkError wants an error that ends with a text, or none.
+// checkError checks for an error that ends with a text, or none.
 func checkError(t *testing.T, name string, err error, want string) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -94,7 +95,7 @@ func checkError(t *testing.T, name string, err error, want string) {
 	}
 }
 
-// TestNoAnswer covers what behaviour of brokers says of deliveries without response: they are retried.
+// TestNoAnswer checks that deliveries without a response are retried, as the behaviour of brokers specifies.
 func TestNoAnswer(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
@@ -160,12 +161,12 @@ func TestReplies(t *testing.T) {
 		{name: "binary", code: 200, header: binary, body: "hi", reply: true, data: "hi"},
 		{name: "binary, without data", code: 200, header: binary, reply: true},
 		{name: "structured", code: 200, header: http.Header{"Content-Type": {"application/cloudevents+json; charset=utf-8"}}, body: structured, reply: true, data: `{"a":1}`},
-		{name: "as large as may be", code: 200, header: binary, body: large[:1000], reply: true, data: large[:1000]},
+		{name: "maximum size", code: 200, header: binary, body: large[:1000], reply: true, data: large[:1000]},
 		{name: "not expected", code: 200, header: binary, body: "hi", ignore: true},
-		{name: "not expected, and no event", code: 200, body: "hi", ignore: true},
+		{name: "not expected, and not an event", code: 200, body: "hi", ignore: true},
 		{name: "202 is never a reply", code: 202, header: binary, body: "hi"},
 		{name: "201 is never a reply", code: 201, header: binary, body: "hi"},
-		{name: "202 that is no event", code: 202, body: "hi"},
+		{name: "202 that is not an event", code: 202, body: "hi"},
 		{name: "nothing", code: 200},
 		{name: "500 is never a reply", code: 500, header: binary, body: "hi", err: "500 Internal Server Error", retry: true, wantBody: "hi"},
 		{name: "no event", code: 200, body: "thanks", replyErr: "200 OK, but the answer is not a CloudEvent"},
@@ -206,8 +207,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestAnnouncedReplies has recipients announce large answers: the sent ones are read, and no memory is allocated for the
-// others.
+// TestAnnouncedReplies covers recipients that announce large answers: the sent ones are read, and no memory is allocated for the others.
 func TestAnnouncedReplies(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nCe-Specversion: 1.0\r\nCe-Id: 2\r\nCe-Source: /a\r\nCe-Type: b\r\nContent-Length: 1000000\r\n\r\n"
 	data := strings.Repeat("x", 1_000_000)
@@ -227,7 +227,7 @@ func TestAnnouncedReplies(t *testing.T) {
 	}
 }
 
-// TestUnfinishedReplies has answers whose body ends early, or arrives too slowly: what they say is not known.
+// TestUnfinishedReplies covers answers whose body ends early, or arrives too slowly: their outcome is unknown.
 func TestUnfinishedReplies(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nCe-Specversion: 1.0\r\nCe-Id: 2\r\nCe-Source: /a\r\nCe-Type: b\r\n"
 	for name, answer := range map[string]string{
@@ -249,7 +249,7 @@ func TestUnfinishedReplies(t *testing.T) {
 	}
 }
 
-// TestBodies has the beginning of error bodies kept, and slow bodies without effect on the result.
+// TestBodies checks that the beginning of error bodies is kept, and that slow bodies do not affect the result.
 func TestBodies(t *testing.T) {
 	long := serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, strings.Repeat("x", 1<<20), 500) })
 	if result := newSender(t, Options{}).Send(t.Context(), order(), long, Attempt{}); string(result.Body) != strings.Repeat("x", MaxErrorBody) {
@@ -304,8 +304,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestCertificates covers status.address.CACerts (eventing Destination Resolution): they are trusted by who has them
-// only, and connections are reused.
+// TestCertificates covers status.address.CACerts (eventing Destination Resolution): they are trusted only for endpoints that have them, and
+// connections are reused.
 func TestCertificates(t *testing.T) {
 	var protocol string
 	addresses := map[string]bool{}
@@ -331,7 +331,46 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestInterimAnswersOverTLS is TestInterimAnswers where net/http reads the answers.
+// TestTrust checks that the operator's certificates are trusted for all endpoints, in addition to the endpoint's own, until the operator
+// removes them.
+func TestTrust(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	certificates := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	other := string(otherAuthority(t))
+	s := newSender(t, Options{})
+	send := func(caCerts string) error {
+		return s.Send(t.Context(), order(), eventing.Endpoint{URL: server.URL, CACerts: caCerts}, Attempt{}).Err
+	}
+	for _, step := range []struct {
+		trusted []byte
+		ok      bool
+	}{{nil, false}, {certificates, true}, {[]byte(other), false}, {nil, false}} {
+		if err := s.Trust(step.trusted); err != nil {
+			t.Fatal(err)
+		}
+		for _, caCerts := range []string{"", other} {
+			if err := send(caCerts); (err == nil) != step.ok {
+				t.Errorf("trusting %d bytes of the operator and %d of the endpoint: %v, want success: %v", len(step.trusted), len(caCerts), err, step.ok)
+			}
+		}
+		if err := send(string(certificates)); err != nil {
+			t.Errorf("with the certificates of the endpoint: %v", err)
+		}
+	}
+}
+
+// otherAuthority returns a certificate that signs nothing, in PEM.
+func otherAuthority(t *testing.T) []byte {
+	t.Helper()
+	certificate, _, err := cert.GenerateSelfSignedCertKey("other.example.com", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+// TestInterimAnswersOverTLS is like TestInterimAnswers for answers that net/http reads.
 func TestInterimAnswersOverTLS(t *testing.T) {
 	for answer, want := range map[string]int{
 		"HTTP/1.1 102 Processing\r\n\r\n": 102,
@@ -354,7 +393,7 @@ func TestInterimAnswersOverTLS(t *testing.T) {
 	}
 }
 
-// raw returns the endpoint that answers with these bytes, and closes the connection.
+// raw returns an endpoint that answers with these bytes, and closes the connection.
 func raw(t testing.TB, answer string) eventing.Endpoint {
 	return serveRaw(t, func(w io.Writer) { io.WriteString(w, answer) }) //nolint:errcheck // seen by the result
 }
@@ -380,7 +419,7 @@ func TestMemoryOfReplies(t *testing.T) {
 			t.Fatal("no memory")
 		}
 		if result := s.Send(t.Context(), order(), address, attempt); !errors.Is(result.Err, errMemory) || !result.Retryable || result.RetryAfter == nil || result.Code != 0 {
-			t.Errorf("%s: %+v without memory, want to be retried later", path, result)
+			t.Errorf("%s: %+v without memory, want a later retry", path, result)
 		}
 		attempt.Consumer.Namespace = "other"
 		budget.Release("ns", 1)
@@ -388,7 +427,7 @@ func TestMemoryOfReplies(t *testing.T) {
 			t.Errorf("%s: no reply, but %+v", path, result)
 		}
 		if used := budget.Used(); used != 0 {
-			t.Errorf("%s: %d bytes are held in the end", path, used)
+			t.Errorf("%s: %d bytes are held at the end", path, used)
 		}
 	}
 }

@@ -51,18 +51,18 @@ func labelsOf(host string) []string {
 	return strings.Split(strings.ToLower(strings.TrimSuffix(host, ".")), ".")
 }
 
-// lookupTimeout bounds how long a name is looked up to decide about a disclosure.
+// lookupTimeout bounds the lookup of a name that decides about a disclosure.
 const lookupTimeout = 2 * time.Second
 
-// errNoReply replaces errors whose text may quote a response that is no event.
+// errNoReply replaces errors whose text may quote a response that is not an event.
 var errNoReply = fmt.Errorf("%w, but the answer %w", status(http.StatusOK), event.ErrNotEvent)
 
-// disclose returns a result without what the response said, unless the namespace may see it.
+// disclose returns a result without the contents of the response, unless the namespace may see them.
 func (s *Sender) disclose(ctx context.Context, result Result, target *url.URL, namespace string) Result {
 	if len(result.Body) == 0 && result.ReplyErr == nil {
 		return result
 	}
-	// The attempt may have ended with the body.
+	// The attempt may have failed while the body was read.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 	defer cancel()
 	if s.discloses != nil && s.discloses(ctx, target.Hostname(), namespace) {
@@ -75,11 +75,30 @@ func (s *Sender) disclose(ctx context.Context, result Result, target *url.URL, n
 	return result
 }
 
-// errNotHTTP replaces errors whose text quotes what the recipient sent.
+// tokenStart is the number of characters of a token by which an answer that quotes it is recognized. They do not suffice to use it.
+const tokenStart = 24
+
+// withoutToken returns a result without the contents of the response if they quote the token of the request, which must not appear in a
+// status, a log or a dead letter.
+func withoutToken(result Result, target *url.URL, token string) Result {
+	if token == "" {
+		return result
+	}
+	start, signature := token[:min(len(token), tokenStart)], token[strings.LastIndexByte(token, '.')+1:]
+	quotes := func(text string) bool { return strings.Contains(text, start) || strings.Contains(text, signature) }
+	if quotes(string(result.Body)) {
+		result.Body = nil
+	}
+	if result.ReplyErr != nil && quotes(result.ReplyErr.Error()) {
+		result.ReplyErr = failed(target, errNoReply)
+	}
+	return result
+}
+
+// errNotHTTP replaces errors whose text quotes data from the recipient.
 var errNotHTTP = errors.New("the connection broke, or what the recipient sent is not an HTTP response")
 
-// withoutQuotes returns an error as it is if its text comes from this machine, and errNotHTTP if it may quote what the
-// recipient sent.
+// withoutQuotes returns an error unchanged if its text comes from this machine, and errNotHTTP if it may quote data from the recipient.
 func withoutQuotes(err error) error {
 	if err == nil {
 		return nil

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// TestDisclosure decides whose responses a namespace may see.
+// TestDisclosure covers the hosts whose responses a namespace may see.
 func TestDisclosure(t *testing.T) {
 	// An alias is a Service of type ExternalName.
 	aliases := map[string]string{
@@ -64,8 +67,8 @@ func TestDisclosure(t *testing.T) {
 	}
 }
 
-// TestUndisclosed repeats finding 6 of the security review: what an internal server answers stays away from the tenant that
-// names it as a destination, and so does the address of one that is refused.
+// TestUndisclosed repeats finding 6 of the security review: the answers of an internal server are not disclosed to a tenant that names it
+// as a destination, nor is the address of a refused one.
 func TestUndisclosed(t *testing.T) {
 	const secret = `{"secret":"internal-data-not-for-tenants"}`
 	internal := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -89,12 +92,12 @@ func TestUndisclosed(t *testing.T) {
 		discloses Disclosure
 		want      bool
 	}{
-		"an error":               {path: "/admin"},
-		"a reply that is none":   {path: "/ok", reply: true},
-		"an error, local":        {path: "/admin", discloses: LocalHosts, want: true},
-		"of its own namespace":   {path: "/admin", discloses: func(_ context.Context, host, ns string) bool { return host == "x.shop.localhost" && ns == "shop" }, want: true},
-		"of another one's":       {path: "/admin", discloses: func(_ context.Context, _, ns string) bool { return ns == "bank" }},
-		"of a reply that is own": {path: "/ok", reply: true, discloses: LocalHosts, want: true},
+		"an error":                   {path: "/admin"},
+		"a body that is not a reply": {path: "/ok", reply: true},
+		"an error, local":            {path: "/admin", discloses: LocalHosts, want: true},
+		"of its own namespace":       {path: "/admin", discloses: func(_ context.Context, host, ns string) bool { return host == "x.shop.localhost" && ns == "shop" }, want: true},
+		"of another one's":           {path: "/admin", discloses: func(_ context.Context, _, ns string) bool { return ns == "bank" }},
+		"of a reply that is own":     {path: "/ok", reply: true, discloses: LocalHosts, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := send(Options{Discloses: tt.discloses}, eventing.Endpoint{URL: "http://x.shop.localhost" + port + tt.path}, tt.reply)
@@ -127,7 +130,7 @@ func TestUndisclosed(t *testing.T) {
 	}
 }
 
-// TestWithoutQuotes keeps what a recipient sent out of errors, which tenants see in conditions and dead letters.
+// TestWithoutQuotes checks that errors, which tenants see in conditions and dead letters, do not contain data from the recipient.
 func TestWithoutQuotes(t *testing.T) {
 	for name, answer := range map[string]string{
 		"banner":       "SSH-2.0-secret\r\n",
@@ -146,5 +149,51 @@ func TestWithoutQuotes(t *testing.T) {
 				t.Errorf("%+v", result)
 			}
 		})
+	}
+}
+
+// TestToken checks that only the recipient gets a token, not the target of a redirect, and that a body that quotes it is not part of the
+// result, even if the namespace may see the recipient's answers.
+func TestToken(t *testing.T) {
+	const token = "eyJhbGciOiJSUzI1NiIsImtpZCI6ImtleSJ9.eyJzdWIiOiJvcmRlcnMifQ.c2lnbmF0dXJl"
+	var authorization []string
+	body := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorization = append(authorization, r.URL.Path+" "+r.Header.Get("Authorization"))
+		if r.URL.Path == "/redirect" {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, body)
+	}))
+	defer server.Close()
+	s := New(Options{Discloses: func(context.Context, string, string) bool { return true }})
+	defer s.Close()
+	send := func(path, token string) Result {
+		t.Helper()
+		to := strings.Replace(server.URL, "http://", "http://user:password@", 1) + path
+		return s.Send(t.Context(), &event.Event{Attributes: []event.Attribute{{Name: event.ID, Value: "1"}}}, eventing.Endpoint{URL: to}, Attempt{Token: token})
+	}
+	send("/", token)
+	send("/", "")
+	send("/redirect", token)
+	want := []string{"/ Bearer " + token, "/ Basic dXNlcjpwYXNzd29yZA==", "/redirect Bearer " + token}
+	if !slices.Equal(authorization, want) {
+		t.Errorf("requests with %q, want %q", authorization, want)
+	}
+	for _, quoted := range []struct {
+		body string
+		kept bool
+	}{
+		{"bad event", true}, {"Authorization: Bearer " + token, false}, {"token " + token[:len(token)/2], false}, {"signature c2lnbmF0dXJl", false},
+	} {
+		body = quoted.body
+		if got := send("/", token); (string(got.Body) == quoted.body) != quoted.kept || strings.Contains(got.Err.Error(), token[:10]) {
+			t.Errorf("body %q: result %q, %v", quoted.body, got.Body, got.Err)
+		}
+		if got := send("/", ""); string(got.Body) != quoted.body {
+			t.Errorf("body %q without a token: result %q", quoted.body, got.Body)
+		}
 	}
 }

@@ -13,8 +13,7 @@ const maxInterim = 100
 
 var errInterim = errors.New("too many interim answers")
 
-// interimError is the error of a request that got interim answers only: the status of the last one, and why no other
-// followed.
+// interimError is the error of a request that got interim answers only: the status of the last one, and the reason why no other followed.
 type interimError struct {
 	code int
 	err  error

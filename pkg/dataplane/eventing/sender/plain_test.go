@@ -20,7 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// hostCount returns for how many hosts something is kept.
+// hostCount returns the number of hosts with kept connections.
 func hostCount(s *Sender) int {
 	t := s.transports.plain
 	t.mu.Lock()
@@ -28,8 +28,8 @@ func hostCount(s *Sender) int {
 	return len(t.idle)
 }
 
-// TestIdleConnections has idle connections closed after some time, those in use longer, and nothing left of hosts that
-// get no more events.
+// TestIdleConnections checks that idle connections are closed after some time, that connections in use stay open, and that no
+// state of hosts without events is kept.
 func TestIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opened, open atomic.Int32
@@ -69,13 +69,13 @@ func TestIdleConnections(t *testing.T) {
 		<-time.After(keepIdle + time.Second)
 		synctest.Wait()
 		if open.Load() != 0 || hostCount(s) != 0 {
-			t.Errorf("%d connections to %d hosts are left after some time", open.Load(), hostCount(s))
+			t.Errorf("%d connections to %d hosts remain after some time", open.Load(), hostCount(s))
 		}
 		send("http://a")
 		s.Close()
 		synctest.Wait()
 		if open.Load() != 0 {
-			t.Error("a connection is left after Close")
+			t.Error("a connection remains after Close")
 		}
 	})
 }
@@ -98,15 +98,15 @@ func TestForgottenHosts(t *testing.T) {
 			t.Errorf("%s: %+v", to.URL, result)
 		}
 	}
-	// The connection that was closed in silence is idle until it is wanted again.
+	// The connection that was closed silently is idle until its next use.
 	s.transports.plain.close()
 	if n := hostCount(s); n != 0 {
 		t.Errorf("%d hosts are kept", n)
 	}
 }
 
-// TestConnectionClosedWhileIdle sends an event on a connection that the recipient closes at that moment: it is sent again on a
-// new connection. An event is not sent again if the recipient read it and closed the connection without an answer.
+// TestConnectionClosedWhileIdle checks that an event is sent again on a new connection if the recipient closes the idle
+// connection at that moment. An event is not sent again if the recipient read it and closed the connection without an answer.
 func TestConnectionClosedWhileIdle(t *testing.T) {
 	const accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 	for name, test := range map[string]struct {
@@ -130,7 +130,7 @@ func TestConnectionClosedWhileIdle(t *testing.T) {
 				if err != nil {
 					return false
 				}
-				io.Copy(io.Discard, r.Body) //nolint:errcheck // the event is counted all the same
+				io.Copy(io.Discard, r.Body) //nolint:errcheck // the event is counted anyway
 				received.Add(1)
 				return true
 			}
@@ -175,7 +175,7 @@ func TestConnectionClosedWhileIdle(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce has as many connections as deliveries at a time, and their answers to the right ones.
+// TestManyAtOnce checks that each concurrent delivery has its own connection and its own answer.
 func TestManyAtOnce(t *testing.T) {
 	var connections atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -216,7 +216,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswers has recipients answer before they have read large events.
+// TestEarlyAnswers covers recipients that answer before they have read large events.
 func TestEarlyAnswers(t *testing.T) {
 	to := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
 	e := order()

@@ -21,7 +21,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// DefaultTimeout bounds an attempt where the delivery options name no timeout.
+// DefaultTimeout bounds an attempt if the delivery options set no timeout.
 const DefaultTimeout = 30 * time.Second
 
 // MaxErrorBody is the number of bytes that are kept of the body of an error.
@@ -46,7 +46,7 @@ type Options struct {
 	// Dial makes connections to the hosts of URLs. localhost and names below it are replaced by the address of this machine
 	// before.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Discloses reports whether the users of a namespace may see what a host answers; nil discloses nothing.
+	// Discloses reports whether the users of a namespace may see the responses of a host; nil discloses nothing.
 	Discloses Disclosure
 	// Budget bounds the bytes of replies that are being read, by the namespace of the consumer. Nil means no bound.
 	Budget *flow.Budget
@@ -85,6 +85,9 @@ func New(o Options) *Sender {
 	return s
 }
 
+// Trust makes further attempts trust certificates in PEM, besides the certificates of the system and of the endpoint.
+func (s *Sender) Trust(certificates []byte) error { return s.transports.trust(certificates) }
+
 // Close closes idle connections. In-flight attempts continue.
 func (s *Sender) Close() { s.transports.close() }
 
@@ -100,6 +103,8 @@ type Attempt struct {
 	Namespace string
 	// Consumer is the consumer of the event. It names the span.
 	Consumer eventing.Key
+	// Token authenticates the consumer to the recipient; empty sends none. It replaces a user name and password in the URL.
+	Token string
 }
 
 // Result is the outcome of an attempt.
@@ -120,7 +125,7 @@ type Result struct {
 	// Body is the beginning of the body of an error, at most MaxErrorBody bytes; nil if it is not disclosed
 	// to the consumer.
 	Body []byte
-	// Latency is how long the attempt took.
+	// Latency is the duration of the attempt.
 	Latency time.Duration
 }
 
@@ -167,7 +172,7 @@ func (s *Sender) send(ctx context.Context, cancel context.CancelFunc, e *event.E
 	res.Body = quiet{res.Body}
 	defer res.Body.Close()
 	a := answer{Response: res, target: target, cancel: cancel, timeout: o.Timeout, now: s.clock.Now, maxReply: s.maxReply, budget: s.budget, namespace: o.Consumer.Namespace}
-	return s.disclose(ctx, a.judge(ctx, o.ExpectReply), target, o.Consumer.Namespace)
+	return withoutToken(s.disclose(ctx, a.judge(ctx, o.ExpectReply), target, o.Consumer.Namespace), target, o.Token)
 }
 
 // request returns the request that holds an event (eventing HTTP Verbs, eventing Minimum supported protocol).
@@ -205,7 +210,9 @@ func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Body, _ = req.GetBody()
 	}
-	if user := target.User; user != nil {
+	if o.Token != "" {
+		header["Authorization"] = []string{"Bearer " + o.Token}
+	} else if user := target.User; user != nil {
 		password, _ := user.Password()
 		req.SetBasicAuth(user.Username(), password)
 	}
@@ -228,7 +235,7 @@ func (s *Sender) target(address string) (*url.URL, error) {
 func parse(address string) (*url.URL, error) {
 	target, err := url.Parse(address)
 	if err != nil {
-		// The error of url.Parse holds the address, and that may hold a password.
+		// The error of url.Parse contains the address, which may contain a password.
 		return nil, errors.New("POST: the address is not a URL")
 	}
 	if target.Scheme != "http" && target.Scheme != "https" || target.Host == "" {

@@ -40,15 +40,14 @@ func newSender(t testing.TB, o Options) *Sender {
 	return s
 }
 
-// serve returns the endpoint that a handler answers at.
+// serve returns an endpoint with a handler.
 func serve(t testing.TB, handler http.HandlerFunc) eventing.Endpoint {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	return eventing.Endpoint{URL: server.URL}
 }
 
-// serveRaw returns an endpoint that answers each request, once it has its header, by what write does, and then closes
-// the connection.
+// serveRaw returns an endpoint that calls write to answer each request after its header, and then closes the connection.
 func serveRaw(t testing.TB, write func(io.Writer)) eventing.Endpoint {
 	t.Helper()
 	return eventing.Endpoint{URL: "http://" + serveConnections(t, func(conn net.Conn) {
@@ -82,8 +81,8 @@ func serveConnections(t testing.TB, handle func(net.Conn)) string {
 	return listener.Addr().String()
 }
 
-// TestRequest covers eventing Minimum supported protocol-1, eventing HTTP Verbs-1 and -2 and eventing Derived
-// (Reply) Events-4: what recipients see.
+// TestRequest covers eventing Minimum supported protocol-1, eventing HTTP Verbs-1 and -2 and eventing Derived (Reply)
+// Events-4: the requests to recipients.
 func TestRequest(t *testing.T) {
 	structured := order()
 	structured.Structured = true
@@ -174,7 +173,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestConnections has connections used again, also after errors and replies, and all at once.
+// TestConnections checks that connections are reused, also after errors and replies.
 func TestConnections(t *testing.T) {
 	var connections atomic.Int32
 	var step atomic.Int32
@@ -210,8 +209,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestClosedConnections has a recipient that closes connections after each answer without saying so. No event is
-// sent over one that is closed.
+// TestClosedConnections covers a recipient that closes connections after each answer without announcing it. No event is sent over a closed one.
 func TestClosedConnections(t *testing.T) {
 	closed := make(chan struct{}, 1)
 	to := serveRaw(t, func(w io.Writer) {
@@ -228,7 +226,7 @@ func TestClosedConnections(t *testing.T) {
 	}
 }
 
-// TestLocalNames covers names that resolvers do not know (RFC 6761, 6.3).
+// TestLocalNames covers names that resolvers do not resolve (RFC 6761, 6.3).
 func TestLocalNames(t *testing.T) {
 	to := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")

@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// TestSpans has a span for each attempt, a child of the event's, which the recipient gets instead of that.
+// TestSpans checks that each attempt has a span, a child of the event's, which the recipient gets instead of the event's.
 func TestSpans(t *testing.T) {
 	const traceID, spanID, attributeTraceID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "1af7651916cd43dd8448eb211c80319c"
 	asHeader, asAttribute, none := order(), order(), order()

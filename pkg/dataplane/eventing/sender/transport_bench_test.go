@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkTransports compares plain with http.Transport under the same rules: nothing is written to a connection that the
-// recipient closed, and interim answers are noted. The recipient costs as little as possible, but is part of the figures.
+// BenchmarkTransports compares plain with http.Transport under the same rules: no data is written to a connection that the
+// recipient closed, and interim answers are recorded. The recipient costs as little as possible, but is part of the
+// figures.
 func BenchmarkTransports(b *testing.B) {
 	for _, deliveries := range []int{1, 64} {
 		name := map[int]string{1: "one", 64: "many"}[deliveries]
@@ -28,7 +29,7 @@ func BenchmarkTransports(b *testing.B) {
 			benchmarkTransport(b, t.plain, deliveries)
 		})
 		b.Run("http.Transport/"+name, func(b *testing.B) {
-			t := newTransports(nil).secure
+			t := newTransports(nil).secure.Load().standard
 			defer t.CloseIdleConnections()
 			dial := t.DialContext
 			t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -121,7 +122,7 @@ func (c *checkedConn) Write(p []byte) (int, error) {
 	return c.conn.Conn.Write(p)
 }
 
-// checking marks connections that were used before, and notes interim answers as watching does.
+// checking marks connections that were used before, and records interim answers as watching does.
 type checking struct{ transport *http.Transport }
 
 func (t checking) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/lru"
@@ -24,7 +25,7 @@ const (
 	maxIdle = 512
 	// maxHeader bounds the header of an answer: more than an event in binary mode takes.
 	maxHeader = 256 << 10
-	// maxBundles bounds how many bundles of certificates have their own connections.
+	// maxBundles bounds the number of bundles of certificates that have their own connections.
 	maxBundles = 128
 )
 
@@ -33,9 +34,19 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 // transports keep the connections to endpoints. They use no proxy: most endpoints are in the cluster or on this
 // machine.
 type transports struct {
-	plain  *plain
-	secure *http.Transport
-	// trusting has a transport for each bundle of certificates that endpoints ask to trust.
+	plain *plain
+	// template is the configuration of transports with TLS.
+	template *http.Transport
+	// secure has the connections with TLS. Trusting other certificates replaces it.
+	secure atomic.Pointer[secure]
+}
+
+// secure keeps the connections with TLS that trust the same certificates of the operator.
+type secure struct {
+	// trusted are certificates in PEM to trust besides the system's, standard is the transport that trusts no others.
+	trusted  []byte
+	standard *http.Transport
+	// trusting has a transport for each bundle of certificates of endpoints.
 	trusting *lru.Cache
 }
 
@@ -43,7 +54,7 @@ func newTransports(dial dialer) *transports {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: DialTimeout}).DialContext
 	}
-	secure := &http.Transport{
+	template := &http.Transport{
 		DialContext:            dial.local,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxIdle,
@@ -52,43 +63,76 @@ func newTransports(dial dialer) *transports {
 		MaxResponseHeaderBytes: maxHeader,
 		Protocols:              new(http.Protocols),
 	}
-	secure.Protocols.SetHTTP1(true)
-	secure.Protocols.SetHTTP2(true)
-	t := &transports{plain: &plain{dial: dial, idle: map[string][]*conn{}}, secure: secure}
-	t.trusting = lru.NewWithEvictionFunc(maxBundles, func(_ lru.Key, value any) {
-		value.(*http.Transport).CloseIdleConnections()
-	})
+	template.Protocols.SetHTTP1(true)
+	template.Protocols.SetHTTP2(true)
+	t := &transports{plain: &plain{dial: dial, idle: map[string][]*conn{}}, template: template}
+	t.secure.Store(t.newSecure(nil, template.Clone()))
 	return t
 }
 
-// of returns the transport to a URL, which trusts certificates in PEM besides the system's.
+func (t *transports) newSecure(trusted []byte, standard *http.Transport) *secure {
+	return &secure{trusted: trusted, standard: standard, trusting: lru.NewWithEvictionFunc(maxBundles, func(_ lru.Key, value any) {
+		value.(*http.Transport).CloseIdleConnections()
+	})}
+}
+
+// trust makes new connections trust certificates in PEM besides the system's. In-flight requests continue.
+func (t *transports) trust(trusted []byte) error {
+	standard := t.template.Clone()
+	if len(trusted) > 0 {
+		var err error
+		if standard, err = t.trusting(trusted, ""); err != nil {
+			return err
+		}
+	}
+	t.secure.Swap(t.newSecure(trusted, standard)).close()
+	return nil
+}
+
+// trusting returns a transport that trusts certificates in PEM, of the operator and of an endpoint, besides the system's.
+func (t *transports) trusting(trusted []byte, certificates string) (*http.Transport, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("the certificates of the system cannot be read: %w", err)
+	}
+	pool.AppendCertsFromPEM(trusted)
+	if certificates != "" && !pool.AppendCertsFromPEM([]byte(certificates)) {
+		return nil, errors.New("the CA certificates of the endpoint hold no certificate in PEM")
+	}
+	made := t.template.Clone()
+	made.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return made, nil
+}
+
+// of returns the transport to a URL, which trusts certificates in PEM besides the system's and the operator's.
 func (t *transports) of(target *url.URL, certificates string) (http.RoundTripper, error) {
 	switch {
 	case target.Scheme == "http":
 		return t.plain, nil
 	case certificates == "":
-		return watching{t.secure}, nil
+		return watching{t.secure.Load().standard}, nil
 	}
-	if have, ok := t.trusting.Get(certificates); ok {
+	s := t.secure.Load()
+	if have, ok := s.trusting.Get(certificates); ok {
 		return watching{have.(*http.Transport)}, nil
 	}
-	pool, err := x509.SystemCertPool()
+	made, err := t.trusting(s.trusted, certificates)
 	if err != nil {
-		return nil, fmt.Errorf("the certificates of the system cannot be read: %w", err)
+		return nil, err
 	}
-	if !pool.AppendCertsFromPEM([]byte(certificates)) {
-		return nil, errors.New("the CA certificates of the endpoint hold no certificate in PEM")
-	}
-	made := t.secure.Clone()
-	made.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	t.trusting.Add(certificates, made)
+	s.trusting.Add(certificates, made)
 	return watching{made}, nil
 }
 
 func (t *transports) close() {
 	t.plain.close()
-	t.secure.CloseIdleConnections()
-	t.trusting.Clear()
+	t.secure.Load().close()
+}
+
+// close closes idle connections.
+func (s *secure) close() {
+	s.standard.CloseIdleConnections()
+	s.trusting.Clear()
 }
 
 // local dials localhost and all names below it on this machine (RFC 6761, 6.3). Services of this machine have such

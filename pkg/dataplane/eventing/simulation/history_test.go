@@ -55,7 +55,7 @@ type history struct {
 	events []*sent
 
 	mu sync.Mutex
-	// All below is guarded by mu.
+	// mu guards the fields below.
 	processes map[string]*replica
 	// owners are the names of the replicas that own the streams.
 	owners   map[eventing.Key]string
@@ -93,11 +93,10 @@ type attempt struct {
 	ok         bool
 }
 
-// simulate runs the history of a seed, in the bubble of testing/synctest that it is called in. It returns the violated
-// guarantees, and its trace.
+// simulate runs the history of a seed, in the caller's synctest bubble. It returns the violated guarantees, and its trace.
 func simulate(seed uint64) (failures, trace []string) {
 	// The NATS client takes the jitter of its reconnects from there.
-	rand.Seed(int64(seed)) //nolint:staticcheck // there is no other way to make it repeatable
+	rand.Seed(int64(seed)) //nolint:staticcheck // required to make it repeatable
 	before := len(goroutines())
 	h := &history{
 		chance: chance{seed}, start: time.Now(), drops: map[string]int{}, silent: map[string]bool{}, counts: map[string]int{},
@@ -147,7 +146,7 @@ func (h *history) roll(n int) int {
 	return int(h.below(int64(n), "roll", h.choices))
 }
 
-// pause lets a random time pass.
+// pause waits for a random time.
 func (h *history) pause(low, high time.Duration) {
 	h.choices++
 	<-time.After(h.between(low, high, "pause", h.choices))
@@ -228,7 +227,7 @@ func (h *history) eventually(what string, do func() error) {
 	h.fail("%s: %v", what, err)
 }
 
-// configure makes the streams and Triggers of the history.
+// configure creates the streams and Triggers of the history.
 func (h *history) configure() {
 	h.streams = []eventing.Stream{{Key: streamKey, UID: "stream"}, {Key: foreignKey, UID: "foreign"}}
 	all := []func(*trigger){
@@ -273,7 +272,7 @@ func newTrigger(name string, stream eventing.Key, uid types.UID, change func(*tr
 	return t
 }
 
-// run runs the history: events are sent while faults come and go, and then until nothing is left to do.
+// run runs the history: events are sent while faults begin and end. It returns when all deliveries have ended.
 func (h *history) run() {
 	h.configure()
 	for _, s := range h.streams {
@@ -313,7 +312,7 @@ func (h *history) boot(name string) {
 	})
 	h.locked(&h.mu, func() { h.processes[name] = r })()
 	h.note("%s started as %s", name, host)
-	// A replica of several learns of its streams when deliveries have started, a single one before.
+	// One of several replicas acquires its streams after deliveries have started, a single one before.
 	several := h.roll(2) == 0
 	if several {
 		h.eventually("start deliveries", func() error { return r.broker.Start(context.Background()) })
@@ -394,8 +393,8 @@ func (h *history) move(s eventing.Stream, to string) {
 	h.refresh()
 }
 
-// checkStorable notes that the owner of streams changes, or restarts, while the log rejects records: ends that are not acknowledged
-// may be repeated.
+// checkStorable records that the owner of streams changes, or restarts, while the log rejects records: ends that are not
+// acknowledged may be repeated.
 func (h *history) checkStorable() {
 	h.server.mu.Lock()
 	defer h.server.mu.Unlock()
@@ -463,7 +462,7 @@ func (h *history) post() {
 	h.note("%s answers %d to %d events %s for %s of type %s", r.name, recorder.Code, len(all), all[0].id, to.Namespace, kind)
 }
 
-// during makes a fault that ends after some time.
+// during injects a fault that ends after some time.
 func (h *history) during(what string, longest time.Duration, begin, end func()) {
 	h.choices++
 	d := h.between(10*time.Millisecond, longest, "fault", h.choices)
@@ -484,14 +483,14 @@ func (h *history) locked(mu *sync.Mutex, do func()) func() {
 	}
 }
 
-// step makes a random fault or change.
+// step injects a random fault or change.
 func (h *history) step() {
 	t := h.triggers[h.roll(len(h.triggers))]
 	names := h.names()
 	name := names[h.roll(len(names))]
 	n := 9
 	if h.rough {
-		n = 14
+		n = 15
 	}
 	switch h.roll(n) {
 	case 0:
@@ -534,6 +533,13 @@ func (h *history) step() {
 		h.network.isolate(h.running(name).host, h.between(10*time.Millisecond, 12*time.Second, "isolated", h.choices))
 	case 13:
 		h.during("NATS down", 4*time.Second, h.server.crash, h.server.start)
+	case 14:
+		// The server may lose the deletion.
+		if i := slices.IndexFunc(h.triggers, func(t *trigger) bool { return t.temporary }); i >= 0 {
+			h.remove(h.triggers[i])
+			h.during("NATS down", time.Second, h.server.crash, h.server.start)
+			h.add(h.triggers[i])
+		}
 	}
 }
 

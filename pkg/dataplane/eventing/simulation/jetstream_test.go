@@ -12,8 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// This file models what JetStream stores and delivers, as far as the event log uses it: streams with work queue retention that
-// reject what exceeds their limit, and pull consumers with explicit acknowledgements. It has no locks and no goroutines.
+// This file models the storage and the deliveries of JetStream, as far as the event log uses them: streams with work queue
+// retention that reject what exceeds their limit, and pull consumers with explicit acknowledgements. It has no locks and no
+// goroutines.
 
 // Codes of JetStream's errors.
 const (
@@ -93,12 +94,12 @@ func (s *storedStream) remove(sequence uint64) {
 	}
 }
 
-// purge removes the messages of a subject, or all.
-func (s *storedStream) purge(subject string) (purged int) {
+// purge removes and returns the messages of a subject, or all.
+func (s *storedStream) purge(subject string) (purged []*message) {
 	for _, m := range slices.Clone(s.messages) {
 		if subject == "" || m.subject == subject {
 			s.remove(m.sequence)
-			purged++
+			purged = append(purged, m)
 			for _, c := range s.consumers {
 				c.settle(m.sequence)
 			}
@@ -289,7 +290,7 @@ func (c *storedConsumer) end(now time.Time) (all []delivered) {
 	return all
 }
 
-// wake returns the next time at which deliver has an effect of its own, or zero.
+// wake returns the next time at which deliver has an effect without a new message or request, or zero.
 func (c *storedConsumer) wake() (at time.Time) {
 	earlier := func(t time.Time) {
 		if at.IsZero() || t.Before(at) {
@@ -310,7 +311,7 @@ func (c *storedConsumer) wake() (at time.Time) {
 	return at
 }
 
-// settle forgets a delivered message.
+// settle removes a delivered message from pending.
 func (c *storedConsumer) settle(sequence uint64) {
 	delete(c.pending, sequence)
 	delete(c.counts, sequence)

@@ -60,7 +60,7 @@ type dialer func(network, address string) (net.Conn, error)
 // Dial implements nats.CustomDialer.
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
-// operator makes random operations and records what it observes.
+// operator runs random operations and records its observations.
 type operator struct {
 	chance
 	t        *testing.T
@@ -92,7 +92,7 @@ func operate(t *testing.T, c chance, option nats.Option) []string {
 	}
 	for range 60 {
 		o.operate()
-		// Nothing of the operation is in progress at the next one.
+		// No work of the operation is in progress at the next one.
 		<-time.After(50 * time.Millisecond)
 	}
 	return o.observed
@@ -107,7 +107,7 @@ func (o *operator) observe(format string, args ...any) {
 	o.observed = append(o.observed, fmt.Sprintf(format, args...))
 }
 
-// operate makes one operation.
+// operate runs one operation.
 func (o *operator) operate() {
 	queue := []string{"a", "b"}[o.roll(2)]
 	switch o.roll(12) {
@@ -191,8 +191,8 @@ func (o *operator) pull(queue string) {
 	}
 	n, bytes := 1+o.roll(4), 500+o.roll(3000)
 	if queue == "a" {
-		// The server's timers may fire late, so the order of redeliveries varies where several messages may be unacknowledged. All
-		// of them are compared.
+		// The server's timers may fire late, so the order of redeliveries varies if several messages may be unacknowledged. All of
+		// them are compared.
 		n, bytes = 100, 1<<20
 	}
 	request := fmt.Sprintf(`{"batch":%d,"max_bytes":%d,"expires":%d}`, n, bytes, 100*time.Millisecond)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// chance makes the random choices of a history. A choice depends on the seed and on what it is about, not on the choices before:
+// chance makes the random choices of a history. A choice depends on the seed and on its subject, not on earlier choices:
 // goroutines that run at the same time make the same choices in any order.
 type chance struct{ seed uint64 }
 
@@ -30,15 +30,14 @@ func (c chance) between(low, high time.Duration, about ...any) time.Duration {
 	return low + time.Duration(c.below(int64(high-low), about...))
 }
 
-// network connects hosts. Bytes arrive in order, after a delay. While a host is isolated, what it sends and receives is delayed
-// until the isolation ends, as by retransmissions.
+// network connects hosts. Bytes arrive in order, after a delay. While a host is isolated, its traffic is delayed until the
+// isolation ends, as by retransmissions.
 type network struct {
 	chance
 	start time.Time
 
 	mu sync.Mutex
-	// All below is guarded by mu.
-	// listeners serve the connections to addresses, each in a goroutine of its own.
+	// mu guards the fields below. listeners serve the connections to addresses, each in its own goroutine.
 	listeners map[string]func(net.Conn)
 	isolated  map[string]time.Time
 	// conns are both ends of the open connections, in the order in which they were made.
@@ -55,7 +54,7 @@ func (n *network) listen(address string, serve func(net.Conn)) {
 	n.listeners[address] = serve
 }
 
-// close makes connections to an address be refused.
+// close makes the network refuse connections to an address.
 func (n *network) close(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,7 +68,7 @@ func (n *network) isolate(host string, d time.Duration) {
 	n.isolated[host] = time.Now().Add(d)
 }
 
-// arrival returns when bytes arrive that are sent now. mu is held.
+// arrival returns the arrival time of bytes that are sent now. mu is held.
 func (n *network) arrival(from, to string) time.Time {
 	now := time.Now()
 	at := now
@@ -160,7 +159,7 @@ type conn struct {
 	instant atomic.Bool
 
 	mu sync.Mutex
-	// All below is guarded by mu. changed is signaled when a Read may continue.
+	// mu guards the fields below. changed is signaled when a Read may continue.
 	changed *sync.Cond
 	arrived []chunk
 	// err is the result of all reads and writes once the connection was reset or closed.
@@ -168,7 +167,7 @@ type conn struct {
 	deadline time.Time
 }
 
-// chunk is bytes, or the end of the stream if data is nil.
+// chunk has bytes, or is the end of the stream if data is nil.
 type chunk struct {
 	at   time.Time
 	data []byte
@@ -195,7 +194,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receive makes bytes, or the end of the stream, arrive at this end.
+// receive delivers bytes, or the end of the stream, to this end.
 func (c *conn) receive(data []byte) {
 	at := time.Now()
 	if !c.instant.Load() {

@@ -33,7 +33,7 @@ type replica struct {
 	history *history
 	// name is the name of the Pod, host is different after each restart.
 	name, host string
-	// killed is true once the process was killed: nothing that it does has an effect any more.
+	// killed is true once the process was killed: its actions have no effect then.
 	killed atomic.Bool
 
 	log     *eventlog.Log
@@ -60,9 +60,9 @@ func newReplica(h *history, name, host string) (*replica, error) {
 	r.sender = sender.New(sender.Options{Dial: r.dial})
 	r.broker = broker.New(ctx, broker.Options{
 		Log: logqueue.JetStream(r.log), Send: r.send, Clock: &unequal{}, Budget: r.budget,
-		Exists:   func(uid types.UID) bool { return h.existing().Has(uid) },
-		Existing: func(context.Context) (sets.Set[types.UID], error) { return h.existing(), nil },
-		Address:  func(key eventing.Key) string { return "http://broker" + ingress.Path(key) }, HealthChanged: func(eventing.Key) {},
+		Exists:    func(uid types.UID) bool { return h.existing().Has(uid) },
+		Existing:  func(context.Context) (sets.Set[types.UID], error) { return h.existing(), nil },
+		Addresses: func(key eventing.Key) []string { return []string{"http://broker" + ingress.Path(key)} }, HealthChanged: func(eventing.Key) {},
 	})
 	r.ingress = ingress.New(ingress.Options{Accept: r.accept, Exists: r.broker.Exists, Budget: r.budget})
 	return r, nil
@@ -83,8 +83,8 @@ func (r *replica) dial(ctx context.Context, _, address string) (net.Conn, error)
 	return r.history.network.dial(ctx, r.host, address)
 }
 
-// dialServer connects to the NATS server. No time passes until the client is connected, because it holds a lock meanwhile: time
-// does not advance in a bubble of testing/synctest while a goroutine waits for one.
+// dialServer connects to the NATS server. Connecting must take no time, because the client holds a lock meanwhile: time does
+// not advance in a synctest bubble while a goroutine waits for a lock.
 func (r *replica) dialServer(address string) (net.Conn, error) {
 	if r.killed.Load() {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: net.ErrClosed}
@@ -103,7 +103,7 @@ func (r *replica) send(ctx context.Context, e *event.Event, to eventing.Endpoint
 	return result
 }
 
-// unequal is the clock of the bubble, with timers that do not end at the same time: the order of such timers is random.
+// unequal is the clock of the synctest bubble. Its timers never fire at the same time, because the order of such timers is random.
 type unequal struct {
 	clock.RealClock
 	timers atomic.Int64
@@ -122,13 +122,13 @@ func (u *unequal) AfterFunc(d time.Duration, f func()) clock.Timer {
 // NewTimer implements clock.WithDelayedExecution.
 func (u *unequal) NewTimer(d time.Duration) clock.Timer { return u.RealClock.NewTimer(u.later(d)) }
 
-// stop ends the process in good order.
+// stop stops the process gracefully.
 func (r *replica) stop() {
 	r.broker.Stop(stopTimeout)
 	r.close()
 }
 
-// kill ends the process at once. What its goroutines do until they notice has no effect.
+// kill ends the process at once. Later actions of its goroutines have no effect.
 func (r *replica) kill() {
 	r.killed.Store(true)
 	r.history.network.reset(r.host)
@@ -149,7 +149,7 @@ func (r *replica) close() {
 // held returns the bytes that the ended process holds.
 func (r *replica) held() int64 { return r.budget.Used() }
 
-// logSink records what the log says about drops and about faults of the code. It implements logr.LogSink.
+// logSink records the log messages about drops and about bugs. It implements logr.LogSink.
 type logSink struct {
 	history  *history
 	consumer string

@@ -27,7 +27,7 @@ type natsServer struct {
 	network *network
 
 	mu sync.Mutex
-	// All below is guarded by mu.
+	// mu guards the fields below.
 	streams map[string]*storedStream
 	clients []*natsClient
 	// timers deliver from consumers when something becomes due.
@@ -39,7 +39,7 @@ type natsServer struct {
 	full, diskFails bool
 	// failures is the number of writes that fail next.
 	failures int
-	// removed are the messages that were removed shortly ago.
+	// removed are the recently removed messages.
 	removed []removal
 	// batches are the messages of atomic batches that were not committed.
 	batches map[string][]*message
@@ -67,7 +67,7 @@ func (s *natsServer) start() {
 	s.network.listen(serverAddress, s.serve)
 }
 
-// crash ends the server as the loss of power does: unsynced messages are lost, and recent removals may be.
+// crash ends the server like a power failure: unsynced messages are lost, and recent removals may be.
 func (s *natsServer) crash() {
 	s.network.close(serverAddress)
 	s.network.reset(serverAddress)
@@ -315,7 +315,7 @@ func (s *natsServer) streamOf(subject string) *storedStream {
 	return nil
 }
 
-// deliver sends what a consumer has to send now, and returns to it when more becomes due. mu is held.
+// deliver sends the due messages of a consumer, and schedules the next call. mu is held.
 func (s *natsServer) deliver(c *storedConsumer) {
 	// Requests of connections that ended have no subscription.
 	c.requests = slices.DeleteFunc(c.requests, func(r *pull) bool { c, _ := s.interested(r.reply); return c == nil })
@@ -348,6 +348,15 @@ func (s *natsServer) consumer(stream, durable string) *storedConsumer {
 	return nil
 }
 
+// risk records that messages are removed from a stream. mu is held.
+func (s *natsServer) risk(stream string, messages ...*message) {
+	now := time.Now()
+	s.removed = slices.DeleteFunc(s.removed, func(r removal) bool { return now.Sub(r.at) > removalsAtRisk })
+	for _, m := range messages {
+		s.removed = append(s.removed, removal{now, stream, m})
+	}
+}
+
 // acknowledge handles $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<...>. mu is held.
 func (s *natsServer) acknowledge(subject []string, data string) {
 	c := s.consumer(subject[2], subject[3])
@@ -357,8 +366,7 @@ func (s *natsServer) acknowledge(subject []string, data string) {
 	}
 	now := time.Now()
 	if i, found := c.stream.find(sequence); found && data == "+ACK" && sequence < c.next {
-		s.removed = slices.DeleteFunc(s.removed, func(r removal) bool { return now.Sub(r.at) > removalsAtRisk })
-		s.removed = append(s.removed, removal{now, subject[2], c.stream.messages[i]})
+		s.risk(subject[2], c.stream.messages[i])
 	}
 	c.acknowledge(sequence, data, now)
 	s.deliver(c)
@@ -473,6 +481,8 @@ func (s *natsServer) streamAPI(request []string, reply string, data []byte) {
 				panic(err)
 			}
 		}
-		s.respond(reply, map[string]any{"success": true, "purged": stream.purge(purge.Filter)})
+		purged := stream.purge(purge.Filter)
+		s.risk(name, purged...)
+		s.respond(reply, map[string]any{"success": true, "purged": len(purged)})
 	}
 }

@@ -45,8 +45,8 @@ func TestHistories(t *testing.T) {
 	workers.Wait()
 }
 
-// TestRepeatable covers that a history has the same trace each time, whatever ran before it in the same process. The runtime makes
-// random choices of its own, such as the order of ready cases of a select statement: a few histories may differ.
+// TestRepeatable checks that a history has the same trace each time, regardless of earlier histories in the same process. The
+// runtime makes random choices of its own, such as the order of ready cases of a select statement: a few histories may differ.
 func TestRepeatable(t *testing.T) {
 	if *worker {
 		t.Skip("a worker runs histories only")

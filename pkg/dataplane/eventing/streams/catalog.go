@@ -7,7 +7,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// catalog has all streams and consumers, whichever replica owns them. It may be used concurrently.
+// catalog has all streams and consumers, regardless of their owner. It may be used concurrently.
 type catalog struct {
 	// streams has a *stream for each stream that was set or has consumers.
 	streams sync.Map
@@ -31,7 +31,7 @@ type stream struct {
 	consumers map[eventing.Key]eventing.Consumer
 	// served is true while the broker serves the stream.
 	served bool
-	// obsolete is true once the catalog does not have the stream any more.
+	// obsolete is true once the stream was deleted from the catalog.
 	obsolete bool
 }
 
@@ -116,7 +116,7 @@ func (g *gate) pass(do func() error) (passed bool, opened <-chan struct{}, err e
 	return true, nil, do()
 }
 
-// set opens or closes the gate. A closed gate has no pass running.
+// set opens or closes the gate. When set has closed the gate, no pass is running.
 func (g *gate) set(open bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

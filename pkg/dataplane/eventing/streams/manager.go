@@ -1,16 +1,18 @@
 // Package streams spreads the streams of Eventing over the replicas: the owner of a stream accepts its events and delivers
 // them. All replicas know all streams and consumers, so that each can become the owner.
 //
-// When the membership changes, the former owner of a stream accepts no more events for it, ends its deliveries and leaves the
-// rest in the event log. The new owner sets all consumers, including consumers that its informers do not know yet, and reads
-// the log as after a restart. While two replicas both consider themselves the owner, both accept events and share the
-// deliveries: an event may be delivered twice then, and none is lost, because there is one log.
+// When the membership changes, the former owner of a stream accepts no more events for it, ends its deliveries and keeps the remaining
+// events in the event log. The new owner sets all consumers, including consumers that its informers do not know yet, and reads the log
+// as after a restart. While two replicas both consider themselves the owner, both accept events and share the deliveries: an event may
+// be delivered twice then, but none is lost, because both use the same log.
 package streams
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,10 +23,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 )
 
-// patience is how long an event waits for a stream that is handed over.
+// patience is the time that an event waits for the handover of its stream.
 const patience = 2 * time.Second
 
-// Broker serves the streams of this replica. See broker.Broker.
+// Broker serves the streams of this replica. RemoveStream and RemoveConsumer are also called for objects of streams that it does not
+// serve: it may have counters of them. See broker.Broker.
 type Broker interface {
 	AcquireStream(ctx context.Context, spec eventing.Stream, consumers []eventing.Consumer) (served bool, err error)
 	ReleaseStream(key eventing.Key)
@@ -46,9 +49,9 @@ type Options struct {
 	Broker Broker
 	// Owners are the owners of all streams.
 	Owners *ownership.Table[eventing.Key]
-	// Subscribed lists the consumers whose status says that they are subscribed. It sets only Key, UID and Stream of each. A
-	// replica that gains a stream rejects its events until all of these have been set here, because informers may lag behind
-	// what the former owner knew. Nil disables the check.
+	// Subscribed lists the consumers whose status says that they are subscribed. It sets only Key, UID and Stream of each. A replica
+	// that gains a stream rejects its events until all of these have been set here, because informers may lag behind the former
+	// owner's. Nil disables the check.
 	Subscribed func(ctx context.Context) ([]eventing.Consumer, error)
 	// Peers sends requests to other replicas; nil if this is the only one.
 	Peers http.RoundTripper
@@ -57,18 +60,18 @@ type Options struct {
 	Gained func(which func(stream eventing.Key) bool)
 }
 
-// Manager serves the streams that this replica owns, and knows all others. Its methods may be called concurrently, but not two
-// at a time for the same object.
+// Manager serves the streams that this replica owns, and tracks all others. Its methods may be called concurrently, but not two at a
+// time for the same object.
 type Manager struct {
 	options       Options
 	catalog       catalog
 	subscriptions subscriptions
 	handover      *ownership.Handover[eventing.Key]
 
-	// ctx ends the calls of the broker that no caller waits for.
+	// Canceling ctx ends the calls of the broker that no caller waits for.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// stopping is closed to end the goroutines of running.
+	// stopping is closed to stop the goroutines that running counts.
 	stopping chan struct{}
 	running  sync.WaitGroup
 }
@@ -86,7 +89,7 @@ func New(ctx context.Context, options Options) *Manager {
 	return m
 }
 
-// Exists reports whether a stream exists, whichever replica owns it.
+// Exists reports whether a stream exists, regardless of its owner.
 func (m *Manager) Exists(stream eventing.Key) bool {
 	st := m.catalog.find(stream)
 	return st != nil && st.exists.Load()
@@ -107,7 +110,7 @@ func (m *Manager) SetStream(ctx context.Context, spec eventing.Stream) error {
 	return ignoreBehind(m.acquire(ctx, st))
 }
 
-// RemoveStream removes a stream, and deletes its events if this replica owns it. Prune deletes the events of a stream that is
+// RemoveStream removes a stream, and deletes its events if this replica owns it. Broker.Prune deletes the events of a stream that is
 // removed while it has no owner.
 func (m *Manager) RemoveStream(ctx context.Context, key eventing.Key) error {
 	st := m.catalog.lock(key)
@@ -123,12 +126,10 @@ func (m *Manager) RemoveStream(ctx context.Context, key eventing.Key) error {
 func (m *Manager) remove(ctx context.Context, st *stream) error {
 	st.exists.Store(false)
 	st.gate.set(false)
-	if st.served {
-		if err := m.options.Broker.RemoveStream(ctx, st.key); err != nil {
-			return err
-		}
-		st.served = false
+	if err := m.options.Broker.RemoveStream(ctx, st.key); err != nil {
+		return err
 	}
+	st.served = false
 	if st.spec != nil {
 		m.options.Broker.RemoveAddress(st.key)
 		st.spec = nil
@@ -165,14 +166,23 @@ func (m *Manager) RemoveConsumer(ctx context.Context, key eventing.Key) error {
 	}
 	st := m.catalog.lock(stream)
 	defer st.mu.Unlock()
-	if st.served {
-		if err := m.options.Broker.RemoveConsumer(ctx, key); err != nil {
-			return err
-		}
+	if err := m.options.Broker.RemoveConsumer(ctx, key); err != nil {
+		return err
 	}
 	m.catalog.removeConsumer(st, key)
 	m.catalog.forget(st)
 	return nil
+}
+
+// Consumers returns the consumers of a stream, in no particular order, whichever replica owns it.
+func (m *Manager) Consumers(stream eventing.Key) []eventing.Consumer {
+	st := m.catalog.find(stream)
+	if st == nil {
+		return nil
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return slices.Collect(maps.Values(st.consumers))
 }
 
 // Health returns the health of the deliveries to a consumer, which is empty if another replica owns its stream.
@@ -227,7 +237,6 @@ func (m *Manager) Start(ctx context.Context) error {
 		m.recheck(nil)
 	}
 	m.running.Go(func() { m.options.Owners.Follow(owners, moved, m.stopping, m.move) })
-	m.running.Go(m.watch)
 	return nil
 }
 

@@ -28,7 +28,7 @@ import (
 type fakeBroker struct {
 	mu    sync.Mutex
 	calls []string
-	// failures is how often AcquireStream and Prune fail.
+	// failures is the number of times that AcquireStream and Prune fail.
 	failures int
 }
 
@@ -196,7 +196,7 @@ func (f *fixture) expect(want ...string) {
 	}
 }
 
-// peers records which replicas are notified of a stream.
+// peers records the replicas that are notified of a stream.
 type peers struct{ *fakeBroker }
 
 func (p peers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -223,7 +223,7 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// The new owner serves a stream with all its consumers, and reads its log again when the former owner has learned of the change.
+// The new owner serves a stream with all its consumers, and reads its log again when the former owner has observed the change.
 func TestGain(t *testing.T) {
 	start(t, func(f *fixture) {
 		f.view.Set(members("a"))
@@ -238,7 +238,7 @@ func TestGain(t *testing.T) {
 	})
 }
 
-// A gate closes when no event is being accepted any more.
+// A gate closes when no event is being accepted.
 func TestGate(t *testing.T) {
 	g := newGate()
 	passed, opened, _ := g.pass(func() error { return nil })
@@ -253,7 +253,7 @@ func TestGate(t *testing.T) {
 	go func() { g.set(false); close(closed) }()
 	select {
 	case <-closed:
-		t.Error("it closed while an event was accepted")
+		t.Error("the gate closed while an event was accepted")
 	case <-time.After(50 * time.Millisecond):
 	}
 	goOn <- true
@@ -329,8 +329,8 @@ func TestAcceptWaits(t *testing.T) {
 	})
 }
 
-// Prune is retried until it succeeds. The logs of all streams of this replica are read from time to time.
-func TestPeriodicReads(t *testing.T) {
+// The logs of gained streams are read again after a delay. Prune is retried until it succeeds.
+func TestRecheck(t *testing.T) {
 	start(t, func(f *fixture) {
 		f.view.Set(members("a"))
 		synctest.Wait()
@@ -340,24 +340,24 @@ func TestPeriodicReads(t *testing.T) {
 		f.broker.fail(2)
 		<-time.After(recheckAfter)
 		f.expect("prune", "prune", "refresh "+f.b.Name)
-		<-time.After(watchInterval - recheckAfter)
-		f.expect("prune", "prune", "refresh "+f.a.Name)
-		<-time.After(watchInterval)
-		f.expect("refresh " + f.a.Name)
+		<-time.After(3 * recheckAfter)
+		f.expect("prune", "prune")
 	})
 }
 
-// Consumers and streams of another replica are only remembered.
+// The broker removes its state of deleted objects, also if another replica owns them.
 func TestRemove(t *testing.T) {
 	start(t, func(f *fixture) {
 		f.must(f.SetConsumer(f.Context(), consumer("t-"+f.a.Name, f.b)))
 		f.expect("remove t-" + f.a.Name)
 		f.must(f.SetConsumer(f.Context(), consumer("t-"+f.a.Name, f.a)))
-		f.expect("set t-" + f.a.Name)
-		f.must(f.RemoveStream(f.Context(), f.b))
-		f.expect()
-		f.must(f.RemoveStream(f.Context(), f.a))
-		f.expect("remove " + f.a.Name)
+		f.expect("remove t-"+f.a.Name, "set t-"+f.a.Name)
+		f.must(f.RemoveConsumer(f.Context(), consumer("t-"+f.b.Name, f.b).Key))
+		f.expect("remove t-" + f.b.Name)
+		for _, key := range []eventing.Key{f.a, f.b} {
+			f.must(f.RemoveStream(f.Context(), key))
+			f.expect("remove " + key.Name)
+		}
 		for _, key := range []eventing.Key{f.a, f.b} {
 			if f.Exists(key) {
 				f.Errorf("%s exists", key)

@@ -18,13 +18,11 @@ const (
 	// HandoverElement begins the paths by which a replica notifies another one of a stream that it released. Manager.Handover
 	// serves them.
 	HandoverElement = "handover"
-	// parallel is how many streams are acquired or released at a time.
+	// parallel is the number of streams that are acquired or released at a time.
 	parallel = 16
-	// recheckAfter is when the log of gained streams is read again: a former owner that learned late of the change may have
-	// appended until then.
+	// recheckAfter is the delay after which the log of gained streams is read again: a former owner that learned of the
+	// change late may have appended until then.
 	recheckAfter = 15 * time.Second
-	// watchInterval is how often the logs of all streams of this replica are read without a reason.
-	watchInterval = 30 * time.Second
 )
 
 // move hands streams over after a change of owners, as ownership.Table.Follow requires.
@@ -98,7 +96,7 @@ func (m *Manager) acquire(ctx context.Context, st *stream) error {
 		return err
 	}
 	if err != nil {
-		// Their own status says so.
+		// Their own status reports it.
 		klog.FromContext(ctx).V(2).Info("Failed to set some consumers", "stream", st.key.String(), "reason", err.Error())
 	}
 	st.served = true
@@ -117,8 +115,8 @@ func (m *Manager) release(st *stream) {
 	m.handover.Released(st.key)
 }
 
-// recheck, after a while, delivers what the logs of gained streams have by then, and deletes the events of streams that were
-// removed while they had no owner.
+// recheck delivers, after a delay, the events that the logs of gained streams have by then, and deletes the events of streams
+// that were removed while they had no owner.
 func (m *Manager) recheck(gained func(eventing.Key) bool) {
 	time.AfterFunc(recheckAfter, func() {
 		if m.ctx.Err() != nil {
@@ -134,22 +132,7 @@ func (m *Manager) recheck(gained func(eventing.Key) bool) {
 	})
 }
 
-// watch reads the logs of this replica's streams periodically, until Stop. An append that was reported as failed may
-// have succeeded, here or at the former owner, and causes no notification. Each look is one request to the log for each stream.
-func (m *Manager) watch() {
-	ticks := time.NewTicker(watchInterval)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-m.stopping:
-			return
-		case <-ticks.C:
-		}
-		m.refresh(m.options.Owners.Owns)
-	}
-}
-
-// refresh delivers what the logs of some streams have.
+// refresh delivers the events in the logs of some streams.
 func (m *Manager) refresh(which func(eventing.Key) bool) {
 	m.catalog.each(func(st *stream) bool {
 		if !which(st.key) {

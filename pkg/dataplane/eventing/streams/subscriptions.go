@@ -19,7 +19,7 @@ const (
 // errBehind is returned for a stream of this replica while its informers lack a consumer.
 var errBehind = errors.New("informers lag behind: unknown consumer")
 
-// ignoreBehind returns nil for errBehind, and err otherwise. When the consumer is set, or after a while, the stream is acquired.
+// ignoreBehind returns nil for errBehind, and err otherwise. The stream is acquired when the consumer is set, or after a delay.
 func ignoreBehind(err error) error {
 	if errors.Is(err, errBehind) {
 		return nil
@@ -27,14 +27,13 @@ func ignoreBehind(err error) error {
 	return err
 }
 
-// subscriptions are the consumers that are subscribed according to their status. The informers of this replica may not know
-// all of them yet.
+// subscriptions are the consumers that are subscribed according to their status. The informers of this replica may not have all of them yet.
 type subscriptions struct {
 	list func(context.Context) ([]eventing.Consumer, error)
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// owners are the owners that byStream was listed for at a time; nil for none.
+	// owners are the owners for which byStream was listed; nil if it was not listed.
 	owners   *ownership.Owners[eventing.Key]
 	listed   time.Time
 	byStream map[eventing.Key][]eventing.Consumer

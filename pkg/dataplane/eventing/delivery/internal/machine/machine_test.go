@@ -127,7 +127,7 @@ func TestTransitions(t *testing.T) {
 }
 
 // TestStates combines phases with records: it follows all events from the states in which deliveries are created, and checks
-// what must hold in every state.
+// the invariants of every state.
 func TestStates(t *testing.T) {
 	reached := map[State]bool{}
 	left := []State{{Logged, Shared}, {Logged, SharedRetry}, {Logged, Owned}}
