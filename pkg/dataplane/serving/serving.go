@@ -1,5 +1,5 @@
-// Package serving defines the terms in which the steps of a request's chain speak with each other: rejections, time
-// limits and results. The chain itself is in package gateway.
+// Package serving defines the types that the steps of a request's chain share: rejections, time limits and results. The chain
+// itself is in package gateway.
 package serving
 
 import (
@@ -7,24 +7,61 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/linger"
 )
 
-// Rejection is a response of the gateway's own to a request that it does not forward, or could not. It is also the error
-// of such a request.
+// Rejection is the gateway's own response to a request that it does not or could not forward. It is also the error of such a
+// request.
 type Rejection struct {
 	// Status is an HTTP status code, Body a line of plain text.
 	Status int
 	Body   string
 	// RetryAfter is sent as a header if it is not 0, in whole seconds.
 	RetryAfter time.Duration
+	// Location is the URL of a redirect, sent as a header if it is not empty.
+	Location string
+	// Challenge is sent as the header WWW-Authenticate if it is not empty.
+	Challenge string
 }
 
 // Error implements error.
 func (r *Rejection) Error() string { return r.Body }
 
+// UserHeader has the verified caller of a request. Clients cannot send it.
+const UserHeader = "Knative-Serving-User"
+
+// IsUserField reports whether a field name, in lower case, is UserHeader. Applications may not distinguish '_' from '-'.
+func IsUserField[T string | []byte](name T) bool {
+	const user = "knative-serving-user"
+	if len(name) != len(user) {
+		return false
+	}
+	for i := range len(user) {
+		if c := name[i]; c != user[i] && !(c == '_' && user[i] == '-') {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendUser appends the value of UserHeader: a user name, in which '%' and all characters but the visible ones of ASCII are
+// percent-encoded.
+func AppendUser(dst []byte, name string) []byte {
+	const digits = "0123456789ABCDEF"
+	for i := range len(name) {
+		if c := name[i]; c <= ' ' || c >= 0x7f || c == '%' {
+			dst = append(dst, '%', digits[c>>4], digits[c&0xf])
+		} else {
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
 // The rejections that more than one package sends.
 var (
-	// OverBudget rejects a request for which there is no memory.
+	// OverBudget rejects a request that exceeds the memory budget.
 	OverBudget = &Rejection{Status: http.StatusServiceUnavailable, Body: "the namespace holds too much memory for requests", RetryAfter: time.Second}
 	// TimedOut rejects a request whose response did not start in time.
 	TimedOut = &Rejection{Status: http.StatusGatewayTimeout, Body: "request timeout"}
@@ -47,7 +84,7 @@ type Timeouts struct {
 	Idle, Stall time.Duration
 }
 
-// Observer is the request as forwarders see it: they ask for its limits and report its progress.
+// Observer is a forwarder's view of the request: it provides limits and receives progress.
 type Observer interface {
 	// Timeouts returns the limits of the request.
 	Timeouts() Timeouts
@@ -55,11 +92,14 @@ type Observer interface {
 	Hold(bytes int) bool
 	// ResponseStarted reports the first byte of the response.
 	ResponseStarted()
-	// Streaming reports that the response takes a while; endless is true if its media type has no end by nature.
+	// Streaming reports that the response takes a while; endless is true if responses of its media type do not end by themselves.
 	Streaming(endless bool)
+	// Abandon reports that the request ends although its backend may still work on it. It returns the request's place there, nil if
+	// the Revision has no containerConcurrency.
+	Abandon() *linger.Place
 }
 
-// Outcome is how an attempt to forward a request ended.
+// Outcome is the outcome of an attempt to forward a request.
 type Outcome int
 
 const (
@@ -67,7 +107,7 @@ const (
 	Responded Outcome = iota
 	// Unreached means that the backend accepted no connection: nothing was sent, and there may be another attempt.
 	Unreached
-	// Rejected means that the client got nothing and is to be answered with Result.Rejection.
+	// Rejected means that the client got nothing yet, and must get Result.Rejection.
 	Rejected
 	// Canceled means that the client closed its connection.
 	Canceled
@@ -75,7 +115,7 @@ const (
 	Declined
 )
 
-// Result is the outcome of an attempt to forward a request, and in the end of the request.
+// Result is the result of an attempt to forward a request and, after the last attempt, of the request.
 type Result struct {
 	Outcome   Outcome
 	Rejection *Rejection

@@ -36,6 +36,8 @@ type config struct {
 	MaxScaleUpRate, MaxScaleDownRate float64
 	// Min, Max, Initial and Activation are numbers of backends. A Max of 0 means no limit.
 	Min, Max, Initial, Activation int32
+	// MaxLimit is the operator's limit, which Max does not exceed. 0 means no limit.
+	MaxLimit int32
 	// ScaleDownDelay is how long demand must be lower before the revision scales down, Retention how long the last backend
 	// stays without demand.
 	ScaleDownDelay, Retention time.Duration
@@ -58,6 +60,7 @@ func resolve(revision *routing.Revision, s *settings.Settings) config {
 		MaxScaleDownRate: s.Autoscaler.MaxScaleDownRate,
 		Min:              ptr.Deref(a.Min, s.Autoscaler.MinScale),
 		Max:              limited(ptr.Deref(a.Max, s.Autoscaler.MaxScale), s.Autoscaler.MaxScaleLimit),
+		MaxLimit:         s.Autoscaler.MaxScaleLimit,
 		Initial:          ptr.Deref(a.Initial, s.Autoscaler.InitialScale),
 		Activation:       ptr.Deref(a.Activation, 1),
 		ScaleDownDelay:   ptr.Deref(a.ScaleDownDelay, s.Autoscaler.ScaleDownDelay),

@@ -75,7 +75,7 @@ func TestResolveTarget(t *testing.T) {
 		{name: "own option below container concurrency", concurrency: 10, options: routing.Autoscaling{Target: ptr.To(5.0)}, target: 3.5, capacity: 5},
 		{name: "own option above container concurrency", concurrency: 10, options: routing.Autoscaling{Target: ptr.To(500.0)}, target: 7, capacity: 10},
 		{name: "rps", options: routing.Autoscaling{RPS: true}, target: 140, capacity: 200},
-		{name: "rps, whatever the concurrency", concurrency: 10, options: routing.Autoscaling{RPS: true, Target: ptr.To(100.0)}, target: 70, capacity: 100},
+		{name: "rps, regardless of concurrency", concurrency: 10, options: routing.Autoscaling{RPS: true, Target: ptr.To(100.0)}, target: 70, capacity: 100},
 		{name: "utilization", options: routing.Autoscaling{TargetUtilization: ptr.To(50.0)}, target: 50, capacity: 100},
 		{name: "tiny", options: routing.Autoscaling{Target: ptr.To(0.01)}, target: 0.01, capacity: 0.01},
 	} {

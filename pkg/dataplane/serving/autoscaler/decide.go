@@ -19,6 +19,8 @@ type input struct {
 	Waiting int
 	// Ready is the number of ready backends, Desired the previously decided scale.
 	Ready, Desired int32
+	// Activated is true if another replica scaled the revision from zero because a request waits there.
+	Activated bool
 	// Failing is true if the most recently started backends do not become ready.
 	Failing bool
 	// Stale is true if a gateway that stopped reporting may have requests in flight: the last backend stays.
@@ -29,6 +31,8 @@ type input struct {
 type decision struct {
 	// Desired is the number of backends to run.
 	Desired int32
+	// Cause is why.
+	Cause cause
 	// Panicking is true in panic mode.
 	Panicking bool
 	// ExcessBurstCapacity is the capacity of the ready backends minus the requests in flight and the burst capacity, in
@@ -57,6 +61,8 @@ type memory struct {
 	panicked   time.Time
 	panicScale int32
 	delay      delay
+	// cause is the cause of the previous decision.
+	cause cause
 }
 
 // resume records that backends run whose load is unknown. Several backends are kept for a stable window, until their load is
@@ -64,6 +70,7 @@ type memory struct {
 func (m *memory) resume(now time.Time, backends int32) {
 	if backends > 0 {
 		m.active = now
+		m.cause = cause{reason: reasonRunning, scale: backends}
 	}
 	if backends > 1 {
 		m.panicked, m.panicScale = now, backends
@@ -74,24 +81,40 @@ func (m *memory) resume(now time.Time, backends int32) {
 // called once per tickInterval, because the rates bound the change of one decision.
 func decide(c *config, in *input, m *memory) decision {
 	m.observe(c, in)
-	desired := in.Desired
+	desired, why := in.Desired, m.cause
+	if in.Activated {
+		why = cause{reason: reasonPeerRequest}
+	}
 	if in.Sampled {
-		desired = m.demand(c, in)
+		desired, why = m.demand(c, in)
 	}
-	if in.Waiting > 0 || in.Stale && in.Desired > 0 {
-		desired = max(desired, 1)
+	if desired < 1 && in.Waiting > 0 {
+		desired, why = 1, cause{reason: reasonRequest}
 	}
-	desired = m.activate(c, in, desired)
-	floor := m.floor(c, in)
-	if desired = max(desired, floor); desired == 0 {
-		desired = m.lastBackend(c, in)
+	if desired < 1 && in.Stale && in.Desired > 0 {
+		desired, why = 1, cause{reason: reasonGatewayMissing}
 	}
-	desired = withoutFailing(in, desired, floor)
-	desired = bounded(desired, c.Max)
+	if scale := m.activate(c, in, desired); scale > desired {
+		desired, why = scale, cause{reason: reasonActivationScale}
+	}
+	floor, reason := m.floor(c, in)
+	if floor > desired {
+		desired, why = floor, cause{reason: reason}
+	}
+	if desired == 0 {
+		desired, why = m.lastBackend(c, in)
+	}
+	if scale := withoutFailing(in, desired, floor); scale < desired {
+		desired, why = scale, cause{reason: reasonFailing}
+	}
+	if scale := bounded(desired, c.Max); scale < desired {
+		desired, why = scale, cause{reason: reasonMaxScale, needs: desired}
+	}
+	m.cause = why.of(desired)
 	if in.Desired == 0 && desired > 0 {
 		m.active, m.served = in.Now, false
 	}
-	d := decision{Desired: desired, Panicking: !m.panicked.IsZero(), ExcessBurstCapacity: excessBurstCapacity(c, in)}
+	d := decision{Desired: desired, Cause: m.cause, Panicking: !m.panicked.IsZero(), ExcessBurstCapacity: excessBurstCapacity(c, in)}
 	if desired > 0 {
 		d.Next = tickInterval
 	}
@@ -116,8 +139,8 @@ func (m *memory) observe(c *config, in *input) {
 	}
 }
 
-// demand returns the scale that the averages of the windows require.
-func (m *memory) demand(c *config, in *input) int32 {
+// demand returns the scale that the averages of the windows require, and which average or rate decides.
+func (m *memory) demand(c *config, in *input) (desired int32, why cause) {
 	ready := math.Max(1, float64(in.Ready))
 	up := math.Ceil(c.MaxScaleUpRate * ready)
 	down := 0.0
@@ -127,30 +150,46 @@ func (m *memory) demand(c *config, in *input) int32 {
 	// Rounding hides floating-point errors of the sum, which would require one more backend.
 	needed := func(average float64) float64 { return math.Ceil(math.Round(average/c.Target*1e4) / 1e4) }
 	scale := func(needed float64) int32 {
-		return int32(math.Min(math.Min(math.Max(needed, down), up), math.MaxInt32))
+		return asInt32(math.Min(math.Max(needed, down), up))
 	}
 	panicNeeds := needed(in.Panic)
 	if panicNeeds/ready >= c.PanicThreshold {
 		m.panicked = in.Now
 	}
-	desired := scale(needed(in.Stable))
+	stableNeeds := needed(in.Stable)
+	desired = scale(stableNeeds)
+	why = cause{reason: reasonStableAverage, average: in.Stable, needs: asInt32(stableNeeds)}
+	switch {
+	case desired < why.needs:
+		why.reason = reasonMaxScaleUpRate
+	case desired > why.needs:
+		why.reason = reasonMaxScaleDownRate
+	}
 	if in.Stable > 0 {
-		desired = max(desired, 1)
+		desired, why.needs = max(desired, 1), max(why.needs, 1)
 	}
 	if !m.panicked.IsZero() {
 		m.panicScale = max(m.panicScale, desired, scale(panicNeeds))
 		desired = m.panicScale
+		why = cause{reason: reasonPanicAverage, average: in.Panic, needs: asInt32(panicNeeds), until: m.panicked.Add(c.StableWindow)}
 	}
 	if c.ScaleDownDelay > 0 {
-		desired = m.delay.highest(in.Now, c.ScaleDownDelay, desired)
+		highest := m.delay.highest(in.Now, c.ScaleDownDelay, desired)
+		if highest > desired {
+			why = cause{reason: reasonScaleDownDelay, average: in.Stable, needs: asInt32(stableNeeds), until: m.delay[0].at.Add(c.ScaleDownDelay)}
+		}
+		desired = highest
 	} else {
 		m.delay = nil
 	}
 	if desired > 0 {
 		m.idle = time.Time{}
 	}
-	return desired
+	return desired, why
 }
+
+// asInt32 returns a number of backends.
+func asInt32(backends float64) int32 { return int32(math.Min(backends, math.MaxInt32)) }
 
 // activate raises desired to the activation scale after leaving zero, until that many backends are ready, or for a stable
 // window.
@@ -167,41 +206,74 @@ func (m *memory) activate(c *config, in *input, desired int32) int32 {
 	return desired
 }
 
-// floor returns the minimum scale, independent of demand. A revision without Routes has none (serving 7.3-1), except while it
+// floor returns the minimum scale, independent of demand, and its reason. A revision without Routes has none (serving 7.3-1), except while it
 // starts for a Route.
-func (m *memory) floor(c *config, in *input) int32 {
+func (m *memory) floor(c *config, in *input) (floor int32, reason string) {
 	starting := !c.Started && in.Now.Sub(m.created) < c.ProgressDeadline
 	settling := !m.started.IsZero() && in.Now.Sub(m.started) < c.StableWindow
-	var floor int32
 	if c.Reachable || starting || settling && !m.routed {
-		floor = c.Min
+		floor, reason = c.Min, reasonMinScale
 	}
-	if starting || settling && !m.initialized {
-		floor = max(floor, c.Initial)
+	if (starting || settling && !m.initialized) && c.Initial > floor {
+		floor, reason = c.Initial, reasonInitialScale
 	}
-	if c.Reachable && c.Started && !c.ScaleToZero {
-		floor = max(floor, 1)
+	if c.Reachable && c.Started && !c.ScaleToZero && floor < 1 {
+		floor, reason = 1, reasonScaleToZeroDisabled
 	}
-	return floor
+	return floor, reason
 }
 
 // lastBackend returns 1 while the last backend of a revision without demand is kept: for a stable window after it started to
 // serve, and then for the retention period.
-func (m *memory) lastBackend(c *config, in *input) int32 {
+func (m *memory) lastBackend(c *config, in *input) (desired int32, why cause) {
 	if in.Desired == 0 {
-		return 0
+		return 0, cause{reason: reasonNoRequests}
 	}
 	if in.Now.Sub(m.active) < c.StableWindow {
-		return 1
+		return 1, cause{reason: reasonStableWindow, until: m.active.Add(c.StableWindow)}
 	}
 	if m.idle.IsZero() {
 		m.idle = in.Now
 	}
 	if c.Reachable && in.Now.Sub(m.idle) < c.Retention {
-		return 1
+		return 1, cause{reason: reasonRetention, until: m.idle.Add(c.Retention)}
 	}
 	m.idle = time.Time{}
-	return 0
+	return 0, cause{reason: reasonNoRequests}
+}
+
+// keepers returns all reasons why a revision with backends keeps the last one, after the decision with in. It changes nothing.
+func (m *memory) keepers(c *config, in *input) []cause {
+	var all []cause
+	if floor, reason := m.floor(c, in); floor > 0 {
+		all = append(all, cause{reason: reason, scale: floor})
+	}
+	if in.Waiting > 0 {
+		all = append(all, cause{reason: reasonRequest})
+	}
+	if in.Stable > 0 {
+		all = append(all, cause{reason: reasonStableAverage, average: in.Stable, needs: max(1, asInt32(math.Ceil(in.Stable/c.Target)))})
+	}
+	if !m.panicked.IsZero() {
+		all = append(all, cause{reason: reasonPanicAverage, average: in.Panic, needs: asInt32(math.Ceil(in.Panic / c.Target)), until: m.panicked.Add(c.StableWindow)})
+	}
+	if c.ScaleDownDelay > 0 && len(m.delay) > 0 && m.delay[0].scale > 0 {
+		last := m.delay[len(m.delay)-1]
+		all = append(all, cause{reason: reasonScaleDownDelay, average: in.Stable, needs: last.scale, scale: m.delay[0].scale, until: m.delay[0].at.Add(c.ScaleDownDelay)})
+	}
+	if m.activating {
+		all = append(all, cause{reason: reasonActivationScale})
+	}
+	if in.Stale {
+		all = append(all, cause{reason: reasonGatewayMissing})
+	}
+	if in.Now.Sub(m.active) < c.StableWindow {
+		all = append(all, cause{reason: reasonStableWindow, until: m.active.Add(c.StableWindow)})
+	}
+	if c.Reachable && !m.idle.IsZero() && in.Now.Sub(m.idle) < c.Retention {
+		all = append(all, cause{reason: reasonRetention, until: m.idle.Add(c.Retention)})
+	}
+	return all
 }
 
 // withoutFailing prevents waiting requests from starting more backends while none becomes ready.

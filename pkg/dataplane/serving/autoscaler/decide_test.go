@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 		{name: "at most max-scale", options: routing.Autoscaling{Max: ptr.To[int32](3)}, moments: []moment{{stable: 700, panic: 700, ready: 3, desired: 3, want: 3, panicking: true}}},
 		{name: "at least min-scale", options: routing.Autoscaling{Min: ptr.To[int32](3)}, moments: []moment{{ready: 4, desired: 4, want: 3}, {desired: 0, unsampled: true, want: 3}}},
 		{
-			name: "min-scale is not for the unreachable", options: routing.Autoscaling{Min: ptr.To[int32](3)}, config: unrouted,
+			name: "min-scale does not apply to unreachable revisions", options: routing.Autoscaling{Min: ptr.To[int32](3)}, config: unrouted,
 			moments: []moment{{ready: 3, desired: 3, want: 1}, {after: 60 * s, ready: 1, desired: 1, want: 0}},
 		},
 		{
@@ -119,7 +119,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "min-scale where no route follows", options: routing.Autoscaling{Min: ptr.To[int32](2)},
+			name: "min-scale without a route", options: routing.Autoscaling{Min: ptr.To[int32](2)},
 			config: func(c *config) { c.Started, c.Reachable = false, false },
 			moments: []moment{
 				{unsampled: true, want: 2},
@@ -198,7 +198,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "retention is not for the unreachable", options: routing.Autoscaling{Retention: ptr.To(30 * time.Minute)}, config: unrouted,
+			name: "retention does not apply to unreachable revisions", options: routing.Autoscaling{Retention: ptr.To(30 * time.Minute)}, config: unrouted,
 			moments: []moment{{after: 0, stable: 1, panic: 1, ready: 1, desired: 1, want: 1}, {after: 60 * s, ready: 1, desired: 1, want: 0}},
 		},
 		{
@@ -222,7 +222,7 @@ func TestDecide(t *testing.T) {
 		},
 		{name: "no sample changes nothing", moments: []moment{{unsampled: true, ready: 3, desired: 3, want: 3}}},
 		{
-			name: "waiting for what fails starts no more",
+			name: "waiting for a failing instance starts no more",
 			moments: []moment{
 				{after: 0, stable: 700, panic: 700, waiting: 700, desired: 1, failing: true, want: 1, panicking: true},
 				{after: 2 * s, stable: 700, panic: 700, waiting: 700, desired: 1, ready: 1, want: 10, panicking: true},

@@ -29,3 +29,14 @@ func (d *delay) highest(now time.Time, length time.Duration, scale int32) int32 
 	*d = slices.Delete(kept, 0, expired)
 	return (*d)[0].scale
 }
+
+// ends returns a copy of the first and the last entry.
+func (d delay) ends() delay {
+	switch len(d) {
+	case 0:
+		return nil
+	case 1:
+		return delay{d[0]}
+	}
+	return delay{d[0], d[len(d)-1]}
+}

@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -17,7 +18,12 @@ type follower struct {
 	registry *registry
 	// failing is true if the latest report was not sent. Owned by Run.
 	failing bool
+	// unsent are cold starts of the gateway that were not sent yet, oldest change first. Owned by Run.
+	unsent []ColdStart
 }
+
+// maxUnsent bounds follower.unsent. The oldest changes are dropped.
+const maxUnsent = 256
 
 // handle records the observed scale of a changed revision.
 func (f *follower) handle(r *revision) {
@@ -63,7 +69,9 @@ func (r *revision) announcementDue(now time.Time) bool {
 // report sends the load that the gateway sees to the leader, and activates revisions at zero whose requests still wait.
 func (f *follower) report(ctx context.Context) {
 	now := f.options.Clock.Now()
-	report := &Report{Member: f.options.Members.Current().Self(), Usages: f.options.Report(now)}
+	f.unsent = append(f.unsent, f.options.coldStarts()...)
+	f.unsent = slices.Delete(f.unsent, 0, max(0, len(f.unsent)-maxUnsent))
+	report := &Report{Member: f.options.Members.Current().Self(), Usages: f.options.Report(now), ColdStarts: f.unsent}
 	for _, key := range f.waitingAtZero(report.Usages, now) {
 		f.options.ActivateNow(key)
 	}
@@ -74,6 +82,9 @@ func (f *follower) report(ctx context.Context) {
 		f.options.Logger.V(2).Info("Failed to report the load of revisions; retrying", "err", err)
 	}
 	f.failing = err != nil
+	if !f.failing {
+		f.unsent = nil
+	}
 }
 
 // waitingAtZero returns the revisions to activate for their waiting requests, and clears the request for a report.

@@ -27,8 +27,11 @@ type Options struct {
 	// revision, which is equivalent to no requests. One goroutine calls it. A request must be counted as waiting before
 	// Activate is called for it.
 	Sample func(revision routing.Key, now time.Time) (Sample, bool)
-	Clock  clock.WithTicker
-	Logger klog.Logger
+	// ColdStarts returns the cold starts that have begun or changed at the gateway since the previous call; Gateway is not set. Nil
+	// means none. One goroutine calls it.
+	ColdStarts func() []ColdStart
+	Clock      clock.WithTicker
+	Logger     klog.Logger
 
 	// Leading reports whether this replica decides. Nil means a single replica, for which the fields below have no
 	// effect; otherwise all of them are required.
@@ -85,6 +88,14 @@ func (o *Options) replicated() bool { return o.Leading != nil }
 // leading reports whether this replica decides.
 func (o *Options) leading() bool { return !o.replicated() || o.Leading() }
 
+// coldStarts returns the cold starts that have begun or changed at the gateway since the previous call.
+func (o *Options) coldStarts() []ColdStart {
+	if o.ColdStarts == nil {
+		return nil
+	}
+	return o.ColdStarts()
+}
+
 // SetRevision adds or updates a revision. A revision with another UID replaces the one with the same name.
 func (l *Loop) SetRevision(spec *routing.Revision) { l.registry.set(spec) }
 
@@ -116,6 +127,7 @@ func (l *Loop) SettingsChanged() { l.registry.settingsChanged() }
 func (l *Loop) receiveReport(report *Report) {
 	l.peers.put(report, l.options.Clock.Now())
 	if l.options.leading() {
+		l.registry.addColdStarts(report.Member, report.ColdStarts)
 		l.registry.requestReported(report.Usages)
 	}
 }
@@ -128,6 +140,7 @@ func (l *Loop) Run(ctx context.Context) {
 			ticker.Stop()
 		}
 	}()
+	l.registry.begin(l.options.Clock.Now())
 	for {
 		l.checkLeadership()
 		l.receive(ctx)
@@ -173,11 +186,18 @@ func (l *Loop) checkLeadership() {
 	}
 	l.leads = leads
 	l.scaler.reset()
-	l.registry.reset()
+	l.registry.reset(l.options.Clock.Now())
 }
 
 // receive handles the revisions that changed.
 func (l *Loop) receive(ctx context.Context) {
+	if l.leads {
+		gateway := ""
+		if l.options.replicated() {
+			gateway = l.options.Members.Current().Self()
+		}
+		l.registry.addColdStarts(gateway, l.options.coldStarts())
+	}
 	revisions, settingsChanged := l.registry.dequeueAll()
 	now := l.options.Clock.Now()
 	for i, r := range revisions {

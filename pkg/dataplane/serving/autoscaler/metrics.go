@@ -38,7 +38,7 @@ func describe() descriptions {
 	}
 }
 
-// stats are the values of the metrics of one revision.
+// stats are the values of the metrics of one revision, and what explains its scale.
 type stats struct {
 	ready             int32
 	decision          decision
@@ -46,6 +46,8 @@ type stats struct {
 	target            float64
 	rps               bool
 	ups, downs        int
+	// state is nil at zero.
+	state *state
 }
 
 // collector implements metrics.StableCollector for a registry.

@@ -20,6 +20,8 @@ type registry struct {
 	queue     []*revision
 	// reportNow is true if the leader needs a report before the next tick.
 	resolveAll, reportNow bool
+	// since is when this replica began to decide.
+	since time.Time
 
 	// spare is the slice that was the queue before. Owned by Run.
 	spare []*revision
@@ -40,6 +42,8 @@ type revision struct {
 	// desired is the scale of the latest decision. Only Run changes it.
 	desired int32
 	stats   stats
+	// history is nil until something happens.
+	history *history
 	// announced is the time of the latest activation while another replica led.
 	announced time.Time
 
@@ -151,12 +155,21 @@ func (g *registry) settingsChanged() {
 	}
 }
 
-// reset discards all decisions and enqueues all revisions as if they were new. Called by Run.
-func (g *registry) reset() {
+// begin sets the time when this replica begins to decide. Called by Run.
+func (g *registry) begin(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.since = now
+}
+
+// reset discards all decisions and enqueues all revisions as if they were new. Called by Run.
+func (g *registry) reset(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.since = now
 	for _, r := range g.revisions {
 		r.scaling.reset()
+		r.history, r.stats.decision, r.stats.state = nil, decision{}, nil
 		r.desired, r.observed = 0, r.observed || r.state.UID != ""
 		g.enqueue(r)
 	}
@@ -197,14 +210,22 @@ func (g *registry) setDesired(r *revision, desired int32) {
 	r.desired = desired
 }
 
-// publish sets the scale of a revision and its metrics to a decision.
-func (g *registry) publish(r *revision, d decision) {
+// publish sets the scale of a revision, its metrics and its explanation to a decision.
+func (g *registry) publish(r *revision, in *input, d decision) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r.desired = d.Desired
 	r.stats.ready, r.stats.decision = r.running.Ready, d
 	r.stats.stable, r.stats.panicking = r.stable, r.panicking
 	r.stats.target, r.stats.rps = r.config.Target, r.config.RPS
+	r.keep(in, d)
+}
+
+// record records a decision for explanations.
+func (g *registry) record(r *revision, in *input, d *decision, before int32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r.record(in, d, before)
 }
 
 // countChange counts a change of the scale.

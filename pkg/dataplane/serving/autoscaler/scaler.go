@@ -94,16 +94,16 @@ func (s *scaler) handle(ctx context.Context, r *revision, now time.Time, setting
 	if !handledBefore {
 		r.resumable = true
 	}
-	appeared := false
+	appeared, byPeer := false, false
 	if changes.state != nil {
 		appeared = r.running.UID == "" && changes.state.UID != ""
 		r.running = *changes.state
-		if s.activatedByPeer(r) {
-			r.resumable = true
-		}
+		byPeer = s.activatedByPeer(r)
+		r.resumable = r.resumable || byPeer
 		s.resume(r, now)
 	}
 	in := r.input(now)
+	in.Activated = byPeer && handledBefore
 	if changes.requested || !handledBefore {
 		in.Waiting = s.sample(r, now)
 	}
@@ -188,15 +188,16 @@ func (s *scaler) sample(r *revision, now time.Time) (waiting int) {
 func (s *scaler) decide(ctx context.Context, r *revision, in *input, retry bool) {
 	before := r.desired
 	d := decide(&r.config, in, &r.memory)
-	s.registry.publish(r, d)
+	s.registry.publish(r, in, d)
 	if d.Desired == 0 && before > 0 {
 		// From now on Activate has an effect. A request that called it earlier is sampled here.
 		if in.Waiting = s.sample(r, in.Now); in.Waiting > 0 {
 			in.Desired, in.Sampled = 0, false
 			d = decide(&r.config, in, &r.memory)
-			s.registry.publish(r, d)
+			s.registry.publish(r, in, d)
 		}
 	}
+	s.registry.record(r, in, &d, before)
 	if d.Desired != before {
 		s.registry.countChange(r, before)
 		s.options.Logger.V(2).Info("Changed scale", "revision", r.key, "from", before, "to", d.Desired, "ready", in.Ready,

@@ -44,6 +44,8 @@ type Report struct {
 	// Member is the replica's name.
 	Member string  `json:"member"`
 	Usages []Usage `json:"usages,omitempty"`
+	// ColdStarts are the cold starts that have begun or changed; their Gateway is Member.
+	ColdStarts []ColdStart `json:"coldStarts,omitempty"`
 }
 
 // Post sends a report to the UsageHandler of a replica. transport connects to the addresses of members.

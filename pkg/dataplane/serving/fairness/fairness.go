@@ -1,5 +1,5 @@
-// Package fairness keeps the requests of one namespace from delaying other requests: it bounds how many requests a
-// namespace has in the gateway and, while processors are scarce, how many of them are forwarded at a time.
+// Package fairness keeps the requests of one namespace from delaying other requests: it bounds the number of requests of a
+// namespace in the gateway and, while processors are scarce, the number of them that are forwarded at a time.
 package fairness
 
 import (
@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// minInFlight and maxInFlight bound the number of requests in a gateway, which memory limits otherwise. Beyond it, a
-	// namespace with more than its share is rejected.
+	// minInFlight and maxInFlight bound the limit on requests in a gateway, which is derived from memory. Beyond the
+	// limit, requests of a namespace with more than its share are rejected.
 	minInFlight, maxInFlight = 1 << 10, 1 << 16
 	// requestSize is the memory of a request that fits into buffers of the usual sizes, in bytes.
 	requestSize = 16 << 10
 	// unlimited is the limit of a tenant that is not throttled.
 	unlimited = math.MaxInt64
-	// activeTurns is the number of intervals for which a namespace without requests counts as one that shares.
+	// activeTurns is the number of intervals for which a namespace without requests still counts as active.
 	activeTurns = int64(flow.ActiveFor / flow.ThrottleInterval)
-	// leastRate is the number of requests per second and processor that a tenant gets answered at least, so that a tenant
-	// whose requests take long is not limited to a few of them.
+	// leastRate is the minimum number of responses per second and processor for a tenant, so that a tenant with slow
+	// requests is not limited to a few of them.
 	leastRate = 1000
 	// weight is the weight of a turn in averages.
 	weight = 0.05
-	// releasedAt is the limit from which on a tenant is not throttled.
+	// releasedAt is the limit from which a tenant is no longer throttled.
 	releasedAt = 1 << 12
 )
 
@@ -40,8 +40,9 @@ const (
 var OverShare = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "the namespace has more than its share of requests", RetryAfter: time.Second}
 
 // Fairness admits requests by namespace. As long as processors are idle, it only counts them. When work waits for a
-// processor, the namespaces whose requests cost more than an equal share get fewer and fewer requests forwarded at a time,
-// until it does not wait: requests are cheap while they wait, and other namespaces do not wait behind them.
+// processor, Fairness reduces the number of concurrently forwarded requests of the namespaces whose requests cost more
+// than an equal share, until work no longer waits. Waiting requests are cheap, and other namespaces do not wait behind
+// them.
 type Fairness struct {
 	budget, processors int64
 	// total is the number of requests, busy the number of tenants that have some.
@@ -50,7 +51,7 @@ type Fairness struct {
 	// mu guards the fields below.
 	mu      sync.Mutex
 	tenants map[string]*Tenant
-	// awake are the tenants that have requests, or had some recently.
+	// awake are the tenants with current or recent requests.
 	awake []*Tenant
 	turn  int64
 }
@@ -127,7 +128,7 @@ func (t *Tenant) Admit() bool {
 // Charge adds a cost to the use by the tenant, beyond the cost of a request with a small body.
 func (t *Tenant) Charge(cost flow.Cost) { t.cost.Add(int64(cost)) }
 
-// Done ends what Admit began.
+// Done ends an admitted request.
 func (t *Tenant) Done() {
 	if t.inFlight.Add(-1) == 0 {
 		t.fairness.busy.Add(-1)
@@ -150,8 +151,8 @@ type Waiter interface {
 	Wait() (ctx context.Context, stop context.CancelFunc)
 }
 
-// Enter starts to forward a request, until Exit. A throttled tenant's requests wait, first come, first served. It reports
-// false if the request stopped waiting.
+// Enter starts to forward a request, until Exit. Requests of a throttled tenant wait in the order of their arrival. It
+// reports false if the request stopped waiting.
 func (t *Tenant) Enter(w Waiter) bool {
 	if t.forwarding.Add(1) <= t.limit.Load() {
 		return true
@@ -162,7 +163,7 @@ func (t *Tenant) Enter(w Waiter) bool {
 	return t.wait(ctx)
 }
 
-// Pass is Enter for a request that holds a backend: it does not wait, as no other request could use the backend meanwhile.
+// Pass is Enter for a request that holds a backend. It does not wait, because the backend would be unused meanwhile.
 func (t *Tenant) Pass() { t.forwarding.Add(1) }
 
 func (t *Tenant) wait(ctx context.Context) bool {
@@ -187,7 +188,7 @@ func (t *Tenant) wait(ctx context.Context) bool {
 	return true
 }
 
-// Exit ends what Enter or Pass began: the response starts, or the request waits or ends.
+// Exit reverts Enter or Pass: the response starts, or the request waits or ends.
 func (t *Tenant) Exit() {
 	t.answered.Add(1)
 	t.uncount()
@@ -271,8 +272,8 @@ func (f *Fairness) adjust(scarce bool, elapsed time.Duration) {
 	}
 }
 
-// adjust sets the limit: pressed is true if processors are scarce, most if the tenant has more than an equal share of the
-// cost, free if it shares with no other tenant.
+// adjust sets the limit: pressed is true if processors are scarce, most if the tenant's cost exceeds an equal share, free
+// if no other tenant is active.
 func (t *Tenant) adjust(pressed, most, free bool) {
 	limit := t.limit.Load()
 	switch {
@@ -290,7 +291,7 @@ func (t *Tenant) adjust(pressed, most, free bool) {
 	}
 }
 
-// least is the lowest limit: so many requests that leastRate is possible, given how long they take.
+// least returns the minimum limit: the number of requests that allows leastRate at their current duration.
 func (t *Tenant) least() int64 {
 	processors := t.fairness.processors
 	if t.rate < 1 {

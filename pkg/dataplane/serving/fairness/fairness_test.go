@@ -10,16 +10,16 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 )
 
-// machine is a processor for the requests of tenants: each takes it for a time, one after the other.
+// machine is a processor for the requests of tenants: each uses it for some time, one after the other.
 type machine struct {
 	mu sync.Mutex
-	// free is when it has done all it was given.
+	// free is the time at which it has finished all requests.
 	free time.Time
-	// late is the longest wait since it was last looked at.
+	// late is the longest wait since the previous call of looked.
 	late time.Duration
 }
 
-// use waits until the machine has done a piece of work.
+// use waits until the machine has done some work.
 func (m *machine) use(work time.Duration) {
 	m.mu.Lock()
 	now := time.Now()
@@ -43,7 +43,7 @@ func (m *machine) looked() time.Duration {
 	return late
 }
 
-// waiter waits until a context ends.
+// waiter waits until a context is canceled.
 type waiter struct{ ctx context.Context }
 
 func (w waiter) Wait() (context.Context, context.CancelFunc) { return w.ctx, func() {} }
@@ -63,7 +63,7 @@ func (t *Tenant) request(ctx context.Context, m *machine, work, idle time.Durati
 	return nil
 }
 
-// TestFairness covers, in virtual time, what a flood in one namespace does to another one, and to itself.
+// TestFairness covers, in virtual time, the effect of a flood in one namespace on another one, and on itself.
 func TestFairness(t *testing.T) {
 	const work = 100 * time.Microsecond
 	for _, test := range []struct {
@@ -72,8 +72,7 @@ func TestFairness(t *testing.T) {
 		idle    time.Duration
 		// quiet is true if the other namespace has no requests.
 		quiet bool
-		// slowest is how long the other's requests may take once it is settled who is held back, least how many
-		// requests a second the flood gets done.
+		// slowest bounds the duration of the other's requests once the limits are adjusted, least the rate of responses to the flood per second.
 		slowest time.Duration
 		least   float64
 	}{
@@ -131,11 +130,11 @@ func TestFairness(t *testing.T) {
 					t.Errorf("%d of %d requests of the other namespace took longer than %v: %v", late, len(took), test.slowest, took)
 				}
 				if rate := float64(done) / 10; rate < test.least {
-					t.Errorf("the flood got %.0f requests a second, want %.0f at least", rate, test.least)
+					t.Errorf("the flood got %.0f responses a second, want at least %.0f", rate, test.least)
 				}
 				for _, tenant := range []*Tenant{flood, other} {
 					if n := tenant.forwarding.Load(); n != 0 || len(tenant.queue) > 0 || tenant.limit.Load() != unlimited {
-						t.Errorf("%s has %d requests forwarded, %d that wait, and limit %d left", tenant.name, n, len(tenant.queue), tenant.limit.Load())
+						t.Errorf("%s still has %d forwarded and %d waiting requests, and limit %d", tenant.name, n, len(tenant.queue), tenant.limit.Load())
 					}
 				}
 			})
@@ -143,8 +142,7 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// TestShareOfBudget covers that a namespace without its share of requests gets in when there are as many as there may
-// be, and that no namespace is rejected before.
+// TestShareOfBudget checks that a namespace below its share is admitted when the limit is reached, and that no namespace is rejected before.
 func TestShareOfBudget(t *testing.T) {
 	f := New(maxInFlight * requestSize)
 	f.budget = 10
@@ -170,11 +168,11 @@ func TestShareOfBudget(t *testing.T) {
 	f.Release(flood)
 	f.Release(other)
 	if len(f.tenants) != 0 {
-		t.Errorf("%d tenants are left", len(f.tenants))
+		t.Errorf("%d tenants remain", len(f.tenants))
 	}
 }
 
-// BenchmarkAdmit is what each request costs while no tenant is throttled.
+// BenchmarkAdmit measures the cost of each request while no tenant is throttled.
 func BenchmarkAdmit(b *testing.B) {
 	t := New(maxInFlight * requestSize).Tenant("a")
 	b.ReportAllocs()

@@ -117,8 +117,10 @@ func (e *entry) appendTo(dst []byte) []byte {
 	dst = e.time.UTC().AppendFormat(dst, "2006-01-02T15:04:05.000000Z07:00")
 	dst = append(dst, '"')
 	if e.head != nil {
+		dst = appendMember(dst, "protocol", "HTTP/1.1")
 		dst = appendRequest(dst, e.head.Method, e.head.Host, e.head.Target, e.head.Get("user-agent"))
 	} else if e.request != nil {
+		dst = appendMember(dst, "protocol", e.request.Proto)
 		dst = appendRequest(dst, e.request.Method, e.request.Host, e.request.RequestURI, e.request.UserAgent())
 	}
 	dst = appendNumber(dst, "status", int64(e.status))

@@ -73,7 +73,7 @@ func (d *drains) AwaitDrainedByAll(ctx context.Context, revision routing.Key, in
 // awaitDrainedAt returns when another replica reports the backend as drained, leaves the membership, or ctx is canceled.
 func (d *drains) awaitDrainedAt(ctx context.Context, member membership.Member, revision routing.Key, instance string) {
 	query := url.Values{"namespace": {revision.Namespace}, "revision": {revision.Name}, "instance": {instance}}
-	gone := func(error) bool { return d.replicas.holders.Forget(member.Name) }
+	gone := func(error) bool { return !d.replicas.holders.Member(member.Name) }
 	_ = d.replicas.await(ctx, member, drainedPath, query, gone)
 }
 

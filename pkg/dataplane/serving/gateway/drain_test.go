@@ -82,7 +82,7 @@ func TestAwaitDrained(t *testing.T) {
 	}
 }
 
-// TestStreamsDoNotHoldInstance covers that ordinary requests delay the end of a draining backend, that open WebSockets and event
+// TestStreamsDoNotHoldInstance checks that ordinary requests delay the end of a draining backend, that open WebSockets and event
 // streams do not, and that these continue.
 func TestStreamsDoNotHoldInstance(t *testing.T) {
 	proceed, finish, asked := make(chan bool), make(chan bool), make(chan bool, 1)
@@ -153,7 +153,7 @@ func TestStreamsDoNotHoldInstance(t *testing.T) {
 	})
 }
 
-// TestAwaitDrainedByAll covers that the wait includes the requests of all replicas.
+// TestAwaitDrainedByAll checks that the wait includes the requests of all replicas.
 func TestAwaitDrainedByAll(t *testing.T) {
 	began, proceed := make(chan bool), make(chan bool)
 	app := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -191,7 +191,7 @@ func TestAwaitDrainedByAll(t *testing.T) {
 	}
 }
 
-// TestServePublic covers that cluster-local hosts cannot be reached from outside.
+// TestServePublic checks that cluster-local hosts cannot be reached from outside.
 func TestServePublic(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	b := serve(t, Options{Listeners: 2}, revision(0), app)
@@ -236,7 +236,7 @@ func TestServePublic(t *testing.T) {
 	}
 }
 
-// TestRetire covers that connections are closed after their next response, on all paths.
+// TestRetire checks that connections are closed after their next response, on all paths.
 func TestRetire(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r.Body)

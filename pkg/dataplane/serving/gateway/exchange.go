@@ -12,6 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/linger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
 )
@@ -20,7 +21,16 @@ import (
 // API's defaults.
 const defaultTimeout, defaultMaxTimeout = 300 * time.Second, 600 * time.Second
 
-var notFound = &serving.Rejection{Status: http.StatusNotFound, Body: "no such host"}
+var (
+	notFound = &serving.Rejection{Status: http.StatusNotFound, Body: "no such host"}
+	// unservedPath rejects a path of a host whose application does not exist.
+	unservedPath = &serving.Rejection{Status: http.StatusNotFound, Body: "no application for this path"}
+	// ambiguousPath rejects a path that an application might take for a path of another one.
+	ambiguousPath = &serving.Rejection{
+		Status: http.StatusBadRequest,
+		Body:   `ambiguous path: on this host, it may not contain "//", "/./", "/../", "\", ";" or encoded letters, digits, controls or -._~/\;`,
+	}
+)
 
 // exchange is an admitted request and its response (serving 8-1, 8-2). One goroutine uses it.
 type exchange struct {
@@ -31,6 +41,8 @@ type exchange struct {
 	begun     time.Time
 	result    serving.Result
 	trace     trace
+	// user is the verified caller, or empty.
+	user string
 	// newTrace is true if the trace does not continue the client's.
 	newTrace bool
 
@@ -66,7 +78,8 @@ func (c *chain) begin(in inbound, p *pool.Pool, f forwarder) *exchange {
 		}
 		x.newTrace = x.trace.set(parent)
 	}
-	if _, other := p.Owner(); !other {
+	x.user = in.user
+	if _, other := p.Owner(); !other && in.policy == nil {
 		x.request.Begin()
 	}
 	if !in.forwarded() {
@@ -128,6 +141,9 @@ func (x *exchange) Queued() (context.Context, context.CancelFunc) {
 	return x.forwarder.Wait()
 }
 
+// Describe implements pool.Waiter.
+func (x *exchange) Describe() (request string, received time.Time) { return x.in.describe(), x.begun }
+
 // Timeouts implements serving.Observer.
 func (x *exchange) Timeouts() serving.Timeouts {
 	revision, known := x.pool.Revision()
@@ -164,26 +180,52 @@ func (x *exchange) ResponseStarted() {
 // Streaming implements serving.Observer.
 func (x *exchange) Streaming(endless bool) { x.request.Streaming(endless) }
 
-// Passes implements http1.Observer.
-func (x *exchange) Passes(name []byte) bool {
-	return passes(name) && !(x.newTrace && string(name) == tracestateField)
+// Abandon implements serving.Observer.
+func (x *exchange) Abandon() *linger.Place {
+	release := x.request.Detach()
+	if release == nil {
+		return nil
+	}
+	return linger.NewPlace(x.chain.options.Budget, x.pool.Key().Namespace, release)
 }
 
-// AppendFields implements http1.Observer. It appends this hop's element to the values of the client.
+// Passes implements http1.Observer.
+func (x *exchange) Passes(name []byte) bool {
+	switch string(name) {
+	case tracestateField:
+		return !x.newTrace
+	case authorizationField:
+		return x.in.policy == nil
+	}
+	return passes(name)
+}
+
+// AppendHost implements http1.Observer.
+func (x *exchange) AppendHost(dst, client []byte) []byte {
+	if x.in.alias != nil {
+		return append(dst, x.in.alias.Host...)
+	}
+	return append(dst, client...)
+}
+
+// AppendFields implements http1.Observer.
 func (x *exchange) AppendFields(dst []byte) []byte {
-	head := x.in.head
-	dst = append(dst, "X-Forwarded-For: "...)
-	dst = appendJoined(dst, head, forwardedForField)
-	dst = x.appendPeer(dst)
-	dst = append(dst, "\r\nX-Forwarded-Host: "...)
-	dst = append(dst, head.Host...)
-	dst = append(dst, "\r\nX-Forwarded-Proto: http\r\nForwarded: "...)
-	dst = appendJoined(dst, head, forwardedField)
-	dst = appendForwarded(dst, x.in.peer.Addr(), head.Host)
+	dst = x.in.appendForwardedFields(dst)
+	if x.in.alias != nil {
+		dst = append(dst, "\r\nK-Original-Host: "...)
+		dst = append(dst, x.in.head.Host...)
+	}
 	dst = append(dst, "\r\nTraceparent: "...)
 	dst = append(dst, x.trace[:]...)
+	if x.user != "" {
+		dst = append(dst, "\r\n"+serving.UserHeader+": "...)
+		dst = serving.AppendUser(dst, x.user)
+	}
 	return append(dst, "\r\n"...)
 }
+
+// AltSvc implements http1.Observer.
+func (x *exchange) AltSvc() string { return x.in.altSvc }
 
 // Rewrite implements proxy.Observer.
 func (x *exchange) Rewrite(r *httputil.ProxyRequest) {
@@ -206,31 +248,41 @@ func (x *exchange) Rewrite(r *httputil.ProxyRequest) {
 	}
 	if x.in.forwarded() {
 		// The replica that forwarded the request has set them.
-		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Traceparent"} {
+		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Traceparent", serving.UserHeader} {
 			header[name] = r.In.Header[name]
 		}
+		if original := r.In.Header["K-Original-Host"]; original != nil {
+			header["K-Original-Host"] = original
+		}
 		return
+	}
+	if x.in.policy != nil {
+		// The token is for the gateway.
+		header.Del(authorizationField)
+	}
+	if x.user != "" {
+		header.Set(serving.UserHeader, string(serving.AppendUser(nil, x.user)))
 	}
 	if x.newTrace {
 		header.Del(tracestateField)
 	}
-	header.Set(forwardedForField, string(x.appendPeer(joined(r.In.Header, forwardedForField))))
-	header.Set(forwardedHostField, r.In.Host)
-	header.Set(forwardedProtoField, "http")
-	header.Set(forwardedField, string(appendForwarded(joined(r.In.Header, forwardedField), x.in.peer.Addr(), r.In.Host)))
+	if x.in.alias != nil {
+		r.Out.Host = x.in.alias.Host
+		header.Set(originalHostField, r.In.Host)
+	}
+	x.in.setForwardedFields(header)
 	header.Set(traceparentField, string(x.trace[:]))
 }
 
 // Respond implements proxy.Observer.
 func (x *exchange) Respond(header http.Header) {
+	if x.in.service != nil {
+		foreign(header)
+	}
+	if _, own := header["Alt-Svc"]; x.in.altSvc != "" && !own {
+		header.Set("Alt-Svc", x.in.altSvc)
+	}
 	if b := x.request.Backend(); b != nil && x.in.forwarded() {
 		header.Set(instanceHeader, b.Name())
 	}
-}
-
-func (x *exchange) appendPeer(dst []byte) []byte {
-	if !x.in.peer.IsValid() {
-		return append(dst, "unknown"...)
-	}
-	return x.in.peer.Addr().WithZone("").AppendTo(dst)
 }

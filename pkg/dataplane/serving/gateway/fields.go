@@ -2,9 +2,8 @@ package gateway
 
 import (
 	"math/rand/v2"
-	"net/http"
-	"net/netip"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 )
 
@@ -14,60 +13,45 @@ const (
 	forwardedForField   = "x-forwarded-for"
 	forwardedHostField  = "x-forwarded-host"
 	forwardedProtoField = "x-forwarded-proto"
-	traceparentField    = "traceparent"
-	tracestateField     = "tracestate"
-	tagField            = "knative-serving-tag"
+	// originalHostField is the requested host name, if it stands for another one.
+	originalHostField  = "k-original-host"
+	traceparentField   = "traceparent"
+	tracestateField    = "tracestate"
+	tagField           = "knative-serving-tag"
+	authorizationField = "authorization"
+	// networkProbeField and kubeletProbeField mark probes of Knative.
+	networkProbeField = "k-network-probe"
+	kubeletProbeField = "k-kubelet-probe"
 	// relayField is the prefix of the fields between replicas.
 	relayField = "knative-gateway-"
 )
 
+// maxOwnField exceeds the length of the longest field name that passes compares with.
+const maxOwnField = 32
+
 // passes reports whether a request's header field is forwarded to the backend unchanged. Fields that the gateway writes and
-// internal fields of Knative are not.
+// internal fields of Knative are not. Applications may not distinguish '_' from '-' (RFC 3875 4.1.18), so neither does passes.
 func passes[T string | []byte](name T) bool {
-	switch string(name) {
-	case forwardedField, forwardedForField, forwardedHostField, forwardedProtoField, traceparentField,
-		"k-proxy-request", "k-kubelet-probe", "k-network-probe", "k-network-hash", "k-passthrough-lb",
+	var buffer [maxOwnField]byte
+	own := buffer[:min(len(name), maxOwnField)]
+	for i := range own {
+		if own[i] = name[i]; own[i] == '_' {
+			own[i] = '-'
+		}
+	}
+	if len(own) >= len(relayField) && string(own[:len(relayField)]) == relayField {
+		return false
+	}
+	if len(name) > maxOwnField {
+		return true
+	}
+	switch string(own) {
+	case forwardedField, forwardedForField, forwardedHostField, forwardedProtoField, originalHostField, traceparentField,
+		networkProbeField, kubeletProbeField, "k-proxy-request", "k-network-hash", "k-passthrough-lb",
 		"knative-serving-namespace", "knative-serving-revision", "knative-serving-default-route":
 		return false
 	}
-	return len(name) < len(relayField) || string(name[:len(relayField)]) != relayField
-}
-
-// appendForwarded appends this hop's element of the Forwarded header (RFC 7239).
-func appendForwarded[T string | []byte](dst []byte, peer netip.Addr, host T) []byte {
-	dst = append(dst, "for="...)
-	switch {
-	case !peer.IsValid():
-		dst = append(dst, "unknown"...)
-	case peer.Is4():
-		dst = peer.AppendTo(dst)
-	default:
-		dst = append(dst, `"[`...)
-		dst = peer.WithZone("").AppendTo(dst)
-		dst = append(dst, `]"`...)
-	}
-	dst = append(dst, `;host="`...)
-	for i := range len(host) {
-		if c := host[i]; c == '"' || c == '\\' {
-			dst = append(dst, '\\')
-		}
-		dst = append(dst, host[i])
-	}
-	return append(dst, `";proto=http`...)
-}
-
-// openQuote reports whether a list ends within a quoted string. Appended values would become part of the string.
-func openQuote[T string | []byte](list T) bool {
-	open := false
-	for i := 0; i < len(list); i++ {
-		switch {
-		case list[i] == '"':
-			open = !open
-		case list[i] == '\\' && open:
-			i++
-		}
-	}
-	return open
+	return !serving.IsUserField(own)
 }
 
 // trace is the value of a traceparent header of W3C trace context: version, trace id, parent id, flags.
@@ -150,36 +134,4 @@ func only(head *http1.Head, name string) (value []byte) {
 		}
 	}
 	return value
-}
-
-// appendJoined appends the values of all fields of a name, each followed by a comma. It appends nothing if one of them ends
-// within a quoted string.
-func appendJoined(dst []byte, head *http1.Head, name string) []byte {
-	size := len(dst)
-	for i := range head.Fields {
-		f := &head.Fields[i]
-		if string(f.Name) != name || len(f.Value) == 0 {
-			continue
-		}
-		if openQuote(f.Value) {
-			return dst[:size]
-		}
-		dst = append(dst, f.Value...)
-		dst = append(dst, ", "...)
-	}
-	return dst
-}
-
-// joined returns the values of all fields of a name, each followed by a comma, or nil if one of them ends within a quoted
-// string.
-func joined(header http.Header, name string) (all []byte) {
-	for _, value := range header.Values(name) {
-		if openQuote(value) {
-			return nil
-		}
-		if value != "" {
-			all = append(append(all, value...), ", "...)
-		}
-	}
-	return all
 }

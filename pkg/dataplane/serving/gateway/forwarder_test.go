@@ -19,7 +19,7 @@ var forwarders = []struct {
 	standardOnly bool
 }{{name: "fast"}, {name: "standard", standardOnly: true}}
 
-// TestStandardOnly covers that the fast path declines all requests if it is disabled.
+// TestStandardOnly checks that the fast path declines all requests if it is disabled.
 func TestStandardOnly(t *testing.T) {
 	if (listenerHandler{chain: New(Options{StandardOnly: true}).chain}).ServeHTTP1(nil) {
 		t.Error("the fast path serves a request")

@@ -3,9 +3,11 @@
 package gateway
 
 import (
+	"context"
 	"hash/maphash"
 	"io"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/reviews"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/fairness"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
@@ -57,6 +61,17 @@ type Options struct {
 	StopTimeout time.Duration
 	// StandardOnly disables the fast path: net/http forwards all requests.
 	StandardOnly bool
+	// TrustedProxies are the addresses of proxies whose Forwarded and X-Forwarded headers are kept.
+	TrustedProxies []netip.Prefix
+	// ProxyProtocol makes ServePublic and ServeTLS require a header of the PROXY protocol, version 1 or 2, from TrustedProxies. The client
+	// is the one that the header names. Other peers connect without a header.
+	ProxyProtocol bool
+	// HTTPSPort is the port of HTTPS for clients, to which requests are redirected, and of HTTP/3; 0 means 443.
+	HTTPSPort int
+	// Certificates has the ACME challenges to answer. Nil answers none.
+	Certificates *certificates.Store
+	// Reviews authenticate and authorize the callers of restricted Routes. Nil rejects them.
+	Reviews *reviews.Reviews
 	// Listeners is the number of listeners that are served, which share the limit on connections equally; 0 means one.
 	Listeners int
 	// Members are the replicas. One of them owns each Revision with containerConcurrency, by the key
@@ -66,6 +81,11 @@ type Options struct {
 	// Forward sends requests to other replicas' PeerHandler: the host of the URL is Member.Address, the scheme https. It
 	// must support HTTP/2. If it is nil, other replicas are unreachable.
 	Forward http.RoundTripper
+	// Standing is confirmed by each renewal of the Lease of this replica. While it has lapsed, requests to Revisions with
+	// containerConcurrency that this replica owns are rejected. Nil means that it never lapses.
+	Standing *ownership.Standing
+	// UpToDate reports whether Members follows from the latest renewal of a replica's Lease, by a consistent read. Nil means true.
+	UpToDate func(ctx context.Context, name string) (bool, error)
 }
 
 // Gateway routes and forwards requests. Changes apply to new requests, not to requests in flight. Its methods may be called
@@ -117,7 +137,7 @@ func New(options Options) *Gateway {
 	if set.Self() != "" {
 		seed = maphash.MakeSeed()
 	}
-	peers := &replicas{members: options.Members, holders: ownership.NewHolders(set), forward: options.Forward}
+	peers := &replicas{members: options.Members, holders: ownership.NewHolders(set), forward: options.Forward, standing: options.Standing, upToDate: options.UpToDate}
 	shares := fairness.New(options.Budget.Limit())
 	pools := pool.New(pool.Options{
 		Activate: options.Activate, Drained: options.Drained, TargetBurstCapacity: options.TargetBurstCapacity, Clock: options.Clock,
@@ -129,7 +149,10 @@ func New(options Options) *Gateway {
 		drains:  &drains{pools: pools, replicas: peers},
 		options: options, pools: pools, replicas: peers, fairness: shares,
 	}
-	g.chain = &chain{options: &g.options, table: table, pools: pools, transports: proxy.New(), recorder: newRecorder(&options)}
+	g.chain = &chain{options: &g.options, table: table, pools: pools, transports: proxy.New(), recorder: newRecorder(&options), altSvc: altSvc(options.HTTPSPort)}
+	if options.Standing != nil {
+		options.Standing.Subscribe(g.lapsed)
+	}
 	options.Members.Subscribe(g.membersChanged)
 	// Changes since Current.
 	g.membersChanged(options.Members.Current())
@@ -140,6 +163,29 @@ func New(options Options) *Gateway {
 func (g *Gateway) membersChanged(set *membership.Set) {
 	g.replicas.holders.Set(set)
 	g.pools.OwnersChanged()
+}
+
+// lapsed stops what other replicas may soon consider ended: requests to Revisions with containerConcurrency that this replica owns.
+func (g *Gateway) lapsed() {
+	g.chain.recorder.interruptions.Inc()
+	g.pools.Suspend()
+	g.chain.limited.interrupt()
+}
+
+// KeepStanding confirms Options.Standing by the other replicas while the host does not answer, until ctx is canceled.
+func (g *Gateway) KeepStanding(ctx context.Context) {
+	if g.options.Standing != nil {
+		g.options.Standing.Run(ctx, g.replicas.confirm)
+	}
+}
+
+// AnnounceStopped announces to the other replicas that this one sends no request any more, once it has left the membership. A request that is still
+// in flight prevents it: the others then wait until this replica must have stopped.
+func (g *Gateway) AnnounceStopped(ctx context.Context) error {
+	if g.pools.LimitedInFlight() {
+		return nil
+	}
+	return g.replicas.announceStopped(ctx)
 }
 
 // Retire closes each connection after its next response, so that clients use other replicas before Serve returns.
@@ -164,3 +210,6 @@ func (g *Gateway) Sample(key routing.Key, now time.Time) (concurrency, rps float
 
 // Report returns the usage of Revisions with requests since the previous call, see pool.Pools.
 func (g *Gateway) Report(now time.Time) []pool.Usage { return g.pools.Report(now) }
+
+// ColdStarts returns the cold starts that have begun or changed since the previous call, see pool.Pools.
+func (g *Gateway) ColdStarts() []pool.ColdStart { return g.pools.ColdStarts() }

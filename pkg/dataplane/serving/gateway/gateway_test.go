@@ -57,6 +57,8 @@ func (impatient) Queued() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
+func (impatient) Describe() (string, time.Time) { return "", time.Time{} }
+
 func routeTo(name, host string, targets ...routing.Target) *routing.Route {
 	return &routing.Route{Key: key(name), Hosts: []routing.Host{{Name: host, Targets: targets}}}
 }

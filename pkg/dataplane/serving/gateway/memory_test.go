@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// silent returns the address of an application that accepts connections and reads nothing.
+// silent returns the address of an application that accepts connections and does not read.
 func silent(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -146,9 +146,9 @@ func TestMemoryOfWaitingRequests(t *testing.T) {
 			}
 			// Each connection needs about 20 KB more, including the client's side.
 			if grown := heap() - before; grown > limit+clients*32<<10 {
-				t.Errorf("%d requests in flight take %d bytes of memory, the budget counts %d of %d", waiting(), grown, budget.Used(), limit)
+				t.Errorf("%d requests in flight use %d bytes of memory, the budget counts %d of %d", waiting(), grown, budget.Used(), limit)
 			} else {
-				t.Logf("%d requests in flight take %d bytes of memory, the budget counts %d of %d; %d were refused", waiting(), grown, budget.Used(), limit, refused.Load())
+				t.Logf("%d requests in flight use %d bytes of memory, the budget counts %d of %d; %d were refused", waiting(), grown, budget.Used(), limit, refused.Load())
 			}
 			for _, body := range []io.Reader{strings.NewReader("x"), streamed("x")} {
 				r := b.request(t, http.MethodPost, body)
@@ -161,7 +161,7 @@ func TestMemoryOfWaitingRequests(t *testing.T) {
 	}
 }
 
-// TestMemoryIsGivenBack covers that all memory is released once all requests have ended, with any result.
+// TestMemoryIsGivenBack checks that all memory is released once all requests have ended, with any result.
 func TestMemoryIsGivenBack(t *testing.T) {
 	budget := flow.NewBudget(4<<20, largestRequest)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

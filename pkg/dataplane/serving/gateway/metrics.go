@@ -16,6 +16,11 @@ type recorder struct {
 	clock        clock.PassiveClock
 	unknownHosts metrics.CounterMetric
 	others       *metrics.CounterVec
+	// interruptions counts the lapses of the standing of this replica.
+	interruptions metrics.CounterMetric
+	// http3Connections counts the open connections of HTTP/3, refusedHTTP3 connections that were refused.
+	http3Connections metrics.GaugeMetric
+	refusedHTTP3     metrics.CounterMetric
 	// log is nil without an access log.
 	log *accessLog
 }
@@ -29,10 +34,17 @@ func newRecorder(options *Options) *recorder {
 	unknownHosts := counter("unknown_host_requests_total", "Number of requests for host names without a Route.")
 	others := counter("refused_requests_total", "Number of requests rejected before they reached a Revision, by status code.", "code")
 	dropped := counter("access_log_lines_dropped_total", "Number of lines of the access log that were dropped because it was written too slowly.")
+	interruptions := counter("interruptions_total", "Number of times that the gateway interrupted requests to Revisions with containerConcurrency, "+
+		"because neither the host nor the other replicas confirmed its membership.")
+	refusedHTTP3 := counter("http3_refused_connections_total", "Number of connections of HTTP/3 that were refused because of their number or memory.")
+	http3Connections := metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Namespace: "knative", Subsystem: "gateway", Name: "http3_connections", Help: "Number of open connections of HTTP/3.", StabilityLevel: metrics.ALPHA,
+	}, nil)
 	if options.Register != nil {
-		options.Register(unknownHosts, others, dropped)
+		options.Register(unknownHosts, others, dropped, interruptions, refusedHTTP3, http3Connections)
 	}
-	r := &recorder{clock: options.Clock, unknownHosts: unknownHosts.WithLabelValues(), others: others}
+	r := &recorder{clock: options.Clock, unknownHosts: unknownHosts.WithLabelValues(), others: others, interruptions: interruptions.WithLabelValues()}
+	r.refusedHTTP3, r.http3Connections = refusedHTTP3.WithLabelValues(), http3Connections.WithLabelValues()
 	if options.AccessLog != nil {
 		r.log = &accessLog{to: options.AccessLog, dropped: dropped.WithLabelValues().Inc}
 	}

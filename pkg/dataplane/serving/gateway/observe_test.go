@@ -71,7 +71,7 @@ func TestForwardedElement(t *testing.T) {
 		netip.MustParseAddr("fe80::1%lo"): `for="[fe80::1]";host="a\"b";proto=http`,
 		{}:                                `for=unknown;host="a\"b";proto=http`,
 	} {
-		if got := string(appendForwarded(nil, peer, `a"b`)); got != want {
+		if got := string(appendForwarded(nil, peer, `a"b`, false)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
@@ -196,6 +196,8 @@ func TestMetrics(t *testing.T) {
 type patient struct{}
 
 func (patient) Queued() (context.Context, context.CancelFunc) { return context.Background(), func() {} }
+
+func (patient) Describe() (string, time.Time) { return "", time.Time{} }
 
 // TestForwardingEndsWithFirstByte covers that the last phase of a cold start ends when the response starts.
 func TestForwardingEndsWithFirstByte(t *testing.T) {

@@ -10,21 +10,25 @@ import (
 
 // The paths of PeerHandler. The caller strips peerPath.
 const (
-	peerPath    = "/gateway"
-	requestPath = "/request"
-	usagePath   = "/held"
-	drainedPath = "/drained"
-	routedPath  = "/routed"
+	peerPath     = "/gateway"
+	requestPath  = "/request"
+	usagePath    = "/held"
+	drainedPath  = "/drained"
+	routedPath   = "/routed"
+	standingPath = "/standing"
+	leftPath     = "/left"
 )
 
 // PeerHandler serves requests of other replicas below "/gateway": requests to Revisions that this replica owns, and queries of
-// routes and in-flight requests. The caller authenticates the clients.
+// routes, in-flight requests and membership. The caller authenticates the clients.
 func (g *Gateway) PeerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(requestPath, g.chain.serveForwarded)
 	mux.HandleFunc("GET "+usagePath, g.serveUsage)
 	mux.HandleFunc("GET "+drainedPath, g.drains.serveDrained)
 	mux.HandleFunc("GET "+routedPath, g.routes.serveRouted)
+	mux.HandleFunc("POST "+standingPath, g.replicas.serveStanding)
+	mux.HandleFunc("POST "+leftPath, g.replicas.serveLeft)
 	return mux
 }
 

@@ -25,7 +25,7 @@ import (
 // waited for: it must not prevent all Routes from becoming ready.
 const routedTimeout = 10 * time.Second
 
-// routes are the routes of the route table. It retains the pools that they refer to, and knows which routes all replicas serve.
+// routes are the routes of the route table. It retains the pools that they refer to, and tracks which routes all replicas serve.
 type routes struct {
 	table    *routetable.Table[*pool.Pool]
 	pools    *pool.Pools
@@ -140,8 +140,8 @@ func (s *routes) awaitRoutedAt(ctx context.Context, others []membership.Member, 
 	queries.Wait()
 }
 
-// awaitRouted queries another replica until it confirms that it serves a route, leaves the membership or refuses the
-// connection: then it receives no requests, and it knows all routes before it accepts requests again.
+// awaitRouted queries another replica until it confirms that it serves a route, leaves the membership or refuses the connection:
+// then it receives no requests, and will serve all routes before it accepts requests again.
 func (s *routes) awaitRouted(ctx context.Context, other membership.Member, query url.Values) error {
 	return s.replicas.await(ctx, other, routedPath, query, func(err error) bool {
 		return errors.Is(err, syscall.ECONNREFUSED) || !slices.Contains(s.replicas.holders.Members(), other)

@@ -28,7 +28,7 @@ func until(t *testing.T, called <-chan struct{}) {
 	}
 }
 
-// TestServedByAll covers that a route counts as served once all replicas serve its current form (serving 8-1).
+// TestServedByAll checks that a route counts as served once all replicas serve its current form (serving 8-1).
 func TestServedByAll(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	all := serveReplicas(t, revision(0), nil, nil, names, names...)
@@ -72,7 +72,7 @@ func TestServedByAll(t *testing.T) {
 	}
 }
 
-// TestServedByAllSuperseded covers that the callback is called at once when the route is replaced.
+// TestServedByAllSuperseded checks that the callback is called at once when the route is replaced.
 func TestServedByAllSuperseded(t *testing.T) {
 	names := []string{"a", "b"}
 	all := serveReplicas(t, revision(0), nil, nil, names, names...)
@@ -95,7 +95,7 @@ func TestServedByAllSuperseded(t *testing.T) {
 	until(t, called)
 }
 
-// TestServedByAllWithout covers that ServedByAll does not wait for removed, unreachable or slow replicas.
+// TestServedByAllWithout checks that ServedByAll does not wait for removed, unreachable or slow replicas.
 func TestServedByAllWithout(t *testing.T) {
 	for name, lose := range map[string]func(all map[string]*replica){
 		"connection refused": func(all map[string]*replica) {
@@ -126,7 +126,7 @@ func TestServedByAllWithout(t *testing.T) {
 	}
 }
 
-// TestServedByAllAlone covers that a single replica does not wait.
+// TestServedByAllAlone checks that a single replica does not wait.
 func TestServedByAllAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(Options{Members: membership.Alone()})

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 )
 
@@ -27,11 +30,11 @@ const (
 	// scarceTimeout replaces both timeouts for connections that are accepted while few slots are free.
 	scarceTimeout = 2 * time.Second
 	maxStreams    = 1000
-	// maxReceiveBuffer bounds the unread input of an HTTP/2 client, in bytes.
-	maxReceiveBuffer = 256 << 10
+	// maxReceiveBuffer bounds the unread input of an HTTP/2 client, maxFrame one frame, in bytes.
+	maxReceiveBuffer, maxFrame = 256 << 10, 16 << 10
 	// ownFiles is the number of open files reserved for purposes other than connections to clients and backends.
 	ownFiles = 512
-	// minConnections and maxConnections bound the limit on connections of clients, whatever the limit on open files.
+	// minConnections and maxConnections bound the limit on connections of clients, regardless of the limit on open files.
 	minConnections, maxConnections = 64, 1 << 17
 )
 
@@ -41,31 +44,27 @@ const (
 // Half of the files that the process may open are for connections of clients, the other half for connections to backends. Once
 // three quarters of the clients' connections are open, new ones have a timeout of 2 s, both for a request's head and between
 // requests. Once all are open, further clients wait in the listener's backlog. So clients that open connections and send nothing,
-// or byte by byte, do not lock out others.
+// or send slowly, do not block others.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener) error {
-	return g.serveListener(ctx, listener, false)
+	return g.serveListener(ctx, listener, newListening(g.chain, listenerHandler{chain: g.chain}))
 }
 
 // ServePublic is like Serve for requests from outside the cluster: cluster-local hosts are answered as unknown.
 func (g *Gateway) ServePublic(ctx context.Context, listener net.Listener) error {
-	return g.serveListener(ctx, listener, true)
+	return g.serveListener(ctx, listener, newListening(g.chain, listenerHandler{chain: g.chain, public: true}))
 }
 
-func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, public bool) error {
-	s := newListening(g.chain, public)
+// ServeTLS is like ServePublic for HTTPS, with these certificates. Their changes apply to new connections.
+func (g *Gateway) ServeTLS(ctx context.Context, listener net.Listener, certificates *certificates.Store) error {
+	s := newListening(g.chain, listenerHandler{chain: g.chain, public: true, certificates: certificates})
+	s.tls = tlsConfig(certificates)
+	return g.serveListener(ctx, listener, s)
+}
+
+func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, s *listening) error {
+	defer g.background(ctx)()
 	var running sync.WaitGroup
 	defer running.Wait()
-	logging, stopLogging := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopLogging()
-	if log := g.chain.recorder.log; log != nil {
-		running.Go(func() { log.run(logging) })
-	}
-	if g.adjusting.CompareAndSwap(false, true) {
-		running.Go(func() {
-			defer g.adjusting.Store(false)
-			g.fairness.Run(logging)
-		})
-	}
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	running.Go(func() { s.standard.Serve(s.lent) }) //nolint:errcheck // ends by Shutdown
@@ -80,11 +79,36 @@ func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, publ
 	return fmt.Errorf("accept connections at %s: %w", listener.Addr(), err)
 }
 
+// background starts the background work of requests. The caller must call stop, which waits for its end.
+func (g *Gateway) background(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	if log := g.chain.recorder.log; log != nil {
+		running.Go(func() { log.run(ctx) })
+	}
+	if g.adjusting.CompareAndSwap(false, true) {
+		running.Go(func() {
+			defer g.adjusting.Store(false)
+			g.fairness.Run(ctx)
+		})
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 // listening is one call of Serve.
 type listening struct {
 	// regular has the default timeouts. scarce has scarceTimeout.
 	regular, scarce http1.Server
 	standard        *http.Server
+	// tls is nil for connections without TLS. budget bounds the memory of handshakes.
+	tls        *tls.Config
+	budget     *flow.Budget
+	handshakes handshakes
+	// trusts reports whether a peer begins its connections with a header of the PROXY protocol. Nil means that none does.
+	trusts func(netip.Addr) bool
 	// lent receives the connections that the standard path serves.
 	lent *connListener
 	// slots has an element for each open connection. Its capacity is the limit.
@@ -100,6 +124,8 @@ type listenerHandler struct {
 	chain *chain
 	// public is true if the requests come from outside the cluster.
 	public bool
+	// certificates is nil for connections without TLS.
+	certificates *certificates.Store
 }
 
 // ServeHTTP1 implements http1.Handler.
@@ -107,20 +133,39 @@ func (e listenerHandler) ServeHTTP1(x *http1.Exchange) bool {
 	if e.chain.options.StandardOnly {
 		return false
 	}
-	return e.chain.serve(inbound{peer: x.Peer(), public: e.public, head: x.Head()}, fastForwarder{x})
+	in := inbound{peer: x.Peer(), public: e.public, head: x.Head(), tls: e.certificates != nil}
+	if in.tls {
+		in.misdirected = misdirected(e.certificates, x.ServerName(), in.head.Host)
+		in.altSvc = advertised(e.chain, e.certificates, x.ServerName(), in.head.Host)
+	}
+	e.chain.identify(&in)
+	return e.chain.serve(in, fastForwarder{x})
 }
 
 // ServeHTTP implements http.Handler.
 func (e listenerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e.chain.serveHTTP(w, r, e.public) //nolint:contextcheck // Forwarder.Wait returns the context
+	// An invalid address is the zero value, which means an unknown peer.
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	in := inbound{peer: netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), public: e.public, request: r, tls: e.certificates != nil}
+	if in.tls {
+		name := serverName(r.Context())
+		in.misdirected = misdirected(e.certificates, name, r.Host)
+		if r.ProtoMajor < 3 {
+			in.altSvc = advertised(e.chain, e.certificates, name, r.Host)
+		}
+	}
+	e.chain.serveHTTP(w, in) //nolint:contextcheck // Forwarder.Wait returns the context
 }
 
-func newListening(c *chain, public bool) *listening {
-	handler := listenerHandler{chain: c, public: public}
+func newListening(c *chain, handler listenerHandler) *listening {
 	s := &listening{
-		lent:  &connListener{conns: make(chan net.Conn), closed: make(chan struct{})},
-		slots: make(chan struct{}, max(connectionLimit()/max(c.options.Listeners, 1), minConnections)),
-		conns: map[*clientConn]struct{}{},
+		budget: c.options.Budget,
+		lent:   &connListener{conns: make(chan net.Conn), closed: make(chan struct{})},
+		slots:  make(chan struct{}, max(connectionLimit()/max(c.options.Listeners, 1), minConnections)),
+		conns:  map[*clientConn]struct{}{},
+	}
+	if handler.public && c.options.ProxyProtocol {
+		s.trusts = c.trusts
 	}
 	rejected := func(peer netip.AddrPort, r *serving.Rejection, head *http1.Head) {
 		c.recorder.rejected(inbound{peer: peer, head: head}, r)
@@ -134,13 +179,16 @@ func newListening(c *chain, public bool) *listening {
 	s.regular, s.scarce = server(headerTimeout, idleTimeout), server(scarceTimeout, scarceTimeout)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetUnencryptedHTTP2(handler.certificates == nil)
+	protocols.SetHTTP2(handler.certificates != nil)
 	s.standard = &http.Server{
-		Handler: handler, Protocols: protocols, ConnState: http1.ConnState,
-		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		Handler: handler, Protocols: protocols, ConnState: http1.ConnState, ConnContext: withServerName,
+		// OPTIONS * is forwarded, as by the fast path.
+		DisableGeneralOptionsHandler: true,
+		MaxHeaderBytes:               maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
-			SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
+			MaxReadFrameSize: maxFrame, SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
 		},
 		// Errors of clients are not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
@@ -195,7 +243,20 @@ func (s *listening) serve(ctx context.Context, conn net.Conn) {
 	if len(s.slots) > cap(s.slots)/4*3 {
 		server = &s.scarce
 	}
-	go server.ServeConn(ctx, c)
+	go s.serveConn(ctx, server, c)
+}
+
+// serveConn serves a connection until it is closed or belongs to the standard path.
+func (s *listening) serveConn(ctx context.Context, server *http1.Server, c *clientConn) {
+	if s.trusts != nil && !s.identifyClient(ctx, c, server.HeaderTimeout) {
+		c.Close()
+		return
+	}
+	if s.tls != nil {
+		s.serveTLS(ctx, server, c)
+		return
+	}
+	server.ServeConn(ctx, c)
 }
 
 // stop closes all connections: idle ones at once, others after their request or the timeout within.
@@ -227,8 +288,18 @@ func (s *listening) stop(ctx context.Context, within time.Duration) {
 // clientConn is a connection that counts against the limit until it is closed.
 type clientConn struct {
 	net.Conn
+	// client is the address that a trusted proxy reported, or nil.
+	client  net.Addr
 	serving *listening
 	once    sync.Once
+}
+
+// RemoteAddr implements net.Conn.
+func (c *clientConn) RemoteAddr() net.Addr {
+	if c.client != nil {
+		return c.client
+	}
+	return c.Conn.RemoteAddr()
 }
 
 // Close closes the connection.

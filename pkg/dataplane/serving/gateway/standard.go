@@ -3,10 +3,10 @@ package gateway
 import (
 	"context"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
@@ -24,7 +24,9 @@ const (
 var (
 	noTunnel  = &serving.Rejection{Status: http.StatusMethodNotAllowed, Body: "CONNECT is not supported"}
 	badTarget = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed request target"}
-	badHost   = &serving.Rejection{Status: http.StatusBadRequest, Body: "the Host header differs from the authority"}
+	// malformedHost rejects an authority that a lookup of its host name would accept, such as "host:@other".
+	malformedHost = &serving.Rejection{Status: http.StatusBadRequest, Body: "malformed Host"}
+	badHost       = &serving.Rejection{Status: http.StatusBadRequest, Body: "the Host header differs from the authority"}
 )
 
 // standardForwarder implements forwarder by the standard path.
@@ -38,18 +40,16 @@ type standardForwarder struct {
 
 func (c *chain) standard(w http.ResponseWriter, r *http.Request) *standardForwarder {
 	return &standardForwarder{
-		Request: c.transports.NewRequest(w, r, c.retired.Load()), chain: c, in: r, attempts: ownership.Attempts{Pacing: ownerPacing},
+		Request: c.transports.NewRequest(w, r, c.retired.Load() && r.ProtoMajor < 3), chain: c, in: r, attempts: ownership.Attempts{Pacing: ownerPacing},
 	}
 }
 
 // serveHTTP serves a request from net/http.
-func (c *chain) serveHTTP(w http.ResponseWriter, r *http.Request, public bool) {
-	// An invalid address is the zero value, which means an unknown peer.
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	in := inbound{peer: netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), public: public, request: r}
-	f := c.standard(w, r)
+func (c *chain) serveHTTP(w http.ResponseWriter, in inbound) {
+	c.identify(&in)
+	f := c.standard(w, in.request)
 	defer f.End()
-	if rejection, malformed := unfit(r); malformed {
+	if rejection, malformed := unfit(in.request); malformed {
 		c.reject(in, f, rejection)
 		return
 	}
@@ -64,6 +64,9 @@ func unfit(r *http.Request) (rejection *serving.Rejection, malformed bool) {
 	}
 	if r.RequestURI == "*" && r.Method != http.MethodOptions {
 		return badTarget, true
+	}
+	if r.Host != "" && !http1.ValidHost(r.Host) {
+		return malformedHost, true
 	}
 	for _, host := range r.Header["Host"] {
 		if !strings.EqualFold(host, r.Host) {
@@ -98,5 +101,6 @@ func (f *standardForwarder) Wait() (context.Context, context.CancelFunc) {
 // Forward implements forwarder.
 func (f *standardForwarder) Forward(b *pool.Backend) serving.Result {
 	revision, known := f.exchange.pool.Revision()
-	return f.Request.Forward(f.Backend(b.Upstream().Address(), known && revision.Protocol == routing.H2C))
+	h2c, limited := known && revision.Protocol == routing.H2C, known && revision.ContainerConcurrency > 0
+	return f.Request.Forward(f.Backend(b.Upstream().Address(), h2c, limited))
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestMalformedBodyEndsConnection covers that input after a malformed or unread body is not parsed as a request.
+// TestMalformedBodyEndsConnection checks that input after a malformed or unread body is not parsed as a request.
 func TestMalformedBodyEndsConnection(t *testing.T) {
 	hidden := make(chan struct{}, 10)
 	b := serve(t, Options{}, revision(0), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/linger"
 )
 
 // openRouter forwards all requests to one upstream without allocating.
@@ -31,10 +32,15 @@ type openExchange struct{ upstream *Upstream }
 func (e *openExchange) Timeouts() serving.Timeouts {
 	return serving.Timeouts{Start: 5 * time.Minute, Stall: 10 * time.Minute}
 }
-func (e *openExchange) Passes([]byte) bool { return true }
-func (e *openExchange) ResponseStarted()   {}
-func (e *openExchange) Streaming(bool)     {}
-func (e *openExchange) Hold(int) bool      { return true }
+func (e *openExchange) Passes([]byte) bool     { return true }
+func (e *openExchange) ResponseStarted()       {}
+func (e *openExchange) Streaming(bool)         {}
+func (e *openExchange) Hold(int) bool          { return true }
+func (e *openExchange) Abandon() *linger.Place { return nil }
+
+func (e *openExchange) AppendHost(dst, client []byte) []byte { return append(dst, client...) }
+
+func (e *openExchange) AltSvc() string { return "" }
 
 func (e *openExchange) AppendFields(dst []byte) []byte {
 	return append(dst, "X-Forwarded-Proto: http\r\n"...)

@@ -2,6 +2,8 @@ package http1
 
 import (
 	"errors"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
 // maxChunkLine bounds each chunk size line and each trailer field line, maxTrailers all trailer lines together, in bytes.
@@ -132,7 +134,7 @@ func (c *chunks) trailerByte(b byte) bool {
 	case trailerName:
 		if b == ':' {
 			c.state = trailerValue
-			return !framingField(c.name)
+			return !framingField(c.name) && !serving.IsUserField(c.name)
 		}
 		c.name = append(c.name, lowerToken[b])
 		return lowerToken[b] != 0

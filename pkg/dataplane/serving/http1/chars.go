@@ -94,6 +94,9 @@ func cutLine(b []byte, lf int) (line, rest []byte, ok bool) {
 	return b[:lf-1], b[lf+1:], true
 }
 
+// ValidHost reports whether the host of a request that this package has not parsed is a host name or address, optionally with a port.
+func ValidHost(host string) bool { return validHost([]byte(host)) }
+
 // validHost reports whether b is a host name or address, optionally with a port.
 func validHost(b []byte) bool {
 	if len(b) > 0 && b[0] == '[' {

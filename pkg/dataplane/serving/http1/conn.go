@@ -53,6 +53,8 @@ type conn struct {
 	base context.Context
 
 	state atomic.Int32
+	// canceled returns an error once the server ends, before stop is called.
+	canceled func() error
 	// stopped is closed when stop returns.
 	stopped chan struct{}
 
@@ -66,12 +68,15 @@ type conn struct {
 	// answered is true after the first request.
 	answered bool
 
-	// readFunc, tryFunc and writeFunc are the method values of read, tryRead and write, created once to save allocations.
-	// writing is the input of write, n and err are the results of each.
-	readFunc, tryFunc, writeFunc func(fd uintptr) bool
-	writing                      []byte
-	n                            int
-	err                          error
+	// tls is nil without TLS. serverName is the name that the client sent in the handshake.
+	tls        *TLSConn
+	serverName string
+	sender     sender
+
+	// readFunc and tryFunc are the method values of read and tryRead, created once to save allocations. n and err are their results.
+	readFunc, tryFunc func(fd uintptr) bool
+	n                 int
+	err               error
 
 	x Exchange
 }
@@ -84,7 +89,8 @@ func (c *conn) serve() {
 		if rejection, err = c.next(); err != nil {
 			break
 		}
-		if rejection == nil && c.in.req.preface && c.answered {
+		if rejection == nil && c.in.req.preface && (c.answered || c.tls != nil) {
+			// HTTP/2 with TLS is negotiated in the handshake.
 			rejection = badVersion
 		}
 		if rejection != nil {
@@ -319,7 +325,7 @@ func (c *conn) read(fd uintptr) bool {
 	if c.in == nil {
 		c.in = inputPool.Get().(*input)
 	}
-	c.n, c.err = sysRead(fd, c.in.room())
+	c.n, c.err = c.readNow(fd)
 	if !errors.Is(c.err, syscall.EAGAIN) {
 		return true
 	}
@@ -332,43 +338,76 @@ func (c *conn) read(fd uintptr) bool {
 
 // tryRead reads available input without blocking.
 func (c *conn) tryRead(fd uintptr) bool {
-	c.n, c.err = sysRead(fd, c.in.room())
+	c.n, c.err = c.readNow(fd)
 	return true
+}
+
+// readNow reads available input into in without blocking.
+func (c *conn) readNow(fd uintptr) (int, error) {
+	if c.tls != nil {
+		return c.tls.readNow(fd, c.in.room())
+	}
+	return sysRead(fd, c.in.room())
 }
 
 // send writes b to the client. It fails if the client reads nothing for the duration within; 0 is no limit.
 func (c *conn) send(b []byte, within time.Duration) error {
-	c.writing = b
-	if err := c.raw.Write(c.writeFunc); err != nil {
+	if c.tls != nil {
+		err := c.tls.write(b, within)
+		c.now = time.Now()
 		return err
 	}
-	c.writing = nil
-	if c.err != nil && !errors.Is(c.err, syscall.EAGAIN) {
-		return c.err
+	waited, err := c.sender.send(b, within)
+	if waited {
+		c.now = time.Now()
 	}
-	if c.n == len(b) {
-		return nil
+	return err
+}
+
+// sender writes to a connection.
+type sender struct {
+	conn net.Conn
+	raw  syscall.RawConn
+	// writeFunc is the method value of write, created once to save allocations. writing is its input, n and err are its results.
+	writeFunc func(fd uintptr) bool
+	writing   []byte
+	n         int
+	err       error
+}
+
+// send writes b, and reports whether it waited for the client. It fails if the client reads nothing for the duration within; 0 is no
+// limit.
+func (s *sender) send(b []byte, within time.Duration) (waited bool, err error) {
+	s.writing = b
+	if err := s.raw.Write(s.writeFunc); err != nil {
+		return false, err
 	}
-	err := os.ErrDeadlineExceeded
-	for b, n := b[c.n:], 1; n > 0 && errors.Is(err, os.ErrDeadlineExceeded); b = b[n:] {
+	s.writing = nil
+	if s.err != nil && !errors.Is(s.err, syscall.EAGAIN) {
+		return false, s.err
+	}
+	if s.n == len(b) {
+		return false, nil
+	}
+	err = os.ErrDeadlineExceeded
+	for b, n := b[s.n:], 1; n > 0 && errors.Is(err, os.ErrDeadlineExceeded); b = b[n:] {
 		deadline := time.Time{}
 		if within > 0 {
 			deadline = time.Now().Add(within)
 		}
-		if err := c.conn.SetWriteDeadline(deadline); err != nil {
-			return err
+		if err := s.conn.SetWriteDeadline(deadline); err != nil {
+			return true, err
 		}
-		n, err = c.conn.Write(b)
+		n, err = s.conn.Write(b)
 	}
-	c.now = time.Now()
 	if err != nil {
-		return err
+		return true, err
 	}
-	return c.conn.SetWriteDeadline(time.Time{})
+	return true, s.conn.SetWriteDeadline(time.Time{})
 }
 
-func (c *conn) write(fd uintptr) bool {
-	c.n, c.err = sysWrite(fd, c.writing)
+func (s *sender) write(fd uintptr) bool {
+	s.n, s.err = sysWrite(fd, s.writing)
 	return true
 }
 
@@ -407,7 +446,7 @@ func (c *conn) setReadDeadline(t time.Time) {
 // closing reports whether the current response is the connection's last.
 func (c *conn) closing() bool {
 	retired := c.server.Retired
-	return c.in.req.close || c.state.Load() == stopping || retired != nil && retired.Load()
+	return c.in.req.close || c.canceled() != nil || retired != nil && retired.Load()
 }
 
 // isHead reports whether the current request is a HEAD request, whose response has no body.

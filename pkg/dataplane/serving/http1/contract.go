@@ -26,6 +26,10 @@ type Observer interface {
 	// Passes reports whether a request header field is forwarded to the backend. name is in lower case. Hop-by-hop fields
 	// are never forwarded.
 	Passes(name []byte) bool
+	// AppendHost appends the Host of the request to the backend; client is the client's.
+	AppendHost(dst, client []byte) []byte
 	// AppendFields appends the header lines that the gateway adds to the request, each ended by CRLF.
 	AppendFields(dst []byte) []byte
+	// AltSvc returns the Alt-Svc field of the response, unless the backend sets one. Empty adds none.
+	AltSvc() string
 }

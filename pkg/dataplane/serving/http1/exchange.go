@@ -45,6 +45,9 @@ func (x *Exchange) Head() *Head { return &x.c.in.req.Head }
 // Peer returns the address of the client.
 func (x *Exchange) Peer() netip.AddrPort { return x.c.peer }
 
+// ServerName returns the name of the server that the client sent in the TLS handshake; empty without TLS.
+func (x *Exchange) ServerName() string { return x.c.serverName }
+
 // Memory returns the bytes that the request holds beyond buffers of the initial sizes, for the caller to reserve. It releases the
 // server's reservation for the arriving request.
 func (x *Exchange) Memory() int {
@@ -96,10 +99,20 @@ func (x *Exchange) Forward(upstream *Upstream) serving.Result {
 // Failed returns the result of a request that failed before its response, for example with the cause of Wait's context.
 func (x *Exchange) Failed(err error) serving.Result { return x.result(failed(err)) }
 
+// Interrupt closes the connection of the client, which ends the exchange as if the client had closed it. It does not block. Another
+// goroutine may call it before the end of the exchange.
+func (x *Exchange) Interrupt() {
+	// A TLS connection writes an alert first.
+	go x.c.conn.Close()
+}
+
 // result ends an attempt. A rejection is only possible if nothing was sent to the client.
 func (x *Exchange) result(rejection *serving.Rejection, err error) serving.Result {
 	if x.conn != nil {
-		x.conn.conn.Close()
+		if x.watch != nil {
+			x.watch.detach()
+		}
+		x.observer.Abandon().Await(x.conn.conn)
 		x.conn = nil
 	}
 	r := serving.Result{Rejection: rejection, Status: x.status, RequestBytes: x.requestBytes(), ResponseBytes: x.received, Err: err}
@@ -192,8 +205,8 @@ func (x *Exchange) await() error {
 			if !limit.IsZero() && !time.Now().Before(limit) {
 				return serving.ErrTimeout
 			}
-			x.watching().attach(conn.conn)
 			conn.setReadDeadline(limit)
+			x.watching().attach(conn.conn)
 		case errors.Is(err, errPartial):
 			if err := x.sendRest(); err != nil {
 				return err

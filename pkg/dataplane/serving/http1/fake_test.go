@@ -19,6 +19,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/linger"
 )
 
 // fakeRouter is a Handler that forwards all requests to one upstream.
@@ -35,6 +36,8 @@ type fakeRouter struct {
 	// streaming is the last argument of Streaming.
 	streaming atomic.Bool
 	drop, add string
+	// place is the result of Abandon.
+	place *linger.Place
 
 	mu          sync.Mutex
 	heads       []string
@@ -110,6 +113,10 @@ func (e *fakeExchange) Timeouts() serving.Timeouts { return e.router.timeouts }
 
 func (e *fakeExchange) Passes(name []byte) bool { return string(name) != e.router.drop }
 
+func (e *fakeExchange) AppendHost(dst, client []byte) []byte { return append(dst, client...) }
+
+func (e *fakeExchange) AltSvc() string { return "" }
+
 func (e *fakeExchange) AppendFields(dst []byte) []byte { return append(dst, e.router.add...) }
 
 func (e *fakeExchange) ResponseStarted() {
@@ -119,6 +126,8 @@ func (e *fakeExchange) ResponseStarted() {
 }
 
 func (e *fakeExchange) Streaming(endless bool) { e.router.streaming.Store(endless) }
+
+func (e *fakeExchange) Abandon() *linger.Place { return e.router.place }
 
 func (e *fakeExchange) Hold(bytes int) bool {
 	return e.router.budget == nil || e.router.budget.Reserve("app", int64(bytes))

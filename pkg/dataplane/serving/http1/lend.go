@@ -65,9 +65,15 @@ func (c *conn) lend() bool {
 		c.conn.Close()
 		return false
 	}
+	if c.tls != nil {
+		c.tls.transport.sender = nil
+	}
 	c.server.Standard(l)
 	if !<-l.done {
 		return false
+	}
+	if c.tls != nil {
+		c.tls.transport.sender = &c.sender
 	}
 	if c.conn.SetDeadline(time.Time{}) != nil {
 		c.conn.Close()

@@ -70,8 +70,8 @@ func echoed(body string) string {
 	return "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n" + body
 }
 
-// TestComesBack expects this package to serve a connection again after a request on the standard path, whatever the sizes of the
-// pieces that arrive, without a byte that is lost or parsed as part of another request.
+// TestComesBack expects this package to serve a connection again after a request on the standard path, regardless of the sizes of
+// the arriving pieces, without a byte that is lost or parsed as part of another request.
 func TestComesBack(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nhost: a\r\n"
 	for _, tc := range []struct{ name, request, answer string }{

@@ -28,6 +28,9 @@ func (x *Exchange) receive() (*serving.Rejection, error) {
 	x.started = true
 	res, rest := &x.res, x.resp[size:have]
 	x.closes = x.c.closing()
+	if altSvc := x.observer.AltSvc(); altSvc != "" {
+		res.setDefault("Alt-Svc", altSvc)
+	}
 	x.out = res.appendTo(x.out[:0], x.closes)
 	n, done := len(rest), false
 	switch res.framing {

@@ -284,7 +284,7 @@ func (r *request) appendTo(b []byte, o Observer) []byte {
 	b = append(b, ' ')
 	b = append(b, r.Target...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, r.Host...)
+	b = o.AppendHost(b, r.Host)
 	b = append(b, "\r\n"...)
 	for i := range r.Fields {
 		f := &r.Fields[i]

@@ -140,7 +140,7 @@ func TestForwardedRequests(t *testing.T) {
 		{"options that name protected fields",
 			"GET / HTTP/1.1\r\nHost: a\r\nConnection: host, content-length, x-added\r\nContent-Length: 0\r\n\r\n",
 			"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"},
-		{"what the router drops", "GET / HTTP/1.1\r\nHost: a\r\nX-Dropped: 1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
+		{"fields that the router drops", "GET / HTTP/1.1\r\nHost: a\r\nX-Dropped: 1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{"slashes", "GET //b/../c HTTP/1.1\r\nHost: a\r\n\r\n", "GET //b/../c HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{"bytes beyond ASCII", "GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\nX: \xc3\xa9\r\n\r\n", "GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\nX: \xc3\xa9\r\n\r\n"},

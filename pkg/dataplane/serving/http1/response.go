@@ -190,6 +190,16 @@ func (r *response) parseField(line []byte, chunked *bool) error {
 	return nil
 }
 
+// setDefault adds a field unless the response has it.
+func (r *response) setDefault(name, value string) {
+	for i := range r.fields {
+		if equalFold(r.fields[i].Name, strings.ToLower(name)) {
+			return
+		}
+	}
+	r.fields = append(r.fields, Field{Name: []byte(name), Value: []byte(value)})
+}
+
 // appendTo appends the head for the client. close is true if the client's connection is closed after the response.
 func (r *response) appendTo(b []byte, close bool) []byte {
 	b = appendStatus(b, r.status, r.reason)
@@ -251,6 +261,16 @@ func appendRejection(b []byte, r *serving.Rejection, head, close bool) []byte {
 	if r.RetryAfter > 0 {
 		b = append(b, "Retry-After: "...)
 		b = strconv.AppendInt(b, int64((r.RetryAfter+time.Second-1)/time.Second), 10)
+		b = append(b, "\r\n"...)
+	}
+	if r.Location != "" {
+		b = append(b, "Location: "...)
+		b = append(b, r.Location...)
+		b = append(b, "\r\n"...)
+	}
+	if r.Challenge != "" {
+		b = append(b, "Www-Authenticate: "...)
+		b = append(b, r.Challenge...)
 		b = append(b, "\r\n"...)
 	}
 	b = append(b, "Content-Length: "...)

@@ -52,8 +52,8 @@ func (x *Exchange) roundTrip(conn *upstreamConn) error {
 	conn.out, conn.in = x.out, x.resp
 	limit := x.limit()
 	if x.watch != nil {
-		x.watch.attach(conn.conn)
 		conn.setReadDeadline(limit)
+		x.watch.attach(conn.conn)
 	} else if latest := earlier(limit, x.sent.Add(2*watchAfter)); conn.deadline.Sub(x.sent) < watchAfter || conn.deadline.After(latest) {
 		// The deadline of an earlier request is kept if it is within these bounds, because setting one is expensive.
 		conn.setReadDeadline(latest)
@@ -71,7 +71,13 @@ func (x *Exchange) sendRest() error {
 	if err := conn.conn.SetWriteDeadline(x.limit()); err != nil {
 		return err
 	}
+	if x.watch != nil && x.watch.clientGone() {
+		return errClientGone
+	}
 	if _, err := conn.conn.Write(conn.out); err != nil {
+		if x.watch != nil && x.watch.clientGone() {
+			return errClientGone
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return serving.ErrTimeout
 		}

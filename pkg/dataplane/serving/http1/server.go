@@ -45,10 +45,15 @@ type Server struct {
 	HeaderTimeout, IdleTimeout time.Duration
 }
 
-// ServeConn serves a connection. It returns when the connection is closed or belongs to the standard path permanently. When
+// ServeConn serves a connection, or a *TLSConn after its handshake. It returns when the connection is closed or belongs to the standard path permanently. When
 // ctx is canceled, it closes the connection after the response to the current request, if any.
 func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
-	rawConn, ok := nc.(syscall.Conn)
+	below := nc
+	secure, _ := nc.(*TLSConn)
+	if secure != nil {
+		below = secure.transport.Conn
+	}
+	rawConn, ok := below.(syscall.Conn)
 	if !ok {
 		s.Standard(nc)
 		return
@@ -58,8 +63,15 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 		nc.Close()
 		return
 	}
-	c := &conn{server: s, conn: nc, raw: raw, peer: peerOf(nc), base: context.WithoutCancel(ctx), stopped: make(chan struct{})}
-	c.readFunc, c.tryFunc, c.writeFunc = c.read, c.tryRead, c.write
+	c := &conn{server: s, conn: nc, raw: raw, peer: peerOf(nc), base: context.WithoutCancel(ctx), canceled: ctx.Err, stopped: make(chan struct{})}
+	c.readFunc, c.tryFunc = c.read, c.tryRead
+	c.sender = sender{conn: below, raw: raw}
+	c.sender.writeFunc = c.sender.write
+	if secure != nil {
+		c.tls, c.serverName = secure, secure.ConnectionState().ServerName
+		secure.transport.sender = &c.sender
+		secure.limit(s.headerTimeout())
+	}
 	stop := context.AfterFunc(ctx, c.stop)
 	defer stop()
 	defer c.unreserve()

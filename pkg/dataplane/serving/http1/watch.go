@@ -30,8 +30,7 @@ type watch struct {
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// upstream is closed when the client closes its connection, so that the backend and the goroutine that reads from it
-	// notice.
+	// upstream is interrupted when the client closes its connection, so that the backend and the goroutine that uses it notice.
 	upstream net.Conn
 	gone     bool
 }
@@ -66,18 +65,27 @@ func (w *watch) closed() {
 	defer w.mu.Unlock()
 	w.gone = true
 	if w.upstream != nil {
-		w.upstream.Close()
+		interrupt(w.upstream)
 	}
 	w.cancel(errClientGone)
 }
 
-// attach sets the connection to a backend that is closed when the client closes its connection.
+// interrupt ends the stream to a backend, and reads and writes of the connection. The exchange closes it.
+func interrupt(upstream net.Conn) {
+	if half, ok := upstream.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite() //nolint:errcheck // fails on closed connections only
+	}
+	upstream.SetDeadline(longAgo) //nolint:errcheck // fails on closed connections only
+}
+
+// attach sets the connection to a backend that is interrupted when the client closes its connection. Its deadlines may not be extended
+// after that without a check of clientGone.
 func (w *watch) attach(upstream net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.upstream = upstream
 	if w.gone {
-		upstream.Close()
+		interrupt(upstream)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// firstAvoid and lastAvoid are how long a backend that accepted no connection is avoided: twice as long each time.
+// firstAvoid and lastAvoid are the first and the longest time for which a backend that accepted no connection is avoided.
+// The time doubles with each failure.
 const firstAvoid, lastAvoid = 20 * time.Millisecond, time.Second
 
 // Backend is one Pod or process that serves a Revision. The lock of its pool guards it, except for name and upstream, which
@@ -25,9 +26,9 @@ type Backend struct {
 	inFlight int
 	// longLived counts the requests in flight that do not delay the end of the backend, see Request.Streaming.
 	longLived int
-	// draining is true if it gets no requests, reported if Options.Drained was called for it.
+	// draining is true if the backend gets no more requests, reported if Options.Drained was called for it.
 	draining, reported bool
-	// failures counts the connections it did not accept since the last request; it is avoided until avoid.
+	// failures counts the connections that the backend has not accepted since the last request; it is avoided until avoid.
 	failures int
 	avoid    time.Time
 }
@@ -45,8 +46,8 @@ func (b *Backend) avoided(c clock.PassiveClock) bool {
 	return !b.avoid.IsZero() && c.Now().Before(b.avoid)
 }
 
-// unreachable notes that the backend accepted no connection. It returns for how long it is avoided from now on, or 0 if it
-// is avoided already.
+// unreachable records that the backend accepted no connection. It returns the time for which the backend is avoided from now
+// on, or 0 if it is avoided already.
 func (b *Backend) unreachable(now time.Time) time.Duration {
 	if now.Before(b.avoid) {
 		return 0
@@ -66,7 +67,7 @@ func (b *Backend) hasDrained() bool {
 	return true
 }
 
-// backends is the set of backends of a pool: it chooses the backend of a request, and knows which of them have drained.
+// backends is the set of backends of a pool: it chooses the backend of a request, and tracks which of them have drained.
 type backends struct {
 	clock clock.PassiveClock
 	all   map[string]*Backend
@@ -75,7 +76,7 @@ type backends struct {
 	// ready are the backends that do not drain; the search for one begins at next.
 	ready []*Backend
 	next  int
-	// changed, if a drain waits for it, is closed when backends come, go, or have drained.
+	// changed, if a drain waits for it, is closed when backends are added or removed, or have drained.
 	changed chan struct{}
 }
 
@@ -83,9 +84,9 @@ func newBackends(c clock.PassiveClock) backends {
 	return backends{clock: c, all: map[string]*Backend{}, gone: map[string]*Backend{}}
 }
 
-// set replaces the backends, and returns the ones drained thereby. A seed that is not zero determines the order of the ready
-// ones: each replica knows only the requests that it sent itself, and not all replicas may send their
-// first ones to the same backend.
+// set replaces the backends, and returns the ones that have drained as a result. A nonzero seed determines the order of the
+// ready ones: each replica counts only its own requests, and the replicas should not all send their first requests to the
+// same backend.
 func (s *backends) set(instances []workload.Instance, seed maphash.Seed) (drained []*Backend) {
 	before := s.all
 	s.all = make(map[string]*Backend, len(instances))
@@ -124,7 +125,7 @@ func (s *backends) set(instances []workload.Instance, seed maphash.Seed) (draine
 	return drained
 }
 
-// returned returns a backend that did not exist before, or a former one that still has its requests.
+// returned returns a new backend, or a former one with its remaining requests.
 func (s *backends) returned(in workload.Instance) *Backend {
 	b := s.gone[in.Name]
 	if b == nil || b.upstream.Address() != in.Address {
@@ -135,8 +136,8 @@ func (s *backends) returned(in workload.Instance) *Backend {
 	return b
 }
 
-// choose returns the backend with the fewest requests, and each in turn among equals; nil if all have limit requests or
-// are avoided. The claim counts the requests of other replicas.
+// choose returns the backend with the fewest requests, round-robin among equals; nil if all have limit requests or are
+// avoided. The claim counts the requests of other replicas.
 func (s *backends) choose(limit int, claim *ownership.Claim) *Backend {
 	var best *Backend
 	fewest, at := limit, 0
@@ -176,7 +177,7 @@ func (s *backends) usable() int {
 	return n
 }
 
-// release ends a request at a backend. It reports whether the backend has drained thereby.
+// release ends a request at a backend. It reports whether the backend has drained as a result.
 func (s *backends) release(b *Backend) (drained bool) {
 	b.inFlight--
 	drained = s.settle(b)
@@ -186,7 +187,7 @@ func (s *backends) release(b *Backend) (drained bool) {
 	return drained
 }
 
-// settle checks a backend that may be idle now. It reports whether it has drained thereby.
+// settle checks a backend that may be idle now. It reports whether the backend has drained as a result.
 func (s *backends) settle(b *Backend) (drained bool) {
 	if !b.idle() {
 		return false
@@ -206,7 +207,7 @@ func (s *backends) signal() {
 	}
 }
 
-// empty reports whether there is neither a backend nor a request at one.
+// empty reports whether the set has no backends and no requests at former ones.
 func (s *backends) empty() bool { return len(s.all) == 0 && len(s.gone) == 0 }
 
 // requests returns the requests in flight by backend.
@@ -223,7 +224,7 @@ func (s *backends) requests() map[string]int {
 }
 
 // drained reports whether a backend gets no more requests and has only long-lived ones, and whether it is known. changed is
-// closed when this may be different.
+// closed when the result may have changed.
 func (s *backends) drained(name string) (drained, known bool, changed <-chan struct{}) {
 	if s.changed == nil {
 		s.changed = make(chan struct{})

@@ -13,8 +13,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// TestChoose covers which backend gets the next request. A backend is written as its name, the number of its requests, and
-// "!" if it is avoided.
+// TestChoose covers the choice of the backend for the next request. A backend is written as its name, the number of its
+// requests, and "!" if it is avoided.
 func TestChoose(t *testing.T) {
 	for name, test := range map[string]struct {
 		backends string
@@ -24,17 +24,17 @@ func TestChoose(t *testing.T) {
 		others map[string]int
 		want   string
 	}{
-		"none":                 {limit: 10},
-		"first":                {backends: "a0 b0 c0", limit: 10, want: "a"},
-		"in turn":              {backends: "a0 b0 c0", next: 2, limit: 10, want: "c"},
-		"in turn among equals": {backends: "a1 b2 c1", next: 1, limit: 10, want: "c"},
-		"fewest":               {backends: "a2 b1 c3", next: 2, limit: 10, want: "b"},
-		"at the limit":         {backends: "a2 b2", limit: 2},
-		"below the limit":      {backends: "a2 b1", limit: 2, want: "b"},
-		"avoided":              {backends: "a0! b1", limit: 10, want: "b"},
-		"all avoided":          {backends: "a0! b1!", limit: 10},
-		"requests of others":   {backends: "a0 b1", limit: 10, others: map[string]int{"a": 2}, want: "b"},
-		"limit with others":    {backends: "a1 b1", limit: 2, others: map[string]int{"a": 1, "b": 1}},
+		"none":                     {limit: 10},
+		"first":                    {backends: "a0 b0 c0", limit: 10, want: "a"},
+		"in turn":                  {backends: "a0 b0 c0", next: 2, limit: 10, want: "c"},
+		"round-robin among equals": {backends: "a1 b2 c1", next: 1, limit: 10, want: "c"},
+		"fewest":                   {backends: "a2 b1 c3", next: 2, limit: 10, want: "b"},
+		"at the limit":             {backends: "a2 b2", limit: 2},
+		"below the limit":          {backends: "a2 b1", limit: 2, want: "b"},
+		"avoided":                  {backends: "a0! b1", limit: 10, want: "b"},
+		"all avoided":              {backends: "a0! b1!", limit: 10},
+		"requests of others":       {backends: "a0 b1", limit: 10, others: map[string]int{"a": 2}, want: "b"},
+		"limit with others":        {backends: "a1 b1", limit: 2, others: map[string]int{"a": 1, "b": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := clocktesting.NewFakePassiveClock(time.Unix(1, 0))
@@ -67,7 +67,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestUnreachablePauses covers for how long a backend is avoided that accepts no connections.
+// TestUnreachablePauses covers the time for which a backend that accepts no connections is avoided.
 func TestUnreachablePauses(t *testing.T) {
 	b, now := &Backend{}, time.Unix(1, 0)
 	for i, want := range []time.Duration{firstAvoid, 2 * firstAvoid, 4 * firstAvoid} {
@@ -81,7 +81,7 @@ func TestUnreachablePauses(t *testing.T) {
 	}
 }
 
-// TestBackendDrains covers when a backend counts as drained, and that waits for it end.
+// TestBackendDrains covers the conditions under which a backend counts as drained, and checks that waits for it end.
 func TestBackendDrains(t *testing.T) {
 	draining := []workload.Instance{{Name: "a", Address: "a:1", Draining: true}}
 	s := newBackends(clocktesting.NewFakePassiveClock(time.Unix(1, 0)))
@@ -121,6 +121,6 @@ func TestBackendDrains(t *testing.T) {
 	s.set(nil, maphash.Seed{})
 	check("removed", changed, true, true, false)
 	if !s.empty() {
-		t.Error("a backend is left")
+		t.Error("a backend remains")
 	}
 }

@@ -20,11 +20,12 @@ var phases = [...]string{scheduling: "scheduling", starting: "starting", forward
 // coldStart is the progress of a pool from the first request without a backend until the response starts. The zero value is
 // none.
 type coldStart struct {
-	// began is when the first request waited, activated when the Revision was activated, ready when the request got a backend.
+	// began is the time at which the first request started to wait, activated the time of the activation, ready the time at
+	// which the request got a backend.
 	began, activated, ready time.Time
 }
 
-// begin begins a cold start. It reports false if there is one already.
+// begin begins a cold start. It returns false if one is in progress.
 func (c *coldStart) begin(now time.Time) bool {
 	if !c.began.IsZero() {
 		return false
@@ -40,7 +41,7 @@ func (c *coldStart) cancel() {
 	}
 }
 
-// end ends a phase, and returns how long that took; ok is false if the cold start is not in this phase.
+// end ends a phase, and returns its duration; ok is false if the cold start is not in this phase.
 func (c *coldStart) end(p phase, now time.Time) (took time.Duration, ok bool) {
 	var since time.Time
 	switch p {

@@ -8,7 +8,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestColdStartPhases covers how long each phase of a cold start takes, and that each ends at most once.
+// TestColdStartPhases covers the duration of each phase of a cold start, and checks that each ends at most once.
 func TestColdStartPhases(t *testing.T) {
 	start := time.Unix(1, 0)
 	// A step happens one second after the previous one. It ends a phase, or calls begin or cancel.

@@ -101,7 +101,7 @@ func (s *Series) Begin() {
 	}
 }
 
-// Cancel ends what Begin began without a result.
+// Cancel reverts Begin, without a result.
 func (s *Series) Cancel() {
 	if s != nil {
 		s.inFlight.Dec()
@@ -132,14 +132,14 @@ func (s *Series) Done(code int, took time.Duration) {
 	s.codes.Store(&codes)
 }
 
-// observeWait records how long a request waited for a backend.
+// observeWait records the time that a request waited for a backend.
 func (s *Series) observeWait(took time.Duration) {
 	if s != nil {
 		s.waiting.Observe(took.Seconds())
 	}
 }
 
-// observePhase records how long a phase of a cold start took.
+// observePhase records the duration of a phase of a cold start.
 func (s *Series) observePhase(p phase, took time.Duration) {
 	if s != nil {
 		s.coldStart[p].Observe(took.Seconds())

@@ -8,8 +8,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// Owners knows which replica owns a Revision. One of the replicas sends all requests to the backends of a Revision with
-// containerConcurrency, so that their number is bounded whichever gateway they come to (serving 8-7).
+// Owners determines the replica that owns a Revision. One replica sends all requests to the backends of a Revision with
+// containerConcurrency, so that their number is bounded regardless of the gateway that receives them (serving 8-7).
 type Owners interface {
 	// Owner returns the replica that owns a Revision; self is true if it is this one.
 	Owner(key routing.Key) (owner membership.Member, self bool)
@@ -18,24 +18,30 @@ type Owners interface {
 	// Inquire asks the other replicas for the requests that they have in flight at the backends of a Revision that this one
 	// owns now, until learned returns false.
 	Inquire(key routing.Key, learned func(ownership.Round) bool)
+	// Standing returns the number of the term in which this replica may use the Revisions that it owns, and whether the term is valid.
+	Standing() (term int, valid bool)
 }
 
-// owner is the replica that the requests of a pool are for, and if it is this one, what it may use of the backends: former
-// owners may have requests in flight there. The lock of the pool guards claim.
+// owner is the owner of the requests of a pool and, if that is this replica, its claim on the backends: former owners may have
+// requests in flight there. The lock of the pool guards claim.
 type owner struct {
 	owners Owners
 	key    routing.Key
-	// learned receives the rounds of an inquiry of a generation of claim, and reports whether to go on.
+	// learned receives the rounds of an inquiry of a generation of claim, and reports whether to continue.
 	learned func(generation int, round ownership.Round) bool
-	// other is the other replica that the requests are for, or nil if they are for this one.
+	// other is the replica that owns the Revision, or nil if this one does.
 	other atomic.Pointer[membership.Member]
-	claim ownership.Claim
+	// limited is true if the Revision has containerConcurrency, so that this replica needs a standing to use its backends. claim is
+	// for one term of it.
+	limited bool
+	term    int
+	claim   ownership.Claim
 }
 
-// locate determines the owner of a Revision, limited if it has containerConcurrency. It reports whether that is another
-// replica.
+// locate determines the owner of a Revision, limited if it has containerConcurrency. It reports whether the owner is another replica.
 func (o *owner) locate(limited bool) (other bool) {
 	var next *membership.Member
+	o.limited = limited
 	if limited {
 		if m, self := o.owners.Owner(o.key); !self {
 			next = &m
@@ -46,14 +52,33 @@ func (o *owner) locate(limited bool) (other bool) {
 	case next != nil || !limited:
 		o.claim.Release()
 	case before != nil || !o.claim.Gained():
-		o.claim.Gain(o.owners.Shared())
+		o.gain()
 	}
 	return next != nil
 }
 
-// usable reports whether this replica may use the backends, and asks the other replicas if that is not known.
+// gain starts a claim in the current term.
+func (o *owner) gain() {
+	o.term, _ = o.owners.Standing()
+	o.claim.Gain(o.owners.Shared())
+}
+
+// suspended reports whether this replica owns the Revision but may not use its backends, because others may consider the replica
+// stopped. After a lapse of its standing, its claim starts again.
+func (o *owner) suspended() bool {
+	if !o.limited || o.other.Load() != nil {
+		return false
+	}
+	term, valid := o.owners.Standing()
+	if valid && term != o.term {
+		o.gain()
+	}
+	return !valid
+}
+
+// usable reports whether this replica may use the backends, and asks the other replicas if that is unknown.
 func (o *owner) usable() bool {
-	if o.other.Load() != nil {
+	if o.other.Load() != nil || o.suspended() {
 		return false
 	}
 	if generation, start := o.claim.Ask(); start {
@@ -62,7 +87,7 @@ func (o *owner) usable() bool {
 	return o.claim.Usable()
 }
 
-// learn records a round of an inquiry, and reports whether it is of use.
+// learn records a round of an inquiry, and reports whether it was accepted.
 func (o *owner) learn(generation int, round ownership.Round) bool {
 	return o.other.Load() == nil && o.claim.Learn(generation, round)
 }

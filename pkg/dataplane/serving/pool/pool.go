@@ -18,7 +18,9 @@ import (
 )
 
 var (
-	queueFull    = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "pending request queue full", RetryAfter: time.Second}
+	queueFull = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "pending request queue full", RetryAfter: time.Second}
+	// Suspended rejects a request to a Revision that this replica owns while its standing has lapsed.
+	Suspended    = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "the gateway has no connection to the others", RetryAfter: time.Second}
 	revisionGone = &serving.Rejection{Status: http.StatusServiceUnavailable, Body: "revision is gone", RetryAfter: time.Second}
 )
 
@@ -46,7 +48,9 @@ type Pool struct {
 	queue     queue
 	closed    bool
 	coldStart coldStart
-	usage     usage
+	// recorded is the cold start that a request began, until its response starts, or nil.
+	recorded *ColdStart
+	usage    usage
 	// reported is true if the next report includes the pool.
 	reported bool
 }
@@ -99,7 +103,7 @@ func (p *Pool) Request() Request { return Request{pool: p} }
 func (p *Pool) InFlight() (requests map[string]int, owned bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.backends.requests(), p.limit < math.MaxInt && p.owner.other.Load() == nil
+	return p.backends.requests(), p.limit < math.MaxInt && p.owner.other.Load() == nil && !p.owner.suspended()
 }
 
 // Drained reports whether a backend gets no more requests and has only long-lived ones, and whether it is known. changed is
@@ -163,8 +167,28 @@ func (p *Pool) locate() {
 		p.queue.flush(Grant{Outcome: Moved})
 		p.observeQueue()
 		p.coldStart = coldStart{}
+		p.cancelRecorded()
 	}
 	p.dispatch()
+}
+
+// suspend rejects the requests that wait, if this replica owns the Revision and its standing has lapsed.
+func (p *Pool) suspend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.owner.suspended() {
+		p.queue.flush(Grant{Outcome: Rejected, Rejection: Suspended})
+		p.observeQueue()
+		p.coldStart = coldStart{}
+		p.cancelRecorded()
+	}
+}
+
+// limitedInFlight reports whether the Revision has containerConcurrency and requests in flight.
+func (p *Pool) limitedInFlight() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit < math.MaxInt && len(p.backends.requests()) > 0
 }
 
 // learn records a round of an inquiry, and reports whether to go on.
@@ -251,8 +275,9 @@ func (p *Pool) dispatch() {
 		if b == nil {
 			break
 		}
-		p.queue.grant(Grant{Backend: b})
+		p.queue.grant(Grant{Backend: b, Term: p.owner.term})
 		p.endPhase(starting)
+		p.grantRecorded(b)
 	}
 	p.shrinkQueue()
 }
@@ -270,6 +295,7 @@ func (p *Pool) wait(ctx context.Context, in *waiting) Grant {
 		if p.queue.length == 0 {
 			// No request waits for its end.
 			p.coldStart.cancel()
+			p.cancelRecorded()
 		}
 		p.shrinkQueue()
 		p.mu.Unlock()

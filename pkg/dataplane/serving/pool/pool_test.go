@@ -34,6 +34,7 @@ type alone struct{}
 func (alone) Owner(routing.Key) (membership.Member, bool)     { return membership.Member{}, true }
 func (alone) Shared() bool                                    { return false }
 func (alone) Inquire(routing.Key, func(ownership.Round) bool) {}
+func (alone) Standing() (int, bool)                           { return 0, true }
 
 // pools returns an empty set that reports to h.
 func (h *hooks) pools() *Pools {
@@ -71,6 +72,8 @@ func poolOf(s *Pools) *Pool { return s.pools[key("r")] }
 type waiter struct{ ctx context.Context }
 
 func (w waiter) Queued() (context.Context, context.CancelFunc) { return w.ctx, func() {} }
+
+func (waiter) Describe() (string, time.Time) { return "GET r.example.com/", time.Now() }
 
 // acquire acquires a backend for a new request.
 func (p *Pool) acquire(ctx context.Context) Grant {

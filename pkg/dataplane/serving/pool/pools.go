@@ -12,6 +12,8 @@ package pool
 
 import (
 	"hash/maphash"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +48,7 @@ type Pools struct {
 	options     Options
 	instruments *instruments
 	reports     reports
+	coldStarts  coldStarts
 
 	// mu guards pools. It is locked before the lock of a pool.
 	mu    sync.Mutex
@@ -127,6 +130,24 @@ func (s *Pools) OwnersChanged() {
 	for _, p := range s.pools {
 		p.ownerChanged()
 	}
+}
+
+// Suspend rejects the requests that wait at Revisions with containerConcurrency of this replica, whose standing has lapsed.
+func (s *Pools) Suspend() {
+	for _, p := range s.list() {
+		p.suspend()
+	}
+}
+
+// LimitedInFlight reports whether a Revision with containerConcurrency has requests in flight.
+func (s *Pools) LimitedInFlight() bool {
+	return slices.ContainsFunc(s.list(), (*Pool).limitedInFlight)
+}
+
+func (s *Pools) list() []*Pool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.pools))
 }
 
 // Sample returns the usage of a Revision since the previous call: the average number of requests in flight, including waiting

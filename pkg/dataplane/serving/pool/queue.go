@@ -19,12 +19,12 @@ type waiting struct {
 
 func newWaiting() *waiting { return &waiting{granted: make(chan Grant, 1)} }
 
-// queue is the requests that wait, in the order in which they came.
+// queue has the waiting requests, in the order of their arrival.
 type queue struct {
 	first, last *waiting
 	length      int
-	// large is true if the queue has grown under its large limit, which it keeps until it is short enough for the small one:
-	// the requests that wait are no reason to reject the next one when a backend gets ready.
+	// large is true if the queue has grown under its large limit. It keeps that limit until it is short enough for the small
+	// one, so that a backend becoming ready causes no rejections.
 	large bool
 }
 
@@ -60,30 +60,30 @@ func (q *queue) remove(w *waiting) {
 	q.length--
 }
 
-// grant removes the first request and passes it its result.
+// grant removes the first request and sends it its result.
 func (q *queue) grant(grant Grant) {
 	w := q.first
 	q.remove(w)
 	w.granted <- grant
 }
 
-// flush passes the same result to all requests.
+// flush sends the same result to all requests.
 func (q *queue) flush(grant Grant) {
 	for q.first != nil {
 		q.grant(grant)
 	}
 }
 
-// capacity is what the limit of a queue depends on.
+// capacity has the values that determine the limit of a queue.
 type capacity struct {
 	// perBackend is the number of requests that one backend may have, or math.MaxInt; usable the number of backends.
 	perBackend, usable int
-	// burst is the target burst capacity: 0 is none, -1 any.
+	// burst is the target burst capacity: 0 means none, -1 means unlimited.
 	burst float64
 }
 
-// limit returns how many requests may wait: the large limit while the capacity is below the target burst capacity, and
-// queueDepth per unit of capacity beyond it.
+// limit returns the number of requests that may wait: the large limit while the capacity is below the target burst capacity,
+// and queueDepth per unit of capacity beyond it.
 func (c capacity) limit() int {
 	if c.perBackend == math.MaxInt || c.usable == 0 {
 		return largeQueue

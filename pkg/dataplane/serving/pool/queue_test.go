@@ -9,8 +9,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
-// TestColdStartGivenUp covers that a cold start which no request waits for any more is not measured on: the next request
-// begins one of its own.
+// TestColdStartGivenUp checks that the measurement of a cold start ends when its requests have ended: the next request begins another one.
 func TestColdStartGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{}

@@ -32,7 +32,7 @@ type reports struct {
 	last time.Time
 }
 
-// add adds a pool whose first request in a while has arrived. It returns the start of the interval.
+// add adds a pool when its first request after an idle period arrives. It returns the start of the interval.
 func (r *reports) add(p *Pool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +49,8 @@ func (r *reports) remove(p *Pool) {
 	delete(r.pools, p)
 }
 
-// Report returns the usage of Revisions with requests since the previous call. Like Sample, it begins a new interval: only
-// one of both may be used at a time.
+// Report returns the usage of Revisions with requests since the previous call. Like Sample, it begins a new interval, so only
+// one of the two may be used.
 func (s *Pools) Report(now time.Time) []Usage {
 	r := &s.reports
 	r.mu.Lock()
@@ -70,7 +70,7 @@ func (s *Pools) Report(now time.Time) []Usage {
 	return all
 }
 
-// report returns the usage of the pool. Without requests, ok is false, and reports leave the pool out until its next request.
+// report returns the usage of the pool. Without requests, ok is false, and reports omit the pool until its next request.
 func (p *Pool) report(now time.Time) (u Usage, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,6 +31,8 @@ type Grant struct {
 	// Backend is set if the request was granted it, Rejection if it was rejected.
 	Backend   *Backend
 	Rejection *serving.Rejection
+	// Term is the term of the standing in which the backend was granted.
+	Term int
 	// Err is the reason why the request stopped waiting, if it did.
 	Err error
 }
@@ -39,6 +41,9 @@ type Grant struct {
 type Waiter interface {
 	// Queued is called if the request has to wait for a backend, until ctx is canceled. It is followed by stop.
 	Queued() (ctx context.Context, stop context.CancelFunc)
+	// Describe returns a bounded description of the request for users, and when it was received. It is called if a cold start begins
+	// with the request, with the lock of the pool held.
+	Describe() (request string, received time.Time)
 }
 
 // Request is a request at a pool, which counts between Begin and End, and holds at most one backend. One goroutine uses it.
@@ -48,6 +53,8 @@ type Request struct {
 	response *response
 	// counted is true between Begin and End.
 	counted bool
+	// detached is true if the backend is released by the function that Detach returned.
+	detached bool
 	// waited is true if the request was in the queue, coldStart until its response starts if a cold start began with it.
 	waited, coldStart bool
 }
@@ -76,16 +83,31 @@ func (r *Request) End(now time.Time) {
 	p, b := r.pool, r.backend
 	p.mu.Lock()
 	p.usage.end(now)
-	if r.response != nil {
-		r.response.end()
-	}
 	drained := false
 	if b != nil {
 		b.failures, b.avoid = 0, time.Time{}
-		drained = p.release(b)
+		if !r.detached {
+			r.response.end()
+			drained = p.release(b)
+		}
 	}
 	p.unlock(b, drained)
-	r.backend, r.response, r.counted = nil, nil, false
+	r.backend, r.response, r.counted, r.detached = nil, nil, false, false
+}
+
+// Detach makes the request keep its place at the backend beyond End, until release is called. It returns nil if the request has no place
+// to keep, because it has no backend or the Revision has no containerConcurrency.
+func (r *Request) Detach() (release func()) {
+	p, b, response := r.pool, r.backend, r.response
+	if revision := p.revision.Load(); b == nil || r.detached || revision != nil && revision.ContainerConcurrency == 0 {
+		return nil
+	}
+	r.detached = true
+	return func() {
+		p.mu.Lock()
+		response.end()
+		p.unlock(b, p.release(b))
+	}
 }
 
 // Backend returns the backend that the request holds, or nil.
@@ -101,9 +123,10 @@ func (r *Request) Acquire(w Waiter) Grant {
 	p.mu.Lock()
 	if p.queue.length == 0 || r.waited {
 		if b := p.choose(); b != nil {
+			term := p.owner.term
 			p.mu.Unlock()
 			r.backend = b
-			return Grant{Backend: b}
+			return Grant{Backend: b, Term: term}
 		}
 	}
 	usable := p.usable()
@@ -115,6 +138,9 @@ func (r *Request) Acquire(w Waiter) Grant {
 	case p.owner.other.Load() != nil:
 		p.mu.Unlock()
 		return Grant{Outcome: Moved}
+	case p.owner.suspended():
+		p.mu.Unlock()
+		return Grant{Outcome: Rejected, Rejection: Suspended}
 	case full && !r.waited:
 		p.mu.Unlock()
 		return Grant{Outcome: Rejected, Rejection: queueFull}
@@ -123,6 +149,9 @@ func (r *Request) Acquire(w Waiter) Grant {
 	p.queue.push(in, r.waited)
 	p.observeQueue()
 	first := usable == 0 && p.beginColdStart()
+	if first {
+		p.recordColdStart(w)
+	}
 	p.mu.Unlock()
 	ctx, stop := w.Queued()
 	defer stop()
@@ -162,6 +191,7 @@ func (r *Request) ResponseStarted() {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
 	r.pool.endPhase(forwarding)
+	r.pool.endRecorded()
 }
 
 // Streaming notes that the response takes a while; endless is true if it has no end by nature. The request is long-lived at
@@ -201,8 +231,11 @@ func (r *response) outlive() {
 	p.unlock(r.backend, drained)
 }
 
-// end ends the response. The lock of the pool is held.
+// end ends the response, if there is one. The lock of the pool is held.
 func (r *response) end() {
+	if r == nil {
+		return
+	}
 	r.ended = true
 	if r.timer != nil {
 		r.timer.Stop()

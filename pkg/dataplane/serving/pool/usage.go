@@ -4,7 +4,7 @@ import "time"
 
 // usage measures the requests of a pool between samples.
 type usage struct {
-	// inFlight is the number of requests begun and not ended; arrivals the number of those begun since the last sample.
+	// inFlight is the number of requests in flight, arrivals the number of requests that began since the last sample.
 	inFlight, arrivals int
 	// sampled is the time of the last sample; area counts until changed.
 	sampled, changed time.Time

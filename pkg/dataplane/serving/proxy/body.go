@@ -12,10 +12,10 @@ import (
 type body struct {
 	io.Reader
 	request *Request
-	// received has the trailers of the client once the body has ended; trailer is the announced ones of the request to the
-	// backend. The transport may still read the body after the request has ended.
+	// received has the trailers of the client once the body has ended; trailer has the announced trailers of the request to the backend.
+	// The transport may still read the body after the request has ended.
 	received, trailer http.Header
-	// begun is true if some of it may have been sent, ended if it was read to its end, malformed if reading it failed.
+	// begun is true if a part of the body may have been sent, ended if it was read completely, malformed if reading it failed.
 	begun, ended, malformed atomic.Bool
 }
 
@@ -45,17 +45,20 @@ type responseBody struct {
 	request *Request
 }
 
-// Read reads from the backend, after the client was sent the bytes read before.
+// Read reads from the backend. The client has been sent the bytes of earlier calls.
 func (b *responseBody) Read(p []byte) (int, error) {
 	b.request.touch()
 	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) || err != nil && b.request.multiplexed && b.request.in.Context().Err() == nil {
+		b.request.finished.Store(true)
+	}
 	b.request.received.Add(int64(n))
 	b.request.touch()
 	return n, err
 }
 
-// emptyBody is empty like the empty body of net/http, but unknown to net/http, which repeats requests without a body on another connection when
-// the first one breaks off, although the backend may have acted on them.
+// emptyBody is an empty body that net/http does not recognize as empty. net/http retries requests without a body when their connection
+// breaks, although the backend may have processed them.
 type emptyBody struct{}
 
 func (emptyBody) Read([]byte) (int, error) { return 0, io.EOF }

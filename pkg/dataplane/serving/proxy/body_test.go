@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/linger"
 )
 
 // lateBody ends when its request has been answered.
@@ -30,8 +31,9 @@ func (unlimited) ResponseStarted()               {}
 func (unlimited) Streaming(bool)                 {}
 func (unlimited) Rewrite(*httputil.ProxyRequest) {}
 func (unlimited) Respond(http.Header)            {}
+func (unlimited) Abandon() *linger.Place         { return nil }
 
-// TestBodyOutlivesRequest covers that the transport may read the end of a body, with its trailers, after the request has been
+// TestBodyOutlivesRequest checks that the transport may read the end of a body, with its trailers, after the request has been
 // answered and its exchange serves another one.
 func TestBodyOutlivesRequest(t *testing.T) {
 	in := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)

@@ -1,6 +1,6 @@
-// Package proxy forwards requests of net/http: HTTP/2 (serving 8-2), upgrades, bodies that stream. It is the standard path,
-// by httputil.ReverseProxy. What it adds are time limits for each part of a request, counted bytes, WebSockets that end
-// with a close frame, and the certainty that a request of which something was sent is not sent once more.
+// Package proxy forwards requests of net/http: HTTP/2 (serving 8-2), upgrades, bodies that stream. It is the standard path, by
+// httputil.ReverseProxy. It adds time limits for each part of a request, counts bytes, ends WebSockets with a close frame, and
+// never resends a request of which a part was sent.
 package proxy
 
 import (
@@ -25,7 +25,7 @@ var (
 
 	errBroken = errors.New("the answer broke off")
 
-	// longAgo is a deadline that ends reads at once.
+	// longAgo is a deadline that ends reads immediately.
 	longAgo = time.Unix(1, 0)
 	// discard drops messages about failed requests: the access log has them.
 	discard = log.New(io.Discard, "", 0)
@@ -48,10 +48,10 @@ type Observer interface {
 // sent.
 type Send func(out *http.Request) (*http.Response, error)
 
-// UnreachedError is the error of a request of which nothing was sent.
+// UnreachedError is the error of a request that was not sent.
 type UnreachedError struct{ error }
 
-// Unreached returns the error of a request of which nothing was sent, because of err.
+// Unreached returns the error of a request that was not sent because of err.
 func Unreached(err error) error { return &UnreachedError{err} }
 
 // Unwrap returns the cause.
@@ -73,7 +73,7 @@ type Request struct {
 
 	// start ends the request if its response does not start in time; nil if there is no such limit.
 	start *time.Timer
-	// began is the time of Begin, last how long after that the latest byte of a body came.
+	// began is the time of Begin, last the time from then to the latest byte of a body.
 	began time.Time
 	last  atomic.Int64
 	// sent and received count the bodies' bytes.
@@ -83,14 +83,19 @@ type Request struct {
 	send   Send
 	status int
 	err    error
+	// limited is true if the place at the backend is kept until the backend has ended the request. Then conn is the connection of
+	// the attempt, multiplexed is true if other requests use it too, and finished is true if the backend has ended the request.
+	limited, multiplexed bool
+	conn                 *countedConn
+	finished             atomic.Bool
 	// aborted is true if the connection of the client must end without a complete response.
 	aborted bool
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// ended is true once control may not be used any more.
+	// ended is true once control must not be used anymore.
 	ended bool
-	// silence limits the time without a byte, 0 does not. quiet is the timer for it; nil until there is a limit.
+	// silence limits the time without a byte; 0 means no limit. quiet is its timer; nil until a limit is set.
 	silence time.Duration
 	quiet   *time.Timer
 	// tunnel is the upgraded connection to the backend, nil for other requests.
@@ -119,15 +124,18 @@ func (f *Request) Begin(o Observer) {
 	if limit := o.Timeouts().Start; limit > 0 {
 		f.start = time.AfterFunc(limit, f.expire)
 	}
-	f.err = f.control.EnableFullDuplex()
-	// Not guessed if the backend does not set it.
+	if f.in.ProtoMajor < 3 {
+		// HTTP/3 needs no permission.
+		f.err = f.control.EnableFullDuplex()
+	}
+	// Nil prevents net/http from guessing the type if the backend does not set it.
 	f.w.Header()["Content-Type"] = nil
 }
 
-// Context returns a context that ends when the client closes its connection, or the response should have started.
+// Context returns a context that is canceled when the client closes its connection, or the start timeout has passed.
 func (f *Request) Context() context.Context { return f.in.Context() }
 
-// Sent reports whether some of the body may have been sent.
+// Sent reports whether a part of the body may have been sent.
 func (f *Request) Sent() bool { return f.body != nil && f.body.begun.Load() }
 
 // HasBody reports whether the request has a body.
@@ -137,6 +145,7 @@ func (f *Request) HasBody() bool { return f.body != nil }
 func (f *Request) Forward(send Send) serving.Result {
 	f.send = send
 	var failure error
+	defer f.release()
 	f.serve(&failure)
 	if failure != nil {
 		return f.Failed(failure)
@@ -155,6 +164,7 @@ func (f *Request) Failed(failure error) serving.Result {
 		r.Outcome = serving.Unreached
 		return r
 	case errors.As(failure, &rejection):
+	case errors.As(context.Cause(ctx), &rejection):
 	case errors.Is(context.Cause(ctx), serving.ErrTimeout):
 		rejection = serving.TimedOut
 	case f.client.Err() != nil:
@@ -204,6 +214,12 @@ func Reject(w http.ResponseWriter, r *serving.Rejection) {
 		seconds := (r.RetryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
 	}
+	if r.Location != "" {
+		w.Header().Set("Location", r.Location)
+	}
+	if r.Challenge != "" {
+		w.Header().Set("Www-Authenticate", r.Challenge)
+	}
 	http.Error(w, r.Body, r.Status)
 }
 
@@ -233,7 +249,7 @@ func (f *Request) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme, r.Out.URL.RawQuery = "http", r.In.URL.RawQuery
 	f.observer.Rewrite(r)
 	if len(r.Out.Trailer) > 0 {
-		// They need chunks, also if a client of HTTP/2 has sent the length.
+		// Trailers need chunks, even if a client of HTTP/2 has sent the length.
 		r.Out.ContentLength = -1
 	}
 	if f.body != nil {
@@ -269,8 +285,8 @@ func (f *Request) respond(res *http.Response) error {
 	return nil
 }
 
-// endConnection ends the connection with the response if connections end, or if the response begins before the request's
-// body has ended: if that turns out to be malformed, net/http would parse the rest as the next request.
+// endConnection closes the connection after the response if the gateway retires, or if the response begins before the request's
+// body has ended: if the body turns out to be malformed, net/http would parse the rest as the next request.
 func (f *Request) endConnection(header http.Header) {
 	if f.retiring && f.in.Header.Get("Upgrade") == "" ||
 		f.cancel != nil && f.in.ProtoMajor == 1 && f.in.Body != http.NoBody && (f.body == nil || !f.body.ended.Load()) {
@@ -278,10 +294,15 @@ func (f *Request) endConnection(header http.Header) {
 	}
 }
 
-// expire ends a request that takes too long. The read of its body is unblocked after that, not by a deadline set before: a
-// response waits for it, and net/http takes a failed read for a client that closed its connection. A tunnel ends with what it
-// still sends.
-func (f *Request) expire() {
+// Interrupt ends the request for the reason of a rejection. It does not block. Another goroutine may call it between Begin and End.
+func (f *Request) Interrupt(r *serving.Rejection) { go f.endEarly(r) }
+
+// expire ends a request that timed out.
+func (f *Request) expire() { f.endEarly(serving.ErrTimeout) }
+
+// endEarly ends the request with a cause. The read of its body is unblocked only after that: a response waits for the read, and
+// net/http treats a failed read as a closed client connection. A tunnel ends after its pending data is sent.
+func (f *Request) endEarly(cause error) {
 	f.mu.Lock()
 	tunnel := f.tunnel
 	f.mu.Unlock()
@@ -290,7 +311,7 @@ func (f *Request) expire() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.cancel(serving.ErrTimeout)
+	f.cancel(cause)
 	if f.ended {
 		return
 	}
@@ -301,7 +322,7 @@ func (f *Request) expire() {
 	f.control.SetWriteDeadline(time.Now().Add(unblockAfter)) //nolint:errcheck // see above
 }
 
-// started notes that the response has started: from now on only its stalling is limited.
+// started records that the response has started. From now on only the stall timeout applies.
 func (f *Request) started(stall time.Duration) {
 	if f.start != nil {
 		f.start.Stop()
@@ -309,7 +330,7 @@ func (f *Request) started(stall time.Duration) {
 	f.limitSilence(stall)
 }
 
-// limitSilence ends the request when no byte comes for some time; 0 is no limit.
+// limitSilence ends the request if no byte arrives for some time; 0 means no limit.
 func (f *Request) limitSilence(limit time.Duration) {
 	f.touch()
 	f.mu.Lock()
@@ -324,7 +345,7 @@ func (f *Request) limitSilence(limit time.Duration) {
 	}
 }
 
-// checkSilence ends the request if no byte came for too long, and checks later otherwise: so a byte costs no timer.
+// checkSilence ends the request if no byte arrived for too long, and otherwise schedules the next check, so that bytes need not reset a timer.
 func (f *Request) checkSilence() {
 	f.mu.Lock()
 	left := f.silence - (time.Since(f.began) - time.Duration(f.last.Load()))
@@ -338,10 +359,10 @@ func (f *Request) checkSilence() {
 	}
 }
 
-// touch notes that a byte came.
+// touch records the arrival of a byte.
 func (f *Request) touch() { f.last.Store(int64(time.Since(f.began))) }
 
-// finalWriter drops interim responses, which clients of HTTP/1.0 do not know (RFC 9110 15.2).
+// finalWriter drops interim responses, which HTTP/1.0 does not have (RFC 9110 15.2).
 type finalWriter struct{ http.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow/idleconn"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/linger"
 )
 
 const (
 	dialTimeout = 2 * time.Second
-	// keepIdle is how long idle connections to backends are kept: less than the 5 s after which common servers close
-	// theirs, as a request that crosses the close is lost.
+	// keepIdle is the time for which idle connections to backends are kept: less than the 5 s after which common servers close theirs,
+	// because a request sent at the time of the close is lost.
 	keepIdle = 4 * time.Second
 )
 
@@ -61,13 +62,73 @@ func New() *Transports {
 	return &Transports{http1: plain, h2c: h2c}
 }
 
-// countedConn counts the bytes written to a backend.
+// countedConn counts the bytes written to a backend. While a request holds it, Close ends the stream to the backend, and interrupts reads
+// and writes: the backend's close of its side shows that it has ended the request.
 type countedConn struct {
 	net.Conn
 	written atomic.Int64
 	// doubted is true if the next write is the start of a request on a connection that was used before.
 	doubted atomic.Bool
 	idle    *idleconn.Checker
+
+	// mu guards the fields below.
+	mu sync.Mutex
+	// holder is the limited request that uses the connection, if any.
+	holder *Request
+	// closed is true after Close.
+	closed bool
+	// place is the place of an abandoned request, until the transport closes the connection.
+	place *linger.Place
+}
+
+// hold makes a request hold the connection.
+func (c *countedConn) hold(f *Request) {
+	c.mu.Lock()
+	place := c.place
+	c.holder, c.place = f, nil
+	c.mu.Unlock()
+	// The transport has read the response of the request before.
+	place.Release()
+}
+
+// release reverts hold. place is nil if the backend has ended the request.
+func (c *countedConn) release(f *Request, place *linger.Place) {
+	c.mu.Lock()
+	holds, closed := c.holder == f, c.closed
+	if holds {
+		c.holder = nil
+		if !closed {
+			c.place = place
+		}
+	}
+	c.mu.Unlock()
+	switch {
+	case !holds:
+		// The transport has read the response, and uses the connection for another request.
+		place.Release()
+	case closed:
+		place.Await(c.Conn)
+	}
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	c.mu.Lock()
+	wasClosed, held, place := c.closed, c.holder != nil, c.place
+	c.closed, c.place = true, nil
+	c.mu.Unlock()
+	switch {
+	case wasClosed:
+		return nil
+	case held || place != nil:
+		c.CloseWrite()              //nolint:errcheck // fails on closed connections only
+		c.Conn.SetDeadline(longAgo) //nolint:errcheck // fails on closed connections only
+		if place != nil {
+			place.Await(c.Conn)
+		}
+		return nil
+	}
+	return c.Conn.Close()
 }
 
 // Write implements net.Conn.
@@ -97,8 +158,10 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return &countedConn{Conn: conn, idle: idleconn.NewChecker(conn)}, nil
 }
 
-// Backend returns a Send to a backend that speaks HTTP/1.1, or h2c.
-func (f *Request) Backend(address string, h2c bool) Send {
+// Backend returns a Send to a backend that speaks HTTP/1.1, or h2c. If limited is true, a request that ends before its backend
+// has ended it is abandoned.
+func (f *Request) Backend(address string, h2c, limited bool) Send {
+	f.limited = limited
 	return func(out *http.Request) (*http.Response, error) {
 		for {
 			res, unsent, err := f.sendOnce(out, address, h2c)
@@ -115,13 +178,23 @@ func (f *Request) sendOnce(r *http.Request, address string, h2c bool) (res *http
 	var conn *countedConn
 	var written int64
 	multiplexed := h2c && r.Header.Get("Upgrade") == ""
-	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		if c, ok := info.Conn.(*countedConn); ok && info.Reused && !multiplexed {
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		c, ok := info.Conn.(*countedConn)
+		if !ok {
+			return
+		}
+		if f.limited {
+			f.conn, f.multiplexed = c, multiplexed
+			if !multiplexed {
+				c.hold(f)
+			}
+		}
+		if info.Reused && !multiplexed {
 			conn, written = c, c.written.Load()
 			c.doubted.Store(true)
 		}
-	}})
-	out := r.WithContext(ctx)
+	}}
+	out := r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
 	url := *r.URL
 	url.Host = address
 	out.URL = &url
@@ -137,15 +210,40 @@ func (f *Request) sendOnce(r *http.Request, address string, h2c bool) (res *http
 		defer timer.Stop()
 	}
 	f.limitSilence(timeouts.Idle)
+	f.finished.Store(false)
 	res, err = via.RoundTrip(out)
-	return res, conn != nil && conn.written.Load() == written, err
+	unsent = conn != nil && conn.written.Load() == written
+	if err != nil && (unsent || multiplexed && r.Context().Err() == nil) {
+		f.finished.Store(true)
+		f.release()
+	}
+	return res, unsent, err
 }
 
-// once keeps net/http from sending a request again that it thinks may be.
+// release ends the use of a connection by a limited request. If the backend may still work on the request, it is abandoned. HTTP/2 does not
+// report that the backend has ended a reset stream.
+func (f *Request) release() {
+	c := f.conn
+	if c == nil {
+		return
+	}
+	f.conn = nil
+	var place *linger.Place
+	if !f.finished.Load() {
+		place = f.observer.Abandon()
+	}
+	if f.multiplexed {
+		place.Expire()
+		return
+	}
+	c.release(f, place)
+}
+
+// once prevents net/http from retrying a request that it considers idempotent.
 func once(r *http.Request) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := r.Header[name]; ok {
-			// It looks for the canonical name; backends ignore the case of names.
+			// net/http looks up the canonical name; backends ignore the case of names.
 			delete(r.Header, name)
 			r.Header[strings.ToLower(name)] = values
 		}

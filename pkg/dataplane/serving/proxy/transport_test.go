@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEndedConnection covers that nothing is written to a connection that the instance has closed, when a request
+// TestEndedConnection checks that nothing is written to a connection that the instance has closed, when a request
 // begins on it.
 func TestEndedConnection(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,13 +23,13 @@ type meteredTunnel struct {
 	io.ReadWriteCloser
 	request   *Request
 	webSocket bool
-	// silent is true once the tunnel ends because of silence; closed, which Read alone uses, once the client got its close frame.
+	// silent is true once the tunnel ends because of silence; closed, which only Read uses, once the client got its close frame.
 	silent atomic.Bool
 	closed bool
-	// received follows what comes from the backend. Read alone uses it.
+	// received parses the bytes from the backend. Only Read uses it.
 	received frames
 
-	// mu guards writing to the backend and sent, which follows the bytes written.
+	// mu guards writes to the backend and sent, which parses the written bytes.
 	mu   sync.Mutex
 	sent frames
 }
@@ -38,10 +38,12 @@ func newMeteredTunnel(f *Request, tunnel io.ReadWriteCloser, protocol string) *m
 	return &meteredTunnel{ReadWriteCloser: tunnel, request: f, webSocket: strings.EqualFold(protocol, "websocket")}
 }
 
-// Read reads from the backend. A WebSocket that ends because of silence ends with a close frame, unless that would become
-// a part of another one.
+// Read reads from the backend. A WebSocket that ends because of silence ends with a close frame, unless it would become a part of another frame.
 func (t *meteredTunnel) Read(p []byte) (int, error) {
 	n, err := t.ReadWriteCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		t.request.finished.Store(true)
+	}
 	t.request.received.Add(int64(n))
 	if n == 0 && err != nil && t.silent.Load() {
 		if t.webSocket && !t.closed && t.received.between() {
@@ -81,7 +83,7 @@ func (t *meteredTunnel) CloseWrite() error {
 // end ends a tunnel because of silence: the backend gets a close frame, and Read sends one to the client.
 func (t *meteredTunnel) end() {
 	t.silent.Store(true)
-	// If it reads nothing, writing ends with the connection.
+	// If the backend reads nothing, the write fails when the connection is closed.
 	timer := time.AfterFunc(unblockAfter, func() { t.Close() })
 	defer timer.Stop()
 	if t.webSocket && t.mu.TryLock() {
@@ -93,18 +95,18 @@ func (t *meteredTunnel) end() {
 	t.Close()
 }
 
-// frames follows the frames of a WebSocket in one direction (RFC 6455 5.2).
+// frames parses the frames of a WebSocket in one direction (RFC 6455 5.2).
 type frames struct {
-	// have is how much of a frame's header is read, need its size, extended the size of the long form of its length.
+	// have is the number of read bytes of a frame's header, need its size, extended the size of the long form of its length.
 	have, need, extended int
-	// length is the length of the payload, as far as it is read, left the unread rest of it.
+	// length is the length of the payload as far as it was parsed, left the number of unread bytes of the payload.
 	length, left uint64
 }
 
-// between reports whether no frame has begun and not ended.
+// between reports whether no frame is incomplete.
 func (f *frames) between() bool { return f.have == 0 && f.left == 0 }
 
-// feed follows the next bytes.
+// feed parses the next bytes.
 func (f *frames) feed(b []byte) {
 	for len(b) > 0 {
 		if n := min(f.left, uint64(len(b))); n > 0 {
@@ -117,7 +119,7 @@ func (f *frames) feed(b []byte) {
 	}
 }
 
-// header follows the next byte of a header.
+// header parses the next byte of a header.
 func (f *frames) header(c byte) {
 	f.have++
 	switch {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestFrames covers where a frame of a WebSocket ends, however its bytes come (RFC 6455 5.2).
+// TestFrames covers the end of frames of a WebSocket, regardless of the pieces in which their bytes arrive (RFC 6455 5.2).
 func TestFrames(t *testing.T) {
 	for name, frame := range map[string]string{
 		"empty": "\x81\x00", "short": "\x81\x02hi", "masked": "\x81\x82maskhi", "masked without payload": "\x89\x80mask",

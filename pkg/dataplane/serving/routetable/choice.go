@@ -3,8 +3,8 @@ package routetable
 import "math/rand/v2"
 
 // Requests to a host are divided into blocks of 100, and each block uses each of the slots 0 to 99 once, so every block
-// is exact. The order of a block is one of orders, rotated. Order and rotation look random, so that no rhythm of a client
-// picks the same target each time.
+// is exact. The order of a block is one of orders, rotated. Order and rotation are pseudo-random, so that a periodic
+// client does not get the same target each time.
 const (
 	slots  = 100
 	orders = 64

@@ -17,7 +17,7 @@ func split(percents ...int) *Host[routing.Key] {
 	return Lookup(t, "h")
 }
 
-// TestChooseExact covers that requests are dispatched in accordance with the weights (serving 8-6): exactly so in
+// TestChooseExact checks that requests are dispatched in accordance with the weights (serving 8-6): exactly so in
 // each hundred.
 func TestChooseExact(t *testing.T) {
 	for _, percents := range [][]int{{100}, {50, 50}, {90, 10}, {1, 99}, {99, 1}, {33, 33, 34}, {1, 1, 98}} {
@@ -36,8 +36,8 @@ func TestChooseExact(t *testing.T) {
 	}
 }
 
-// TestChooseNotSticky covers that no client gets other weights by its rhythm (serving 8-10): one whose requests are
-// every n-th of a host, for any n, sees the same weights in the long run.
+// TestChooseNotSticky checks that a periodic client gets the same weights (serving 8-10): a client whose requests
+// are every n-th of a host, for any n, gets the same weights in the long run.
 func TestChooseNotSticky(t *testing.T) {
 	for _, percent := range []int{50, 90, 99} {
 		for _, stride := range []uint64{2, 3, 4, 5, 7, 10, 20, 25, 50, 64, 100, 200, 6400} {

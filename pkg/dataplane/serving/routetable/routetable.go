@@ -4,9 +4,11 @@ package routetable
 import (
 	"hash/maphash"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/callers"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
@@ -16,8 +18,12 @@ const shards = 256
 // seed determines the map of a host name. It differs between processes, so that no tenant can choose names that share a map.
 var seed = maphash.MakeSeed()
 
-// maxHostName is the length of the longest DNS name.
-const maxHostName = 253
+const (
+	// maxHostName is the length of the longest DNS name, maxLabel of its longest label.
+	maxHostName, maxLabel = 253, 63
+	// wildcard is the first label of a host that serves all names with any label in its place.
+	wildcard = '*'
+)
 
 // Table is a route table. B represents a Revision, such as its pool. Requests read it without a lock.
 type Table[B any] struct {
@@ -37,8 +43,15 @@ type snapshot[B any] [shards]map[string]*Host[B]
 type Host[B any] struct {
 	// ClusterLocal is true if the host is unknown to requests from outside the cluster.
 	ClusterLocal bool
+	// Alias is the host of another route that this one stands for, or nil; AliasOf returns the one for a path.
+	Alias *routing.Alias
+	// RedirectToHTTPS is true if requests without TLS are redirected to HTTPS. It is false for cluster-local hosts.
+	RedirectToHTTPS bool
+	// Callers restricts the callers; nil allows all clients.
+	Callers *callers.Policy
 
 	route   routing.Key
+	paths   paths
 	targets []target[B]
 	tags    map[string]B
 	chooser *chooser
@@ -60,13 +73,17 @@ func New[B any]() *Table[B] {
 	return t
 }
 
-// Set replaces the hosts of a route. A host of another route becomes this one's: host names are made unique only here
-// (serving 8-3). resolve is called for each reference to a Revision. Hosts without targets are left out.
+// Set replaces the hosts of a route. A host of another route moves to this route: host names are made unique only here (serving 8-3).
+// resolve is called for each reference to a Revision. Hosts without targets are omitted.
 func (t *Table[B]) Set(route *routing.Route, resolve func(routing.Key) B) {
 	hosts := make(map[string]*Host[B], len(route.Hosts))
+	policy := callers.NewPolicy(route)
 	for i := range route.Hosts {
 		in := &route.Hosts[i]
-		h := &Host[B]{route: route.Key, ClusterLocal: in.ClusterLocal, chooser: t.chooser, seed: rand.Uint64()}
+		h := &Host[B]{
+			route: route.Key, ClusterLocal: in.ClusterLocal, RedirectToHTTPS: in.RedirectToHTTPS && !in.ClusterLocal,
+			Alias: in.Alias, paths: newPaths(in.Paths), Callers: policy, chooser: t.chooser, seed: rand.Uint64(),
+		}
 		sum := 0
 		for _, target := range in.Targets {
 			sum += target.Percent
@@ -78,7 +95,7 @@ func (t *Table[B]) Set(route *routing.Route, resolve func(routing.Key) B) {
 				h.tags[tag] = resolve(key)
 			}
 		}
-		if len(h.targets) > 0 {
+		if h.Aliased() || len(h.targets) > 0 {
 			hosts[in.Name] = h
 		}
 	}
@@ -88,8 +105,7 @@ func (t *Table[B]) Set(route *routing.Route, resolve func(routing.Key) B) {
 // Delete removes the hosts of a route.
 func (t *Table[B]) Delete(route routing.Key) { t.replace(route, nil) }
 
-// replace publishes a snapshot without the old hosts of a route and with its new ones. A host that another route has
-// taken over stays with that one.
+// replace publishes a snapshot without the old hosts of a route and with its new ones. A host that has moved to another route is not removed.
 func (t *Table[B]) replace(route routing.Key, hosts map[string]*Host[B]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,34 +138,94 @@ func (t *Table[B]) replace(route routing.Key, hosts map[string]*Host[B]) {
 	t.snapshot.Store(&next)
 }
 
-// Lookup returns the host that a Host header names, or nil: case is ignored, a port and a trailing dot may follow.
+// Lookup returns the host that a Host header names, or nil: case is ignored, a port and a trailing dot may follow. A host with the
+// exact name has precedence over a wildcard.
 func Lookup[B any, S string | []byte](t *Table[B], name S) *Host[B] {
 	return lookup(t.snapshot.Load(), name)
 }
 
 func lookup[B any, S string | []byte](s *snapshot[B], name S) *Host[B] {
-	end := len(name)
-	for i := end - 1; i >= 0 && name[i] != ']'; i-- {
-		if name[i] == ':' {
+	end := hostLength(name)
+	if end == 0 || end > maxHostName {
+		return nil
+	}
+	var key [maxHostName]byte
+	for i := range end {
+		key[i] = lower(name[i])
+	}
+	if key[0] == wildcard {
+		// Only routes have wildcards.
+		return nil
+	}
+	if h := s.get(key[:end]); h != nil {
+		return h
+	}
+	dot := 0
+	for dot < end && dot <= maxLabel && inLabel(key[dot]) {
+		dot++
+	}
+	if dot == 0 || dot > maxLabel || dot == end || key[dot] != '.' {
+		return nil
+	}
+	key[dot-1] = wildcard
+	return s.get(key[dot-1 : end])
+}
+
+// get returns the host of a name in lower case, or nil.
+func (s *snapshot[B]) get(name []byte) *Host[B] {
+	return s[uint8(maphash.Bytes(seed, name))][string(name)]
+}
+
+// inLabel reports whether a label in lower case may contain c. Names of users' hosts may contain an underscore.
+func inLabel(c byte) bool {
+	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
+
+// Follow returns the host that an alias names, or nil if its route does not serve it.
+func Follow[B any](t *Table[B], alias *routing.Alias) *Host[B] {
+	host := Lookup(t, alias.Host)
+	if host == nil || host.route != alias.Route || host.Aliased() {
+		return nil
+	}
+	return host
+}
+
+// hostLength returns the length of the host name in a Host header, without the port and without a trailing dot.
+func hostLength[S string | []byte](header S) int {
+	end := len(header)
+	for i := end - 1; i >= 0 && header[i] != ']'; i-- {
+		if header[i] == ':' {
 			end = i
 			break
 		}
 	}
-	if end > 0 && name[end-1] == '.' {
+	if end > 0 && header[end-1] == '.' {
 		end--
 	}
-	if end == 0 || end > maxHostName {
-		return nil
+	return end
+}
+
+// HostName returns the host name in a Host header, as routes have it: in lower case, without the port and without a trailing dot.
+func HostName(header string) string { return strings.ToLower(header[:hostLength(header)]) }
+
+// SameHost reports whether a Host header names a host. Case is ignored, a port and a trailing dot may follow.
+func SameHost[S string | []byte](header S, name string) bool {
+	if hostLength(header) != len(name) {
+		return false
 	}
-	var lower [maxHostName]byte
-	for i := range end {
-		c := name[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
+	for i := range len(name) {
+		if lower(header[i]) != lower(name[i]) {
+			return false
 		}
-		lower[i] = c
 	}
-	return s[uint8(maphash.Bytes(seed, lower[:end]))][string(lower[:end])]
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
 }
 
 func shard(name string) uint8 { return uint8(maphash.String(seed, name)) }
@@ -157,6 +233,9 @@ func shard(name string) uint8 { return uint8(maphash.String(seed, name)) }
 func (h *Host[B]) add(backend B, upTo int) {
 	h.targets = append(h.targets, target[B]{backend: backend, upTo: upTo})
 }
+
+// Route returns the route of the host.
+func (h *Host[B]) Route() routing.Key { return h.route }
 
 // Tagged returns the Revision of a tag.
 func (h *Host[B]) Tagged(tag string) (backend B, ok bool) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/benbjohnson/immutable"
@@ -20,7 +22,7 @@ func routeTo(name, host string, targets ...routing.Target) *routing.Route {
 	return &routing.Route{Key: key(name), Hosts: []routing.Host{{Name: host, Targets: targets}}}
 }
 
-// TestLookup covers that requests are dispatched by their Host (serving 8-6), however it is spelled.
+// TestLookup checks that requests are dispatched by their Host (serving 8-6), in any notation.
 func TestLookup(t *testing.T) {
 	table := New[routing.Key]()
 	table.Set(routeTo("a", "a.default.localhost", routing.Target{Revision: key("a-1"), Percent: 100}), self)
@@ -50,8 +52,127 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestReplace covers that a host belongs to the Route that got it last (serving 8-3), and that a table which was
-// read before a change stays as it is.
+// wildcards returns a table with wildcards of several lengths, and a host below one.
+func wildcards() *Table[routing.Key] {
+	table := New[routing.Key]()
+	for route, hosts := range map[string][]string{"a": {"example.com", "*.example.com"}, "b": {"b.example.com"}, "c": {"*.c.example.com"}} {
+		r := &routing.Route{Key: key(route)}
+		for _, host := range hosts {
+			r.Hosts = append(r.Hosts, routing.Host{Name: host, Targets: []routing.Target{{Revision: key(route), Percent: 100}}})
+		}
+		table.Set(r, self)
+	}
+	return table
+}
+
+// TestWildcard checks that a wildcard matches one label, that a host with the exact name has precedence, and that no client can name
+// the wildcard or send characters that host names do not have.
+func TestWildcard(t *testing.T) {
+	table := wildcards()
+	long := strings.Repeat("x", maxLabel)
+	for name, want := range map[string]string{
+		"example.com":               "a",
+		"www.example.com":           "a",
+		"WWW.Example.com.:8080":     "a",
+		"xn--bcher-kva.example.com": "a",
+		"a_b-9.example.com":         "a",
+		long + ".example.com":       "a",
+		"b.example.com":             "b",
+		"x.b.example.com":           "",
+		"c.example.com":             "a",
+		"x.c.example.com":           "c",
+		"x.y.c.example.com":         "",
+		"x" + long + ".example.com": "",
+		"*.example.com":             "",
+		"*.c.example.com":           "",
+		"**.example.com":            "",
+		"a*.example.com":            "",
+		".example.com":              "",
+		"..example.com":             "",
+		"a b.example.com":           "",
+		"a/b.example.com":           "",
+		"a\"b.example.com":          "",
+		"a@b.example.com":           "",
+		"a:b.example.com":           "",
+		"a\x00.example.com":         "",
+		"ü.example.com":             "",
+		"wwwexample.com":            "",
+		"x.org":                     "",
+		"*":                         "",
+	} {
+		for _, got := range []*Host[routing.Key]{Lookup(table, name), Lookup(table, []byte(name))} {
+			if want == "" && got != nil || want != "" && (got == nil || got.route != key(want)) {
+				t.Errorf("lookup(%q) = %+v, want route %q", name, got, want)
+			}
+		}
+	}
+	for _, name := range []string{"www.example.com", "www.example.org"} {
+		if n := testing.AllocsPerRun(100, func() { Lookup(table, name) }); n != 0 {
+			t.Errorf("lookup(%q) allocates %v times", name, n)
+		}
+	}
+	table.Delete(key("b"))
+	if h := Lookup(table, "b.example.com"); h == nil || h.route != key("a") {
+		t.Errorf("after the deletion of its own host: %+v", h)
+	}
+	table.Delete(key("a"))
+	if h := Lookup(table, "www.example.com"); h != nil {
+		t.Errorf("after the deletion of the wildcard: %+v", h)
+	}
+}
+
+// FuzzLookup expects the same host as a search of all names, and the same path as a search of all prefixes.
+func FuzzLookup(f *testing.F) {
+	for _, seed := range []string{"example.com", "www.example.com", "B.example.com:80", "x.c.example.com.", "*.example.com", ".example.com", "[::1]:80", "a/b.example.com"} {
+		f.Add(seed, "/")
+	}
+	for _, seed := range []string{"/api/v1?x", "/apix", "/api/../admin", "/%61pi", "/a%2Fb", "//api", "/..;/api", "/x\\api", "*"} {
+		f.Add("paths", seed)
+	}
+	table := wildcards()
+	table.Set(withPaths("paths", prefixes...), self)
+	paths := Lookup(table, "paths")
+	label := regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
+	f.Fuzz(func(t *testing.T, header, target string) {
+		expectPath(t, paths, target)
+		name := header
+		if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, ']') {
+			name = name[:i]
+		}
+		name = asciiLower(strings.TrimSuffix(name, "."))
+		first, parent, _ := strings.Cut(name, ".")
+		want := ""
+		switch {
+		case len(name) > maxHostName:
+		case name == "paths":
+			want = "paths"
+		case name == "example.com":
+			want = "a"
+		case name == "b.example.com":
+			want = "b"
+		case !label.MatchString(first):
+		case parent == "example.com":
+			want = "a"
+		case parent == "c.example.com":
+			want = "c"
+		}
+		if got := Lookup(table, header); (got != nil) != (want != "") || got != nil && got.route != key(want) {
+			t.Errorf("lookup(%q) = %+v, want route %q", header, got, want)
+		}
+	})
+}
+
+// asciiLower is like strings.ToLower for ASCII only.
+func asciiLower(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// TestReplace checks that a host belongs to the Route that got it last (serving 8-3), and that a table that was read before a change does not change.
 func TestReplace(t *testing.T) {
 	table := New[routing.Key]()
 	all := routing.Target{Revision: key("r"), Percent: 100}
@@ -63,7 +184,7 @@ func TestReplace(t *testing.T) {
 		t.Errorf("host x is %v, want route b", h)
 	}
 	if h := lookup(before, "x"); h == nil || h.route != key("a") {
-		t.Errorf("host x of the table before is %v, want route a", h)
+		t.Errorf("host x of the earlier table is %v, want route a", h)
 	}
 	table.Set(routeTo("b", "y", all), self)
 	if Lookup(table, "x") != nil || Lookup(table, "y") == nil {
@@ -71,7 +192,7 @@ func TestReplace(t *testing.T) {
 	}
 	table.Delete(key("b"))
 	if len(table.hosts) != 0 {
-		t.Errorf("hosts are left: %v", table.hosts)
+		t.Errorf("hosts remain: %v", table.hosts)
 	}
 }
 
@@ -105,6 +226,15 @@ func BenchmarkLookup(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			if Lookup(table, headers[i%len(headers)]) == nil {
+				b.Fatal("no host")
+			}
+		}
+	})
+	b.Run("wildcard", func(b *testing.B) {
+		table.Set(routeTo("wildcard", "*.example.com", routing.Target{Revision: key("wildcard"), Percent: 100}), self)
+		b.ReportAllocs()
+		for b.Loop() {
+			if Lookup(table, "www.example.com") == nil {
 				b.Fatal("no host")
 			}
 		}
