@@ -33,8 +33,13 @@ type Resource[O Object, Spec, Status any] struct {
 	// New and NewList return an empty object and list. Required.
 	New     func() O
 	NewList func() runtime.Object
-	// Spec, Status and Common return the parts of an object; Common is embedded in every status. Required.
-	Spec   func(O) *Spec
+	// ClusterScoped is true if the objects are in no namespace.
+	ClusterScoped bool
+
+	// Spec returns the spec of an object. Required.
+	Spec func(O) *Spec
+	// Status and Common return the status of an object and the part of it that all kinds share. Both are nil for a kind without
+	// a status.
 	Status func(O) *Status
 	Common func(O) *duckv1.Status
 

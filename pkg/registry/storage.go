@@ -48,7 +48,7 @@ var (
 	_ rest.TableConvertor      = &StatusREST{}
 )
 
-// NewStorage returns the storage of a resource and of its /status subresource, by resource path.
+// NewStorage returns the storage of a resource and of its /status subresource if it has a status, by resource path.
 func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
 	main, statusRules := Strategies(r, typer)
 	store := &genericregistry.Store{
@@ -73,16 +73,18 @@ func NewStorage[O Object, Spec, Status any](r *Resource[O, Spec, Status], typer 
 		return nil, fmt.Errorf("set up storage of %s: %w", r.groupResource(), err)
 	}
 
+	paths := map[string]rest.Storage{r.Plural: NewREST(store, r.ShortNames, r.Categories)}
+	if r.Status == nil {
+		return paths, nil
+	}
 	status := *store
 	status.UpdateStrategy = statusRules
 	status.ResetFieldsStrategy = statusRules
 	status.BeginUpdate = func(ctx context.Context, _, old runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
 		return func(context.Context, bool) {}, r.allowStatus(ctx, old.(O))
 	}
-	return map[string]rest.Storage{
-		r.Plural:             NewREST(store, r.ShortNames, r.Categories),
-		r.Plural + "/status": NewStatusREST(&status),
-	}, nil
+	paths[r.Plural+"/status"] = NewStatusREST(&status)
+	return paths, nil
 }
 
 // ShortNames are abbreviations that clients accept for the resource.

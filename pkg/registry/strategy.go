@@ -36,8 +36,8 @@ var (
 	_ rest.GarbageCollectionDeleteStrategy = strategy[Object, any, any]{}
 )
 
-// NamespaceScoped returns true: all kinds are namespaced.
-func (strategy[O, Spec, Status]) NamespaceScoped() bool { return true }
+// NamespaceScoped reports whether the objects are in namespaces.
+func (s strategy[O, Spec, Status]) NamespaceScoped() bool { return !s.ClusterScoped }
 
 // AllowCreateOnUpdate returns true: PUT and apply may create an object.
 func (strategy[O, Spec, Status]) AllowCreateOnUpdate(context.Context) bool { return true }
@@ -55,6 +55,9 @@ func (strategy[O, Spec, Status]) DefaultGarbageCollectionPolicy(context.Context)
 
 // GetResetFields returns the status: field managers of the resource do not own it.
 func (s strategy[O, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	if s.Status == nil {
+		return nil
+	}
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(s.GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
 	}
@@ -63,8 +66,10 @@ func (s strategy[O, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fi
 // PrepareForCreate drops the status, sets defaults, and records the creator.
 func (s strategy[O, Spec, Status]) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	o := obj.(O)
-	var none Status
-	*s.Status(o) = none
+	if s.Status != nil {
+		var none Status
+		*s.Status(o) = none
+	}
 	o.SetGeneration(1)
 	if s.DefaultOnCreate != nil {
 		s.DefaultOnCreate(o)
@@ -79,7 +84,9 @@ func (s strategy[O, Spec, Status]) PrepareForCreate(ctx context.Context, obj run
 // records the last modifier.
 func (s strategy[O, Spec, Status]) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	o, oldO := obj.(O), old.(O)
-	*s.Status(o) = *s.Status(oldO)
+	if s.Status != nil {
+		*s.Status(o) = *s.Status(oldO)
+	}
 	if s.DefaultOnUpdate != nil {
 		s.DefaultOnUpdate(ctx, o, oldO)
 	}

@@ -15,10 +15,14 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	networkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/networking/v1alpha1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/networking/clusterdomainclaim"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/domainmapping"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
 )
 
@@ -210,7 +214,7 @@ func TestBrokerSettings(t *testing.T) {
 	update := manifest()
 	strategy.PrepareForUpdate(alice(), update, b)
 	if got := update.Annotations[eventingv1.BrokerClassAnnotationKey]; got != "Kafka" || update.Spec.Delivery != nil {
-		t.Errorf("after an update the class is %q and delivery %v, want them as they were", got, update.Spec.Delivery)
+		t.Errorf("after an update the class is %q and delivery %v, want them unchanged", got, update.Spec.Delivery)
 	}
 	if errs := strategy.ValidateUpdate(alice(), update, b); len(errs) > 0 {
 		t.Errorf("the update is refused: %v", errs)
@@ -224,5 +228,54 @@ func TestUserAnnotationsOfTheGroup(t *testing.T) {
 	strategy.PrepareForCreate(alice(), b)
 	if got := b.Annotations["eventing.knative.dev/creator"]; got != "alice" {
 		t.Errorf("creator = %q, want alice", got)
+	}
+}
+
+// TestClusterScoped covers a kind without a status whose objects are in no namespace.
+func TestClusterScoped(t *testing.T) {
+	strategy, _ := registry.Strategies(clusterdomainclaim.Resource(identity.Controllers{}), runtime.NewScheme())
+	if strategy.NamespaceScoped() || strategy.GetResetFields() != nil {
+		t.Errorf("namespaced: %t, reset fields: %v", strategy.NamespaceScoped(), strategy.GetResetFields())
+	}
+	c := &networkingv1alpha1.ClusterDomainClaim{ObjectMeta: metav1.ObjectMeta{Name: "www.example.com"}, Spec: networkingv1alpha1.ClusterDomainClaimSpec{Namespace: "shop"}}
+	strategy.PrepareForCreate(alice(), c)
+	if errs := strategy.Validate(alice(), c); len(errs) > 0 {
+		t.Error(errs)
+	}
+	moved := c.DeepCopy()
+	moved.Spec.Namespace = "other"
+	strategy.PrepareForUpdate(bob(), moved, c)
+	if errs := strategy.ValidateUpdate(bob(), moved, c); len(errs) > 0 || moved.Generation != 2 {
+		t.Errorf("generation %d, %v", moved.Generation, errs)
+	}
+}
+
+// TestDomainMappingStrategy covers the creator, and the status, which users cannot set.
+func TestDomainMappingStrategy(t *testing.T) {
+	strategy, status := registry.Strategies(domainmapping.Resource(identity.Controllers{}, servingv1.DefaultSettings, "cluster.local"), runtime.NewScheme())
+	m := &servingv1beta1.DomainMapping{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "www.example.com"},
+		Spec:       servingv1beta1.DomainMappingSpec{Ref: duckv1.KReference{APIVersion: "serving.knative.dev/v1", Kind: "Service", Name: "hello"}},
+		Status:     servingv1beta1.DomainMappingStatus{URL: "http://forged"},
+	}
+	strategy.PrepareForCreate(alice(), m)
+	if errs := strategy.Validate(alice(), m); len(errs) > 0 {
+		t.Error(errs)
+	}
+	if m.Status.URL != "" || m.Spec.Ref.Namespace != "shop" || m.Annotations["serving.knative.dev/creator"] != "alice" {
+		t.Errorf("created: %+v", m)
+	}
+	changed := m.DeepCopy()
+	changed.Spec.Ref.Name, changed.Status.URL = "other", "http://forged"
+	strategy.PrepareForUpdate(bob(), changed, m)
+	if changed.Generation != 2 || changed.Status.URL != "" || changed.Annotations["serving.knative.dev/lastModifier"] != "bob" ||
+		changed.Annotations["serving.knative.dev/creator"] != "alice" {
+		t.Errorf("changed: %+v", changed)
+	}
+	observed := m.DeepCopy()
+	observed.Spec.Ref.Name, observed.Status.URL = "other", "http://www.example.com"
+	status.PrepareForUpdate(bob(), observed, m)
+	if observed.Spec.Ref.Name != "hello" || observed.Status.URL == "" {
+		t.Errorf("observed: %+v", observed)
 	}
 }

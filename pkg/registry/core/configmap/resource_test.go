@@ -26,7 +26,7 @@ func TestValidate(t *testing.T) {
 		"a key in both":         {data: map[string]string{"a": "1"}, binary: map[string][]byte{"a": {0}}, want: []string{"data[a]"}},
 		"a path as key":         {data: map[string]string{"a/b": ""}, want: []string{"data[a/b]"}},
 		"a path as binary key":  {binary: map[string][]byte{"../b": nil}, want: []string{"binaryData[../b]"}},
-		"as large as may be":    {data: map[string]string{"a": large}},
+		"maximum size":          {data: map[string]string{"a": large}},
 		"too large together":    {data: map[string]string{"a": large}, binary: map[string][]byte{"b": {0}}, want: []string{"data"}},
 		"a name that is a path": {name: "..", want: []string{"metadata.name"}},
 		"an upper case name":    {name: "A", want: []string{"metadata.name"}},
@@ -66,7 +66,7 @@ func TestImmutable(t *testing.T) {
 	}
 }
 
-// TestWarnings warns of the keys of the operator's settings that have no effect, in the namespace of the settings only.
+// TestWarnings checks that keys of the operator's settings without effect cause warnings, only in the namespace of the settings.
 func TestWarnings(t *testing.T) {
 	data := map[string]string{"_example": "", "activator-capacity": "100", "stable-window": "60s", "stabel-window": "60s"}
 	want := []string{

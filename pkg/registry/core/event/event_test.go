@@ -91,11 +91,11 @@ func TestValidate(t *testing.T) {
 		event, involved string
 		bad             bool
 	}{
-		"the object's namespace":               {event: "ns", involved: "ns"},
-		"another namespace":                    {event: "ns", involved: "other", bad: true},
-		"an object without one, in default":    {event: "default"},
-		"an object without one, elsewhere":     {event: "ns", bad: true},
-		"an object of default, in another one": {event: "ns", involved: "default", bad: true},
+		"the object's namespace":                        {event: "ns", involved: "ns"},
+		"another namespace":                             {event: "ns", involved: "other", bad: true},
+		"an object without a namespace, in default":     {event: "default"},
+		"an object without a namespace, in another one": {event: "ns", bad: true},
+		"an object of default, in another one":          {event: "ns", involved: "default", bad: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

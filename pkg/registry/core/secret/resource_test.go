@@ -33,7 +33,7 @@ func TestValidate(t *testing.T) {
 		"dots as key":                   {secret: fixture("", "..", "x"), want: []string{"data[..]"}},
 		"no key":                        {secret: fixture("", "", "x"), want: []string{"data[]"}},
 		"a long key":                    {secret: fixture("", strings.Repeat("a", 254), "x"), want: []string{"data[" + strings.Repeat("a", 254) + "]"}},
-		"as large as may be":            {secret: fixture("", "a", strings.Repeat("x", core.MaxDataSize))},
+		"maximum size":                  {secret: fixture("", "a", strings.Repeat("x", core.MaxDataSize))},
 		"too large":                     {secret: fixture("", "a", strings.Repeat("x", core.MaxDataSize), "b", "x"), want: []string{"data"}},
 		"dockerconfigjson":              {secret: fixture(corev1.SecretTypeDockerConfigJson, ".dockerconfigjson", `{"auths":{}}`)},
 		"dockerconfigjson without key":  {secret: fixture(corev1.SecretTypeDockerConfigJson), want: []string{"data[.dockerconfigjson]"}},
@@ -81,7 +81,7 @@ func TestValidateUpdate(t *testing.T) {
 		"another value":                     {old: fixture("", "a", "1"), obj: fixture("", "a", "2")},
 		"another type":                      {old: fixture("x", "a", "1"), obj: fixture("y", "a", "1"), want: []string{"type"}},
 		"becomes immutable":                 {old: fixture("", "a", "1"), obj: immutable(fixture("", "a", "2"))},
-		"an immutable one as it is":         {old: immutable(fixture("", "a", "1")), obj: immutable(fixture("", "a", "1"))},
+		"an unchanged immutable one":        {old: immutable(fixture("", "a", "1")), obj: immutable(fixture("", "a", "1"))},
 		"another value of an immutable one": {old: immutable(fixture("", "a", "1")), obj: immutable(fixture("", "a", "2")), want: []string{"data"}},
 		"mutable again":                     {old: immutable(fixture("", "a", "1")), obj: fixture("", "a", "1"), want: []string{"immutable"}},
 	}

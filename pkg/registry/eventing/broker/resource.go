@@ -49,7 +49,7 @@ func Resource(controllers identity.Controllers, settings func() eventingv1.Setti
 		DefaultOnUpdate: func(_ context.Context, b, old *eventingv1.Broker) {
 			b.SetUpdateDefaults(old)
 		},
-		Warnings: eventingv1.WarnBroker,
+		Warnings: func(b *eventingv1.Broker) []string { return eventingv1.WarnBroker(b, settings().OIDC) },
 		Validate: func(_ context.Context, b *eventingv1.Broker) field.ErrorList {
 			return eventingv1.ValidateNewBroker(b, settings())
 		},

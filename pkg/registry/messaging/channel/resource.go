@@ -16,7 +16,7 @@ import (
 
 // Resource describes Channels. The current settings supply the defaults of new Channels. Their template is immutable
 // (eventing Channel Lifecycle), and only controllers write their subscribers.
-func Resource(controllers identity.Controllers, settings func() messagingv1.Settings) *registry.Resource[*messagingv1.Channel, messagingv1.ChannelSpec, messagingv1.ChannelStatus] {
+func Resource(controllers identity.Controllers, settings func() messagingv1.Settings, authenticated func() bool) *registry.Resource[*messagingv1.Channel, messagingv1.ChannelSpec, messagingv1.ChannelStatus] {
 	subscribersUnchanged := func(ctx context.Context, c *messagingv1.Channel, old []duckv1.SubscriberSpec) field.ErrorList {
 		if controllers.Made(ctx) || equality.Semantic.DeepEqual(c.Spec.Subscribers, old) {
 			return nil
@@ -47,7 +47,7 @@ func Resource(controllers identity.Controllers, settings func() messagingv1.Sett
 				c.Spec.Subscribers = old.Spec.Subscribers
 			}
 		},
-		Warnings: messagingv1.WarnChannel,
+		Warnings: func(c *messagingv1.Channel) []string { return messagingv1.WarnChannel(c, authenticated()) },
 		Validate: func(ctx context.Context, c *messagingv1.Channel) field.ErrorList {
 			return append(messagingv1.ValidateChannel(c), subscribersUnchanged(ctx, c, nil)...)
 		},

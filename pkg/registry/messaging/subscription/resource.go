@@ -12,10 +12,12 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/links"
 )
 
-// Resource describes Subscriptions. Their channel is immutable (eventing Subscription Lifecycle).
-func Resource(controllers identity.Controllers) *registry.Resource[*messagingv1.Subscription, messagingv1.SubscriptionSpec, messagingv1.SubscriptionStatus] {
+// Resource describes Subscriptions. Their channel is immutable (eventing Subscription Lifecycle). links decides about references to Channels of other
+// namespaces.
+func Resource(controllers identity.Controllers, links *links.Links, authenticated func() bool) *registry.Resource[*messagingv1.Subscription, messagingv1.SubscriptionSpec, messagingv1.SubscriptionStatus] {
 	return &registry.Resource[*messagingv1.Subscription, messagingv1.SubscriptionSpec, messagingv1.SubscriptionStatus]{
 		GroupVersion: messagingv1.SchemeGroupVersion,
 		Plural:       "subscriptions",
@@ -29,12 +31,12 @@ func Resource(controllers identity.Controllers) *registry.Resource[*messagingv1.
 		Common:       common,
 		Controllers:  controllers,
 		Default:      messagingv1.SetDefaults_Subscription,
-		Warnings:     messagingv1.WarnSubscription,
-		Validate: func(_ context.Context, s *messagingv1.Subscription) field.ErrorList {
-			return messagingv1.ValidateSubscription(s)
+		Warnings:     func(s *messagingv1.Subscription) []string { return messagingv1.WarnSubscription(s, authenticated()) },
+		Validate: func(ctx context.Context, s *messagingv1.Subscription) field.ErrorList {
+			return append(messagingv1.ValidateSubscription(s), links.Validate(ctx, link(s), s.Spec, nil)...)
 		},
-		ValidateUpdate: func(_ context.Context, s, old *messagingv1.Subscription) field.ErrorList {
-			return messagingv1.ValidateSubscriptionUpdate(s, old)
+		ValidateUpdate: func(ctx context.Context, s, old *messagingv1.Subscription) field.ErrorList {
+			return append(messagingv1.ValidateSubscriptionUpdate(s, old), links.Validate(ctx, link(s), s.Spec, old.Spec)...)
 		},
 		SelectableFields: func(s *messagingv1.Subscription) fields.Set {
 			return fields.Set{messagingv1.SubscriptionChannelNameField: s.Spec.Channel.Name}
@@ -42,6 +44,14 @@ func Resource(controllers identity.Controllers) *registry.Resource[*messagingv1.
 		Columns: append([]registry.Column[*messagingv1.Subscription]{
 			registry.AgeColumn[*messagingv1.Subscription](),
 		}, registry.ReadyColumns(common)...),
+	}
+}
+
+// link returns the reference of a Subscription to its Channel.
+func link(s *messagingv1.Subscription) links.Link {
+	return links.Link{
+		Object: s.Namespace, Target: s.ChannelName(), Resource: messagingv1.SchemeGroupVersion.WithResource("channels").GroupResource(),
+		Set: s.Spec.Channel.Namespace != "", Path: field.NewPath("spec", "channel", "namespace"),
 	}
 }
 

@@ -70,7 +70,7 @@ func TestFollowLimits(t *testing.T) {
 				stream.Close()
 			}
 			if len(l.follows.counts) > 0 {
-				t.Errorf("in the end %v are counted", l.follows.counts)
+				t.Errorf("at the end %v are counted", l.follows.counts)
 			}
 		})
 	}

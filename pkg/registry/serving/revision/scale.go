@@ -21,13 +21,14 @@ import (
 const instanceLabelKey = servingv1.GroupName + "/revision"
 
 // NewStorage returns the storage of Revisions and of their subresources, by resource path.
-func NewStorage(controllers identity.Controllers, settings func() servingv1.Settings, logs LogOptions, typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
+func NewStorage(controllers identity.Controllers, settings func() servingv1.Settings, logs LogOptions, explainer *LateExplainer, typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
 	paths, err := registry.NewStorage(Resource(controllers, settings), typer, getter)
 	if err != nil {
 		return nil, err
 	}
 	paths["revisions/scale"] = newScaleREST(paths["revisions"].(rest.Getter))
 	paths["revisions/log"] = &logREST{LogOptions: logs, revisions: paths["revisions"].(revisionStore)}
+	paths["revisions/explain"] = newExplainREST(paths["revisions"].(rest.Getter), explainer)
 	return paths, nil
 }
 

@@ -28,7 +28,7 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 		Common:       common,
 		Controllers:  controllers,
 		Default:      servingv1.SetDefaults_Route,
-		Warnings:     servingv1.WarnRoute,
+		Warnings:     func(r *servingv1.Route) []string { return servingv1.WarnRoute(r, settings()) },
 		Validate: func(_ context.Context, r *servingv1.Route) field.ErrorList {
 			return servingv1.ValidateRoute(r, settings())
 		},

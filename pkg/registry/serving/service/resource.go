@@ -34,7 +34,7 @@ func Resource(controllers identity.Controllers, settings func() servingv1.Settin
 		DefaultOnUpdate: func(_ context.Context, s, old *servingv1.Service) {
 			s.Spec.Template.SetUpdateDefaults(&old.Spec.Template, &s.ObjectMeta, settings())
 		},
-		Warnings: servingv1.WarnService,
+		Warnings: func(s *servingv1.Service) []string { return servingv1.WarnService(s, settings()) },
 		Validate: func(_ context.Context, s *servingv1.Service) field.ErrorList {
 			return servingv1.ValidateService(s, settings())
 		},
